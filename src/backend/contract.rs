@@ -1,0 +1,375 @@
+//! What a kind of device must do: the `Backend` trait and its optional `VirtualMemory`.
+//!
+//! The engine owns queues, tickets, parking, errors and frontiers; a backend says how a run of tasks
+//! is executed and what a device's memory is. Errors are only what a caller cannot foresee (out of
+//! memory, device lost, driver refusal); misuse is caught above. Any thread may call any method; a
+//! backend makes its context current itself. Handles are opaque numbers of the backend that made
+//! them. No method may be called with a lock of ours held.
+//!
+//! How each method maps to the drivers:
+//!
+//! | method | CUDA driver API | OpenCL with unified shared memory |
+//! |---|---|---|
+//! | `device_count` | `cuInit` in a short-lived child, `cuDeviceGetCount` | `clGetPlatformIDs`, `clGetDeviceIDs` |
+//! | `properties` | `cuDeviceGetName`, `cuDeviceGetAttribute`, `cuDeviceTotalMem` | `clGetDeviceInfo` |
+//! | `memory_info` | `cuMemGetInfo` | total from `clGetDeviceInfo`, free by our own accounting |
+//! | `priority_range` | `cuCtxGetStreamPriorityRange` | `cl_khr_priority_hints`, else one level |
+//! | `runs_on_host` | false | false |
+//! | `stream_create` | `cuStreamCreateWithPriority(NON_BLOCKING)` | `clCreateCommandQueueWithProperties` (in order, profiling) |
+//! | `stream_destroy` | `cuStreamDestroy` | `clReleaseCommandQueue` |
+//! | `stream_wrap` | the `CUstream` itself | `clRetainCommandQueue` |
+//! | `stream_native` | `CUstream` | `cl_command_queue` |
+//! | `submit` | tasks run on the enqueuing thread, each calls the driver | the same, then `clFlush` |
+//! | `resume` | tasks run on the [courier](super::courier)'s thread | the same |
+//! | `stream_query` | `cuStreamQuery` | status of the last marker |
+//! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
+//! | `mark` | `cuEventRecord` (`CU_EVENT_DISABLE_TIMING` unless timed) | `clEnqueueMarkerWithWaitList`, `clFlush` |
+//! | `mark_done` | `cuEventQuery` | `clGetEventInfo(COMMAND_EXECUTION_STATUS)` |
+//! | `wait_mark` | `cuEventSynchronize` | `clWaitForEvents` |
+//! | `stream_wait` | `cuStreamWaitEvent` | `clEnqueueBarrierWithWaitList` |
+//! | `when_done` | `cuLaunchHostFunc` behind the mark | `clSetEventCallback(CL_COMPLETE)` |
+//! | `elapsed_ns` | `cuEventElapsedTime` | `clGetEventProfilingInfo(COMMAND_END)` of both |
+//! | `mark_release` | back to the pool of `CUevent` | `clReleaseEvent` |
+//! | `allocate`, `release` | `cuMemAlloc`, `cuMemFree` | `clDeviceMemAllocINTEL`, `clMemBlockingFreeINTEL` |
+//! | `allocate_host`, `release_host` | `cuMemHostAlloc`, `cuMemFreeHost` | `clHostMemAllocINTEL`, `clMemBlockingFreeINTEL` |
+//! | `pointer_owner` | `cuPointerGetAttributes` | `clGetMemAllocInfoINTEL` |
+//! | `copy` | `cuMemcpyAsync` | `clEnqueueMemcpyINTEL` |
+//! | `fill` | `cuMemsetD8Async` | `clEnqueueMemFillINTEL` |
+//! | `block_begin`, `block_end` | nothing: no thread of ours runs tasks | nothing |
+//! | `shutdown` | contexts are left to the driver | queues are released |
+//! | `VirtualMemory::reserve`, `unreserve` | `cuMemAddressReserve`, `cuMemAddressFree` | no counterpart |
+//! | `VirtualMemory::create`, `release` | `cuMemCreate`, `cuMemRelease` | no counterpart |
+//! | `VirtualMemory::map`, `unmap` | `cuMemMap` with `cuMemSetAccess`, `cuMemUnmap` | no counterpart |
+//! | `VirtualMemory::relocate` | `cuMemUnmap` then `cuMemMap` | no counterpart |
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::device::DeviceKind;
+use crate::error::Result;
+
+/// A stream of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamHandle(pub u64);
+
+/// A completion mark: a place in a stream that the device will reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mark(pub u64);
+
+/// An address as the device sees it. Only code that knows the kind may dereference it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// The address `bytes` further on.
+    ///
+    /// # Panics
+    /// When that is past the end of the address space: our mistake, sizes were checked before.
+    #[must_use]
+    pub fn offset(self, bytes: usize) -> Self {
+        Self(self.0.checked_add(bytes as u64).expect("an address inside an allocation"))
+    }
+}
+
+/// Physical memory made by [`VirtualMemory::create`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PhysicalHandle(pub u64);
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceProperties {
+    /// The maker's name of the device.
+    pub name: String,
+    /// Capacity; on the cpu device the smallest of the machine's memory, the container's limit
+    /// and the configured capacity.
+    pub total_memory_bytes: usize,
+    /// Cores that this process may use; multiprocessors on a GPU.
+    pub core_count: usize,
+    /// Data caches from level 1 up, per instance; empty when unknown.
+    pub cache_bytes: Vec<usize>,
+    /// Size of a page.
+    pub page_bytes: usize,
+    /// Size of a huge page, when the kernel hands them out.
+    pub huge_page_bytes: Option<usize>,
+    /// True for GPUs: only these are chosen as the accelerator without being named.
+    pub is_gpu: bool,
+}
+
+impl DeviceProperties {
+    /// Properties with everything unknown but the name and the capacity.
+    #[must_use]
+    pub fn new(name: impl Into<String>, total_memory_bytes: usize) -> Self {
+        Self {
+            name: name.into(),
+            total_memory_bytes,
+            core_count: 1,
+            cache_bytes: Vec::new(),
+            page_bytes: 4096,
+            huge_page_bytes: None,
+            is_gpu: false,
+        }
+    }
+}
+
+/// A device's memory at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// What the next allocation could get at most.
+    pub free_bytes: usize,
+    /// Capacity.
+    pub total_bytes: usize,
+}
+
+/// Priorities of a device's streams; a smaller number goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityRange {
+    /// The last to run: the largest number.
+    pub least: i32,
+    /// The first to run: the smallest number.
+    pub greatest: i32,
+}
+
+impl PriorityRange {
+    /// True when a stream may have this priority.
+    #[must_use]
+    pub fn contains(self, priority: i32) -> bool {
+        (self.greatest..=self.least).contains(&priority)
+    }
+}
+
+/// Whose memory an address is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointerOwner {
+    /// Index of the owning device; of no meaning for host memory.
+    pub device_index: usize,
+    /// First address of the allocation.
+    pub base: Address,
+    /// Size of the allocation.
+    pub bytes: usize,
+    /// True for pinned host memory.
+    pub is_host: bool,
+}
+
+/// A stream with tasks to execute, as a backend sees it.
+pub trait Work: Send + Sync {
+    /// Executes tasks until none is left, one has to wait, or [`Turn::should_yield`] says so. Never
+    /// panics. What is left schedules itself again.
+    fn run(self: Arc<Self>, turn: &Turn<'_>);
+}
+
+impl fmt::Debug for dyn Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
+}
+
+/// One turn of a thread that executes work: tells the work when others should have the thread.
+pub struct Turn<'a> {
+    must_yield: &'a dyn Fn() -> bool,
+    others_wait: &'a dyn Fn() -> bool,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn on a worker: `must_yield` says that something more urgent is runnable, `others_wait`
+    /// that anything is.
+    #[must_use]
+    pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
+        Self { must_yield, others_wait }
+    }
+
+    /// A turn on a thread that has nothing else to execute.
+    #[must_use]
+    pub fn unshared() -> Turn<'static> {
+        Turn { must_yield: &|| false, others_wait: &|| false }
+    }
+
+    /// True when something more urgent is runnable.
+    #[must_use]
+    pub fn must_yield(&self) -> bool {
+        (self.must_yield)()
+    }
+
+    /// True when anything else is runnable: a batch should end at its budget.
+    #[must_use]
+    pub fn others_wait(&self) -> bool {
+        (self.others_wait)()
+    }
+}
+
+impl fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Turn")
+    }
+}
+
+/// How often something happened in a backend since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendCounters {
+    /// Sleeping worker threads that were woken for work.
+    pub num_worker_wakes: u64,
+    /// Workers started because others were blocked inside tasks.
+    pub num_spare_workers: u64,
+}
+
+/// What a shutdown left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leftover {
+    /// Threads that were still inside user code at the deadline and were left alone.
+    pub busy_threads: usize,
+}
+
+/// A callback for [`Backend::when_done`].
+pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
+
+/// One kind of device. See the head of this file for the rules and the mapping to drivers.
+pub trait Backend: Send + Sync + fmt::Debug {
+    // --- Probing: none of these initialises a device or starts a thread in this process. ---
+
+    /// The kind that this backend implements.
+    fn kind(&self) -> DeviceKind;
+
+    /// How many devices there are.
+    fn device_count(&self) -> Result<usize>;
+
+    /// What the device is.
+    fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
+
+    /// Free and total memory now.
+    fn memory_info(&self, device_index: usize) -> Result<MemoryInfo>;
+
+    /// The priorities that streams of this device may have.
+    fn priority_range(&self, device_index: usize) -> PriorityRange;
+
+    /// True when tasks do their work on the calling thread: a task that returned is done. False
+    /// when they only submit to a driver, and marks tell when work is done.
+    fn runs_on_host(&self) -> bool;
+
+    /// How often something happened since the backend started.
+    fn counters(&self) -> BackendCounters {
+        BackendCounters::default()
+    }
+
+    // --- Streams. ---
+
+    /// Makes a stream. `priority` is inside [`Backend::priority_range`].
+    fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle>;
+
+    /// Gives a stream back. Nothing is queued in it any more, or the device finishes it alone.
+    fn stream_destroy(&self, stream: StreamHandle) -> Result<()>;
+
+    /// Takes a stream that other code made, by its native handle, without owning it.
+    fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
+
+    /// The driver's own handle.
+    fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
+
+    /// Has the tasks of a stream executed: on the calling thread by drivers, on a worker by cpu.
+    /// Called by the thread that enqueued, so order of submission is order of enqueueing.
+    fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
+
+    /// As [`Backend::submit`], called by a completer: never executes on the caller's stack.
+    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>);
+
+    /// True when the device has done everything submitted to the stream.
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool>;
+
+    /// Blocks until the device has done everything submitted to the stream.
+    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;
+
+    // --- Marks. Each mark is released exactly once, also when it was never waited for. ---
+
+    /// Marks the place that the stream has reached; with a time stamp when `timed`.
+    fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark>;
+
+    /// True when the device has reached the mark.
+    fn mark_done(&self, mark: Mark) -> Result<bool>;
+
+    /// Blocks until the device has reached the mark.
+    fn wait_mark(&self, mark: Mark) -> Result<()>;
+
+    /// What is submitted to `stream` from now on waits, on the device, for the mark.
+    fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
+
+    /// Calls back once when the device has reached the mark, on any thread, possibly before this
+    /// returns. The callback only posts: it never calls a backend. It is called also when the device
+    /// is lost; it is dropped uncalled when this returns an error.
+    fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()>;
+
+    /// Nanoseconds from one timed mark to another of the same device; both are done.
+    fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64>;
+
+    /// Gives a mark back.
+    fn mark_release(&self, mark: Mark) -> Result<()>;
+
+    // --- Memory. ---
+
+    /// Memory on a device, aligned to `align_bytes` (a power of two) and at least to 64 bytes.
+    /// `bytes` is not zero.
+    fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address>;
+
+    /// Gives back what `allocate` returned. No task uses it any more.
+    fn release(&self, device_index: usize, address: Address) -> Result<()>;
+
+    /// Host memory that the devices of this kind reach directly, aligned to at least 64 bytes.
+    /// `bytes` is not zero.
+    fn allocate_host(&self, bytes: usize) -> Result<Address>;
+
+    /// Gives back what `allocate_host` returned.
+    fn release_host(&self, address: Address) -> Result<()>;
+
+    /// The allocation that contains this address, if it is one of this backend's.
+    fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>>;
+
+    /// Copies `bytes` on a stream; the ranges do not overlap, and are host or device memory.
+    fn copy(&self, stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()>;
+
+    /// Fills `bytes` on a stream with one byte.
+    fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
+
+    /// Pages that can be mapped and moved, where the device has that.
+    fn virtual_memory(&self, _device_index: usize) -> Option<&dyn VirtualMemory> {
+        None
+    }
+
+    // --- Threads of ours. ---
+
+    /// The calling thread, inside a task of this device, is about to block.
+    fn block_begin(&self, _device_index: usize) {}
+
+    /// The calling thread no longer blocks.
+    fn block_end(&self, _device_index: usize) {}
+
+    /// Stops: nothing is submitted any more. Threads that come back before the deadline are joined.
+    fn shutdown(&self, deadline: Instant) -> Leftover;
+}
+
+/// Address ranges whose pages can be mapped, unmapped and moved. All sizes and addresses are
+/// multiples of the granularity. Mapping acts at once, not in stream order: the caller knows that
+/// every use of the pages is done.
+pub trait VirtualMemory: Send + Sync {
+    /// Size of one page of this capability.
+    fn granularity_bytes(&self) -> usize;
+
+    /// Reserves addresses without memory behind them.
+    fn reserve(&self, bytes: usize) -> Result<Address>;
+
+    /// Gives a reserved range back; nothing is mapped in it.
+    fn unreserve(&self, range: Address, bytes: usize) -> Result<()>;
+
+    /// Makes physical memory, counted against the device's capacity.
+    fn create(&self, bytes: usize) -> Result<PhysicalHandle>;
+
+    /// Puts physical memory at an address inside a reserved range, with access for the device.
+    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()>;
+
+    /// Takes it out again; the physical memory stays, with its contents.
+    fn unmap(&self, physical: PhysicalHandle) -> Result<()>;
+
+    /// Moves mapped physical memory to another place inside reserved ranges, contents included.
+    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()>;
+
+    /// Gives physical memory back; it is not mapped.
+    fn release(&self, physical: PhysicalHandle) -> Result<()>;
+}

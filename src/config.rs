@@ -1,0 +1,186 @@
+//! Settings: the only file that reads the environment.
+
+use std::time::Duration;
+
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+
+/// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
+/// reads it. A malformed variable is an error of the first call that needs the runtime.
+///
+/// ```
+/// let config = accelrt::Config { cpu_devices: 2, ..accelrt::Config::default() };
+/// let runtime = accelrt::Runtime::new(config)?;
+/// assert_eq!(runtime.device_count(accelrt::DeviceKind::Cpu)?, 2);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `ACCELRT_ACCELERATOR`: the kind to use as the accelerator; `None` chooses the first of cuda
+    /// and xpu that has a GPU, else cpu.
+    pub accelerator: Option<DeviceKind>,
+    /// `ACCELRT_CPU_DEVICES`: how many cpu devices there are, 1 to 128. Several share the cores:
+    /// they are for testing multi-device code anywhere.
+    pub cpu_devices: usize,
+    /// `ACCELRT_CPU_THREADS`: workers per cpu device, 1 to 1024; `None` is max(2, cores / devices).
+    pub cpu_threads: Option<usize>,
+    /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is what the machine and
+    /// the container allow.
+    pub cpu_memory_bytes: Option<usize>,
+    /// `ACCELRT_EXIT_MS`: how long an exit goes on with runnable work.
+    pub exit_timeout: Duration,
+    /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
+    pub stream_task_limit: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            accelerator: None,
+            cpu_devices: 1,
+            cpu_threads: None,
+            cpu_memory_bytes: None,
+            exit_timeout: Duration::from_secs(2),
+            stream_task_limit: 1_000_000,
+        }
+    }
+}
+
+impl Config {
+    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed, naming
+    /// it, its value and what is allowed.
+    pub fn from_environment() -> Result<Self> {
+        Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
+        let mut config = Self::default();
+        if let Some(value) = variable("ACCELRT_ACCELERATOR") {
+            config.accelerator = Some(accelerator(value)?);
+        }
+        if let Some(value) = variable("ACCELRT_CPU_DEVICES") {
+            config.cpu_devices = number("ACCELRT_CPU_DEVICES", value, 1, 128, "a whole number from 1 to 128")?;
+        }
+        if let Some(value) = variable("ACCELRT_CPU_THREADS") {
+            let threads = number("ACCELRT_CPU_THREADS", value, 1, 1024, "a whole number from 1 to 1024")?;
+            config.cpu_threads = Some(threads);
+        }
+        if let Some(value) = variable("ACCELRT_CPU_MEMORY") {
+            let bytes =
+                number("ACCELRT_CPU_MEMORY", value, 1, isize::MAX as usize, "a number of bytes of at least 1")?;
+            config.cpu_memory_bytes = Some(bytes);
+        }
+        if let Some(value) = variable("ACCELRT_EXIT_MS") {
+            let allowed = "a number of milliseconds from 0 to 86400000";
+            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0, 86_400_000, allowed)?;
+            config.exit_timeout = Duration::from_millis(milliseconds);
+        }
+        if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
+            let allowed = "a number of tasks of at least 64";
+            config.stream_task_limit = number("ACCELRT_STREAM_TASKS", value, 64, u64::MAX, allowed)?;
+        }
+        Ok(config)
+    }
+
+    /// Checks what was set by hand as the environment is checked.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let check = |name, value: String, right, allowed| match right {
+            true => Ok(()),
+            false => Err(Error::InvalidSetting { name, value, allowed }),
+        };
+        let devices = self.cpu_devices;
+        check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
+        let threads = self.cpu_threads.unwrap_or(1);
+        check("cpu_threads", threads.to_string(), (1..=1024).contains(&threads), "1 to 1024")?;
+        let bytes = self.cpu_memory_bytes.unwrap_or(1);
+        check("cpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
+        let tasks = self.stream_task_limit;
+        check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
+    }
+}
+
+fn accelerator(value: String) -> Result<DeviceKind> {
+    match value.parse() {
+        Ok(kind) if kind != DeviceKind::Null => Ok(kind),
+        _ => {
+            Err(Error::InvalidSetting { name: "ACCELRT_ACCELERATOR", value, allowed: "cpu, cuda or xpu" })
+        }
+    }
+}
+
+/// A plain decimal number inside a range: no sign, no spaces, no unit.
+fn number<N: std::str::FromStr + PartialOrd>(
+    name: &'static str,
+    value: String,
+    least: N,
+    most: N,
+    allowed: &'static str,
+) -> Result<N> {
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse() {
+        Ok(number) if digits && number >= least && number <= most => Ok(number),
+        _ => Err(Error::InvalidSetting { name, value, allowed }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(pairs: &[(&'static str, &str)]) -> Result<Config> {
+        Config::from_variables(|name| {
+            pairs.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn every_variable_arrives() {
+        let config = from(&[
+            ("ACCELRT_ACCELERATOR", "xpu"),
+            ("ACCELRT_CPU_DEVICES", "4"),
+            ("ACCELRT_CPU_THREADS", "3"),
+            ("ACCELRT_CPU_MEMORY", "1048576"),
+            ("ACCELRT_EXIT_MS", "0"),
+            ("ACCELRT_STREAM_TASKS", "64"),
+        ]);
+        let expected = Config {
+            accelerator: Some(DeviceKind::Xpu),
+            cpu_devices: 4,
+            cpu_threads: Some(3),
+            cpu_memory_bytes: Some(1 << 20),
+            exit_timeout: Duration::ZERO,
+            stream_task_limit: 64,
+        };
+        assert_eq!(config.unwrap(), expected);
+        assert_eq!(from(&[]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_malformed_variable_is_named_with_its_value_and_what_is_allowed() {
+        for (name, value) in [
+            ("ACCELRT_ACCELERATOR", "gpu"),
+            ("ACCELRT_ACCELERATOR", "null"),
+            ("ACCELRT_CPU_DEVICES", "0"),
+            ("ACCELRT_CPU_DEVICES", "129"),
+            ("ACCELRT_CPU_DEVICES", "+1"),
+            ("ACCELRT_CPU_THREADS", "two"),
+            ("ACCELRT_CPU_MEMORY", "1 GiB"),
+            ("ACCELRT_EXIT_MS", "-1"),
+            ("ACCELRT_EXIT_MS", ""),
+            ("ACCELRT_STREAM_TASKS", "63"),
+        ] {
+            let message = from(&[(name, value)]).unwrap_err().to_string();
+            assert!(message.contains(name) && message.contains(value), "{message}");
+            assert!(message.contains("allowed is"), "{message}");
+        }
+    }
+
+    #[test]
+    fn settings_by_hand_are_checked_too() {
+        assert!(Config { cpu_devices: 0, ..Config::default() }.validate().is_err());
+        assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
+        assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
+        assert!(Config { stream_task_limit: 1, ..Config::default() }.validate().is_err());
+        assert!(Config::default().validate().is_ok());
+    }
+}

@@ -1,0 +1,307 @@
+//! The one error type. Its variants carry the numbers that explain them; our own mistakes assert.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::{Device, DeviceKind};
+use crate::size::display_bytes;
+
+/// The result of every call that can fail for a reason the caller cannot rule out.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a user's task may fail with.
+pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
+
+/// Everything that can go wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device string without a character in it.
+    #[error("Device string must not be empty")]
+    EmptyDeviceString,
+    /// A device string whose part after the colon is not a plain decimal number.
+    #[error("Invalid device string: '{given}'")]
+    InvalidDeviceString {
+        /// What was given.
+        given: String,
+    },
+    /// A device index that no integer of ours holds.
+    #[error("Could not parse device index '{digits}' in device string '{given}'")]
+    UnparsableDeviceIndex {
+        /// The digits after the colon.
+        digits: String,
+        /// The whole string.
+        given: String,
+    },
+    /// A device kind that does not exist.
+    #[error("Expected one of cpu, cuda, xpu device type at start of device string: {given}")]
+    UnknownDeviceKind {
+        /// What was given.
+        given: String,
+    },
+    /// A device index that no name can carry.
+    #[error("Device index {index} of {kind} is out of range: an index is at most 127")]
+    DeviceIndexTooLarge {
+        /// The kind asked for.
+        kind: DeviceKind,
+        /// The index asked for.
+        index: usize,
+    },
+    /// A device that is not there.
+    #[error("Device {device} does not exist: there are {count} {} devices{}", device.kind(), index_range(*count))]
+    NoSuchDevice {
+        /// The device asked for.
+        device: Device,
+        /// How many devices of its kind there are.
+        count: usize,
+    },
+    /// A kind that cannot be used here.
+    #[error("No {kind} device is available: {reason}")]
+    KindUnavailable {
+        /// The kind asked for.
+        kind: DeviceKind,
+        /// Why.
+        reason: String,
+    },
+    /// An environment variable or setting with a value that is not allowed.
+    #[error("{name}={value:?} is not valid: allowed is {allowed}")]
+    InvalidSetting {
+        /// The variable or setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be accepted.
+        allowed: &'static str,
+    },
+    /// A priority outside the device's range.
+    #[error("Priority {priority} is out of range for {device}: allowed are {greatest} (first) to {least} (last)")]
+    PriorityOutOfRange {
+        /// The device of the stream.
+        device: Device,
+        /// The priority asked for.
+        priority: i32,
+        /// The lowest urgency: the largest number.
+        least: i32,
+        /// The highest urgency: the smallest number.
+        greatest: i32,
+    },
+    /// A stream id that this device never gave out, or whose dedicated stream is gone.
+    #[error("Device {device} has no stream with id {stream_id}: ids are given out by this runtime and never reused")]
+    NoSuchStream {
+        /// The device asked.
+        device: Device,
+        /// The id asked for.
+        stream_id: u64,
+    },
+    /// Two things that must belong to one kind do not.
+    #[error("Event device type {event} does not match {role} stream's device type {stream}.")]
+    EventKindMismatch {
+        /// The event's kind.
+        event: DeviceKind,
+        /// `recording` or `blocking`.
+        role: &'static str,
+        /// The stream's kind.
+        stream: DeviceKind,
+    },
+    /// An event that was recorded on one device is recorded on another.
+    #[error("Event device index {event} does not match recording stream's device index {stream}.")]
+    EventDeviceMismatch {
+        /// The event's device index.
+        event: usize,
+        /// The stream's device index.
+        stream: usize,
+    },
+    /// Elapsed time between events of two kinds.
+    #[error("Event device type {this} does not match other's device type {other}.")]
+    ElapsedKindMismatch {
+        /// The first event's kind.
+        this: DeviceKind,
+        /// The second event's kind.
+        other: DeviceKind,
+    },
+    /// Elapsed time of an event without timing.
+    #[error("Both events must be created with argument 'enable_timing=True'.")]
+    EventWithoutTiming,
+    /// Elapsed time of an event that was never recorded.
+    #[error("Both events must be recorded before calculating elapsed time.")]
+    EventNotRecorded,
+    /// Elapsed time of an event that the device has not reached.
+    #[error("Both events must be completed before calculating elapsed time.")]
+    EventNotComplete,
+    /// The device, or the limit set on it, has no room.
+    #[error(
+        "Out of memory on {device}: tried to allocate {} while {} of {} are free",
+        display_bytes(*requested_bytes), display_bytes(*free_bytes), display_bytes(*total_bytes)
+    )]
+    OutOfMemory {
+        /// The device asked.
+        device: Device,
+        /// What was asked for.
+        requested_bytes: usize,
+        /// What the device had left.
+        free_bytes: usize,
+        /// The device's capacity.
+        total_bytes: usize,
+    },
+    /// The device is gone for good.
+    #[error("Device {device} is lost: {reason}")]
+    DeviceLost {
+        /// The device.
+        device: Device,
+        /// What the driver said.
+        reason: String,
+    },
+    /// A driver or the operating system refused a call.
+    #[error("{call} failed on {kind} with code {code}: {message}")]
+    Driver {
+        /// The kind of device.
+        kind: DeviceKind,
+        /// The call that was refused.
+        call: &'static str,
+        /// The driver's number.
+        code: i64,
+        /// The driver's words.
+        message: String,
+    },
+    /// A capability that this kind does not have.
+    #[error("{kind} devices do not support {capability}")]
+    Unsupported {
+        /// The kind asked.
+        kind: DeviceKind,
+        /// What was asked for.
+        capability: &'static str,
+    },
+    /// One stream failed; raised where the failure is synchronised with.
+    #[error(transparent)]
+    Stream(Arc<StreamError>),
+    /// Several streams of one device failed.
+    #[error("{} streams failed; the first: {}", errors.len(), errors[0])]
+    Streams {
+        /// One error per stream.
+        errors: Arc<[Arc<StreamError>]>,
+    },
+    /// A task waits for the stream it runs on, or one that is below it on this thread's stack.
+    #[error("A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would never end")]
+    WaitInsideTask {
+        /// The device of the stream.
+        device: Device,
+        /// The stream.
+        stream_id: u64,
+    },
+    /// The runtime is used in a child that was forked from an initialised process.
+    #[error(
+        "Cannot re-initialize accelrt in forked subprocess. To use accelrt with multiprocessing, \
+         you must use the 'spawn' start method"
+    )]
+    BadFork,
+    /// The runtime was shut down.
+    #[error("The runtime is shut down: it takes no new work")]
+    ShutDown,
+    /// A wait was given up because its interrupt check said so; the work goes on.
+    #[error("The wait was interrupted; the work goes on")]
+    Interrupted,
+}
+
+fn index_range(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", index 0".to_owned(),
+        count => format!(", indices 0 to {}", count - 1),
+    }
+}
+
+/// Why and where a stream failed.
+///
+/// Tasks of a user that were enqueued behind the failure were retired without running, until a
+/// synchronise of the stream or its device raised this error.
+#[derive(Debug)]
+pub struct StreamError {
+    device: Device,
+    stream_id: u64,
+    cause: FailureCause,
+    inherited_from: Option<Arc<StreamError>>,
+}
+
+/// What made a task fail.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// The task returned an error.
+    Returned(TaskError),
+    /// The task panicked with this message.
+    Panicked(String),
+    /// The backend refused an operation.
+    Backend(Error),
+    /// An event that the stream waited for was failed.
+    Inherited,
+    /// The runtime was shut down before the task ran.
+    Cancelled,
+}
+
+impl StreamError {
+    pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
+        Arc::new(Self { device, stream_id, cause, inherited_from: None })
+    }
+
+    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
+        // Straight to the origin: a chain as long as the streams would be dropped recursively.
+        let origin = from.inherited_from.as_ref().unwrap_or(from);
+        let inherited_from = Some(Arc::clone(origin));
+        Arc::new(Self { device, stream_id, cause: FailureCause::Inherited, inherited_from })
+    }
+
+    /// The device of the failed stream.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The failed stream's id.
+    #[must_use]
+    pub fn stream_id(&self) -> u64 {
+        self.stream_id
+    }
+
+    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event.
+    #[must_use]
+    pub fn cause(&self) -> &FailureCause {
+        &self.cause
+    }
+
+    /// The original failure, when this one came through events.
+    #[must_use]
+    pub fn inherited_from(&self) -> Option<&Arc<StreamError>> {
+        self.inherited_from.as_ref()
+    }
+
+    /// The failure with a cause of its own: the original one, or this.
+    #[must_use]
+    pub fn root(&self) -> &StreamError {
+        self.inherited_from.as_deref().unwrap_or(self)
+    }
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
+        match (&self.cause, &self.inherited_from) {
+            (FailureCause::Returned(error), _) => write!(f, "a task returned an error: {error}"),
+            (FailureCause::Panicked(message), _) => write!(f, "a task panicked: {message}"),
+            (FailureCause::Backend(error), _) => write!(f, "{error}"),
+            (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
+            (FailureCause::Inherited, Some(from)) => write!(f, "it waited for an event of a failed stream. {from}"),
+            (FailureCause::Inherited, None) => f.write_str("it waited for a failed event"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            FailureCause::Returned(error) => Some(error.as_ref()),
+            FailureCause::Backend(error) => Some(error),
+            FailureCause::Inherited => self.inherited_from.as_deref().map(|from| from as _),
+            FailureCause::Panicked(_) | FailureCause::Cancelled => None,
+        }
+    }
+}

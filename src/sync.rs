@@ -1,0 +1,268 @@
+//! The one door to atomics, locks and parking: std in production, loom's models under `--cfg loom`.
+//!
+//! Orderings. A protocol of the shape "publish mine, then look at yours" (Dekker) uses `SeqCst` on
+//! all four accesses, which is enough in the language's model and costs no fence on x86 where the
+//! publishing access is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`, so such a
+//! protocol also calls [`dekker_fence`] between the two accesses: a real fence in the model, nothing
+//! in production.
+//!
+//! Locks have ranks: a thread takes them in increasing order, which debug builds assert. No lock is
+//! held while the GIL is asked for, a user's function runs or a device is waited for.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+
+pub(crate) use std::sync::atomic::Ordering;
+
+/// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
+pub(crate) mod unmodelled {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+}
+
+/// `UnsafeCell` with loom's closure interface, so that models see every access.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `read` with a pointer that the caller may read from while nobody writes.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a cell access on every hot path; loom's is a call")]
+    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    /// Calls `write` with a pointer that the caller alone may use.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a cell access on every hot path; loom's is a call")]
+    pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
+
+/// The fence of a Dekker pair whose accesses are all `SeqCst`; see the head of this file.
+#[inline]
+pub(crate) fn dekker_fence() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// One turn of a spin loop.
+#[inline]
+pub(crate) fn spin_hint() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+/// Gives the rest of this thread's time slice away.
+#[inline]
+pub(crate) fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
+/// Where a lock stands in the order in which one thread may take several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum LockRank {
+    /// Start, fork and shutdown of a runtime.
+    Runtime = 10,
+    /// The streams of one device.
+    StreamTable = 20,
+    /// One event's latest record.
+    Event = 30,
+    /// The errors of one stream.
+    ErrorLog = 40,
+    /// The frontier history of one stream.
+    Frontier = 50,
+    /// Marks of one driver stream.
+    Marks = 60,
+    /// Who waits for one stream's counter.
+    Waiters = 70,
+    /// Work handed to the threads of one device.
+    RunQueue = 80,
+    /// Bookkeeping inside one backend: the innermost.
+    Backend = 90,
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static HELD_RANKS: std::cell::RefCell<Vec<LockRank>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+fn rank_taken(_rank: LockRank) {
+    #[cfg(debug_assertions)]
+    HELD_RANKS.with_borrow_mut(|held| {
+        if let Some(last) = held.last() {
+            assert!(*last < _rank, "lock {_rank:?} taken while {last:?} is held: wrong order");
+        }
+        held.push(_rank);
+    });
+}
+
+fn rank_given_back(_rank: LockRank) {
+    #[cfg(debug_assertions)]
+    HELD_RANKS.with_borrow_mut(|held| {
+        let position = held.iter().rposition(|rank| *rank == _rank);
+        held.remove(position.expect("a lock that is given back was taken by this thread"));
+    });
+}
+
+/// Asserts in debug builds that this thread holds no lock of ours: before a user's function or a
+/// wait for a device (law 7).
+#[inline]
+pub(crate) fn assert_no_lock_held() {
+    #[cfg(debug_assertions)]
+    HELD_RANKS.with_borrow(|held| {
+        assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
+    });
+}
+
+#[cfg(not(loom))]
+type InnerMutex<T> = parking_lot::Mutex<T>;
+#[cfg(not(loom))]
+type InnerGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+#[cfg(loom)]
+type InnerMutex<T> = loom::sync::Mutex<T>;
+#[cfg(loom)]
+type InnerGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+
+/// A mutex without poisoning, with a rank.
+pub(crate) struct Mutex<T> {
+    rank: LockRank,
+    inner: InnerMutex<T>,
+}
+
+impl<T> Mutex<T> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(rank: LockRank, value: T) -> Self {
+        Self { rank, inner: InnerMutex::new(value) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new(rank: LockRank, value: T) -> Self {
+        Self { rank, inner: InnerMutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        rank_taken(self.rank);
+        #[cfg(not(loom))]
+        let inner = self.inner.lock();
+        #[cfg(loom)]
+        let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        MutexGuard { rank: self.rank, inner }
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mutex({:?})", self.rank)
+    }
+}
+
+/// Access to what a [`Mutex`] holds, until dropped.
+pub(crate) struct MutexGuard<'a, T> {
+    rank: LockRank,
+    inner: InnerGuard<'a, T>,
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        rank_given_back(self.rank);
+    }
+}
+
+/// A handle that wakes one parked thread; a wake before the park is not lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Unparker(Thread);
+
+#[cfg(not(loom))]
+type Thread = std::thread::Thread;
+#[cfg(loom)]
+type Thread = loom::thread::Thread;
+
+impl Unparker {
+    /// The handle of the calling thread.
+    pub(crate) fn current() -> Self {
+        #[cfg(not(loom))]
+        return Self(std::thread::current());
+        #[cfg(loom)]
+        return Self(loom::thread::current());
+    }
+
+    pub(crate) fn unpark(&self) {
+        self.0.unpark();
+    }
+}
+
+/// Sleeps until this thread's [`Unparker`] is used, `timeout` passed, or for no reason: callers loop.
+pub(crate) fn park(timeout: Option<Duration>) {
+    #[cfg(not(loom))]
+    match timeout {
+        Some(timeout) => std::thread::park_timeout(timeout),
+        None => std::thread::park(),
+    }
+    #[cfg(loom)]
+    {
+        // A model has no clock: a timed wait is one that is always woken.
+        let _ = timeout;
+        loom::thread::park();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "wrong order")]
+    fn locks_taken_against_their_ranks_are_caught() {
+        let inner = Mutex::new(LockRank::Backend, ());
+        let outer = Mutex::new(LockRank::Event, ());
+        let _inner = inner.lock();
+        let _outer = outer.lock();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "held across")]
+    fn a_lock_across_a_users_function_is_caught() {
+        let lock = Mutex::new(LockRank::Event, ());
+        let _held = lock.lock();
+        assert_no_lock_held();
+    }
+}
