@@ -50,7 +50,9 @@ impl Config {
     /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed, naming
     /// it, its value and what is allowed.
     pub fn from_environment() -> Result<Self> {
-        Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Self::from_variables(|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
     }
 
     fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
@@ -59,15 +61,22 @@ impl Config {
             config.accelerator = Some(accelerator(value)?);
         }
         if let Some(value) = variable("ACCELRT_CPU_DEVICES") {
-            config.cpu_devices = number("ACCELRT_CPU_DEVICES", value, 1, 128, "a whole number from 1 to 128")?;
+            config.cpu_devices =
+                number("ACCELRT_CPU_DEVICES", value, 1, 128, "a whole number from 1 to 128")?;
         }
         if let Some(value) = variable("ACCELRT_CPU_THREADS") {
-            let threads = number("ACCELRT_CPU_THREADS", value, 1, 1024, "a whole number from 1 to 1024")?;
+            let threads =
+                number("ACCELRT_CPU_THREADS", value, 1, 1024, "a whole number from 1 to 1024")?;
             config.cpu_threads = Some(threads);
         }
         if let Some(value) = variable("ACCELRT_CPU_MEMORY") {
-            let bytes =
-                number("ACCELRT_CPU_MEMORY", value, 1, isize::MAX as usize, "a number of bytes of at least 1")?;
+            let bytes = number(
+                "ACCELRT_CPU_MEMORY",
+                value,
+                1,
+                isize::MAX as usize,
+                "a number of bytes of at least 1",
+            )?;
             config.cpu_memory_bytes = Some(bytes);
         }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
@@ -77,7 +86,8 @@ impl Config {
         }
         if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
             let allowed = "a number of tasks of at least 64";
-            config.stream_task_limit = number("ACCELRT_STREAM_TASKS", value, 64, u64::MAX, allowed)?;
+            config.stream_task_limit =
+                number("ACCELRT_STREAM_TASKS", value, 64, u64::MAX, allowed)?;
         }
         Ok(config)
     }
@@ -102,9 +112,11 @@ impl Config {
 fn accelerator(value: String) -> Result<DeviceKind> {
     match value.parse() {
         Ok(kind) if kind != DeviceKind::Null => Ok(kind),
-        _ => {
-            Err(Error::InvalidSetting { name: "ACCELRT_ACCELERATOR", value, allowed: "cpu, cuda or xpu" })
-        }
+        _ => Err(Error::InvalidSetting {
+            name: "ACCELRT_ACCELERATOR",
+            value,
+            allowed: "cpu, cuda or xpu",
+        }),
     }
 }
 

@@ -149,9 +149,10 @@ pub fn parse_device(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     if !plain || (digits.len() > 1 && digits.starts_with('0')) {
         return Err(Error::InvalidDeviceString { given: text.to_owned() });
     }
-    let index = digits
-        .parse()
-        .map_err(|_| Error::UnparsableDeviceIndex { digits: digits.to_owned(), given: text.to_owned() })?;
+    let index = digits.parse().map_err(|_| Error::UnparsableDeviceIndex {
+        digits: digits.to_owned(),
+        given: text.to_owned(),
+    })?;
     Ok((kind, Some(index)))
 }
 

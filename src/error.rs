@@ -74,7 +74,9 @@ pub enum Error {
         allowed: &'static str,
     },
     /// A priority outside the device's range.
-    #[error("Priority {priority} is out of range for {device}: allowed are {greatest} (first) to {least} (last)")]
+    #[error(
+        "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to {least} (last)"
+    )]
     PriorityOutOfRange {
         /// The device of the stream.
         device: Device,
@@ -86,7 +88,9 @@ pub enum Error {
         greatest: i32,
     },
     /// A stream id that this device never gave out, or whose dedicated stream is gone.
-    #[error("Device {device} has no stream with id {stream_id}: ids are given out by this runtime and never reused")]
+    #[error(
+        "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and never reused"
+    )]
     NoSuchStream {
         /// The device asked.
         device: Device,
@@ -181,7 +185,9 @@ pub enum Error {
         errors: Arc<[Arc<StreamError>]>,
     },
     /// A task waits for the stream it runs on, or one that is below it on this thread's stack.
-    #[error("A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would never end")]
+    #[error(
+        "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would never end"
+    )]
     WaitInsideTask {
         /// The device of the stream.
         device: Device,
@@ -289,7 +295,9 @@ impl fmt::Display for StreamError {
             (FailureCause::Panicked(message), _) => write!(f, "a task panicked: {message}"),
             (FailureCause::Backend(error), _) => write!(f, "{error}"),
             (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
-            (FailureCause::Inherited, Some(from)) => write!(f, "it waited for an event of a failed stream. {from}"),
+            (FailureCause::Inherited, Some(from)) => {
+                write!(f, "it waited for an event of a failed stream. {from}")
+            }
             (FailureCause::Inherited, None) => f.write_str("it waited for a failed event"),
         }
     }

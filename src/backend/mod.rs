@@ -1,8 +1,4 @@
 //! L1, the machine: one folder a kind of device, behind one contract. A kind never names another.
 
 pub mod contract;
-pub mod courier;
-pub mod cpu;
-pub mod fault;
-pub mod null;
-pub mod registry;
+pub(crate) mod courier;
