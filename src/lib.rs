@@ -4,6 +4,7 @@ pub mod backend;
 pub mod config;
 pub mod device;
 pub mod error;
+mod queue;
 pub mod size;
 mod sync;
 

@@ -1,0 +1,472 @@
+//! The protocol between the producers of a queue and its one consumer, with helping at the seams.
+//!
+//! Words (`index` and `segment` share a cache line):
+//!
+//! * `index`: the next free place; advancing it claims one. Only grows.
+//! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it may
+//!   be one lap behind while `index` stands exactly at a seam.
+//! * `installing`: producers that may be reading a segment through `segment` at a seam.
+//!
+//! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
+//! `index` from what was read; (4) write the command, (5) publish it by the slot's sequence number.
+//! `index` did not move between 1 and 3 and `segment` is changed only while `index` stands at its
+//! seam, so at 3 the segment read at 2 is the claimed place's. It cannot be retired before 5.
+//!
+//! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless another
+//! is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
+//!
+//! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, (2) read
+//! `installing`. Zero: who installs later reads the swung `segment`, so nobody can reach the old
+//! segment. Else it waits in a list of retired ones until a later retirement reads zero. Steps 1
+//! and 2 here, 1 and 2 there are a Dekker pair.
+#![expect(unsafe_code, reason = "places are claimed by a counter, which no borrow can express")]
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use crate::queue::command::{Class, Command, Packed};
+use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, dekker_fence};
+
+/// Low bits of a tagged segment pointer that carry the lap.
+const TAG_MASK: u64 = 63;
+
+/// The lap that a place belongs to.
+#[inline]
+fn lap_of(index: u64) -> u64 {
+    index / SLOTS_PER_SEGMENT
+}
+
+/// A segment pointer with its lap in the low bits, which the slots' alignment leaves free.
+#[inline]
+fn tagged<C>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
+    segment.map_addr(|address| address | (lap & TAG_MASK) as usize)
+}
+
+#[inline]
+fn tag_of<C>(tagged: *mut Segment<C>) -> u64 {
+    tagged.addr() as u64 & TAG_MASK
+}
+
+#[inline]
+fn untagged<C>(tagged: *mut Segment<C>) -> *mut Segment<C> {
+    tagged.map_addr(|address| address & !(TAG_MASK as usize))
+}
+
+struct Tail<C: 'static> {
+    index: AtomicU64,
+    segment: AtomicPtr<Segment<C>>,
+}
+
+struct Shared<C: 'static> {
+    tail: CachePadded<Tail<C>>,
+    installing: AtomicUsize,
+    /// The segment of lap 0, once there is one.
+    first: AtomicPtr<Segment<C>>,
+    /// One segment that the consumer left, for the next installation.
+    spare: AtomicPtr<Segment<C>>,
+    /// Where the consumer stopped, left by its drop for the drop of what remains.
+    consumer: UnsafeCell<Option<Position<C>>>,
+}
+
+/// Where the consumer stands.
+struct Position<C: 'static> {
+    /// The place to be consumed next.
+    head: u64,
+    /// First place behind `segment`.
+    segment_end: u64,
+    /// The segment that ends there; null before the first.
+    segment: *mut Segment<C>,
+    /// Segments that were left while somebody was installing; linked by `next_retired`.
+    retired: *mut Segment<C>,
+}
+
+// SAFETY: commands are `Send`; segments are shared under the protocol at the head of this file.
+unsafe impl<C> Send for Shared<C> {}
+// SAFETY: as above; `consumer` is touched by the one receiver's drop and by `Shared`'s own.
+unsafe impl<C> Sync for Shared<C> {}
+
+/// The producers' end. Any thread may push through a shared reference.
+pub(crate) struct Sender<C: 'static>(Arc<Shared<C>>);
+
+/// The consumer's end: one thread at a time.
+pub(crate) struct Receiver<C: 'static> {
+    shared: Arc<Shared<C>>,
+    position: Position<C>,
+}
+
+// SAFETY: the raw pointers are to segments of the shared queue, whose commands are `Send`.
+unsafe impl<C> Send for Receiver<C> {}
+
+/// Where a command went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    /// Number of commands up to and including this one.
+    pub(crate) ticket: u64,
+    /// True for one command a segment: a good moment for what should not be checked at each.
+    pub(crate) is_first_of_segment: bool,
+}
+
+/// What stands at the head of a queue.
+pub(crate) enum Front<'a, C: 'static> {
+    /// Nothing: every claimed place was consumed.
+    Empty,
+    /// A place that a producer claimed and has not published yet.
+    Unpublished,
+    /// A command.
+    Ready(Entry<'a, C>),
+}
+
+/// The command at the head of a queue. Dropping it leaves the command there.
+pub(crate) struct Entry<'a, C: 'static> {
+    position: &'a mut Position<C>,
+    slot: NonNull<Slot<C>>,
+}
+
+/// A new queue, without memory until the first push.
+pub(crate) fn channel<C: 'static>() -> (Sender<C>, Receiver<C>) {
+    let before_first = ptr::without_provenance_mut(TAG_MASK as usize);
+    let shared = Arc::new(Shared {
+        tail: CachePadded::new(Tail {
+            index: AtomicU64::new(0),
+            segment: AtomicPtr::new(before_first),
+        }),
+        installing: AtomicUsize::new(0),
+        first: AtomicPtr::new(ptr::null_mut()),
+        spare: AtomicPtr::new(ptr::null_mut()),
+        consumer: UnsafeCell::new(None),
+    });
+    let position =
+        Position { head: 0, segment_end: 0, segment: ptr::null_mut(), retired: ptr::null_mut() };
+    (Sender(Arc::clone(&shared)), Receiver { shared, position })
+}
+
+impl<C: 'static> Sender<C> {
+    /// Appends a command. Never blocks; allocates at a seam and for commands over 40 bytes.
+    ///
+    /// The claim is `SeqCst`: it is the producer's half of the Dekker pair with a consumer that
+    /// stops and then asks [`Receiver::is_empty`].
+    #[inline]
+    pub(crate) fn push<T: Command<C>>(&self, command: T) -> Pushed {
+        let packed = Packed::new(command); // before the claim: it may allocate
+        let shared = &*self.0;
+        let tail = &shared.tail;
+        // Acquire, here and at each retry: pairs with the release of the claim that wrote it, which
+        // makes the swing to this lap's segment visible to the next load.
+        let mut index = tail.index.load(Ordering::Acquire);
+        let segment = loop {
+            // Acquire: pairs with the release of the swing, which publishes a linked segment.
+            let segment = tail.segment.load(Ordering::Acquire);
+            if tag_of(segment) != lap_of(index) & TAG_MASK {
+                shared.install();
+                index = tail.index.load(Ordering::Acquire);
+                continue;
+            }
+            // SeqCst: the Dekker pair named above; its release half pairs with the loads above.
+            let claim = tail.index.compare_exchange_weak(
+                index,
+                index + 1,
+                Ordering::SeqCst,
+                Ordering::Acquire,
+            );
+            match claim {
+                Ok(_) => break untagged(segment),
+                Err(now) => index = now,
+            }
+        };
+        // SAFETY: the segment is that of the claimed place (head of this file) and is not retired
+        // before the place is published, two lines on.
+        let slot = unsafe { &*segment }.slot(index);
+        // SAFETY: the place was claimed by this call alone, and the consumer does not read it before
+        // it is published.
+        slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
+        // Release: publishes the command; pairs with the acquire in `Receiver::front`.
+        slot.sequence.store(index + 1, Ordering::Release);
+        Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
+    }
+
+    /// How many commands were pushed so far: the ticket of the latest.
+    #[inline]
+    pub(crate) fn pushed(&self) -> u64 {
+        // SeqCst: the reader may be one half of a Dekker pair; partner: the claim in `push`.
+        self.0.tail.index.load(Ordering::SeqCst)
+    }
+}
+
+impl<C: 'static> Shared<C> {
+    /// Makes `tail.segment` the segment of the lap that `tail.index` stands in, if it is not.
+    #[cold]
+    #[inline(never)]
+    fn install(&self) {
+        // SeqCst: raised before the read of `segment`; partner: `Receiver::retire`, which swings
+        // before it reads this.
+        self.installing.fetch_add(1, Ordering::SeqCst);
+        dekker_fence();
+        let current = self.tail.segment.load(Ordering::SeqCst);
+        // Acquire: pairs with the claims' release.
+        let lap = lap_of(self.tail.index.load(Ordering::Acquire));
+        if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
+            let segment = untagged(current);
+            let link = if segment.is_null() {
+                &self.first
+            } else {
+                // SAFETY: the segment was current while `installing` was raised, so it is not
+                // reclaimed before it is lowered (head of this file).
+                unsafe { &*segment }.next()
+            };
+            let next = self.linked(link);
+            // AcqRel: releases the linked segment to the loads in `push`. Failure is somebody else's
+            // success, and nothing is read on it: relaxed.
+            let _ = self.tail.segment.compare_exchange(
+                current,
+                tagged(next, lap),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+        }
+        // Release: what was read of the segment stays before; pairs with `retire`'s load.
+        self.installing.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The segment behind `link`, linking one if there is none.
+    fn linked(&self, link: &AtomicPtr<Segment<C>>) -> *mut Segment<C> {
+        // Acquire: pairs with the release below, by which another installer published the segment.
+        let present = link.load(Ordering::Acquire);
+        if !present.is_null() {
+            return present;
+        }
+        // AcqRel: acquires what the consumer wrote into the spare segment before it left it here.
+        let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::AcqRel));
+        let fresh = spare.unwrap_or_else(segment::take);
+        // AcqRel: releases the fresh segment's cleared state to the consumer and other installers.
+        let linking = link.compare_exchange(
+            ptr::null_mut(),
+            fresh.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match linking {
+            Ok(_) => fresh.as_ptr(),
+            Err(present) => {
+                self.keep_or_give_back(fresh);
+                present
+            }
+        }
+    }
+
+    /// Keeps an unused segment for the next installation, or gives it back.
+    fn keep_or_give_back(&self, segment: NonNull<Segment<C>>) {
+        // Release: pairs with the swap in `linked`. Failure reads nothing: relaxed.
+        let keeping = self.spare.compare_exchange(
+            ptr::null_mut(),
+            segment.as_ptr(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if keeping.is_err() {
+            // SAFETY: an unused segment that came from `take`; nobody else has its address.
+            unsafe { segment::give_back(segment) };
+        }
+    }
+}
+
+impl<C: 'static> Receiver<C> {
+    /// How many commands were consumed so far.
+    #[inline]
+    pub(crate) fn consumed(&self) -> u64 {
+        self.position.head
+    }
+
+    /// True when every claimed place was consumed.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // SeqCst: half of the Dekker pair with `push`.
+        self.shared.tail.index.load(Ordering::SeqCst) == self.position.head
+    }
+
+    /// What is to be consumed next.
+    #[inline]
+    pub(crate) fn front(&mut self) -> Front<'_, C> {
+        if self.position.head == self.position.segment_end && !self.advance() {
+            return Front::Empty;
+        }
+        let head = self.position.head;
+        // SAFETY: `segment` is the head's segment, and only this consumer retires it.
+        let slot = unsafe { &*self.position.segment }.slot(head);
+        // Acquire: pairs with the release by which `push` published the command.
+        if slot.sequence.load(Ordering::Acquire) == head + 1 {
+            Front::Ready(Entry { slot: NonNull::from(slot), position: &mut self.position })
+        } else if self.is_empty() {
+            Front::Empty
+        } else {
+            Front::Unpublished
+        }
+    }
+
+    /// Steps into the next segment and retires the current one; false when there is none yet.
+    #[cold]
+    fn advance(&mut self) -> bool {
+        let old = self.position.segment;
+        let link = if old.is_null() {
+            &self.shared.first
+        } else {
+            // SAFETY: `segment` is not retired before this function does it.
+            unsafe { &*old }.next()
+        };
+        // Acquire: pairs with the release of the linking.
+        let next = link.load(Ordering::Acquire);
+        if next.is_null() {
+            return false;
+        }
+        if let Some(old) = NonNull::new(old) {
+            self.retire(old, next);
+        }
+        self.position.segment = next;
+        self.position.segment_end += SLOTS_PER_SEGMENT;
+        true
+    }
+
+    /// Leaves a segment whose commands are all consumed.
+    fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
+        let lap = lap_of(self.position.segment_end);
+        // SeqCst, also on failure (an installer swung it): the swing, by whomever, comes before the
+        // read of `installing`; partner: `install`.
+        let _ = self.shared.tail.segment.compare_exchange(
+            tagged(old.as_ptr(), lap.wrapping_sub(1)),
+            tagged(next, lap),
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        dekker_fence();
+        // SAFETY: nobody reclaims the segment but this consumer, below.
+        let link = unsafe { old.as_ref() }.next_retired();
+        // Relaxed: the list of retired segments is this consumer's alone.
+        link.store(self.position.retired, Ordering::Relaxed);
+        self.position.retired = old.as_ptr();
+        if self.shared.installing.load(Ordering::SeqCst) == 0 {
+            self.reclaim();
+        }
+    }
+
+    /// Gives the retired segments back: nobody can reach them any more.
+    fn reclaim(&mut self) {
+        while let Some(segment) = NonNull::new(self.position.retired) {
+            // SAFETY: retired segments are this consumer's alone once `installing` was seen at zero.
+            let links = unsafe { segment.as_ref() };
+            // Relaxed, three times: ours alone; giving it away releases the cleared links.
+            self.position.retired = links.next_retired().load(Ordering::Relaxed);
+            links.next_retired().store(ptr::null_mut(), Ordering::Relaxed);
+            links.next().store(ptr::null_mut(), Ordering::Relaxed);
+            self.shared.keep_or_give_back(segment);
+        }
+    }
+}
+
+impl<C: 'static> Entry<'_, C> {
+    /// Calls `access` with the command in its slot.
+    #[inline]
+    fn with<R>(&mut self, access: impl FnOnce(&mut Packed<C>) -> R) -> R {
+        // SAFETY: the slot's segment is retired only by this consumer, which the entry borrows.
+        let slot = unsafe { self.slot.as_ref() };
+        // SAFETY: the command was published, no producer claims the place again before it is
+        // consumed, and the entry has the consumer alone.
+        slot.packed.with_mut(|packed| access(unsafe { (*packed).assume_init_mut() }))
+    }
+
+    /// Whose work the command is.
+    #[inline]
+    pub(crate) fn class(&mut self) -> Class {
+        self.with(|packed| packed.class())
+    }
+
+    /// True when the command may run now.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, context: &mut C) -> bool {
+        // SAFETY: the command at the head was neither run nor discarded: both consume the place.
+        self.with(|packed| unsafe { packed.is_ready(context) })
+    }
+
+    /// Consumes the place and executes the command.
+    #[inline]
+    pub(crate) fn run(mut self, context: &mut C) {
+        self.position.head += 1;
+        // SAFETY: the command was neither run nor discarded, and its place was just consumed.
+        self.with(|packed| unsafe { packed.run(context) });
+    }
+
+    /// Consumes the place and drops the command.
+    pub(crate) fn discard(mut self) {
+        self.position.head += 1;
+        // SAFETY: the command was neither run nor discarded, and its place was just consumed.
+        self.with(|packed| unsafe { packed.discard() });
+    }
+}
+
+impl<C: 'static> Drop for Receiver<C> {
+    fn drop(&mut self) {
+        let Position { head, segment_end, segment, retired } = self.position;
+        let position = Some(Position { head, segment_end, segment, retired });
+        // SAFETY: there is one receiver, and `Shared`'s drop comes after both ends are gone.
+        self.shared.consumer.with_mut(|consumer| unsafe { *consumer = position });
+    }
+}
+
+impl<C: 'static> Drop for Shared<C> {
+    /// Discards the commands that are left and gives every segment back. Both ends are gone.
+    fn drop(&mut self) {
+        // SAFETY: `&mut self`: nobody else has the queue.
+        let position = self.consumer.with_mut(|consumer| unsafe { (*consumer).take() });
+        let Some(mut position) = position else { return };
+        // Relaxed, in all of this function: nobody else has the queue.
+        let end = self.tail.index.load(Ordering::Relaxed);
+        loop {
+            if position.head == position.segment_end {
+                let next = match NonNull::new(position.segment) {
+                    None => self.first.load(Ordering::Relaxed),
+                    // SAFETY: the segment was linked and not given back yet.
+                    Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
+                };
+                if let Some(old) = NonNull::new(position.segment) {
+                    // SAFETY: every command in it was consumed, and nobody else has the queue.
+                    unsafe { segment::give_back(old) };
+                }
+                let Some(next) = NonNull::new(next) else { break };
+                position.segment = next.as_ptr();
+                position.segment_end += SLOTS_PER_SEGMENT;
+            } else if position.head < end {
+                // SAFETY: the segment was linked and not given back yet.
+                let slot = NonNull::from(unsafe { &*position.segment }.slot(position.head));
+                Entry { position: &mut position, slot }.discard();
+            } else {
+                position.head = position.segment_end;
+            }
+        }
+        let mut retired = position.retired;
+        while let Some(segment) = NonNull::new(retired) {
+            // SAFETY: retired segments were not given back yet.
+            retired = unsafe { segment.as_ref() }.next_retired().load(Ordering::Relaxed);
+            // SAFETY: it holds no command, and nobody else has the queue.
+            unsafe { segment::give_back(segment) };
+        }
+        if let Some(spare) = NonNull::new(self.spare.load(Ordering::Relaxed)) {
+            // SAFETY: the spare holds no command, and nobody else has the queue.
+            unsafe { segment::give_back(spare) };
+        }
+    }
+}
+
+impl<C> fmt::Debug for Sender<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("pushed", &self.pushed()).finish()
+    }
+}
+
+impl<C> fmt::Debug for Receiver<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("consumed", &self.consumed()).finish()
+    }
+}

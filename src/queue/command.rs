@@ -1,0 +1,259 @@
+//! Commands: what a queue carries, packed into 48 bytes with the payload inline where it fits.
+#![expect(unsafe_code, reason = "a payload of any type is stored in and taken out of plain words")]
+
+use std::fmt;
+use std::mem::{self, MaybeUninit};
+
+/// Bytes of a command that are stored in the slot itself; larger ones are boxed.
+pub(crate) const INLINE_BYTES: usize = 40;
+
+/// Whose work a command is, which decides whether it runs on a failed stream and how long it is
+/// expected to take before anything was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The runtime's own: always runs, short.
+    Own,
+    /// A user's closure, copy or fill: skipped on a failed stream, expected to be short.
+    User,
+    /// A user's native function or a scope's: skipped on a failed stream, expected to be long.
+    #[cfg_attr(not(test), expect(dead_code, reason = "native launches come with the Python face"))]
+    Native,
+}
+
+/// Something to execute once, with a context of type `C`.
+pub(crate) trait Command<C>: Send + Sized + 'static {
+    /// Whose work this is.
+    const CLASS: Class;
+    /// True when [`Command::is_ready`] may answer false.
+    const MAY_WAIT: bool = false;
+
+    /// Asked before [`Command::run`]; false leaves the command at the head of its queue.
+    fn is_ready(&mut self, _context: &mut C) -> bool {
+        true
+    }
+
+    /// Executes. Must not panic: what runs user code catches.
+    fn run(self, context: &mut C);
+}
+
+type Words = [u64; INLINE_BYTES / 8];
+
+/// What is known of a packed command's type.
+struct Table<C> {
+    class: Class,
+    is_ready: Option<unsafe fn(*mut Words, &mut C) -> bool>,
+    run: unsafe fn(*mut Words, &mut C),
+    discard: unsafe fn(*mut Words),
+}
+
+/// A command without its type. Dropping it forgets the payload: it is run or discarded explicitly.
+pub(crate) struct Packed<C: 'static> {
+    table: &'static Table<C>,
+    payload: MaybeUninit<Words>,
+}
+
+/// True when a `T` is stored in the slot itself.
+const fn fits_inline<T>() -> bool {
+    size_of::<T>() <= INLINE_BYTES && align_of::<T>() <= align_of::<Words>()
+}
+
+/// The table of one command type.
+struct Tables<T, C>(std::marker::PhantomData<(T, C)>);
+
+impl<T: Command<C>, C: 'static> Tables<T, C> {
+    const TABLE: &'static Table<C> = &Table {
+        class: T::CLASS,
+        is_ready: if T::MAY_WAIT { Some(is_ready::<T, C>) } else { None },
+        run: run::<T, C>,
+        discard: discard::<T, C>,
+    };
+}
+
+/// The place of the command: the payload itself, or the heap block it points to.
+///
+/// # Safety
+/// `payload` holds a packed `T`.
+unsafe fn place<T>(payload: *mut Words) -> *mut T {
+    if fits_inline::<T>() {
+        payload.cast()
+    } else {
+        // SAFETY: reading the box's pointer needs a packed boxed `T`: the caller's promise, and
+        // `Packed::new` boxes exactly when it does not fit inline.
+        unsafe { payload.cast::<*mut T>().read() }
+    }
+}
+
+/// Takes the command out; the payload is empty afterwards.
+///
+/// # Safety
+/// `payload` holds a packed `T`, which is not used again.
+unsafe fn take<T>(payload: *mut Words) -> T {
+    // SAFETY: `place` needs a packed `T`: the caller's promise.
+    let place = unsafe { place::<T>(payload) };
+    if fits_inline::<T>() {
+        // SAFETY: the place is initialised, aligned (checked by `fits_inline`) and not used again.
+        unsafe { place.read() }
+    } else {
+        // SAFETY: the pointer came from `Box::into_raw` in `Packed::new` and is not used again.
+        *unsafe { Box::from_raw(place) }
+    }
+}
+
+/// # Safety
+/// `payload` holds a packed `T`.
+unsafe fn is_ready<T: Command<C>, C>(payload: *mut Words, context: &mut C) -> bool {
+    // SAFETY: `place` needs a packed `T`: the caller's promise.
+    let place = unsafe { place::<T>(payload) };
+    // SAFETY: the place is initialised and aligned, and the caller has it alone.
+    unsafe { &mut *place }.is_ready(context)
+}
+
+/// # Safety
+/// `payload` holds a packed `T`, which is not used again.
+unsafe fn run<T: Command<C>, C>(payload: *mut Words, context: &mut C) {
+    // SAFETY: `take` needs what this function needs: the caller's promise.
+    unsafe { take::<T>(payload) }.run(context);
+}
+
+/// # Safety
+/// `payload` holds a packed `T`, which is not used again.
+unsafe fn discard<T: Command<C>, C>(payload: *mut Words) {
+    // SAFETY: `take` needs what this function needs: the caller's promise.
+    drop(unsafe { take::<T>(payload) });
+}
+
+impl<C: 'static> Packed<C> {
+    /// Packs a command; allocates when it is larger than [`INLINE_BYTES`].
+    #[inline]
+    pub(crate) fn new<T: Command<C>>(command: T) -> Self {
+        let mut payload = MaybeUninit::<Words>::uninit();
+        if fits_inline::<T>() {
+            // SAFETY: the payload is writable, large and aligned enough: `fits_inline` checked.
+            unsafe { payload.as_mut_ptr().cast::<T>().write(command) };
+        } else {
+            let boxed = Box::into_raw(Box::new(command));
+            // SAFETY: a pointer fits into the payload and is aligned as its words are.
+            unsafe { payload.as_mut_ptr().cast::<*mut T>().write(boxed) };
+        }
+        Self { table: Tables::<T, C>::TABLE, payload }
+    }
+
+    /// Whose work this is.
+    #[inline]
+    pub(crate) fn class(&self) -> Class {
+        self.table.class
+    }
+
+    /// True when the command may run now.
+    ///
+    /// # Safety
+    /// It was neither run nor discarded.
+    #[inline]
+    pub(crate) unsafe fn is_ready(&mut self, context: &mut C) -> bool {
+        match self.table.is_ready {
+            None => true,
+            // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
+            // caller's promise.
+            Some(is_ready) => unsafe { is_ready(self.payload.as_mut_ptr(), context) },
+        }
+    }
+
+    /// Executes the command and empties the payload.
+    ///
+    /// # Safety
+    /// It was neither run nor discarded, and is neither again.
+    #[inline]
+    pub(crate) unsafe fn run(&mut self, context: &mut C) {
+        // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
+        // caller's promise.
+        unsafe { (self.table.run)(self.payload.as_mut_ptr(), context) };
+    }
+
+    /// Drops the command without executing it.
+    ///
+    /// # Safety
+    /// It was neither run nor discarded, and is neither again.
+    pub(crate) unsafe fn discard(&mut self) {
+        // SAFETY: as for `run`.
+        unsafe { (self.table.discard)(self.payload.as_mut_ptr()) };
+    }
+}
+
+// SAFETY: a packed command is only ever made of a `T: Command<C>`, which is `Send`.
+unsafe impl<C> Send for Packed<C> {}
+
+impl<C> fmt::Debug for Packed<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packed").field("class", &self.table.class).finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(mem::size_of::<Packed<()>>() == 48, "a slot has 48 bytes for a command");
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Add<const BYTES: usize>([u8; BYTES], Arc<()>);
+
+    impl<const BYTES: usize> Command<Vec<usize>> for Add<BYTES> {
+        const CLASS: Class = Class::User;
+        const MAY_WAIT: bool = true;
+
+        fn is_ready(&mut self, seen: &mut Vec<usize>) -> bool {
+            self.0[0] += 1;
+            seen.len() >= usize::from(self.0[1])
+        }
+
+        fn run(self, seen: &mut Vec<usize>) {
+            seen.push(usize::from(self.0[0]) + self.0.len());
+        }
+    }
+
+    #[repr(align(64))]
+    struct Aligned(u8);
+
+    impl Command<Vec<usize>> for Aligned {
+        const CLASS: Class = Class::Native;
+
+        fn run(self, seen: &mut Vec<usize>) {
+            assert_eq!((&raw const self).addr() % 64, 0, "over-aligned commands are boxed");
+            seen.push(usize::from(self.0));
+        }
+    }
+
+    #[test]
+    fn commands_of_every_size_are_asked_and_run_in_place() {
+        let alive = Arc::new(());
+        let mut seen = Vec::new();
+        for mut packed in [
+            Packed::new(Add([0; 32], Arc::clone(&alive))),
+            Packed::new(Add([0; 33], Arc::clone(&alive))),
+            Packed::new(Add([0; 500], Arc::clone(&alive))),
+            Packed::new(Aligned(7)),
+        ] {
+            // SAFETY: the command was just packed.
+            assert!(unsafe { packed.is_ready(&mut seen) });
+            // SAFETY: it was only asked so far, and is dropped next.
+            unsafe { packed.run(&mut seen) };
+        }
+        assert_eq!(seen, [33, 34, 501, 7]);
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+
+    #[test]
+    fn a_discarded_command_drops_what_it_holds_and_does_not_run() {
+        let alive = Arc::new(());
+        for mut packed in [
+            Packed::<Vec<usize>>::new(Add([9; 8], Arc::clone(&alive))),
+            Packed::new(Add([9; 200], Arc::clone(&alive))),
+        ] {
+            assert_eq!(packed.class(), Class::User);
+            // SAFETY: the command was just packed, and is dropped next.
+            unsafe { packed.discard() };
+        }
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+}

@@ -1,0 +1,112 @@
+//! Loom models of the queue itself: order, exactly once and no leak over seams of two-slot segments.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
+
+/// What the consumer saw.
+type Seen = Vec<(u8, u8)>;
+
+/// A command that says who pushed it and as which one; loom reports it when it is leaked.
+struct Item(u8, u8, #[expect(dead_code, reason = "its leak is what loom looks for")] Arc<()>);
+
+impl Command<Seen> for Item {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, seen: &mut Seen) {
+        seen.push((self.0, self.1));
+    }
+}
+
+fn push(sender: &Sender<Seen>, producer: u8, number: u8) {
+    sender.push(Item(producer, number, Arc::new(())));
+}
+
+/// Explores `test` with up to `preemptions` forced switches of threads.
+fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// Consumes until `count` commands were seen.
+fn consume(receiver: &mut Receiver<Seen>, count: usize) -> Seen {
+    let mut seen = Seen::new();
+    while seen.len() < count {
+        match receiver.front() {
+            Front::Ready(entry) => entry.run(&mut seen),
+            Front::Empty | Front::Unpublished => thread::yield_now(),
+        }
+    }
+    seen
+}
+
+fn assert_in_order(seen: &Seen, producer: u8, count: u8) {
+    let own: Vec<u8> = seen.iter().filter(|item| item.0 == producer).map(|item| item.1).collect();
+    assert_eq!(own, (0..count).collect::<Vec<_>>(), "producer {producer} in {seen:?}");
+}
+
+/// Goal: each producer's order survives overflow. Method: two producers push past the first seam
+/// while the consumer drains.
+#[test]
+fn loom_two_producers_keep_their_order_over_a_seam() {
+    model(3, || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let sender = Arc::new(sender);
+        let other = {
+            let sender = Arc::clone(&sender);
+            thread::spawn(move || (0..2).for_each(|n| push(&sender, 1, n)))
+        };
+        (0..2).for_each(|n| push(&sender, 0, n));
+        let seen = consume(&mut receiver, 4);
+        other.join().unwrap();
+        assert_in_order(&seen, 0, 2);
+        assert_in_order(&seen, 1, 2);
+        assert!(receiver.is_empty());
+    });
+}
+
+/// Goal: a segment is reused only when no producer can reach it. Method: one producer pushes over
+/// two seams while the consumer retires segments behind it and another producer installs late.
+#[test]
+fn loom_segments_are_reused_only_when_nobody_reaches_them() {
+    model(2, || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let sender = Arc::new(sender);
+        (0..2).for_each(|n| push(&sender, 0, n));
+        let other = {
+            let sender = Arc::clone(&sender);
+            thread::spawn(move || push(&sender, 1, 0))
+        };
+        let consumer = thread::spawn(move || {
+            let seen = consume(&mut receiver, 5);
+            (seen, receiver)
+        });
+        (2..4).for_each(|n| push(&sender, 0, n));
+        other.join().unwrap();
+        let (seen, receiver) = consumer.join().unwrap();
+        assert_in_order(&seen, 0, 4);
+        assert_in_order(&seen, 1, 1);
+        assert!(receiver.is_empty());
+    });
+}
+
+/// Goal: what is never consumed is dropped exactly once. Method: drop both ends with commands in two
+/// segments; loom reports what leaks.
+#[test]
+fn loom_what_is_left_is_dropped_with_the_queue() {
+    model(3, || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let sender = Arc::new(sender);
+        let other = {
+            let sender = Arc::clone(&sender);
+            thread::spawn(move || push(&sender, 1, 0))
+        };
+        (0..3).for_each(|n| push(&sender, 0, n));
+        let seen = consume(&mut receiver, 1);
+        drop(receiver);
+        other.join().unwrap();
+        assert_eq!(seen.len(), 1);
+    });
+}

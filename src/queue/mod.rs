@@ -1,0 +1,23 @@
+//! The command queue: linked segments of slots, claimed by one counter; after Kogan and Petrank's and
+//! crossbeam's segmented queues, with helping at the seams.
+//!
+//! Many producers, one consumer at a time, unbounded, first in first out over all producers. A place
+//! is claimed by advancing one 64-bit counter, which is also the task's *ticket*. Nobody waits for a
+//! producer that stopped at the seam of two segments: whoever needs the next segment links it.
+//!
+//! * [`command`]: what stands in a slot: a command, inline up to 40 bytes, boxed above
+//! * [`segment`]: 64 slots of 64 bytes, and the pool that lends them
+//! * [`channel`]: the protocol between [`Sender`] and [`Receiver`]
+
+mod channel;
+mod command;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod segment;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use channel::{Front, Receiver, Sender, channel};
+pub(crate) use command::{Class, Command};
+#[cfg(test)]
+pub(crate) use segment::SLOTS;

@@ -1,0 +1,158 @@
+//! Segments: 64 slots of 64 bytes in one block of 4 KiB, and the pool that all queues share.
+#![expect(
+    unsafe_code,
+    reason = "segments are raw blocks that producers reach through tagged pointers"
+)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use crate::queue::command::Packed;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
+
+/// Slots of a segment. Two under loom, so that a model crosses seams.
+#[cfg(not(loom))]
+pub(crate) const SLOTS: usize = 64;
+#[cfg(loom)]
+pub(crate) const SLOTS: usize = 2;
+
+/// Places in the queue's order are 64 bits wide.
+pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
+
+/// One place of a queue.
+///
+/// `sequence` is the place's number plus one once the command is published; any other value means
+/// not yet. Numbers of one queue only grow, so a reused slot needs no reset within its queue.
+#[repr(C, align(64))]
+pub(super) struct Slot<C: 'static> {
+    pub(super) sequence: AtomicU64,
+    pub(super) packed: UnsafeCell<MaybeUninit<Packed<C>>>,
+    /// In slot 0 the next segment of the queue, in slot 1 the next retired one; else unused.
+    link: AtomicPtr<Segment<C>>,
+}
+
+/// A run of slots.
+#[repr(C)]
+pub(super) struct Segment<C: 'static> {
+    pub(super) slots: [Slot<C>; SLOTS],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot<()>>() == 64 && size_of::<Segment<()>>() == 4096);
+
+impl<C> Segment<C> {
+    /// The slot of the place `index`.
+    #[inline]
+    pub(super) fn slot(&self, index: u64) -> &Slot<C> {
+        // The remainder is below SLOTS, so the conversion keeps it and the bound check goes away.
+        &self.slots[(index % SLOTS_PER_SEGMENT) as usize]
+    }
+
+    /// The segment behind this one.
+    #[inline]
+    pub(super) fn next(&self) -> &AtomicPtr<Self> {
+        &self.slots[0].link
+    }
+
+    /// The segment retired before this one.
+    pub(super) fn next_retired(&self) -> &AtomicPtr<Self> {
+        &self.slots[1].link
+    }
+}
+
+/// A segment nobody else uses, with cleared sequence numbers and links: from the pool, else new.
+pub(super) fn take<C>() -> NonNull<Segment<C>> {
+    #[cfg(not(loom))]
+    if let Some(segment) = pool::take() {
+        return segment;
+    }
+    new()
+}
+
+/// Gives back a segment that no producer can reach any more.
+///
+/// # Safety
+/// It came from [`take`], holds no command, and nobody uses it again.
+pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
+    #[cfg(not(loom))]
+    let Some(segment) = pool::give(segment) else { return };
+    // SAFETY: it came from `take`, hence from `new`, and nobody uses it again: the caller's promise.
+    unsafe { free(segment) };
+}
+
+#[cfg(not(loom))]
+fn new<C>() -> NonNull<Segment<C>> {
+    let layout = Layout::new::<Segment<C>>();
+    // SAFETY: the layout is not of size zero: a segment has 4 KiB.
+    let block = unsafe { alloc_zeroed(layout) };
+    // All-zero bytes are a valid segment: sequences 0, links null, commands uninitialised.
+    NonNull::new(block.cast()).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// # Safety
+/// The segment came from [`new`] and is not used again.
+#[cfg(not(loom))]
+unsafe fn free<C>(segment: NonNull<Segment<C>>) {
+    // SAFETY: `new` allocated it with this layout: the caller's promise.
+    unsafe { dealloc(segment.as_ptr().cast(), Layout::new::<Segment<C>>()) };
+}
+
+/// loom's types are not plain words: they are built and dropped as values.
+#[cfg(loom)]
+fn new<C>() -> NonNull<Segment<C>> {
+    let slot = |_| Slot {
+        sequence: AtomicU64::new(0),
+        packed: UnsafeCell::new(MaybeUninit::uninit()),
+        link: AtomicPtr::new(std::ptr::null_mut()),
+    };
+    NonNull::from(Box::leak(Box::new(Segment { slots: std::array::from_fn(slot) })))
+}
+
+/// # Safety
+/// The segment came from [`new`] and is not used again.
+#[cfg(loom)]
+unsafe fn free<C>(segment: NonNull<Segment<C>>) {
+    // SAFETY: `new` leaked a box of this type: the caller's promise.
+    drop(unsafe { Box::from_raw(segment.as_ptr()) });
+}
+
+/// Segments between two uses, shared by all queues: a backlog of one stream becomes that of the next
+/// without the allocator of the system. Bounded, so that a drained backlog goes back to the system.
+#[cfg(not(loom))]
+mod pool {
+    use std::sync::OnceLock;
+
+    use crossbeam_queue::ArrayQueue;
+
+    use super::{NonNull, Ordering, Segment};
+
+    /// 4 MiB of segments.
+    const CAPACITY: usize = 1024;
+
+    struct Idle(NonNull<Segment<()>>);
+    // SAFETY: an idle segment is reachable through the pool alone and holds no command.
+    unsafe impl Send for Idle {}
+
+    static POOL: OnceLock<ArrayQueue<Idle>> = OnceLock::new();
+
+    pub(super) fn take<C>() -> Option<NonNull<Segment<C>>> {
+        let Idle(segment) = POOL.get()?.pop()?;
+        // A segment's layout does not depend on the context's type: it holds pointers to it only.
+        let segment = segment.cast::<Segment<C>>();
+        // SAFETY: it came out of the pool, so it is allocated and ours alone.
+        let slots = &unsafe { segment.as_ref() }.slots;
+        for slot in slots {
+            // Relaxed: ours alone; whoever links the segment into a queue publishes this.
+            slot.sequence.store(0, Ordering::Relaxed);
+            slot.link.store(std::ptr::null_mut(), Ordering::Relaxed);
+        }
+        Some(segment)
+    }
+
+    /// Takes the segment in; hands it back when the pool is full.
+    pub(super) fn give<C>(segment: NonNull<Segment<C>>) -> Option<NonNull<Segment<C>>> {
+        let pool = POOL.get_or_init(|| ArrayQueue::new(CAPACITY));
+        pool.push(Idle(segment.cast())).err().map(|Idle(segment)| segment.cast())
+    }
+}

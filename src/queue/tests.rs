@@ -1,0 +1,121 @@
+//! Tests of the queue as a whole, without loom: sizes, order under load, memory over many segments.
+
+use std::sync::Arc;
+use std::thread;
+
+use crate::queue::{Class, Command, Front, Receiver, SLOTS, channel};
+
+type Seen = Vec<(usize, usize)>;
+
+struct Item(usize, usize, Arc<()>);
+
+impl Command<Seen> for Item {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, seen: &mut Seen) {
+        drop(self.2);
+        seen.push((self.0, self.1));
+    }
+}
+
+fn drain(receiver: &mut Receiver<Seen>, seen: &mut Seen) {
+    while let Front::Ready(entry) = receiver.front() {
+        entry.run(seen);
+    }
+}
+
+#[test]
+fn tickets_count_commands_over_seams() {
+    let alive = Arc::new(());
+    let (sender, mut receiver) = channel();
+    let mut seen = Seen::new();
+    assert!(receiver.is_empty());
+    assert!(matches!(receiver.front(), Front::Empty));
+    for lap in 0..5 {
+        for place in 0..SLOTS {
+            let number = lap * SLOTS + place;
+            let pushed = sender.push(Item(0, number, Arc::clone(&alive)));
+            assert_eq!(pushed.ticket, number as u64 + 1);
+            assert_eq!(pushed.is_first_of_segment, place == 0);
+        }
+        if lap % 2 == 0 {
+            drain(&mut receiver, &mut seen);
+            assert!(receiver.is_empty());
+            assert_eq!(receiver.consumed(), sender.pushed());
+        }
+    }
+    assert_eq!(seen, (0..5 * SLOTS).map(|number| (0, number)).collect::<Vec<_>>());
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[test]
+fn an_entry_that_is_dropped_stays_at_the_head() {
+    let (sender, mut receiver) = channel();
+    sender.push(Item(3, 4, Arc::new(())));
+    for _ in 0..3 {
+        assert!(matches!(receiver.front(), Front::Ready(_)));
+    }
+    let mut seen = Seen::new();
+    drain(&mut receiver, &mut seen);
+    assert_eq!(seen, [(3, 4)]);
+}
+
+#[test]
+fn a_backlog_is_dropped_with_the_queue() {
+    for left in [0, 1, SLOTS - 1, SLOTS, SLOTS + 1, 10 * SLOTS] {
+        for consumed in [0, left / 2, left] {
+            let alive = Arc::new(());
+            let (sender, mut receiver) = channel();
+            for number in 0..left {
+                sender.push(Item(0, number, Arc::clone(&alive)));
+            }
+            for _ in 0..consumed {
+                let Front::Ready(entry) = receiver.front() else { panic!("{left} were pushed") };
+                entry.discard();
+            }
+            drop(receiver);
+            drop(sender);
+            assert_eq!(Arc::strong_count(&alive), 1, "{consumed} of {left} consumed");
+        }
+    }
+}
+
+#[test]
+fn a_push_after_the_receiver_is_gone_is_dropped_with_the_queue() {
+    let alive = Arc::new(());
+    let (sender, receiver) = channel();
+    sender.push(Item(0, 0, Arc::clone(&alive)));
+    drop(receiver);
+    for number in 1..200 {
+        sender.push(Item(0, number, Arc::clone(&alive)));
+    }
+    drop(sender);
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[test]
+fn four_producers_keep_their_order_while_one_consumer_drains() {
+    const EACH: usize = 20_000;
+    let alive = Arc::new(());
+    let (sender, mut receiver) = channel();
+    let mut seen = Seen::new();
+    thread::scope(|scope| {
+        for producer in 0..4 {
+            let (sender, alive) = (&sender, &alive);
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    sender.push(Item(producer, number, Arc::clone(alive)));
+                }
+            });
+        }
+        while seen.len() < 4 * EACH {
+            drain(&mut receiver, &mut seen);
+            thread::yield_now();
+        }
+    });
+    for producer in 0..4 {
+        let own = seen.iter().filter(|item| item.0 == producer).map(|item| item.1);
+        assert!(own.eq(0..EACH), "the order of producer {producer} is broken");
+    }
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
