@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crate::device::{Device, DeviceKind};
 use crate::size::display_bytes;
+use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicBool;
 
 /// The result of every call that can fail for a reason the caller cannot rule out.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -226,6 +228,7 @@ pub struct StreamError {
     stream_id: u64,
     cause: FailureCause,
     inherited_from: Option<Arc<StreamError>>,
+    is_seen: AtomicBool,
 }
 
 /// What made a task fail.
@@ -246,14 +249,15 @@ pub enum FailureCause {
 
 impl StreamError {
     pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
-        Arc::new(Self { device, stream_id, cause, inherited_from: None })
+        Arc::new(Self { device, stream_id, cause, inherited_from: None, is_seen: AtomicBool::new(false) })
     }
 
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
         // Straight to the origin: a chain as long as the streams would be dropped recursively.
         let origin = from.inherited_from.as_ref().unwrap_or(from);
         let inherited_from = Some(Arc::clone(origin));
-        Arc::new(Self { device, stream_id, cause: FailureCause::Inherited, inherited_from })
+        let (cause, is_seen) = (FailureCause::Inherited, AtomicBool::new(false));
+        Arc::new(Self { device, stream_id, cause, inherited_from, is_seen })
     }
 
     /// The device of the failed stream.
@@ -278,6 +282,18 @@ impl StreamError {
     #[must_use]
     pub fn inherited_from(&self) -> Option<&Arc<StreamError>> {
         self.inherited_from.as_ref()
+    }
+
+    /// This error was raised to somebody.
+    pub(crate) fn set_seen(&self) {
+        // Relaxed, here and below: read at exit, to decide what is printed.
+        self.is_seen.store(true, Ordering::Relaxed);
+        self.root().is_seen.store(true, Ordering::Relaxed);
+    }
+
+    /// True when this error, or the one it came from, was raised to somebody.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
     }
 
     /// The failure with a cause of its own: the original one, or this.

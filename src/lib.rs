@@ -1,13 +1,65 @@
 //! accelrt: devices, streams, events and stream-ordered memory with one API.
+//!
+//! A stand-alone runtime for stream-based accelerators. One program runs unchanged on the machine's
+//! own cores (the embedded `cpu` device, always there and really asynchronous) and, as their
+//! backends land, on NVIDIA GPUs and on OpenCL devices with unified shared memory.
+//!
+//! The nouns:
+//!
+//! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is the process's
+//! * [`Device`]: a kind and an index, `cpu:0`
+//! * [`Stream`]: in-order work; functions are enqueued, workers run them
+//! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
+//! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
+//! * [`Error`]: everything that can go wrong, with the numbers that explain it
+//! * [`backend`]: the contract for makers of devices, with the kinds at hand
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//! use accelrt::{Event, Runtime};
+//!
+//! let runtime = Runtime::global()?;
+//! let device = runtime.current_device()?;
+//! let (produce, consume) = (runtime.stream(device)?, runtime.stream(device)?);
+//! let value = Arc::new(AtomicU64::new(0));
+//!
+//! let written = Event::new();
+//! let cell = Arc::clone(&value);
+//! produce.enqueue(move || cell.store(42, Ordering::Relaxed))?;
+//! produce.record(&written)?;
+//!
+//! consume.wait_event(&written)?; // ordered by the event; no thread waits
+//! let cell = Arc::clone(&value);
+//! consume.enqueue(move || assert_eq!(cell.load(Ordering::Relaxed), 42))?;
+//! consume.synchronize()?;
+//! # Ok::<(), accelrt::Error>(())
+//! ```
+//!
+//! `ARCHITECTURE.md` has the map of the house and walks one task from enqueue to done.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
 pub mod backend;
-pub mod config;
-pub mod device;
-pub mod error;
+mod config;
+mod device;
+mod error;
+mod event;
+mod fork;
+mod frontier;
+mod guard;
 mod queue;
+mod runtime;
 pub mod size;
+mod spin;
+mod stream;
 mod sync;
 
 pub use config::Config;
-pub use device::{Device, DeviceKind};
-pub use error::{Error, FailureCause, Result, StreamError};
+pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
+pub use error::{Error, FailureCause, Result, StreamError, TaskError};
+pub use event::Event;
+pub use guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
+pub use runtime::{Counters, Runtime, ShutdownReport};
+pub use stream::{Scope, Stream, TaskOutcome};

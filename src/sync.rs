@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(loom)]
@@ -90,8 +91,10 @@ pub(crate) enum LockRank {
     StreamTable = 20,
     /// One event's latest record.
     Event = 30,
-    /// The errors of one stream.
+    /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
+    /// What one synchronising thread is told.
+    SyncPoint = 45,
     /// The frontier history of one stream.
     Frontier = 50,
     /// Marks of one driver stream.
@@ -205,30 +208,52 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// A handle that wakes one parked thread; a wake before the park is not lost.
-#[derive(Clone, Debug)]
-pub(crate) struct Unparker(Thread);
-
 #[cfg(not(loom))]
 type Thread = std::thread::Thread;
 #[cfg(loom)]
 type Thread = loom::thread::Thread;
 
-impl Unparker {
-    /// The handle of the calling thread.
-    pub(crate) fn current() -> Self {
+/// A thread that sleeps until somebody wakes it; a wake before the sleep is not lost.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Sleeper {
+    /// For the calling thread, which alone may sleep on it.
+    pub(crate) fn new() -> Arc<Self> {
         #[cfg(not(loom))]
-        return Self(std::thread::current());
+        let thread = std::thread::current();
         #[cfg(loom)]
-        return Self(loom::thread::current());
+        let thread = loom::thread::current();
+        Arc::new(Self { thread, is_woken: AtomicBool::new(false) })
     }
 
-    pub(crate) fn unpark(&self) {
-        self.0.unpark();
+    /// Ends the sleep.
+    pub(crate) fn wake(&self) {
+        // Release: pairs with `is_woken`.
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+
+    /// True once somebody called [`Sleeper::wake`].
+    pub(crate) fn is_woken(&self) -> bool {
+        // Acquire: pairs with `wake`; what the waker wrote is visible.
+        self.is_woken.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until woken, and is ready for another sleep then.
+    pub(crate) fn sleep(&self) {
+        while !self.is_woken() {
+            park(None);
+        }
+        // Relaxed: whoever wakes next has learned of this sleeper after this.
+        self.is_woken.store(false, Ordering::Relaxed);
     }
 }
 
-/// Sleeps until this thread's [`Unparker`] is used, `timeout` passed, or for no reason: callers loop.
+/// Sleeps until this thread is woken, `timeout` passed, or for no reason: callers loop.
 pub(crate) fn park(timeout: Option<Duration>) {
     #[cfg(not(loom))]
     match timeout {

@@ -35,13 +35,13 @@
 //! | `pointer_owner` | `cuPointerGetAttributes` | `clGetMemAllocInfoINTEL` |
 //! | `copy` | `cuMemcpyAsync` | `clEnqueueMemcpyINTEL` |
 //! | `fill` | `cuMemsetD8Async` | `clEnqueueMemFillINTEL` |
-//! | `block_begin`, `block_end` | nothing: no thread of ours runs tasks | nothing |
 //! | `shutdown` | contexts are left to the driver | queues are released |
 //! | `VirtualMemory::reserve`, `unreserve` | `cuMemAddressReserve`, `cuMemAddressFree` | no counterpart |
 //! | `VirtualMemory::create`, `release` | `cuMemCreate`, `cuMemRelease` | no counterpart |
 //! | `VirtualMemory::map`, `unmap` | `cuMemMap` with `cuMemSetAccess`, `cuMemUnmap` | no counterpart |
 //! | `VirtualMemory::relocate` | `cuMemUnmap` then `cuMemMap` | no counterpart |
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -169,6 +169,7 @@ impl fmt::Debug for dyn Work {
 pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,
+    made_progress: Cell<bool>,
 }
 
 impl<'a> Turn<'a> {
@@ -176,13 +177,13 @@ impl<'a> Turn<'a> {
     /// that anything is.
     #[must_use]
     pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
-        Self { must_yield, others_wait }
+        Self { must_yield, others_wait, made_progress: Cell::new(false) }
     }
 
     /// A turn on a thread that has nothing else to execute.
     #[must_use]
     pub fn unshared() -> Turn<'static> {
-        Turn { must_yield: &|| false, others_wait: &|| false }
+        Turn::new(&|| false, &|| false)
     }
 
     /// True when something more urgent is runnable.
@@ -195,6 +196,17 @@ impl<'a> Turn<'a> {
     #[must_use]
     pub fn others_wait(&self) -> bool {
         (self.others_wait)()
+    }
+
+    /// The work executed something. Without this the turn was for nothing: others were faster.
+    pub fn note_progress(&self) {
+        self.made_progress.set(true);
+    }
+
+    /// True after [`Turn::note_progress`].
+    #[must_use]
+    pub fn made_progress(&self) -> bool {
+        self.made_progress.get()
     }
 }
 
@@ -332,14 +344,6 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn virtual_memory(&self, _device_index: usize) -> Option<&dyn VirtualMemory> {
         None
     }
-
-    // --- Threads of ours. ---
-
-    /// The calling thread, inside a task of this device, is about to block.
-    fn block_begin(&self, _device_index: usize) {}
-
-    /// The calling thread no longer blocks.
-    fn block_end(&self, _device_index: usize) {}
 
     /// Stops: nothing is submitted any more. Threads that come back before the deadline are joined.
     fn shutdown(&self, deadline: Instant) -> Leftover;

@@ -17,7 +17,7 @@ mod segment;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use channel::{Front, Receiver, Sender, channel};
+pub(crate) use channel::{Front, Pushed, Receiver, Sender, channel};
 pub(crate) use command::{Class, Command};
 #[cfg(test)]
 pub(crate) use segment::SLOTS;

@@ -1,0 +1,227 @@
+//! The run queue of one cpu device: runnable work by priority, and who looks for it or sleeps.
+//!
+//! A worker is *looking*, *running* or *asleep*. One lock covers the work, the counts and the list of
+//! sleepers, so "nothing to do, I sleep" and "here is work, who is awake?" cannot miss each other.
+//! Work that arrives while nobody looks wakes one sleeper, who counts as looking from that moment,
+//! or asks for one more worker; a worker that takes work and leaves more behind does the same when
+//! nobody else looks. So each idle→runnable edge costs at most one wake.
+//!
+//! Urgent work goes first; so that a flood of it does not starve the rest for ever, one taking in 61
+//! is from the least urgent work there is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
+
+/// Priorities of the cpu device: index 0 is the most urgent.
+pub(crate) const LEVELS: usize = 3;
+
+/// One taking in this many serves the least urgent work. A prime, as in Go's scheduler, so that it
+/// does not beat in step with periodic work.
+const FAIR_PERIOD: u64 = 61;
+
+/// Work waiting for a worker.
+pub(crate) struct RunQueue<W> {
+    /// Bit per level with work. Written under the lock; a hint without it.
+    levels_with_work: AtomicU64,
+    state: Mutex<State<W>>,
+}
+
+struct State<W> {
+    levels: [VecDeque<W>; LEVELS],
+    takings: u64,
+    looking: usize,
+    asleep: Vec<Arc<Sleeper>>,
+    /// Workers that exist or are being started.
+    workers: usize,
+    /// Workers blocked inside tasks: as many more may exist.
+    blocked: usize,
+    worker_limit: usize,
+    is_closed: bool,
+}
+
+/// What the caller does, without the lock, after a change.
+#[must_use]
+pub(crate) enum Help {
+    /// Nothing: somebody looks.
+    None,
+    /// Wake this worker.
+    Wake(Arc<Sleeper>),
+    /// Start one more worker, which begins by looking.
+    Start,
+}
+
+/// What a worker that looks finds.
+pub(crate) enum Found<W> {
+    /// Work of a level; the worker is running now.
+    Work(W, usize, Help),
+    /// Nothing.
+    Nothing,
+    /// The worker ends: the queue is closed and empty, or there are more workers than needed.
+    End,
+}
+
+impl<W> RunQueue<W> {
+    pub(crate) fn new(worker_limit: usize) -> Self {
+        let state = State {
+            levels: std::array::from_fn(|_| VecDeque::new()),
+            takings: 0,
+            looking: 0,
+            asleep: Vec::new(),
+            workers: 0,
+            blocked: 0,
+            worker_limit,
+            is_closed: false,
+        };
+        let state = Mutex::new(LockRank::RunQueue, state);
+        Self { levels_with_work: AtomicU64::new(0), state }
+    }
+
+    /// Adds work. Gives it back after the close.
+    pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, W> {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return Err(work);
+        }
+        state.levels[level].push_back(work);
+        self.update_hint(&state);
+        Ok(state.help())
+    }
+
+    /// A worker that looks asks for work.
+    pub(crate) fn take(&self) -> Found<W> {
+        let mut state = self.state.lock();
+        if state.has_surplus_workers() {
+            return state.end_looking_worker();
+        }
+        let Some((work, level)) = state.pop() else {
+            return if state.is_closed { state.end_looking_worker() } else { Found::Nothing };
+        };
+        self.update_hint(&state);
+        state.looking -= 1;
+        let help = if state.has_work() { state.help() } else { Help::None };
+        Found::Work(work, level, help)
+    }
+
+    /// A worker that ran something looks again.
+    pub(crate) fn look(&self) {
+        self.state.lock().looking += 1;
+    }
+
+    /// A worker that looks goes to sleep, unless there is work or the queue is closed. True when it
+    /// is to sleep on `sleeper` now; woken, it looks.
+    pub(crate) fn begin_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
+        let mut state = self.state.lock();
+        let sleeps = !state.has_work() && !state.is_closed && !state.has_surplus_workers();
+        if sleeps {
+            state.looking -= 1;
+            state.asleep.push(Arc::clone(sleeper));
+        }
+        sleeps
+    }
+
+    /// A running worker blocks inside a task.
+    pub(crate) fn begin_block(&self) -> Help {
+        let mut state = self.state.lock();
+        state.blocked += 1;
+        if state.has_work() { state.help() } else { Help::None }
+    }
+
+    /// It goes on.
+    pub(crate) fn end_block(&self) {
+        self.state.lock().blocked -= 1;
+    }
+
+    /// A worker that [`Help::Start`] asked for could not be started.
+    pub(crate) fn start_failed(&self) -> usize {
+        let mut state = self.state.lock();
+        state.workers -= 1;
+        state.looking -= 1;
+        state.workers
+    }
+
+    /// No more work. Those who sleep are to be woken.
+    pub(crate) fn close(&self) -> Vec<Arc<Sleeper>> {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let asleep = std::mem::take(&mut state.asleep);
+        state.looking += asleep.len();
+        asleep
+    }
+
+    /// True when there may be work; a hint.
+    #[inline]
+    pub(crate) fn may_have_work(&self) -> bool {
+        // Relaxed, here and below: a hint; what is decided is decided under the lock.
+        self.levels_with_work.load(Ordering::Relaxed) != 0
+    }
+
+    /// True when there may be work more urgent than a level; a hint.
+    #[inline]
+    pub(crate) fn may_have_more_urgent(&self, level: usize) -> bool {
+        self.levels_with_work.load(Ordering::Relaxed) & ((1 << level) - 1) != 0
+    }
+
+    fn update_hint(&self, state: &State<W>) {
+        let bits = state.levels.iter().enumerate();
+        let hint = bits.fold(0, |hint, (level, work)| hint | u64::from(!work.is_empty()) << level);
+        self.levels_with_work.store(hint, Ordering::Relaxed);
+    }
+}
+
+impl<W> State<W> {
+    fn has_work(&self) -> bool {
+        self.levels.iter().any(|level| !level.is_empty())
+    }
+
+    fn has_surplus_workers(&self) -> bool {
+        self.workers > self.worker_limit + self.blocked
+    }
+
+    fn end_looking_worker(&mut self) -> Found<W> {
+        self.looking -= 1;
+        self.workers -= 1;
+        Found::End
+    }
+
+    fn pop(&mut self) -> Option<(W, usize)> {
+        let has_work = |level: &usize| !self.levels[*level].is_empty();
+        let is_fair_turn = (self.takings + 1).is_multiple_of(FAIR_PERIOD);
+        let level = match is_fair_turn {
+            false => (0..LEVELS).find(has_work)?,
+            true => (0..LEVELS).rev().find(has_work)?,
+        };
+        self.takings += 1;
+        self.levels[level].pop_front().map(|work| (work, level))
+    }
+
+    /// There is work: who takes it? Whoever is woken or started counts as looking from now on.
+    fn help(&mut self) -> Help {
+        if self.looking > 0 {
+            return Help::None;
+        }
+        if let Some(sleeper) = self.asleep.pop() {
+            self.looking += 1;
+            return Help::Wake(sleeper);
+        }
+        if self.workers < self.worker_limit + self.blocked {
+            self.workers += 1;
+            self.looking += 1;
+            return Help::Start;
+        }
+        Help::None
+    }
+}
+
+impl<W> std::fmt::Debug for RunQueue<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("RunQueue")
+            .field("waiting", &state.levels.each_ref().map(VecDeque::len))
+            .field("looking", &state.looking)
+            .field("asleep", &state.asleep.len())
+            .field("workers", &state.workers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,232 @@
+//! The worker threads of one cpu device: look, run, look, sleep.
+//!
+//! Workers are started as work asks for them, up to the configured number, and one more for each
+//! that blocks inside a task. They block all signals, which are the main thread's business.
+#![expect(unsafe_code, reason = "sets the signal mask that new threads inherit")]
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+use crate::backend::blocking::{BlockingHook, set_hook};
+use crate::backend::contract::{Leftover, Turn, Work};
+use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint};
+
+/// Stack of a worker: native functions expect what a main thread has.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Longest look for work before a sleep.
+const LONGEST_LOOK: Duration = Duration::from_micros(50);
+
+/// Shortest one, for a worker whose looks have been for nothing.
+const SHORTEST_LOOK: Duration = Duration::from_micros(6);
+
+/// Between two looks of a worker that helpers keep beating: each look takes the cache line away from
+/// them.
+const BEATEN_PERIOD: Duration = Duration::from_micros(1);
+
+/// Turns in a row for nothing after which a worker counts as beaten.
+const BEATEN_TURNS: u32 = 2;
+
+/// Spins between two readings of the clock.
+const SPINS_PER_READING: u32 = 16;
+
+type Item = Arc<dyn Work>;
+
+/// The workers of one device.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    queue: RunQueue<Item>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    may_spin: bool,
+    wakes: AtomicU64,
+    started: AtomicU64,
+    worker_limit: usize,
+}
+
+impl Workers {
+    /// No thread is started before there is work.
+    pub(crate) fn new(name: String, worker_limit: usize, cpu_count: usize) -> Self {
+        let shared = Shared {
+            name,
+            queue: RunQueue::new(worker_limit),
+            threads: Mutex::new(LockRank::Backend, Vec::new()),
+            may_spin: cpu_count > 1,
+            wakes: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            worker_limit,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Has work run by a worker; a level of 0 goes first. Runs it here when no worker is left.
+    pub(crate) fn submit(&self, level: usize, work: Item) {
+        match self.shared.queue.push(level, work) {
+            Ok(help) => Shared::give(&self.shared, help),
+            Err(work) => work.run(&Turn::unshared()),
+        }
+    }
+
+    /// Sleeping workers woken so far, and workers started beyond the limit.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        // Relaxed: figures order nothing.
+        let started = self.shared.started.load(Ordering::Relaxed);
+        let spare = started.saturating_sub(self.shared.worker_limit as u64);
+        (self.shared.wakes.load(Ordering::Relaxed), spare)
+    }
+
+    /// Ends the workers after the work that is queued; those inside user code at the deadline, and
+    /// the calling thread, are left alone.
+    pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
+        for sleeper in self.shared.queue.close() {
+            sleeper.wake();
+        }
+        let threads = std::mem::take(&mut *self.shared.threads.lock());
+        let own = thread::current().id();
+        let mut left: Vec<_> = threads.into_iter().filter(|one| one.thread().id() != own).collect();
+        loop {
+            let (finished, busy): (Vec<_>, Vec<_>) = left.into_iter().partition(JoinHandle::is_finished);
+            for worker in finished {
+                // Work never panics: what runs user code catches.
+                let _ = worker.join();
+            }
+            if busy.is_empty() || Instant::now() >= deadline {
+                return Leftover { busy_threads: busy.len() };
+            }
+            left = busy;
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+impl Shared {
+    fn give(this: &Arc<Self>, help: Help) {
+        match help {
+            Help::None => {}
+            Help::Wake(sleeper) => {
+                // Relaxed: a figure orders nothing.
+                this.wakes.fetch_add(1, Ordering::Relaxed);
+                sleeper.wake();
+            }
+            Help::Start => Self::start(this),
+        }
+    }
+
+    fn start(this: &Arc<Self>) {
+        // Relaxed: a figure orders nothing, and a name needs only be unique.
+        let number = this.started.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(this);
+        let builder = thread::Builder::new().name(format!("{}-{number}", this.name)).stack_size(STACK_BYTES);
+        let started = with_signals_blocked(|| builder.spawn(move || Self::work(&shared)));
+        match started {
+            Ok(thread) => {
+                let mut threads = this.threads.lock();
+                // Workers that ended on their own need no join.
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+            }
+            Err(refusal) => {
+                let workers = this.queue.start_failed();
+                assert!(workers > 0, "the system starts no worker thread at all: {refusal}");
+            }
+        }
+    }
+
+    /// A worker's life.
+    fn work(this: &Arc<Self>) {
+        set_hook(Arc::new(Hook(Arc::clone(this), thread::current().id())));
+        let sleeper = Sleeper::new();
+        let mut look = LONGEST_LOOK;
+        let mut turns_for_nothing = 0;
+        loop {
+            match this.queue.take() {
+                Found::End => return,
+                Found::Work(work, level, help) => {
+                    Self::give(this, help);
+                    let must_yield = || this.queue.may_have_more_urgent(level);
+                    let others_wait = || this.queue.may_have_work();
+                    let turn = Turn::new(&must_yield, &others_wait);
+                    work.run(&turn);
+                    this.queue.look();
+                    turns_for_nothing = if turn.made_progress() { 0 } else { turns_for_nothing + 1 };
+                    look = LONGEST_LOOK;
+                }
+                Found::Nothing if this.look(look, turns_for_nothing >= BEATEN_TURNS) => {}
+                Found::Nothing => {
+                    look = (look / 2).max(SHORTEST_LOOK);
+                    if this.queue.begin_sleep(&sleeper) {
+                        sleeper.sleep();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks for work for `longest`; true when there may be some.
+    fn look(&self, longest: Duration, is_beaten: bool) -> bool {
+        if !self.may_spin {
+            return false;
+        }
+        let started = Instant::now();
+        loop {
+            let period_started = Instant::now();
+            if period_started - started >= longest {
+                return false;
+            }
+            if is_beaten {
+                while period_started.elapsed() < BEATEN_PERIOD {
+                    (0..SPINS_PER_READING).for_each(|_| spin_hint());
+                }
+            }
+            for _ in 0..if is_beaten { 1 } else { SPINS_PER_READING } {
+                if self.queue.may_have_work() {
+                    return true;
+                }
+                spin_hint();
+            }
+        }
+    }
+}
+
+/// Told when a worker blocks inside a task.
+struct Hook(Arc<Shared>, ThreadId);
+
+impl BlockingHook for Hook {
+    fn begin(&self) {
+        debug_assert_eq!(thread::current().id(), self.1);
+        Shared::give(&self.0, self.0.queue.begin_block());
+    }
+
+    fn end(&self) {
+        self.0.queue.end_block();
+    }
+}
+
+/// Calls `start` while this thread blocks all signals: threads it starts inherit that.
+fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is to a set that the call initialises.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first set was initialised above, the second is written by the call, which cannot
+    // fail with these arguments.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let result = start();
+    // SAFETY: `before` was written by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("queue", &self.shared.queue).finish_non_exhaustive()
+    }
+}

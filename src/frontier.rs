@@ -1,0 +1,247 @@
+//! Frontiers: which work of other streams is ordered before a stream's next task (vector clocks).
+//!
+//! Source: Fidge and Mattern's vector clocks, kept sparse and pruned by what is done.
+//!
+//! Every stream numbers its tasks; a [`Point`] is one stream and one number. A record carries no
+//! clock: its point names a place in the stream's [`History`] of joins, which is looked up only when
+//! somebody waits for the event while it is pending. So a record is O(1) and clones nothing, and
+//! what is known about a point is exact for its place, whatever was enqueued later.
+//!
+//! A frontier may lag behind the queue and never runs ahead: first the wait stands in the queue,
+//! then the join is published.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::sync::{AtomicU64, LockRank, Mutex, Ordering};
+
+/// How far one stream has come: shared by the stream and by every frontier that names it.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Unique in the process, never reused.
+    stream_key: u64,
+    /// True when a task that returned is done; false when it was only submitted to a driver.
+    on_host: bool,
+    /// Tasks taken out of the queue.
+    retired: AtomicU64,
+    /// Tasks that a driver is known to have done; unused on host.
+    device_done: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
+        let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { stream_key, on_host, retired, device_done })
+    }
+
+    pub(crate) fn stream_key(&self) -> u64 {
+        self.stream_key
+    }
+
+    /// Tasks taken out of the queue.
+    #[inline]
+    pub(crate) fn retired(&self) -> u64 {
+        // SeqCst: half of the Dekker pair of a registering waiter; partner: `settle`. Its acquire
+        // half pairs with `retire`: what the tasks wrote is visible.
+        self.retired.load(Ordering::SeqCst)
+    }
+
+    /// Tasks known to be done; may lag on a driver kind until somebody polls.
+    #[inline]
+    pub(crate) fn done(&self) -> u64 {
+        if self.on_host {
+            return self.retired();
+        }
+        // Acquire: pairs with the release in `reach`.
+        self.device_done.load(Ordering::Acquire)
+    }
+
+    /// The consumer retired the task `ticket`, and nobody can be waiting for exactly this one.
+    #[inline]
+    pub(crate) fn retire(&self, ticket: u64) {
+        // Release: what the task wrote comes first; pairs with `retired`.
+        self.retired.store(ticket, Ordering::Release);
+    }
+
+    /// The consumer retired the task `ticket`, and will look for waiters next.
+    #[inline]
+    pub(crate) fn settle(&self, ticket: u64) {
+        // SeqCst: stored before the look at the waiters; partner: `retired` after a registration.
+        self.retired.store(ticket, Ordering::SeqCst);
+    }
+
+    /// The device has done the tasks up to `ticket`.
+    pub(crate) fn reach(&self, ticket: u64) {
+        // Release: pairs with `done`.
+        self.device_done.fetch_max(ticket, Ordering::Release);
+    }
+}
+
+/// One place in one stream: everything up to task number `ticket`.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) ticket: u64,
+}
+
+impl Point {
+    fn is_done(&self) -> bool {
+        self.progress.done() >= self.ticket
+    }
+}
+
+/// Points that are ordered before something: at most one a stream, sorted by stream, immutable.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Frontier(Vec<Point>);
+
+impl Frontier {
+    fn ticket_of(&self, stream_key: u64) -> Option<u64> {
+        let find = |point: &Point| point.progress.stream_key().cmp(&stream_key);
+        self.0.binary_search_by(find).ok().map(|place| self.0[place].ticket)
+    }
+
+    /// True when the point is ordered before, as far as this frontier knows.
+    pub(crate) fn dominates(&self, point: &Point) -> bool {
+        self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
+    }
+
+    /// Both frontiers and the point, without what is done and without `own_key`'s stream.
+    fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
+        let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
+            .concat()
+            .into_iter()
+            .filter(|point| point.progress.stream_key() != own_key && !point.is_done())
+            .collect();
+        // Per stream the largest ticket first, of which the dedup keeps the first.
+        points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
+        points.dedup_by_key(|point| point.progress.stream_key());
+        Self(points)
+    }
+}
+
+/// The frontiers of one stream, each valid from one of its tasks on.
+///
+/// Kept are the latest one and those that a pending record may still be looked up in: an entry goes
+/// when the next one's task is done, because then every record before that task is done too.
+#[derive(Debug)]
+pub(crate) struct History {
+    progress: Arc<Progress>,
+    versions: Mutex<VecDeque<Version>>,
+}
+
+#[derive(Debug)]
+struct Version {
+    /// The wait that made this version; what is enqueued behind it is ordered after `frontier`.
+    from_ticket: u64,
+    frontier: Arc<Frontier>,
+}
+
+impl History {
+    pub(crate) fn new(progress: Arc<Progress>) -> Self {
+        Self { progress, versions: Mutex::new(LockRank::Frontier, VecDeque::new()) }
+    }
+
+    /// What is ordered before the task `ticket` of this stream, besides the stream itself; `None`
+    /// stands for nothing.
+    pub(crate) fn at(&self, ticket: u64) -> Option<Arc<Frontier>> {
+        let versions = self.versions.lock();
+        let known = versions.iter().rev().find(|version| version.from_ticket <= ticket);
+        known.map(|version| Arc::clone(&version.frontier))
+    }
+
+    /// What is ordered before the next task of this stream, besides the stream itself.
+    pub(crate) fn latest(&self) -> Option<Arc<Frontier>> {
+        self.at(u64::MAX)
+    }
+
+    /// The stream waits, at its task `ticket`, for `point`, before which stands `before`.
+    ///
+    /// Called when the wait stands in the queue. Joins of concurrent callers may arrive out of
+    /// order: this one then also holds for the later versions.
+    pub(crate) fn join(&self, ticket: u64, point: &Point, before: Option<&Frontier>) {
+        let nothing = Frontier::default();
+        let before = before.unwrap_or(&nothing);
+        let own_key = self.progress.stream_key();
+        let mut versions = self.versions.lock();
+        let done = self.progress.done();
+        while versions.get(1).is_some_and(|next| next.from_ticket <= done) {
+            versions.pop_front();
+        }
+        let place = versions.partition_point(|version| version.from_ticket <= ticket);
+        for later in versions.range_mut(place..) {
+            later.frontier = Arc::new(later.frontier.joined(before, point, own_key));
+        }
+        let previous = place.checked_sub(1).map_or(&nothing, |place| &*versions[place].frontier);
+        let frontier = Arc::new(previous.joined(before, point, own_key));
+        versions.insert(place, Version { from_ticket: ticket, frontier });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn stream(key: u64) -> (Arc<Progress>, History) {
+        let progress = Progress::new(key, true);
+        (Arc::clone(&progress), History::new(progress))
+    }
+
+    fn point(progress: &Arc<Progress>, ticket: u64) -> Point {
+        Point { progress: Arc::clone(progress), ticket }
+    }
+
+    fn orders(history: &History, ticket: u64, before: &Point) -> bool {
+        history.at(ticket).is_some_and(|frontier| frontier.dominates(before))
+    }
+
+    #[test]
+    fn a_join_holds_from_its_wait_on_and_reaches_through() {
+        let (a, a_history) = stream(1);
+        let (b, b_history) = stream(2);
+        let (c, c_history) = stream(3);
+        b_history.join(5, &point(&a, 3), a_history.at(3).as_deref());
+        c_history.join(2, &point(&b, 6), b_history.at(6).as_deref());
+        assert!(orders(&c_history, 2, &point(&b, 6)));
+        assert!(orders(&c_history, 9, &point(&a, 3)), "through b");
+        assert!(!orders(&c_history, 1, &point(&a, 3)), "before the wait");
+        assert!(!orders(&c_history, 9, &point(&a, 4)));
+        assert!(!orders(&c_history, 9, &point(&c, 1)), "a stream is not in its own frontier");
+    }
+
+    #[test]
+    fn a_record_before_the_wait_does_not_carry_its_join() {
+        let (a, _) = stream(1);
+        let (b, b_history) = stream(2);
+        let (_, c_history) = stream(3);
+        b_history.join(5, &point(&a, 3), None);
+        c_history.join(1, &point(&b, 4), b_history.at(4).as_deref());
+        assert!(!orders(&c_history, 1, &point(&a, 3)), "b's record 4 stands before b's wait 5");
+    }
+
+    #[test]
+    fn joins_that_arrive_out_of_order_hold_for_later_versions_too() {
+        let (a, _) = stream(1);
+        let (b, _) = stream(2);
+        let (_, history) = stream(3);
+        history.join(7, &point(&a, 1), None);
+        history.join(4, &point(&b, 1), None);
+        assert!(orders(&history, 4, &point(&b, 1)) && !orders(&history, 4, &point(&a, 1)));
+        assert!(orders(&history, 7, &point(&b, 1)) && orders(&history, 7, &point(&a, 1)));
+    }
+
+    #[test]
+    fn what_is_done_is_pruned_at_the_next_join() {
+        let (a, _) = stream(1);
+        let (b, _) = stream(2);
+        let (own, history) = stream(3);
+        for ticket in 1..=100 {
+            history.join(ticket, &point(&a, ticket), None);
+            own.retire(ticket);
+        }
+        assert!(history.versions.lock().len() <= 3);
+        a.retire(100);
+        history.join(101, &point(&b, 1), None);
+        let latest = history.latest().unwrap();
+        assert_eq!(latest.0.len(), 1, "a's points are done: {latest:?}");
+    }
+}

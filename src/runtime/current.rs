@@ -1,0 +1,52 @@
+//! The current device and the current streams of each thread, per runtime.
+//!
+//! A new thread starts at device 0 of the accelerator with default streams; nothing is inherited.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::device::Device;
+use crate::stream::Stream;
+
+/// What one thread has set in one runtime.
+#[derive(Debug, Default)]
+struct Current {
+    device: Option<Device>,
+    streams: BTreeMap<Device, Stream>,
+}
+
+thread_local! {
+    /// By the runtime's number.
+    static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The device this thread has set.
+pub(super) fn device(runtime: u64) -> Option<Device> {
+    CURRENT.with_borrow(|current| current.get(&runtime).and_then(|current| current.device))
+}
+
+/// Sets the device of this thread.
+pub(super) fn set_device(runtime: u64, device: Device) {
+    CURRENT.with_borrow_mut(|current| current.entry(runtime).or_default().device = Some(device));
+}
+
+/// The stream this thread has set on a device.
+pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
+    CURRENT.with_borrow(|current| current.get(&runtime)?.streams.get(&device).cloned())
+}
+
+/// Sets the stream of this thread on the stream's device.
+pub(super) fn set_stream(runtime: u64, stream: &Stream) {
+    let stream = stream.clone();
+    let replaced = CURRENT.with_borrow_mut(|current| {
+        current.entry(runtime).or_default().streams.insert(stream.device(), stream)
+    });
+    drop(replaced); // outside the borrow: it may be the last handle of a stream
+}
+
+/// Forgets what this thread has set in a runtime that is gone.
+pub(super) fn forget(runtime: u64) {
+    // `try_with`: a runtime may end while its thread does.
+    let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
+    drop(forgotten);
+}

@@ -1,0 +1,372 @@
+//! The runtime: devices, their streams, and what is current. Everything is made at first use.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::backend::contract::{Backend, DeviceProperties, MemoryInfo, PriorityRange};
+use crate::backend::cpu::CpuBackend;
+use crate::backend::registry::Registry;
+use crate::config::Config;
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result, StreamError};
+use crate::fork;
+use crate::runtime::current;
+use crate::runtime::shutdown::{self, ShutdownReport};
+use crate::stream::Stream;
+use crate::stream::core::StreamCore;
+use crate::stream::lifecycle::{Lifecycle, StreamCounts};
+use crate::stream::synchronize::Pending;
+use crate::stream::table::StreamTable;
+use crate::stream::wait::Interrupt;
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{LockRank, Mutex, Ordering};
+
+/// The devices of this machine and what runs on them.
+///
+/// Nothing is initialised before it is used: asking what exists starts no thread and opens no
+/// driver. One process usually has one runtime, [`Runtime::global`]; independent ones, with settings
+/// of their own, are for tests and for libraries that share nothing. Handles are cheap to clone; when
+/// the last one is dropped the runtime is shut down, as at the end of the process.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    /// Names this runtime in the threads' current state.
+    number: u64,
+    config: Config,
+    registry: Registry,
+    pub(super) lifecycle: Arc<Lifecycle>,
+    accelerator: OnceLock<DeviceKind>,
+    tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
+}
+
+/// How often something happened since the runtime started: claims made visible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Tasks executed by a thread that waited for their stream.
+    pub num_helped_tasks: u64,
+    /// Sleeping workers that were woken.
+    pub num_worker_wakes: u64,
+    /// Tasks retired without running because their stream had failed.
+    pub num_skipped_tasks: u64,
+    /// Tasks retired without running because the runtime was shut down.
+    pub num_cancelled_tasks: u64,
+    /// Workers started because others were blocked inside tasks.
+    pub num_spare_workers: u64,
+}
+
+impl Runtime {
+    /// A runtime of its own. Fails when a setting is out of range.
+    pub fn new(config: Config) -> Result<Self> {
+        Self::with_backends(config, [])
+    }
+
+    /// A runtime with additional or replaced kinds of device: for makers of devices and for tests.
+    pub fn with_backends(
+        config: Config,
+        backends: impl IntoIterator<Item = Arc<dyn Backend>>,
+    ) -> Result<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        config.validate()?;
+        let cpu: Arc<dyn Backend> = CpuBackend::new(&config)?;
+        let registry = backends.into_iter().fold(Registry::new(cpu), Registry::with_backend);
+        let inner = Inner {
+            // Relaxed: only uniqueness matters.
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            lifecycle: Lifecycle::new(config.stream_task_limit),
+            config,
+            registry,
+            accelerator: OnceLock::new(),
+            tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The runtime of this process, with the settings of the environment. At the end of the process
+    /// what is runnable is finished, for at most `ACCELRT_EXIT_MS`.
+    ///
+    /// Fails when an `ACCELRT_*` variable is malformed, each time until it is mended.
+    pub fn global() -> Result<Self> {
+        static GLOBAL: OnceLock<Runtime> = OnceLock::new();
+        if let Some(runtime) = GLOBAL.get() {
+            return Ok(runtime.clone());
+        }
+        let made = Self::new(Config::from_environment()?)?;
+        let runtime = GLOBAL.get_or_init(|| {
+            shutdown::at_exit(|| {
+                if let Some(runtime) = GLOBAL.get() {
+                    shutdown::report(&runtime.shutdown());
+                }
+            });
+            made
+        });
+        Ok(runtime.clone())
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The kind that device-agnostic calls use, chosen at the first question: the configured one,
+    /// else the first of cuda and xpu that has a GPU, else cpu. Fails when the configured kind is
+    /// not available.
+    pub fn accelerator(&self) -> Result<DeviceKind> {
+        if let Some(kind) = self.inner.accelerator.get() {
+            return Ok(*kind);
+        }
+        let kind = self.inner.registry.accelerator(self.inner.config.accelerator)?;
+        Ok(*self.inner.accelerator.get_or_init(|| kind))
+    }
+
+    /// How many devices of a kind there are; 0 for a kind that this build or machine lacks.
+    pub fn device_count(&self, kind: DeviceKind) -> Result<usize> {
+        match self.inner.registry.backend(kind) {
+            Ok(backend) => backend.device_count(),
+            Err(Error::KindUnavailable { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a device is.
+    pub fn properties(&self, device: Device) -> Result<DeviceProperties> {
+        self.backend(device)?.properties(device.index())
+    }
+
+    /// Free and total memory of a device now.
+    pub fn memory_info(&self, device: Device) -> Result<MemoryInfo> {
+        self.backend(device)?.memory_info(device.index())
+    }
+
+    /// The priorities that streams of a device may have.
+    pub fn priority_range(&self, device: Device) -> Result<PriorityRange> {
+        Ok(self.backend(device)?.priority_range(device.index()))
+    }
+
+    /// True when something of this runtime was used that needed a device. False in a forked child.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        !fork::is_child() && !self.inner.tables.lock().is_empty()
+    }
+
+    /// The next stream of the device's pool of 32: request 33 gets the first one again.
+    pub fn stream(&self, device: Device) -> Result<Stream> {
+        self.stream_with_priority(device, 0)
+    }
+
+    /// As [`Runtime::stream`], of a priority; smaller goes first. Fails when it is out of range.
+    pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
+        self.table(device)?.pooled_stream(priority).map(Stream::from_core)
+    }
+
+    /// A stream that nobody else is given. It lives until its last handle is gone and its work done.
+    pub fn dedicated_stream(&self, device: Device, priority: i32) -> Result<Stream> {
+        self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
+    }
+
+    /// The device's default stream, id 0, shared by all threads. It has no implicit ordering.
+    pub fn default_stream(&self, device: Device) -> Result<Stream> {
+        self.table(device)?.default_stream().map(Stream::from_core)
+    }
+
+    /// The stream with this id. Fails for an id that was never given out or whose stream ended.
+    pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
+        self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
+    }
+
+    /// The current device of this thread; device 0 of the accelerator before it is set.
+    pub fn current_device(&self) -> Result<Device> {
+        match current::device(self.inner.number) {
+            Some(device) => Ok(device),
+            None => Device::new(self.accelerator()?, 0),
+        }
+    }
+
+    /// Makes a device current for this thread. Fails when it does not exist.
+    pub fn set_device(&self, device: Device) -> Result<()> {
+        self.exchange_device(device).map(drop)
+    }
+
+    /// As [`Runtime::set_device`]; returns the device that was current.
+    pub fn exchange_device(&self, device: Device) -> Result<Device> {
+        self.backend(device)?;
+        let previous = self.current_device()?;
+        current::set_device(self.inner.number, device);
+        Ok(previous)
+    }
+
+    /// For guards: the device existed when it was current.
+    pub(crate) fn restore_device(&self, device: Device) {
+        current::set_device(self.inner.number, device);
+    }
+
+    /// The current stream of this thread on its current device.
+    pub fn current_stream(&self) -> Result<Stream> {
+        self.current_stream_of(self.current_device()?)
+    }
+
+    /// The current stream of this thread on a device; the default stream before it is set.
+    pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
+        match current::stream(self.inner.number, device) {
+            Some(stream) => Ok(stream),
+            None => self.default_stream(device),
+        }
+    }
+
+    /// Makes a stream current on its device, and its device current, for this thread.
+    pub fn set_stream(&self, stream: &Stream) -> Result<()> {
+        self.exchange_device(stream.device())?;
+        self.exchange_stream(stream).map(drop)
+    }
+
+    /// Makes a stream current on its device without changing the current device; returns the one
+    /// that was current there. Fails when this runtime has no such device.
+    pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
+        let previous = self.current_stream_of(stream.device())?;
+        current::set_stream(self.inner.number, stream);
+        Ok(previous)
+    }
+
+    /// For guards: the stream was current.
+    pub(crate) fn restore_stream(&self, stream: &Stream) {
+        current::set_stream(self.inner.number, stream);
+    }
+
+    /// Blocks until everything enqueued on every stream of the device before this call is done.
+    /// Raises the errors that are open then, together, and ends them. Returns at once when the
+    /// device was never used. Fails inside a task of one of its streams.
+    pub fn synchronize(&self, device: Device) -> Result<()> {
+        self.synchronize_streams(device, &mut None)
+    }
+
+    /// As [`Runtime::synchronize`], asking `is_interrupted` every 50 ms while asleep.
+    pub fn synchronize_unless(
+        &self,
+        device: Device,
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        self.synchronize_streams(device, &mut Some(is_interrupted))
+    }
+
+    fn synchronize_streams(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.backend(device)?;
+        fork::check()?;
+        let table = self.inner.tables.lock().get(&device).cloned();
+        let Some(table) = table else { return Ok(()) };
+        let busy: Vec<_> = table.all().into_iter().filter(|stream| !stream.is_quiet()).collect();
+        if let [stream] = &busy[..] {
+            return stream.synchronize(interrupt);
+        }
+        busy.iter().try_for_each(|stream| stream.check_wait())?;
+        let begin = |stream: Arc<StreamCore>| {
+            stream.begin_synchronize().map(|pending| (stream, pending))
+        };
+        let pending: Vec<(Arc<StreamCore>, Pending)> =
+            busy.into_iter().map(begin).collect::<Result<_>>()?;
+        let mut errors = Vec::new();
+        for (stream, pending) in pending {
+            match stream.finish_synchronize(&pending, interrupt) {
+                Ok(()) => {}
+                Err(Error::Stream(error)) => errors.push(error),
+                Err(other) => return Err(other),
+            }
+        }
+        together(errors)
+    }
+
+    /// How often something happened since the runtime started.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counts: StreamCounts = self.inner.lifecycle.kept().0;
+        for stream in self.inner.streams() {
+            let own = stream.counters.read();
+            counts.helped_tasks += own.helped_tasks;
+            counts.skipped_tasks += own.skipped_tasks;
+            counts.cancelled_tasks += own.cancelled_tasks;
+        }
+        let mut counters = Counters {
+            num_helped_tasks: counts.helped_tasks,
+            num_skipped_tasks: counts.skipped_tasks,
+            num_cancelled_tasks: counts.cancelled_tasks,
+            ..Counters::default()
+        };
+        for backend in self.inner.registry.backends() {
+            let own = backend.counters();
+            counters.num_worker_wakes += own.num_worker_wakes;
+            counters.num_spare_workers += own.num_spare_workers;
+        }
+        counters
+    }
+
+    /// Ends the runtime: takes no new work, finishes what is runnable for at most the configured
+    /// time, cancels the rest, joins the threads that come back. Returns at once when it was shut
+    /// down before, and in a forked child.
+    pub fn shutdown(&self) -> ShutdownReport {
+        self.inner.shutdown(self.inner.config.exit_timeout)
+    }
+
+    fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+        let backend = self.inner.registry.backend(device.kind())?;
+        let count = backend.device_count()?;
+        if device.index() < count { Ok(backend) } else { Err(Error::NoSuchDevice { device, count }) }
+    }
+
+    /// The streams of a device: from here on the runtime is initialised.
+    fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
+        let backend = self.backend(device)?;
+        self.inner.lifecycle.check()?;
+        fork::watch();
+        let make = || StreamTable::new(device, Arc::clone(backend), Arc::clone(&self.inner.lifecycle));
+        Ok(Arc::clone(self.inner.tables.lock().entry(device).or_insert_with(make)))
+    }
+}
+
+impl Inner {
+    /// Every stream of every device.
+    pub(super) fn streams(&self) -> Vec<Arc<StreamCore>> {
+        let tables: Vec<_> = self.tables.lock().values().cloned().collect();
+        tables.iter().flat_map(|table| table.all()).collect()
+    }
+
+    pub(super) fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.registry.backends()
+    }
+
+    fn shutdown(&self, timeout: Duration) -> ShutdownReport {
+        if fork::is_child() || !self.lifecycle.stop() {
+            return ShutdownReport::default();
+        }
+        shutdown::run(self, timeout)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        shutdown::report(&self.shutdown(self.config.exit_timeout));
+        current::forget(self.number);
+    }
+}
+
+/// Several errors as one, each now seen.
+fn together(errors: Vec<Arc<StreamError>>) -> Result<()> {
+    match &errors[..] {
+        [] => Ok(()),
+        [error] => Err(Error::Stream(Arc::clone(error))),
+        _ => Err(Error::Streams { errors: errors.into() }),
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("config", &self.inner.config)
+            .field("is_initialized", &self.is_initialized())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,12 @@
+//! L3, the runtime: one process's devices, what is current in a thread, and the orderly end.
+//!
+//! * [`instance`]: [`Runtime`]
+//! * [`current`]: the current device and streams of each thread
+//! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
+
+mod current;
+mod instance;
+mod shutdown;
+
+pub use instance::{Counters, Runtime};
+pub use shutdown::ShutdownReport;

@@ -1,0 +1,136 @@
+//! The end: finish what is runnable, cancel the rest, join the threads, say what was lost.
+#![expect(unsafe_code, reason = "registers a handler with the C library")]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::error::StreamError;
+use crate::runtime::instance::Inner;
+use crate::stream::core::StreamCore;
+use crate::sync::park;
+
+/// Between two looks at what still runs.
+const PERIOD: Duration = Duration::from_micros(200);
+
+/// How long threads have to retire what was cancelled and to end, when the configured time is over.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What a shutdown left undone.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Tasks that were retired without running, or never will.
+    pub num_cancelled_tasks: u64,
+    /// Threads that were left inside a task.
+    pub num_busy_threads: usize,
+    /// Errors of streams that no synchronise raised.
+    pub unseen_errors: Vec<Arc<StreamError>>,
+}
+
+impl ShutdownReport {
+    /// True when everything ran and every error was seen.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.num_cancelled_tasks == 0 && self.num_busy_threads == 0 && self.unseen_errors.is_empty()
+    }
+}
+
+impl fmt::Display for ShutdownReport {
+    /// One line about what did not run, one per error that nobody saw; nothing when clean.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
+            let (tasks, threads) = (self.num_cancelled_tasks, self.num_busy_threads);
+            writeln!(f, "accelrt: exit left {tasks} tasks not run and {threads} threads inside a task")?;
+        }
+        for error in &self.unseen_errors {
+            writeln!(f, "accelrt: an error that nobody synchronised with: {error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Shuts a runtime down that takes no new work any more.
+pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
+    let deadline = Instant::now() + timeout;
+    let streams = inner.streams();
+    wait_until(deadline, || !streams.iter().any(|stream| is_runnable(stream)));
+    inner.lifecycle.cancel();
+    for stream in &streams {
+        if let Some(parking) = stream.turnstile.parking() {
+            stream.unpark(parking);
+        }
+        help(stream);
+    }
+    let grace = Instant::now() + GRACE;
+    wait_until(grace, || !streams.iter().any(|stream| is_runnable(stream)));
+    let busy_threads = inner.backends().map(|backend| backend.shutdown(grace).busy_threads).sum();
+    let never_run: u64 = streams.iter().map(|stream| unrun_tasks(stream)).sum();
+    let (kept, mut unseen_errors) = inner.lifecycle.kept();
+    let cancelled: u64 = streams.iter().map(|stream| stream.counters.read().cancelled_tasks).sum();
+    unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
+    ShutdownReport {
+        num_cancelled_tasks: kept.cancelled_tasks + cancelled + never_run,
+        num_busy_threads: busy_threads,
+        unseen_errors: only_origins(unseen_errors),
+    }
+}
+
+/// True when somebody executes the stream or will.
+fn is_runnable(stream: &Arc<StreamCore>) -> bool {
+    !stream.turnstile.is_idle() && stream.turnstile.parking().is_none()
+}
+
+/// Retires a cancelled stream here, unless a thread is inside one of its tasks.
+fn help(stream: &Arc<StreamCore>) {
+    if let Some(mut pass) = stream.turnstile.enter_to_help() {
+        let stop = stream.drain(&mut pass, u64::MAX, None);
+        stream.leave_and_submit(pass, stop);
+    }
+}
+
+/// Tasks behind one that a thread is still inside of.
+fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
+    let queued = stream.pushed().saturating_sub(stream.progress.retired());
+    queued.saturating_sub(u64::from(is_runnable(stream)))
+}
+
+/// Each failure once: those inherited from another one that is reported go.
+fn only_origins(errors: Vec<Arc<StreamError>>) -> Vec<Arc<StreamError>> {
+    let mut seen = BTreeSet::new();
+    let origin = |error: &Arc<StreamError>| error.inherited_from().unwrap_or(error).clone();
+    let origins = errors.iter().map(origin);
+    origins.filter(|error| !error.is_seen() && seen.insert(Arc::as_ptr(error))).collect()
+}
+
+fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
+    while !is_over() && Instant::now() < deadline {
+        park(Some(PERIOD));
+    }
+}
+
+/// Prints what was lost on standard error, if anything was.
+pub(super) fn report(report: &ShutdownReport) {
+    if !report.is_clean() {
+        // Nothing can be done about a standard error that is closed.
+        let _ = write!(std::io::stderr(), "{report}");
+    }
+}
+
+/// Calls `handler` once when the process exits by `exit` or by the end of `main`.
+pub(super) fn at_exit(handler: fn()) {
+    static HANDLER: OnceLock<fn()> = OnceLock::new();
+    extern "C" fn call() {
+        if let Some(handler) = HANDLER.get() {
+            handler();
+        }
+    }
+    if HANDLER.set(handler).is_ok() {
+        // SAFETY: `call` is a function of this library without arguments. A library that
+        // registered one stays loaded: the C library calls it when the library is closed.
+        let refused = unsafe { libc::atexit(call) };
+        assert_eq!(refused, 0, "atexit fails only without memory");
+    }
+}

@@ -1,0 +1,134 @@
+//! The commands of a stream: a user's closure, a wait for another stream, an inherited error.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::error::{FailureCause, StreamError, TaskError};
+use crate::queue::{Class, Command};
+use crate::stream::context::{Blocker, TaskContext};
+use crate::stream::core::StreamCore;
+use crate::sync::assert_no_lock_held;
+
+/// What a task may return: nothing, or a result whose error becomes the stream's.
+pub trait TaskOutcome {
+    /// The error, if it is one.
+    fn into_task_result(self) -> Result<(), TaskError>;
+}
+
+impl TaskOutcome for () {
+    #[inline]
+    fn into_task_result(self) -> Result<(), TaskError> {
+        Ok(())
+    }
+}
+
+impl<E: Into<TaskError>> TaskOutcome for Result<(), E> {
+    fn into_task_result(self) -> Result<(), TaskError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// A user's function.
+pub(crate) struct Call<F>(pub(crate) F);
+
+impl<F, R> Command<TaskContext> for Call<F>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: TaskOutcome,
+{
+    const CLASS: Class = Class::User;
+
+    #[inline]
+    fn run(self, context: &mut TaskContext) {
+        assert_no_lock_held();
+        match catch_unwind(AssertUnwindSafe(|| (self.0)().into_task_result())) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
+            Err(panic) => context.fail(FailureCause::Panicked(panic_message(&*panic))),
+        }
+    }
+}
+
+/// What a panic said.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("with a value that is not a text").to_owned()
+}
+
+/// Waits until another stream has passed its task `ticket`, which is a record.
+///
+/// The source's errors are bound from the moment this is made until it is dropped.
+pub(crate) struct WaitFor {
+    source: Arc<StreamCore>,
+    ticket: u64,
+}
+
+impl WaitFor {
+    /// `source.failures` was bound for this.
+    pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
+        Self { source, ticket }
+    }
+
+    /// What stands in the way; on a driver kind of the same backend the device itself waits.
+    fn blocker(&self, context: &mut TaskContext) -> Option<Blocker> {
+        let (source, ticket) = (&self.source, self.ticket);
+        if source.progress.done() >= ticket {
+            return None;
+        }
+        if source.on_host || source.progress.retired() < ticket {
+            return Some(Blocker::Retired(Arc::clone(source), ticket));
+        }
+        // Submitted, and perhaps done. A refusal to tell is an error of this stream, not a hang.
+        if let Err(refusal) = source.marks.poll() {
+            context.fail(FailureCause::Backend(refusal));
+            return None;
+        }
+        let mark = source.marks.at(ticket)?;
+        if !Arc::ptr_eq(&source.backend, &context.backend) {
+            return Some(Blocker::Reached(Arc::clone(source), ticket));
+        }
+        if let Err(refusal) = context.backend.stream_wait(context.handle, mark.mark()) {
+            context.fail(FailureCause::Backend(refusal));
+        }
+        None
+    }
+}
+
+impl Command<TaskContext> for WaitFor {
+    const CLASS: Class = Class::Own;
+    const MAY_WAIT: bool = true;
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        let blocker = self.blocker(context);
+        let is_ready = blocker.is_none();
+        if !is_ready {
+            context.effects().blocked_on = blocker;
+        }
+        is_ready
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        if let Some(error) = self.source.failures.at(self.ticket) {
+            context.inherit(&error);
+        }
+    }
+}
+
+impl Drop for WaitFor {
+    fn drop(&mut self) {
+        self.source.failures.unbind();
+    }
+}
+
+/// Hands a failure on that is known already.
+pub(crate) struct Inherit(pub(crate) Arc<StreamError>);
+
+impl Command<TaskContext> for Inherit {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.inherit(&self.0);
+    }
+}

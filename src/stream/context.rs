@@ -1,0 +1,84 @@
+//! What a command is given when it is asked and run, and what it leaves for the stream to do.
+
+use std::sync::Arc;
+
+use crate::backend::contract::{Backend, StreamHandle};
+use crate::device::Device;
+use crate::error::{FailureCause, StreamError};
+use crate::stream::core::StreamCore;
+use crate::stream::marks::OwnedMark;
+use crate::stream::synchronize::SyncPoint;
+
+/// The consumer's view of one stream. Owned by whoever drains it.
+pub(crate) struct TaskContext {
+    pub(crate) device: Device,
+    pub(crate) stream_id: u64,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) handle: StreamHandle,
+    /// True when a task that returned is done.
+    pub(crate) on_host: bool,
+    /// The open error: user tasks are retired without running.
+    pub(crate) error: Option<Arc<StreamError>>,
+    /// What the command leaves to be done when it is retired; `None` for most.
+    pub(crate) effects: Option<Box<Effects>>,
+    /// Set for commands whose only effect is that somebody may wait for them.
+    pub(crate) is_marker: bool,
+}
+
+/// What a command leaves to be done.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// The task failed.
+    pub(crate) failure: Option<Arc<StreamError>>,
+    /// The task marked its place on a driver stream.
+    pub(crate) mark: Option<Arc<OwnedMark>>,
+    /// The task is a synchronise.
+    pub(crate) sync: Option<Arc<SyncPoint>>,
+    /// The task is not ready: what it waits for.
+    pub(crate) blocked_on: Option<Blocker>,
+}
+
+/// What a head that is not ready waits for.
+pub(crate) enum Blocker {
+    /// Until the stream has retired a marker.
+    Retired(Arc<StreamCore>, u64),
+    /// Until a driver has reached the mark of a stream's task.
+    Reached(Arc<StreamCore>, u64),
+}
+
+impl TaskContext {
+    pub(crate) fn effects(&mut self) -> &mut Effects {
+        self.effects.get_or_insert_default()
+    }
+
+    /// The running task failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, cause: FailureCause) {
+        let error = StreamError::new(self.device, self.stream_id, cause);
+        self.effects().failure.get_or_insert(error);
+    }
+
+    /// The running task waited for something that failed.
+    #[cold]
+    pub(crate) fn inherit(&mut self, from: &Arc<StreamError>) {
+        let error = StreamError::inherited(self.device, self.stream_id, from);
+        self.effects().failure.get_or_insert(error);
+    }
+
+    /// Marks the place that the stream has reached. A refusal becomes the stream's error.
+    pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
+        match self.backend.mark(self.handle, timed) {
+            Ok(mark) => Some(OwnedMark::new(&self.backend, mark)),
+            Err(error) => {
+                self.fail(FailureCause::Backend(error));
+                None
+            }
+        }
+    }
+
+    /// The error that extends over the running task.
+    pub(crate) fn failure(&self) -> Option<&Arc<StreamError>> {
+        let own = self.effects.as_ref().and_then(|effects| effects.failure.as_ref());
+        self.error.as_ref().or(own)
+    }
+}

@@ -1,0 +1,133 @@
+//! The errors of one stream: over which of its tasks each one extended.
+//!
+//! A failing task *opens* an error at its ticket; a synchronise *ends* it. Everything recorded in
+//! between is failed. Whoever waits for a record that is still pending binds the log first; an error
+//! that ended is forgotten when another opens while nobody is bound, because then every record it
+//! extended over has been passed and knows its own failure.
+
+use std::sync::Arc;
+
+use crate::error::StreamError;
+use crate::sync::{AtomicBool, LockRank, Mutex, Ordering};
+
+/// Not ended yet.
+const OPEN: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Extent {
+    from_ticket: u64,
+    /// First ticket that is no longer failed.
+    to_ticket: u64,
+    error: Arc<StreamError>,
+}
+
+/// The log of one stream.
+#[derive(Debug)]
+pub(crate) struct Failures {
+    /// False as long as nothing ever failed: the usual case, answered without the lock.
+    any: AtomicBool,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    extents: Vec<Extent>,
+    bound: usize,
+}
+
+impl Failures {
+    pub(crate) fn new() -> Self {
+        let log = Log { extents: Vec::new(), bound: 0 };
+        Self { any: AtomicBool::new(false), log: Mutex::new(LockRank::ErrorLog, log) }
+    }
+
+    /// The consumer opens an error at a task. None is open.
+    pub(crate) fn open(&self, ticket: u64, error: Arc<StreamError>) {
+        let mut log = self.log.lock();
+        debug_assert!(log.extents.iter().all(|extent| extent.to_ticket != OPEN));
+        if log.bound == 0 {
+            log.extents.clear();
+        }
+        log.extents.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
+        // Release: pairs with `at`. Who sees a later task retired sees this first.
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// The consumer ends the open error: `ticket` is the first that is not failed.
+    pub(crate) fn end(&self, ticket: u64) {
+        let mut log = self.log.lock();
+        if let Some(extent) = log.extents.last_mut() {
+            extent.to_ticket = extent.to_ticket.min(ticket);
+        }
+    }
+
+    /// The error that extends over the task `ticket`.
+    pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamError>> {
+        // Acquire: pairs with `open`.
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let log = self.log.lock();
+        let covers = |extent: &&Extent| (extent.from_ticket..extent.to_ticket).contains(&ticket);
+        log.extents.iter().find(covers).map(|extent| Arc::clone(&extent.error))
+    }
+
+    /// The open error.
+    pub(crate) fn current(&self) -> Option<Arc<StreamError>> {
+        self.at(OPEN - 1)
+    }
+
+    /// From now on nothing is forgotten, until [`Failures::unbind`].
+    pub(crate) fn bind(&self) {
+        self.log.lock().bound += 1;
+    }
+
+    /// Ends one [`Failures::bind`].
+    pub(crate) fn unbind(&self) {
+        self.log.lock().bound -= 1;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::error::FailureCause;
+
+    fn error(id: u64) -> Arc<StreamError> {
+        StreamError::new(Device::cpu(0), id, FailureCause::Cancelled)
+    }
+
+    fn id_at(failures: &Failures, ticket: u64) -> Option<u64> {
+        failures.at(ticket).map(|error| error.stream_id())
+    }
+
+    #[test]
+    fn an_error_extends_from_its_task_to_the_synchronise() {
+        let failures = Failures::new();
+        assert!(failures.current().is_none());
+        failures.open(5, error(1));
+        assert_eq!(failures.current().map(|error| error.stream_id()), Some(1));
+        failures.end(8);
+        assert!(failures.current().is_none());
+        let expected = [(4, None), (5, Some(1)), (7, Some(1)), (8, None)];
+        for (ticket, expected) in expected {
+            assert_eq!(id_at(&failures, ticket), expected, "ticket {ticket}");
+        }
+    }
+
+    #[test]
+    fn errors_are_kept_while_somebody_is_bound_and_forgotten_later() {
+        let failures = Failures::new();
+        failures.bind();
+        for round in 0..10 {
+            failures.open(round * 10 + 1, error(round));
+            failures.end(round * 10 + 5);
+        }
+        assert_eq!(id_at(&failures, 2), Some(0));
+        failures.unbind();
+        failures.open(200, error(99));
+        assert_eq!(failures.log.lock().extents.len(), 1);
+        assert_eq!((id_at(&failures, 2), id_at(&failures, 300)), (None, Some(99)));
+    }
+}

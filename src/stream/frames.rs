@@ -1,0 +1,52 @@
+//! Which streams' tasks the calling thread is inside of.
+//!
+//! A worker is inside one; a task that waits for another stream may help it, which is the second.
+//! Deeper than that nobody helps.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// Keys of the streams being drained on this thread, innermost first; 0 is none.
+    static FRAMES: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
+}
+
+/// This thread is inside a stream until the frame is dropped.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    outer: [u64; 2],
+}
+
+impl Frame {
+    #[inline]
+    pub(crate) fn enter(stream_key: u64) -> Self {
+        let outer = FRAMES.get();
+        debug_assert_eq!(outer[1], 0, "helping is at most one deep");
+        FRAMES.set([stream_key, outer[0]]);
+        Self { outer }
+    }
+}
+
+impl Drop for Frame {
+    #[inline]
+    fn drop(&mut self) {
+        FRAMES.set(self.outer);
+    }
+}
+
+/// True when this thread executes a task of some stream.
+#[inline]
+pub(crate) fn is_inside_task() -> bool {
+    FRAMES.get()[0] != 0
+}
+
+/// True when this thread executes a task of this stream, directly or below a helped one.
+#[inline]
+pub(crate) fn is_inside(stream_key: u64) -> bool {
+    FRAMES.get().contains(&stream_key)
+}
+
+/// True when this thread may execute a stream that it waits for.
+#[inline]
+pub(crate) fn may_help() -> bool {
+    FRAMES.get()[1] == 0
+}

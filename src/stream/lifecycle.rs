@@ -1,0 +1,124 @@
+//! Where a runtime stands between its first use and its end, as its streams see it.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result, StreamError};
+use crate::fork;
+use crate::sync::unmodelled::{AtomicU64, AtomicUsize};
+use crate::sync::{LockRank, Mutex, Ordering};
+
+const RUNNING: usize = 0;
+const STOPPED: usize = 1;
+const CANCELLED: usize = 2;
+
+/// Shared by all streams of a runtime.
+///
+/// `phase` only grows: running, stopped (no new work, what is queued runs), cancelled (what is
+/// queued is retired without running).
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    phase: AtomicUsize,
+    /// Tasks queued in one stream above which enqueueing helps or waits.
+    pub(crate) stream_task_limit: u64,
+    /// Of streams that are gone.
+    retired_counters: StreamCounters,
+    /// Errors of streams that are gone and that nobody saw.
+    unseen: Mutex<Vec<Arc<StreamError>>>,
+}
+
+/// How often something happened in streams. Each figure is written by one thread at a time.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounters {
+    helped_tasks: AtomicU64,
+    skipped_tasks: AtomicU64,
+    cancelled_tasks: AtomicU64,
+}
+
+/// A reading of [`StreamCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamCounts {
+    pub(crate) helped_tasks: u64,
+    pub(crate) skipped_tasks: u64,
+    pub(crate) cancelled_tasks: u64,
+}
+
+impl StreamCounters {
+    /// Adds what the one consumer of a stream did.
+    pub(crate) fn add(&self, counts: StreamCounts) {
+        // Relaxed: figures order nothing, and streams add to their own.
+        for (counter, count) in [
+            (&self.helped_tasks, counts.helped_tasks),
+            (&self.skipped_tasks, counts.skipped_tasks),
+            (&self.cancelled_tasks, counts.cancelled_tasks),
+        ] {
+            if count != 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Adds helped tasks as the one consumer, for the path that must not pay for a locked add.
+    #[inline]
+    pub(crate) fn add_helped(&self, count: u64) {
+        // Relaxed, and two steps: only the consumer writes this counter of its stream.
+        let helped_tasks = self.helped_tasks.load(Ordering::Relaxed);
+        self.helped_tasks.store(helped_tasks + count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> StreamCounts {
+        // Relaxed: as above.
+        StreamCounts {
+            helped_tasks: self.helped_tasks.load(Ordering::Relaxed),
+            skipped_tasks: self.skipped_tasks.load(Ordering::Relaxed),
+            cancelled_tasks: self.cancelled_tasks.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Lifecycle {
+    pub(crate) fn new(stream_task_limit: u64) -> Arc<Self> {
+        Arc::new(Self {
+            phase: AtomicUsize::new(RUNNING),
+            stream_task_limit,
+            retired_counters: StreamCounters::default(),
+            unseen: Mutex::new(LockRank::ErrorLog, Vec::new()),
+        })
+    }
+
+    /// Fails when no new work is taken: in a forked child and after the stop.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        fork::check()?;
+        // Relaxed: a call that races with a shutdown may go either way.
+        if self.phase.load(Ordering::Relaxed) == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
+    }
+
+    /// No new work from now on. False when that was so before.
+    pub(crate) fn stop(&self) -> bool {
+        // AcqRel: of two shutdowns the second sees what the first did.
+        self.phase.compare_exchange(RUNNING, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// What is queued is retired without running from now on.
+    pub(crate) fn cancel(&self) {
+        // Release: pairs with `is_cancelled`.
+        self.phase.store(CANCELLED, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        // Acquire: pairs with `cancel`.
+        self.phase.load(Ordering::Acquire) == CANCELLED
+    }
+
+    /// A stream is gone.
+    pub(crate) fn keep(&self, counts: StreamCounts, unseen: Option<Arc<StreamError>>) {
+        self.retired_counters.add(counts);
+        self.unseen.lock().extend(unseen);
+    }
+
+    /// What the streams that are gone left: their counts, and errors that nobody saw.
+    pub(crate) fn kept(&self) -> (StreamCounts, Vec<Arc<StreamError>>) {
+        (self.retired_counters.read(), self.unseen.lock().clone())
+    }
+}

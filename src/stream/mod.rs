@@ -1,0 +1,31 @@
+//! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
+//!
+//! * [`core`]: push, drain, settle, park, resume
+//! * [`turnstile`]: one consumer at a time, nothing left behind
+//! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
+//! * [`context`], [`commands`]: what runs, and what it is given
+//! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
+//! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
+//! * [`handle`], [`scope`]: the public face
+
+pub(crate) mod commands;
+pub(crate) mod context;
+pub(crate) mod core;
+mod failures;
+pub(crate) mod frames;
+mod handle;
+pub(crate) mod lifecycle;
+#[cfg(all(test, loom))]
+mod loom_tests;
+pub(crate) mod marks;
+mod pace;
+mod scope;
+pub(crate) mod synchronize;
+pub(crate) mod table;
+mod turnstile;
+pub(crate) mod wait;
+mod waiters;
+
+pub use commands::TaskOutcome;
+pub use handle::Stream;
+pub use scope::Scope;

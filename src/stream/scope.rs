@@ -1,0 +1,102 @@
+//! Scopes: tasks that borrow from the caller, all done when the scope ends.
+//!
+//! Source of the shape: `std::thread::scope`.
+#![expect(unsafe_code, reason = "the lifetime of a borrowing task is erased; the scope outlives it")]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Result, TaskError};
+use crate::stream::commands::{Call, TaskOutcome};
+use crate::stream::core::StreamCore;
+use crate::stream::handle::Stream;
+use crate::sync::park;
+
+/// Between two looks at a stream that takes no synchronise any more.
+const STOPPED_PERIOD: Duration = Duration::from_micros(200);
+
+type Erased = Box<dyn FnOnce() -> Result<(), TaskError> + Send>;
+
+/// Enqueues tasks that borrow; see [`Stream::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    stream: &'scope Stream,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// As [`Stream::enqueue`], for a function that borrows from outside the scope. Allocates.
+    pub fn enqueue<F, R>(&'scope self, function: F) -> Result<()>
+    where
+        F: FnOnce() -> R + Send + 'scope,
+        R: TaskOutcome,
+    {
+        let task: Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope> =
+            Box::new(|| function().into_task_result());
+        // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
+        // returns, also by a panic, only when every task enqueued here was run or dropped.
+        let task = unsafe {
+            std::mem::transmute::<Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>, Erased>(task)
+        };
+        self.stream.enqueue(task)
+    }
+
+    /// The stream that the tasks run on.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        self.stream
+    }
+}
+
+impl Stream {
+    /// Lets tasks borrow from the caller: everything enqueued through the scope is done when this
+    /// returns. The end is a synchronise of the stream: it blocks, and raises and ends its error.
+    ///
+    /// Fails before `tasks` is called inside a task of this stream.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let stream = runtime.stream(accelrt::Device::cpu(0))?;
+    /// let mut squares = vec![0; 4];
+    /// stream.scope(|scope| {
+    ///     for (number, square) in squares.iter_mut().enumerate() {
+    ///         scope.enqueue(move || *square = number * number)?;
+    ///     }
+    ///     Ok::<_, accelrt::Error>(())
+    /// })??;
+    /// assert_eq!(squares, [0, 1, 4, 9]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn scope<'env, F, T>(&self, tasks: F) -> Result<T>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    {
+        self.core().check_wait()?;
+        let scope = Scope { stream: self, scope: PhantomData, env: PhantomData };
+        let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
+        let synchronized = self.core().synchronize(&mut None);
+        finish(self.core());
+        match outcome {
+            Ok(value) => synchronized.map(|()| value),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Blocks until everything enqueued so far was run or dropped, whatever a synchronise said: after a
+/// shutdown it is refused, and tasks may still be running. In a forked child nothing will ever run.
+fn finish(core: &Arc<StreamCore>) {
+    let until = core.pushed();
+    while core.progress.retired() < until && !crate::fork::is_child() {
+        park(Some(STOPPED_PERIOD));
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}

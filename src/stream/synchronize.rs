@@ -1,0 +1,140 @@
+//! Synchronise: a point in the queue that raises the open error to every waiting thread and ends it.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result, StreamError};
+use crate::queue::{Class, Command};
+use crate::stream::context::TaskContext;
+use crate::stream::core::{Stop, StreamCore};
+use crate::stream::frames;
+use crate::stream::wait::Interrupt;
+use crate::sync::{LockRank, Mutex};
+
+/// One thread inside a synchronise: where a consumer leaves the error that it ended meanwhile.
+#[derive(Debug)]
+pub(crate) struct SyncPoint {
+    error: Mutex<Option<Arc<StreamError>>>,
+}
+
+impl SyncPoint {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { error: Mutex::new(LockRank::SyncPoint, None) })
+    }
+
+    /// Leaves an error; the first one stays.
+    pub(crate) fn give(&self, error: &Arc<StreamError>) {
+        self.error.lock().get_or_insert_with(|| Arc::clone(error));
+    }
+
+    fn take(&self) -> Option<Arc<StreamError>> {
+        self.error.lock().take()
+    }
+}
+
+/// The point as a task.
+struct Synchronize(Arc<SyncPoint>);
+
+impl Command<TaskContext> for Synchronize {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+        context.effects().sync = Some(self.0);
+    }
+}
+
+/// A synchronise under way.
+pub(crate) struct Pending {
+    point: Arc<SyncPoint>,
+    ticket: u64,
+}
+
+impl StreamCore {
+    /// Blocks until everything enqueued before is done; raises the open error and ends it.
+    pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        if let Some(result) = self.synchronize_at_once() {
+            return result;
+        }
+        self.check_wait()?;
+        if let Some(result) = self.synchronize_by_helping() {
+            return result;
+        }
+        let pending = self.begin_synchronize()?;
+        self.finish_synchronize(&pending, interrupt)
+    }
+
+    /// The result, if there is nothing to wait for and nothing to raise.
+    fn synchronize_at_once(self: &Arc<Self>) -> Option<Result<()>> {
+        let is_quiet = self.on_host
+            && self.progress.retired() >= self.pushed()
+            && self.failures.current().is_none();
+        is_quiet.then_some(Ok(()))
+    }
+
+    /// Executes the stream here; the point is then where this thread stands, not a task.
+    fn synchronize_by_helping(self: &Arc<Self>) -> Option<Result<()>> {
+        if !self.on_host || self.pace.is_long() || !frames::may_help() {
+            return None;
+        }
+        let until = self.pushed();
+        let mut pass = self.turnstile.enter_to_help()?;
+        let stop = self.drain(&mut pass, until, None);
+        let is_reached = matches!(stop, Stop::Here) && pass.receiver.consumed() >= until;
+        let error = if is_reached {
+            let next = pass.receiver.consumed() + 1;
+            self.end_error(next, &mut pass.context)
+        } else {
+            None
+        };
+        self.leave_and_submit(pass, stop);
+        is_reached.then(|| raise(error))
+    }
+
+    /// Enqueues the point.
+    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
+        let point = SyncPoint::new();
+        // First the list, then the queue: whoever runs the point finds it there.
+        self.synchronizing.lock().push(Arc::clone(&point));
+        match self.push(Synchronize(Arc::clone(&point))) {
+            Ok(ticket) => Ok(Pending { point, ticket }),
+            Err(error) => {
+                self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, &point));
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the point.
+    pub(crate) fn finish_synchronize(
+        self: &Arc<Self>,
+        pending: &Pending,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        self.wait_retired(pending.ticket, interrupt)?;
+        if !self.on_host {
+            crate::backend::blocking::while_blocked(|| self.backend.stream_synchronize(self.handle))?;
+            self.marks.reached(pending.ticket);
+        }
+        let error = pending.point.take();
+        if error.is_none() && self.lifecycle.is_cancelled() {
+            return Err(Error::ShutDown);
+        }
+        raise(error)
+    }
+
+    /// True when a synchronise would neither wait nor raise.
+    pub(crate) fn is_quiet(self: &Arc<Self>) -> bool {
+        self.synchronize_at_once().is_some()
+    }
+}
+
+/// The error as a result, now seen.
+pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
+    match error {
+        None => Ok(()),
+        Some(error) => {
+            error.set_seen();
+            Err(Error::Stream(error))
+        }
+    }
+}

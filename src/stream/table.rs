@@ -1,0 +1,158 @@
+//! The streams of one device: the default one, pools of 32 per priority, and dedicated ones.
+//!
+//! Source of the pools: torch's stream pools. Streams are made when they are first asked for.
+
+use std::sync::{Arc, Weak};
+
+use crate::backend::contract::Backend;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::stream::core::{Identity, StreamCore};
+use crate::stream::lifecycle::Lifecycle;
+use crate::sync::{LockRank, Mutex};
+
+/// Streams of one priority, handed out round robin: the 33rd request gets the first one again.
+pub(crate) const POOL_STREAMS: usize = 32;
+
+/// The id of the default stream.
+pub(crate) const DEFAULT_ID: u64 = 0;
+
+/// All streams of one device.
+#[derive(Debug)]
+pub(crate) struct StreamTable {
+    device: Device,
+    backend: Arc<dyn Backend>,
+    lifecycle: Arc<Lifecycle>,
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug)]
+struct Streams {
+    default: Option<Arc<StreamCore>>,
+    pools: Vec<Pool>,
+    dedicated: Vec<Weak<StreamCore>>,
+    /// Length of `dedicated` at which those that are gone are removed.
+    sweep_at: usize,
+    /// Ids are given out once each.
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Pool {
+    priority: i32,
+    streams: Vec<Option<Arc<StreamCore>>>,
+    next: usize,
+}
+
+impl StreamTable {
+    pub(crate) fn new(
+        device: Device,
+        backend: Arc<dyn Backend>,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Arc<Self> {
+        let streams = Streams {
+            default: None,
+            pools: Vec::new(),
+            dedicated: Vec::new(),
+            sweep_at: 64,
+            next_id: DEFAULT_ID + 1,
+        };
+        let streams = Mutex::new(LockRank::StreamTable, streams);
+        Arc::new(Self { device, backend, lifecycle, streams })
+    }
+
+    /// The default stream: id 0, shared by all threads, outside the pools, no implicit ordering.
+    pub(crate) fn default_stream(&self) -> Result<Arc<StreamCore>> {
+        if let Some(stream) = &self.streams.lock().default {
+            return Ok(Arc::clone(stream));
+        }
+        // Made without the lock, because the backend is called; whoever was first is kept.
+        let made = self.make(DEFAULT_ID, 0, false)?;
+        Ok(Arc::clone(self.streams.lock().default.get_or_insert(made)))
+    }
+
+    /// The next stream of the pool of a priority.
+    pub(crate) fn pooled_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
+        self.check_priority(priority)?;
+        let (place, present) = {
+            let mut streams = self.streams.lock();
+            let pool = streams.pool(priority);
+            let place = pool.next;
+            pool.next = (place + 1) % POOL_STREAMS;
+            (place, pool.streams[place].clone())
+        };
+        if let Some(stream) = present {
+            return Ok(stream);
+        }
+        let id = self.streams.lock().take_id();
+        let made = self.make(id, priority, false)?;
+        let mut streams = self.streams.lock();
+        Ok(Arc::clone(streams.pool(priority).streams[place].get_or_insert(made)))
+    }
+
+    /// A stream that nobody else is given; it ends with its last handle.
+    pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
+        self.check_priority(priority)?;
+        let id = self.streams.lock().take_id();
+        let made = self.make(id, priority, true)?;
+        let mut streams = self.streams.lock();
+        if streams.dedicated.len() >= streams.sweep_at {
+            streams.dedicated.retain(|stream| stream.strong_count() > 0);
+            streams.sweep_at = 64.max(2 * streams.dedicated.len());
+        }
+        streams.dedicated.push(Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// The stream with this id. Fails for ids that were never given out and for streams that ended.
+    pub(crate) fn stream_by_id(&self, stream_id: u64) -> Result<Arc<StreamCore>> {
+        if stream_id == DEFAULT_ID {
+            return self.default_stream();
+        }
+        let found = self.all().into_iter().find(|stream| stream.identity.id == stream_id);
+        found.ok_or(Error::NoSuchStream { device: self.device, stream_id })
+    }
+
+    /// Every stream that was made and did not end.
+    pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
+        let streams = self.streams.lock();
+        let pooled = streams.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
+        let mut all: Vec<_> = streams.default.iter().chain(pooled).cloned().collect();
+        all.extend(streams.dedicated.iter().filter_map(Weak::upgrade));
+        drop(streams); // a dedicated stream that ends right now is dropped without the lock
+        all
+    }
+
+    fn make(&self, id: u64, priority: i32, is_dedicated: bool) -> Result<Arc<StreamCore>> {
+        self.lifecycle.check()?;
+        let handle = self.backend.stream_create(self.device.index(), priority)?;
+        let identity = Identity { device: self.device, id, priority, is_dedicated };
+        let (backend, lifecycle) = (Arc::clone(&self.backend), Arc::clone(&self.lifecycle));
+        Ok(StreamCore::new(identity, backend, handle, lifecycle))
+    }
+
+    fn check_priority(&self, priority: i32) -> Result<()> {
+        let range = self.backend.priority_range(self.device.index());
+        if range.contains(priority) {
+            return Ok(());
+        }
+        let (device, least, greatest) = (self.device, range.least, range.greatest);
+        Err(Error::PriorityOutOfRange { device, priority, least, greatest })
+    }
+}
+
+impl Streams {
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    fn pool(&mut self, priority: i32) -> &mut Pool {
+        let place = self.pools.iter().position(|pool| pool.priority == priority);
+        let place = place.unwrap_or_else(|| {
+            self.pools.push(Pool { priority, streams: vec![None; POOL_STREAMS], next: 0 });
+            self.pools.len() - 1
+        });
+        &mut self.pools[place]
+    }
+}

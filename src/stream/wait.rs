@@ -1,0 +1,136 @@
+//! Host threads that wait for a stream: help, then spin, then sleep.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::backend::blocking::while_blocked;
+use crate::error::{Error, Result};
+use crate::stream::core::{Stop, StreamCore};
+use crate::stream::frames;
+use crate::stream::waiters::Waiter;
+use crate::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
+
+/// How long a waiting thread spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(4);
+
+/// Spins between two readings of the clock.
+const SPINS_PER_READING: u32 = 32;
+
+/// How often a sleeping thread asks its interrupt check.
+const INTERRUPT_PERIOD: Duration = Duration::from_millis(50);
+
+/// Sleep of a producer that is ahead of its stream's limit, between two looks.
+const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
+
+/// Asked every 50 ms by a thread that sleeps in a wait; true gives the wait up with
+/// [`Error::Interrupted`]. The work goes on.
+pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
+
+impl StreamCore {
+    /// Fails when this thread must not wait for the stream: in a forked child, and inside the
+    /// stream's own tasks.
+    pub(crate) fn check_wait(&self) -> Result<()> {
+        crate::fork::check()?;
+        assert_no_lock_held();
+        if frames::is_inside(self.key()) {
+            let (device, stream_id) = (self.identity.device, self.identity.id);
+            return Err(Error::WaitInsideTask { device, stream_id });
+        }
+        Ok(())
+    }
+
+    /// Blocks until the marker `ticket` is retired.
+    pub(crate) fn wait_retired(
+        self: &Arc<Self>,
+        ticket: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        if self.progress.retired() >= ticket {
+            return Ok(());
+        }
+        self.check_wait()?;
+        if self.help(ticket) || self.spin(ticket) {
+            return Ok(());
+        }
+        while_blocked(|| self.sleep(ticket, interrupt))
+    }
+
+    /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
+    fn help(self: &Arc<Self>, ticket: u64) -> bool {
+        while self.on_host && !self.pace.is_long() && frames::may_help() {
+            let Some(mut pass) = self.turnstile.enter_to_help() else { break };
+            let stop = self.drain(&mut pass, ticket, None);
+            let is_over = !matches!(stop, Stop::Here);
+            self.leave_and_submit(pass, stop);
+            if self.progress.retired() >= ticket {
+                return true;
+            }
+            if is_over {
+                break;
+            }
+        }
+        self.progress.retired() >= ticket
+    }
+
+    /// Spins for a moment, helping when the stream becomes free; true when `ticket` is retired.
+    fn spin(self: &Arc<Self>, ticket: u64) -> bool {
+        if is_single_cpu() {
+            return false;
+        }
+        let started = Instant::now();
+        while started.elapsed() < SPIN {
+            for _ in 0..SPINS_PER_READING {
+                if self.progress.retired() >= ticket {
+                    return true;
+                }
+                spin_hint();
+            }
+            if self.turnstile.is_idle() && self.help(ticket) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sleeps until the consumer of the marker `ticket` wakes this thread.
+    fn sleep(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let sleeper = Sleeper::new();
+        let waiter = Waiter::Thread(Arc::clone(&sleeper));
+        let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
+            return Ok(());
+        };
+        while !sleeper.is_woken() {
+            match interrupt {
+                None => park(None),
+                Some(is_interrupted) => {
+                    park(Some(INTERRUPT_PERIOD));
+                    if !sleeper.is_woken() && is_interrupted() {
+                        self.waiters.withdraw(registration);
+                        return Err(Error::Interrupted);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds a producer back while its stream has more tasks queued than its limit. Tasks are never
+    /// held back: they would wait for themselves.
+    #[cold]
+    pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
+        let limit = self.lifecycle.stream_task_limit;
+        let Some(enough) = pushed.checked_sub(limit) else { return };
+        while self.progress.retired() < enough && !frames::is_inside_task() {
+            if self.lifecycle.check().is_err() || self.help(enough) {
+                return;
+            }
+            park(Some(THROTTLE_PERIOD));
+        }
+    }
+}
+
+/// True where spinning only keeps the awaited thread from running.
+pub(crate) fn is_single_cpu() -> bool {
+    static SINGLE: OnceLock<bool> = OnceLock::new();
+    *SINGLE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|count| count.get() == 1))
+}
