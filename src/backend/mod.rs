@@ -2,3 +2,4 @@
 
 pub mod contract;
 pub(crate) mod courier;
+pub mod null;
