@@ -2,4 +2,5 @@
 
 pub mod contract;
 pub(crate) mod courier;
+pub mod fault;
 pub mod null;
