@@ -4,3 +4,4 @@ pub mod contract;
 pub(crate) mod courier;
 pub mod fault;
 pub mod null;
+pub mod registry;
