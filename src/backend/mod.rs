@@ -2,3 +2,6 @@
 
 pub mod contract;
 pub(crate) mod courier;
+pub mod fault;
+pub mod null;
+pub mod registry;

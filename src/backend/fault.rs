@@ -1,0 +1,300 @@
+//! Planned faults: a backend around another one that fails the calls it is told to fail.
+//!
+//! A call that fails here has not reached the inner backend, as if the driver had refused it before
+//! doing anything. The methods that give something back are the exception
+//! ([`Method::gives_back`]): there the inner call is made first and the error is reported after it,
+//! as drivers do. The thing is gone, so a planned fault by itself never leaks; a caller that tries
+//! again would give back twice. A callback whose registration fails is dropped uncalled.
+//!
+//! What cannot fail is handed on: `submit`, `resume`, `shutdown`, the counters, the priorities.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::contract::{
+    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
+    PhysicalHandle, PointerOwner, PriorityRange, StreamHandle, VirtualMemory, Work,
+};
+use crate::device::{DeviceKind, MAX_DEVICE_INDEX};
+use crate::error::Result;
+
+mod method;
+mod plan;
+
+pub use method::Method;
+pub use plan::{Fault, FaultError, Repeat};
+use plan::{Injector, Request};
+
+/// A backend that fails planned calls of another one. See the head of this module.
+///
+/// ```
+/// use accelrt::backend::contract::Backend;
+/// use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
+/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// let backend = FaultBackend::new(NullBackend::new(NullConfig::default()));
+/// backend.plan(Fault::nth(Method::Allocate, 2, FaultError::OutOfMemory));
+/// assert!(backend.allocate(0, 64, 64).is_ok());
+/// assert!(backend.allocate(0, 64, 64).is_err());
+/// assert!(backend.allocate(0, 64, 64).is_ok());
+/// assert_eq!((backend.calls(Method::Allocate), backend.failures(Method::Allocate)), (3, 1));
+/// ```
+#[derive(Debug)]
+pub struct FaultBackend {
+    injector: Arc<Injector>,
+    /// One for each index that a device may have, so that asking for one probes nothing.
+    virtual_memory: Vec<FaultVirtualMemory>,
+}
+
+impl FaultBackend {
+    /// Wraps a backend, with no fault planned.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Backend>) -> Arc<Self> {
+        let injector = Arc::new(Injector::new(inner));
+        let virtual_memory = (0..=usize::from(MAX_DEVICE_INDEX))
+            .map(|device_index| FaultVirtualMemory {
+                injector: Arc::clone(&injector),
+                device_index,
+            })
+            .collect();
+        Arc::new(Self { injector, virtual_memory })
+    }
+
+    /// Plans a fault, beside those that were planned before; its calls are counted from now on.
+    ///
+    /// # Panics
+    /// When the method can never run out of memory and the error says so, or the call is the zeroth.
+    pub fn plan(&self, fault: Fault) {
+        self.injector.plan(fault);
+    }
+
+    /// Forgets every planned fault. The counts stay.
+    pub fn clear(&self) {
+        self.injector.clear();
+    }
+
+    /// How often a method was called, failures included. Exact when no other thread is inside.
+    #[must_use]
+    pub fn calls(&self, method: Method) -> u64 {
+        self.injector.calls(method)
+    }
+
+    /// How often a method failed as planned; refusals of the inner backend are not counted.
+    #[must_use]
+    pub fn failures(&self, method: Method) -> u64 {
+        self.injector.failures(method)
+    }
+
+    /// The backend inside.
+    #[must_use]
+    pub fn inner(&self) -> &Arc<dyn Backend> {
+        &self.injector.inner
+    }
+}
+
+impl Backend for FaultBackend {
+    fn kind(&self) -> DeviceKind {
+        self.inner().kind()
+    }
+
+    fn device_count(&self) -> Result<usize> {
+        self.injector.call(Method::DeviceCount, Request::ANY, |inner| inner.device_count())
+    }
+
+    fn properties(&self, device_index: usize) -> Result<DeviceProperties> {
+        let request = Request::of(device_index);
+        self.injector.call(Method::Properties, request, |inner| inner.properties(device_index))
+    }
+
+    fn memory_info(&self, device_index: usize) -> Result<MemoryInfo> {
+        let request = Request::of(device_index);
+        self.injector.call(Method::MemoryInfo, request, |inner| inner.memory_info(device_index))
+    }
+
+    fn priority_range(&self, device_index: usize) -> PriorityRange {
+        self.inner().priority_range(device_index)
+    }
+
+    fn runs_on_host(&self) -> bool {
+        self.inner().runs_on_host()
+    }
+
+    fn counters(&self) -> BackendCounters {
+        self.inner().counters()
+    }
+
+    fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
+        let create = |inner: &dyn Backend| inner.stream_create(device_index, priority);
+        self.injector.call(Method::StreamCreate, Request::of(device_index), create)
+    }
+
+    fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
+        let destroy = |inner: &dyn Backend| inner.stream_destroy(stream);
+        self.injector.call(Method::StreamDestroy, Request::ANY, destroy)
+    }
+
+    fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
+        let wrap = |inner: &dyn Backend| inner.stream_wrap(device_index, native);
+        self.injector.call(Method::StreamWrap, Request::of(device_index), wrap)
+    }
+
+    fn stream_native(&self, stream: StreamHandle) -> Result<u64> {
+        self.injector.call(Method::StreamNative, Request::ANY, |inner| inner.stream_native(stream))
+    }
+
+    fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        self.inner().submit(stream, work);
+    }
+
+    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        self.inner().resume(stream, work);
+    }
+
+    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.injector.call(Method::StreamQuery, Request::ANY, |inner| inner.stream_query(stream))
+    }
+
+    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
+        let synchronize = |inner: &dyn Backend| inner.stream_synchronize(stream);
+        self.injector.call(Method::StreamSynchronize, Request::ANY, synchronize)
+    }
+
+    fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark> {
+        self.injector.call(Method::Mark, Request::ANY, |inner| inner.mark(stream, timed))
+    }
+
+    fn mark_done(&self, mark: Mark) -> Result<bool> {
+        self.injector.call(Method::MarkDone, Request::ANY, |inner| inner.mark_done(mark))
+    }
+
+    fn wait_mark(&self, mark: Mark) -> Result<()> {
+        self.injector.call(Method::WaitMark, Request::ANY, |inner| inner.wait_mark(mark))
+    }
+
+    fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
+        let wait = |inner: &dyn Backend| inner.stream_wait(stream, mark);
+        self.injector.call(Method::StreamWait, Request::ANY, wait)
+    }
+
+    fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
+        let register = |inner: &dyn Backend| inner.when_done(mark, callback);
+        self.injector.call(Method::WhenDone, Request::ANY, register)
+    }
+
+    fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
+        self.injector.call(Method::ElapsedNs, Request::ANY, |inner| inner.elapsed_ns(start, end))
+    }
+
+    fn mark_release(&self, mark: Mark) -> Result<()> {
+        self.injector.call(Method::MarkRelease, Request::ANY, |inner| inner.mark_release(mark))
+    }
+
+    fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
+        let allocate = |inner: &dyn Backend| inner.allocate(device_index, bytes, align_bytes);
+        self.injector.call(Method::Allocate, Request { device_index, bytes }, allocate)
+    }
+
+    fn release(&self, device_index: usize, address: Address) -> Result<()> {
+        let release = |inner: &dyn Backend| inner.release(device_index, address);
+        self.injector.call(Method::Release, Request::of(device_index), release)
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<Address> {
+        let request = Request { bytes, ..Request::ANY };
+        self.injector.call(Method::AllocateHost, request, |inner| inner.allocate_host(bytes))
+    }
+
+    fn release_host(&self, address: Address) -> Result<()> {
+        self.injector.call(Method::ReleaseHost, Request::ANY, |inner| inner.release_host(address))
+    }
+
+    fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
+        self.injector.call(Method::PointerOwner, Request::ANY, |inner| inner.pointer_owner(address))
+    }
+
+    fn copy(&self, stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {
+        let copy = |inner: &dyn Backend| inner.copy(stream, to, from, bytes);
+        self.injector.call(Method::Copy, Request::ANY, copy)
+    }
+
+    fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
+        let fill = |inner: &dyn Backend| inner.fill(stream, to, byte, bytes);
+        self.injector.call(Method::Fill, Request::ANY, fill)
+    }
+
+    fn virtual_memory(&self, device_index: usize) -> Option<&dyn VirtualMemory> {
+        self.inner().virtual_memory(device_index)?;
+        self.virtual_memory.get(device_index).map(|wrapped| wrapped as &dyn VirtualMemory)
+    }
+
+    fn block_begin(&self, device_index: usize) {
+        self.inner().block_begin(device_index);
+    }
+
+    fn block_end(&self, device_index: usize) {
+        self.inner().block_end(device_index);
+    }
+
+    fn shutdown(&self, deadline: Instant) -> Leftover {
+        self.inner().shutdown(deadline)
+    }
+}
+
+/// The virtual memory of one device, as [`FaultBackend`] hands it out.
+#[derive(Debug)]
+struct FaultVirtualMemory {
+    injector: Arc<Injector>,
+    device_index: usize,
+}
+
+impl FaultVirtualMemory {
+    fn call<T>(
+        &self,
+        method: Method,
+        bytes: usize,
+        act: impl FnOnce(&dyn VirtualMemory) -> Result<T>,
+    ) -> Result<T> {
+        let request = Request { device_index: self.device_index, bytes };
+        self.injector.call(method, request, |inner| act(pages(inner, self.device_index)))
+    }
+}
+
+fn pages(inner: &dyn Backend, device_index: usize) -> &dyn VirtualMemory {
+    inner.virtual_memory(device_index).expect("a device keeps its capabilities")
+}
+
+impl VirtualMemory for FaultVirtualMemory {
+    fn granularity_bytes(&self) -> usize {
+        pages(&*self.injector.inner, self.device_index).granularity_bytes()
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<Address> {
+        self.call(Method::VmReserve, bytes, |inner| inner.reserve(bytes))
+    }
+
+    fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
+        self.call(Method::VmUnreserve, bytes, |inner| inner.unreserve(range, bytes))
+    }
+
+    fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
+        self.call(Method::VmCreate, bytes, |inner| inner.create(bytes))
+    }
+
+    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
+        self.call(Method::VmMap, 0, |inner| inner.map(to, physical))
+    }
+
+    fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
+        self.call(Method::VmUnmap, 0, |inner| inner.unmap(physical))
+    }
+
+    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+        self.call(Method::VmRelocate, 0, |inner| inner.relocate(physical, to))
+    }
+
+    fn release(&self, physical: PhysicalHandle) -> Result<()> {
+        self.call(Method::VmRelease, 0, |inner| inner.release(physical))
+    }
+}
+
+#[cfg(test)]
+mod tests;

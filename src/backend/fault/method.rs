@@ -1,0 +1,172 @@
+//! The methods of a backend that can fail, by name.
+
+use std::fmt;
+
+/// A fallible method of `Backend`, or with `Vm` in front of `VirtualMemory`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is the method of its name, described at the traits")]
+pub enum Method {
+    DeviceCount,
+    Properties,
+    MemoryInfo,
+    StreamCreate,
+    StreamDestroy,
+    StreamWrap,
+    StreamNative,
+    StreamQuery,
+    StreamSynchronize,
+    Mark,
+    MarkDone,
+    WaitMark,
+    StreamWait,
+    WhenDone,
+    ElapsedNs,
+    MarkRelease,
+    Allocate,
+    Release,
+    AllocateHost,
+    ReleaseHost,
+    PointerOwner,
+    Copy,
+    Fill,
+    VmReserve,
+    VmUnreserve,
+    VmCreate,
+    VmMap,
+    VmUnmap,
+    VmRelocate,
+    VmRelease,
+}
+
+impl Method {
+    /// Every one, in the order of the traits.
+    pub const ALL: [Self; 30] = [
+        Self::DeviceCount,
+        Self::Properties,
+        Self::MemoryInfo,
+        Self::StreamCreate,
+        Self::StreamDestroy,
+        Self::StreamWrap,
+        Self::StreamNative,
+        Self::StreamQuery,
+        Self::StreamSynchronize,
+        Self::Mark,
+        Self::MarkDone,
+        Self::WaitMark,
+        Self::StreamWait,
+        Self::WhenDone,
+        Self::ElapsedNs,
+        Self::MarkRelease,
+        Self::Allocate,
+        Self::Release,
+        Self::AllocateHost,
+        Self::ReleaseHost,
+        Self::PointerOwner,
+        Self::Copy,
+        Self::Fill,
+        Self::VmReserve,
+        Self::VmUnreserve,
+        Self::VmCreate,
+        Self::VmMap,
+        Self::VmUnmap,
+        Self::VmRelocate,
+        Self::VmRelease,
+    ];
+
+    /// The method's name: that in `Backend`, or `VirtualMemory::` and that.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DeviceCount => "device_count",
+            Self::Properties => "properties",
+            Self::MemoryInfo => "memory_info",
+            Self::StreamCreate => "stream_create",
+            Self::StreamDestroy => "stream_destroy",
+            Self::StreamWrap => "stream_wrap",
+            Self::StreamNative => "stream_native",
+            Self::StreamQuery => "stream_query",
+            Self::StreamSynchronize => "stream_synchronize",
+            Self::Mark => "mark",
+            Self::MarkDone => "mark_done",
+            Self::WaitMark => "wait_mark",
+            Self::StreamWait => "stream_wait",
+            Self::WhenDone => "when_done",
+            Self::ElapsedNs => "elapsed_ns",
+            Self::MarkRelease => "mark_release",
+            Self::Allocate => "allocate",
+            Self::Release => "release",
+            Self::AllocateHost => "allocate_host",
+            Self::ReleaseHost => "release_host",
+            Self::PointerOwner => "pointer_owner",
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+            Self::VmReserve => "VirtualMemory::reserve",
+            Self::VmUnreserve => "VirtualMemory::unreserve",
+            Self::VmCreate => "VirtualMemory::create",
+            Self::VmMap => "VirtualMemory::map",
+            Self::VmUnmap => "VirtualMemory::unmap",
+            Self::VmRelocate => "VirtualMemory::relocate",
+            Self::VmRelease => "VirtualMemory::release",
+        }
+    }
+
+    /// True for the methods that may find too little memory.
+    #[must_use]
+    pub const fn takes_memory(self) -> bool {
+        matches!(self, Self::Allocate | Self::AllocateHost | Self::VmReserve | Self::VmCreate)
+    }
+
+    /// True for the methods that give something back: when one of these fails as planned, the inner
+    /// call was made.
+    #[must_use]
+    pub const fn gives_back(self) -> bool {
+        matches!(
+            self,
+            Self::StreamDestroy
+                | Self::MarkRelease
+                | Self::Release
+                | Self::ReleaseHost
+                | Self::VmUnreserve
+                | Self::VmUnmap
+                | Self::VmRelease
+        )
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the methods of a trait of the contract that return a `Result`.
+    fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
+        let contract = include_str!("../contract.rs");
+        let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
+        let body = body.split_once("\n}").expect("a trait ends").0;
+        let signatures = body.split("\n    fn ").skip(1);
+        let fallible = signatures.filter_map(|text| {
+            let signature = text.split([';', '{']).next()?;
+            let name = signature.split_once('(')?.0;
+            signature.contains("-> Result").then(|| format!("{prefix}{name}"))
+        });
+        fallible.collect()
+    }
+
+    #[test]
+    fn every_fallible_method_of_the_contract_is_listed_once_and_in_order() {
+        // Goal: a method that is added to a trait cannot be forgotten here. Method: the signatures
+        // are read from the contract's text.
+        let mut expected = fallible("pub trait Backend:", "");
+        expected.extend(fallible("pub trait VirtualMemory:", "VirtualMemory::"));
+        let listed: Vec<&str> = Method::ALL.into_iter().map(Method::name).collect();
+        assert_eq!(listed, expected);
+        for (place, method) in Method::ALL.into_iter().enumerate() {
+            assert_eq!(method as usize, place, "{method} stands where its number says");
+        }
+    }
+}

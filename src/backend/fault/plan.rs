@@ -1,0 +1,196 @@
+//! Which calls fail, how, and how many did.
+
+use std::sync::Arc;
+
+use crate::backend::contract::{Backend, MemoryInfo};
+use crate::backend::fault::Method;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{LockRank, Mutex, Ordering};
+
+/// The code of a planned driver error.
+const PLANNED_CODE: i64 = 999;
+
+/// What a planned fault says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultError {
+    /// `OutOfMemory`, with the inner device's true numbers.
+    OutOfMemory,
+    /// `Driver`, with the method's name as the call and the code 999.
+    Driver,
+    /// `DeviceLost`.
+    DeviceLost,
+}
+
+/// How often a planned fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// At its call alone.
+    Once,
+    /// At its call and every later one.
+    FromThenOn,
+}
+
+/// A planned fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The method; `None` is any, and with `OutOfMemory` any that takes memory.
+    pub method: Option<Method>,
+    /// Which call of the method fails, counted from the planning on; the first is 1.
+    pub call: u64,
+    /// Whether later calls fail too.
+    pub repeat: Repeat,
+    /// How it fails.
+    pub error: FaultError,
+}
+
+impl Fault {
+    /// The `call`-th call of a method fails, and no other.
+    #[must_use]
+    pub const fn nth(method: Method, call: u64, error: FaultError) -> Self {
+        Self { method: Some(method), call, repeat: Repeat::Once, error }
+    }
+
+    /// The `call`-th call of any fallible method fails, and no other.
+    #[must_use]
+    pub const fn nth_of_any(call: u64, error: FaultError) -> Self {
+        Self { method: None, call, repeat: Repeat::Once, error }
+    }
+
+    /// Every call of a method fails from now on.
+    #[must_use]
+    pub const fn always(method: Method, error: FaultError) -> Self {
+        Self { method: Some(method), call: 1, repeat: Repeat::FromThenOn, error }
+    }
+
+    fn covers(&self, method: Method) -> bool {
+        match self.method {
+            Some(chosen) => chosen == method,
+            None => self.error != FaultError::OutOfMemory || method.takes_memory(),
+        }
+    }
+}
+
+/// What a call asked for, as far as its error will tell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) device_index: usize,
+    pub(super) bytes: usize,
+}
+
+impl Request {
+    /// A call that names no device: its error tells of the first.
+    pub(super) const ANY: Self = Self { device_index: 0, bytes: 0 };
+
+    pub(super) const fn of(device_index: usize) -> Self {
+        Self { device_index, bytes: 0 }
+    }
+}
+
+/// A fault that waits for its call.
+#[derive(Debug)]
+struct Planned {
+    fault: Fault,
+    calls: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    calls: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// Decides for each call whether it fails, and counts.
+#[derive(Debug)]
+pub(super) struct Injector {
+    pub(super) inner: Arc<dyn Backend>,
+    counts: [Counts; Method::ALL.len()],
+    plans: Mutex<Vec<Planned>>,
+}
+
+impl Injector {
+    pub(super) fn new(inner: Arc<dyn Backend>) -> Self {
+        let counts = std::array::from_fn(|_| Counts::default());
+        Self { inner, counts, plans: Mutex::new(LockRank::Backend, Vec::new()) }
+    }
+
+    pub(super) fn plan(&self, fault: Fault) {
+        assert!(fault.call > 0, "calls are counted from 1: {fault:?}");
+        if let (Some(method), FaultError::OutOfMemory) = (fault.method, fault.error) {
+            assert!(method.takes_memory(), "{method} takes no memory: {fault:?}");
+        }
+        self.plans.lock().push(Planned { fault, calls: 0 });
+    }
+
+    pub(super) fn clear(&self) {
+        self.plans.lock().clear();
+    }
+
+    pub(super) fn calls(&self, method: Method) -> u64 {
+        // Relaxed: a counter that orders nothing.
+        self.counts[method as usize].calls.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn failures(&self, method: Method) -> u64 {
+        // Relaxed: a counter that orders nothing.
+        self.counts[method as usize].failures.load(Ordering::Relaxed)
+    }
+
+    /// Makes a call, or fails it as planned.
+    pub(super) fn call<T>(
+        &self,
+        method: Method,
+        request: Request,
+        act: impl FnOnce(&dyn Backend) -> Result<T>,
+    ) -> Result<T> {
+        let counts = &self.counts[method as usize];
+        // Relaxed: a counter that orders nothing.
+        counts.calls.fetch_add(1, Ordering::Relaxed);
+        let Some(error) = self.strike(method) else { return act(&*self.inner) };
+        // Relaxed: a counter that orders nothing.
+        counts.failures.fetch_add(1, Ordering::Relaxed);
+        if method.gives_back() {
+            act(&*self.inner)?;
+        }
+        Err(self.error(error, method, request)?)
+    }
+
+    /// The error of this call, when one is planned for it. Every plan that covers the method counts
+    /// the call; the one that was planned first strikes.
+    fn strike(&self, method: Method) -> Option<FaultError> {
+        let mut struck = None;
+        for planned in self.plans.lock().iter_mut().filter(|planned| planned.fault.covers(method)) {
+            planned.calls += 1;
+            let Fault { call, repeat, error, .. } = planned.fault;
+            let strikes = match repeat {
+                Repeat::Once => planned.calls == call,
+                Repeat::FromThenOn => planned.calls >= call,
+            };
+            struck = struck.or(strikes.then_some(error));
+        }
+        struck
+    }
+
+    /// Puts a fault into words and numbers. Fails when the device has no name.
+    fn error(&self, error: FaultError, method: Method, request: Request) -> Result<Error> {
+        let kind = self.inner.kind();
+        let reason = format!("a planned fault of {method}");
+        Ok(match error {
+            FaultError::Driver => {
+                Error::Driver { kind, call: method.name(), code: PLANNED_CODE, message: reason }
+            }
+            FaultError::DeviceLost => {
+                Error::DeviceLost { device: Device::new(kind, request.device_index)?, reason }
+            }
+            FaultError::OutOfMemory => {
+                let device = Device::new(kind, request.device_index)?;
+                let info = self.inner.memory_info(request.device_index);
+                let unknown = MemoryInfo { free_bytes: 0, total_bytes: 0 };
+                let MemoryInfo { free_bytes, total_bytes } = info.unwrap_or(unknown);
+                let requested_bytes = request.bytes;
+                Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes }
+            }
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! Tests of planned faults: every method, every error, nothing reached and nothing leaked.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+use crate::backend::null::{LiveCounts, NullBackend, NullConfig};
+use crate::error::Error;
+
+const PAGE: usize = 4096;
+
+fn around_null() -> (Arc<NullBackend>, Arc<FaultBackend>) {
+    let config = NullConfig { device_count: 2, granularity_bytes: PAGE, ..NullConfig::default() };
+    let null = NullBackend::new(config);
+    (Arc::clone(&null), FaultBackend::new(null))
+}
+
+/// Calls every fallible method once, in a life of everything that can be made; a method that fails
+/// as planned is undone as far as it got, as an engine would. Says which methods failed.
+fn whole_life(backend: &FaultBackend) -> Vec<Method> {
+    let mut failed = Vec::new();
+    let mut note = |method, is_error: bool| {
+        if is_error {
+            failed.push(method);
+        }
+    };
+    note(Method::DeviceCount, backend.device_count().is_err());
+    note(Method::Properties, backend.properties(1).is_err());
+    note(Method::MemoryInfo, backend.memory_info(1).is_err());
+    match backend.stream_create(1, 0) {
+        Err(_) => note(Method::StreamCreate, true),
+        Ok(stream) => life_of_stream(backend, stream, &mut note),
+    }
+    life_of_memory(backend, &mut note);
+    life_of_pages(backend, &mut note);
+    failed
+}
+
+fn life_of_stream(
+    backend: &FaultBackend,
+    stream: StreamHandle,
+    note: &mut impl FnMut(Method, bool),
+) {
+    match backend.stream_native(stream) {
+        Err(_) => note(Method::StreamNative, true),
+        Ok(native) => match backend.stream_wrap(1, native) {
+            Err(_) => note(Method::StreamWrap, true),
+            Ok(wrapped) => backend.inner().stream_destroy(wrapped).unwrap(),
+        },
+    }
+    note(Method::StreamQuery, backend.stream_query(stream).is_err());
+    note(Method::StreamSynchronize, backend.stream_synchronize(stream).is_err());
+    let to = Address(PAGE as u64);
+    note(Method::Copy, backend.copy(stream, to, to.offset(PAGE), 8).is_err());
+    note(Method::Fill, backend.fill(stream, to, 1, 8).is_err());
+    match backend.mark(stream, true) {
+        Err(_) => note(Method::Mark, true),
+        Ok(mark) => {
+            note(Method::MarkDone, backend.mark_done(mark).is_err());
+            note(Method::WaitMark, backend.wait_mark(mark).is_err());
+            note(Method::StreamWait, backend.stream_wait(stream, mark).is_err());
+            let (sender, receiver) = mpsc::channel();
+            let registered = backend.when_done(mark, Box::new(move || sender.send(()).unwrap()));
+            assert_eq!(receiver.recv().is_ok(), registered.is_ok(), "called or dropped uncalled");
+            note(Method::WhenDone, registered.is_err());
+            note(Method::ElapsedNs, backend.elapsed_ns(mark, mark).is_err());
+            note(Method::MarkRelease, backend.mark_release(mark).is_err());
+        }
+    }
+    note(Method::StreamDestroy, backend.stream_destroy(stream).is_err());
+}
+
+fn life_of_memory(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
+    match backend.allocate(1, 100, 64) {
+        Err(_) => note(Method::Allocate, true),
+        Ok(address) => {
+            note(Method::PointerOwner, backend.pointer_owner(address).is_err());
+            note(Method::Release, backend.release(1, address).is_err());
+        }
+    }
+    match backend.allocate_host(100) {
+        Err(_) => note(Method::AllocateHost, true),
+        Ok(address) => note(Method::ReleaseHost, backend.release_host(address).is_err()),
+    }
+}
+
+fn life_of_pages(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
+    let pages = backend.virtual_memory(1).unwrap();
+    assert_eq!(pages.granularity_bytes(), PAGE);
+    let (range, physical) = match (pages.reserve(2 * PAGE), pages.create(PAGE)) {
+        (Ok(range), Ok(physical)) => (range, physical),
+        (Ok(range), Err(_)) => {
+            note(Method::VmCreate, true);
+            return pages.unreserve(range, 2 * PAGE).unwrap();
+        }
+        (Err(_), Ok(physical)) => {
+            note(Method::VmReserve, true);
+            return pages.release(physical).unwrap();
+        }
+        (Err(_), Err(_)) => {
+            note(Method::VmReserve, true);
+            return note(Method::VmCreate, true);
+        }
+    };
+    if pages.map(range, physical).is_ok() {
+        note(Method::VmRelocate, pages.relocate(physical, range.offset(PAGE)).is_err());
+        note(Method::VmUnmap, pages.unmap(physical).is_err());
+    } else {
+        note(Method::VmMap, true);
+    }
+    note(Method::VmRelease, pages.release(physical).is_err());
+    note(Method::VmUnreserve, pages.unreserve(range, 2 * PAGE).is_err());
+}
+
+#[test]
+fn without_a_plan_every_call_arrives_and_is_counted_as_its_method() {
+    let (null, backend) = around_null();
+    assert_eq!(whole_life(&backend), []);
+    for method in Method::ALL {
+        assert_eq!((backend.calls(method), backend.failures(method)), (1, 0), "{method}");
+    }
+    assert_eq!(null.live(), LiveCounts::default());
+}
+
+#[test]
+fn each_method_fails_alone_when_planned_and_leaks_nothing() {
+    // Goal: the plan reaches exactly its method, and what is given back is gone although the call
+    // reports an error. Method: a whole life for each method and error.
+    for method in Method::ALL {
+        for error in [FaultError::Driver, FaultError::DeviceLost, FaultError::OutOfMemory] {
+            if error == FaultError::OutOfMemory && !method.takes_memory() {
+                continue;
+            }
+            let (null, backend) = around_null();
+            backend.plan(Fault::nth(method, 1, error));
+            assert_eq!(whole_life(&backend), [method], "{error:?}");
+            assert_eq!((backend.calls(method), backend.failures(method)), (1, 1), "{method}");
+            assert_eq!(null.live(), LiveCounts::default(), "{method} with {error:?}");
+            assert_eq!(whole_life(&backend), [], "{method} fails once");
+        }
+    }
+}
+
+#[test]
+fn the_nth_call_of_any_method_fails_in_the_order_of_calls() {
+    let (null, backend) = around_null();
+    whole_life(&backend);
+    let calls: u64 = Method::ALL.into_iter().map(|method| backend.calls(method)).sum();
+    for call in 1..=calls {
+        backend.clear();
+        backend.plan(Fault::nth_of_any(call, FaultError::Driver));
+        assert_eq!(whole_life(&backend).len(), 1, "call {call}");
+        assert_eq!(null.live(), LiveCounts::default(), "call {call}");
+    }
+}
+
+#[test]
+fn errors_carry_the_inner_devices_numbers_and_the_methods_name() {
+    let (_, backend) = around_null();
+    backend.plan(Fault::always(Method::Allocate, FaultError::OutOfMemory));
+    backend.plan(Fault::always(Method::Mark, FaultError::Driver));
+    backend.plan(Fault::always(Method::VmCreate, FaultError::DeviceLost));
+    let total = backend.memory_info(1).unwrap().total_bytes;
+    let held = backend.inner().allocate(1, 1000, 64).unwrap();
+    match backend.allocate(1, 77, 64) {
+        Err(Error::OutOfMemory { device, requested_bytes: 77, free_bytes, total_bytes }) => {
+            let expected = (1, total - 1000, total);
+            assert_eq!((device.index(), free_bytes, total_bytes), expected);
+        }
+        other => panic!("{other:?}"),
+    }
+    backend.inner().release(1, held).unwrap();
+    let stream = backend.stream_create(0, 0).unwrap();
+    let message = backend.mark(stream, false).unwrap_err().to_string();
+    assert!(message.starts_with("mark failed on null with code 999"), "{message}");
+    let message = backend.virtual_memory(1).unwrap().create(PAGE).unwrap_err().to_string();
+    assert!(message.contains("null:1 is lost"), "{message}");
+    assert!(message.contains("VirtualMemory::create"), "{message}");
+}
+
+#[test]
+fn any_method_out_of_memory_means_those_that_take_memory() {
+    let (_, backend) = around_null();
+    backend.plan(Fault {
+        repeat: Repeat::FromThenOn,
+        ..Fault::nth_of_any(2, FaultError::OutOfMemory)
+    });
+    let expected = [Method::AllocateHost, Method::VmReserve, Method::VmCreate];
+    assert_eq!(whole_life(&backend), expected);
+}
+
+#[test]
+fn one_of_many_threads_meets_the_fault() {
+    // Goal: the n-th call fails exactly once however calls race. Method: 4 threads, 400 calls.
+    let (null, backend) = around_null();
+    backend.plan(Fault::nth(Method::Allocate, 250, FaultError::OutOfMemory));
+    let refused = thread::scope(|scope| {
+        let thread = || (0..100).filter(|_| backend.allocate(0, 64, 64).is_err()).count();
+        let threads = [(); 4].map(|()| scope.spawn(thread));
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(refused, 1);
+    assert_eq!((backend.calls(Method::Allocate), backend.failures(Method::Allocate)), (400, 1));
+    assert_eq!(null.live().device_bytes, 399 * 64);
+}
+
+#[test]
+#[should_panic(expected = "takes no memory")]
+fn a_method_that_takes_no_memory_cannot_run_out_of_it() {
+    around_null().1.plan(Fault::nth(Method::Mark, 1, FaultError::OutOfMemory));
+}

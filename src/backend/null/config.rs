@@ -1,0 +1,75 @@
+//! Settings of the null kind, and the accounts it gives.
+
+use crate::device::DeviceKind;
+use crate::size::{GIB, MIB};
+
+/// How late a device of the null kind reaches what was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// With the submission.
+    AtOnce,
+    /// When it, or something later on its stream, is waited for, a callback is asked for, or a poll
+    /// comes after `polls` polls that were answered with no.
+    WhenAsked {
+        /// How many polls are answered with no.
+        polls: u32,
+    },
+}
+
+/// What the devices of a [`NullBackend`] are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullConfig {
+    /// The kind that the backend answers to, so that code which chooses among kinds is tested
+    /// without their hardware.
+    pub kind: DeviceKind,
+    /// Whether the devices say that they are GPUs.
+    pub is_gpu: bool,
+    /// How many devices there are, 0 to 128.
+    pub device_count: usize,
+    /// Capacity of each device.
+    pub capacity_bytes: usize,
+    /// Page size of the virtual memory: a power of two of at least 64.
+    pub granularity_bytes: usize,
+    /// How late marks complete.
+    pub completion: Completion,
+}
+
+impl Default for NullConfig {
+    /// One device of 16 GiB with pages of 2 MiB, where everything is done at once.
+    fn default() -> Self {
+        Self {
+            kind: DeviceKind::Null,
+            is_gpu: false,
+            device_count: 1,
+            capacity_bytes: 16 * GIB,
+            granularity_bytes: 2 * MIB,
+            completion: Completion::AtOnce,
+        }
+    }
+}
+
+/// What was given out and not given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveCounts {
+    /// Streams, wrapped ones included.
+    pub streams: usize,
+    /// Marks, done or not.
+    pub marks: usize,
+    /// Device memory from `allocate`.
+    pub device_bytes: usize,
+    /// Memory from `allocate_host`.
+    pub host_bytes: usize,
+    /// Address ranges from `VirtualMemory::reserve`.
+    pub reserved_bytes: usize,
+    /// Memory from `VirtualMemory::create`.
+    pub physical_bytes: usize,
+}
+
+/// Bytes that tasks asked to be moved since the backend was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MovedBytes {
+    /// By `copy`.
+    pub copied_bytes: u64,
+    /// By `fill`.
+    pub filled_bytes: u64,
+}

@@ -1,0 +1,229 @@
+//! One device of the null kind: its properties, its capacity and the books of its memory.
+
+use crate::backend::contract::{
+    Address, DeviceProperties, MemoryInfo, PhysicalHandle, PriorityRange, VirtualMemory,
+};
+use crate::backend::null::memory::{Allocations, Arena, Place};
+use crate::backend::null::virtual_memory::Pages;
+use crate::backend::null::{Code, NullConfig, driver_error};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sync::{LockRank, Mutex};
+
+/// As the XPU kind has them.
+pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
+
+#[derive(Debug)]
+pub(super) struct NullDevice {
+    device: Device,
+    capacity_bytes: usize,
+    granularity_bytes: usize,
+    is_gpu: bool,
+    books: Mutex<Books>,
+}
+
+/// Equation: allocated and physical bytes together are at most the capacity.
+#[derive(Debug)]
+struct Books {
+    arena: Arena,
+    allocations: Allocations,
+    pages: Pages,
+}
+
+impl Books {
+    fn used_bytes(&self) -> usize {
+        self.allocations.live_bytes() + self.pages.physical_bytes()
+    }
+
+    fn containing(&self, address: Address) -> Option<(u64, usize)> {
+        let mapping = || self.pages.mapping_containing(address);
+        self.allocations.containing(address).or_else(mapping)
+    }
+}
+
+/// Bytes of one device that are not given back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceBytes {
+    pub(super) allocated: usize,
+    pub(super) reserved: usize,
+    pub(super) physical: usize,
+}
+
+impl NullDevice {
+    pub(super) fn new(device: Device, config: &NullConfig) -> Self {
+        let NullConfig { capacity_bytes, granularity_bytes, is_gpu, .. } = *config;
+        let index = device.index();
+        // Each device has its own stretch of ids, so that a handle at the wrong device is caught.
+        let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
+        let arena = Arena::new(Place::Device(index));
+        let books = Books { arena, allocations: Allocations::new(), pages };
+        let books = Mutex::new(LockRank::Backend, books);
+        Self { device, capacity_bytes, granularity_bytes, is_gpu, books }
+    }
+
+    pub(super) fn properties(&self) -> DeviceProperties {
+        let mut properties = DeviceProperties::new("Numbers without memory", self.capacity_bytes);
+        properties.is_gpu = self.is_gpu;
+        properties
+    }
+
+    pub(super) fn memory_info(&self) -> MemoryInfo {
+        let free_bytes = self.capacity_bytes - self.books.lock().used_bytes();
+        MemoryInfo { free_bytes, total_bytes: self.capacity_bytes }
+    }
+
+    pub(super) fn live_bytes(&self) -> DeviceBytes {
+        let books = self.books.lock();
+        DeviceBytes {
+            allocated: books.allocations.live_bytes(),
+            reserved: books.pages.reserved_bytes(),
+            physical: books.pages.physical_bytes(),
+        }
+    }
+
+    pub(super) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
+        let mut books = self.books.lock();
+        self.check_room(&books, bytes)?;
+        let Books { arena, allocations, .. } = &mut *books;
+        let address = allocations.allocate(arena, bytes, align_bytes);
+        address.ok_or_else(|| driver_error(self.device.kind(), "allocate", Code::OutOfAddresses))
+    }
+
+    pub(super) fn release_allocation(&self, address: Address) {
+        let mut books = self.books.lock();
+        let Books { arena, allocations, .. } = &mut *books;
+        allocations.release(arena, address);
+    }
+
+    /// The allocation or mapping that contains an address: its base and its size.
+    pub(super) fn containing(&self, address: Address) -> Option<(u64, usize)> {
+        self.books.lock().containing(address)
+    }
+
+    /// True when every number of the range is allocated or mapped. Mappings that touch count as
+    /// one: a copy may cross from page to page.
+    pub(super) fn covers(&self, range: Address, bytes: usize) -> bool {
+        let books = self.books.lock();
+        let Some(end) = range.0.checked_add(bytes as u64) else { return false };
+        let mut next = range.0;
+        while next < end {
+            let Some((base, bytes)) = books.containing(Address(next)) else { return false };
+            next = base + bytes as u64;
+        }
+        true
+    }
+
+    fn check_room(&self, books: &Books, requested_bytes: usize) -> Result<()> {
+        let total_bytes = self.capacity_bytes;
+        let free_bytes = total_bytes - books.used_bytes();
+        if requested_bytes <= free_bytes {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory { device: self.device, requested_bytes, free_bytes, total_bytes })
+    }
+}
+
+impl VirtualMemory for NullDevice {
+    fn granularity_bytes(&self) -> usize {
+        self.granularity_bytes
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<Address> {
+        let mut books = self.books.lock();
+        let Books { arena, pages, .. } = &mut *books;
+        let range = pages.reserve(arena, bytes);
+        range.ok_or_else(|| driver_error(self.device.kind(), "reserve", Code::OutOfAddresses))
+    }
+
+    fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
+        let mut books = self.books.lock();
+        let Books { arena, pages, .. } = &mut *books;
+        pages.unreserve(arena, range, bytes);
+        Ok(())
+    }
+
+    fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
+        let mut books = self.books.lock();
+        self.check_room(&books, bytes)?;
+        Ok(books.pages.create(bytes))
+    }
+
+    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
+        self.books.lock().pages.map(to, physical);
+        Ok(())
+    }
+
+    fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
+        self.books.lock().pages.unmap(physical);
+        Ok(())
+    }
+
+    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+        let mut books = self.books.lock();
+        books.pages.unmap(physical);
+        books.pages.map(to, physical);
+        Ok(())
+    }
+
+    fn release(&self, physical: PhysicalHandle) -> Result<()> {
+        self.books.lock().pages.release(physical);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceKind;
+
+    const GRANULE: usize = 4096;
+
+    fn device(capacity_bytes: usize) -> NullDevice {
+        let device = Device::new(DeviceKind::Null, 1).unwrap();
+        let config =
+            NullConfig { capacity_bytes, granularity_bytes: GRANULE, ..NullConfig::default() };
+        NullDevice::new(device, &config)
+    }
+
+    #[test]
+    fn allocations_and_physical_memory_share_one_capacity() {
+        // Goal: the numbers of an OutOfMemory are true. Method: each side takes half, then both ask.
+        let null = device(4 * GRANULE);
+        let address = null.allocate(2 * GRANULE, 64).unwrap();
+        let physical = null.create(GRANULE).unwrap();
+        for refused in
+            [null.allocate(GRANULE + 1, 64).map(drop), null.create(2 * GRANULE).map(drop)]
+        {
+            let Err(Error::OutOfMemory { device, free_bytes, total_bytes, .. }) = refused else {
+                panic!("{refused:?} where one granule is free");
+            };
+            assert_eq!((device.index(), free_bytes, total_bytes), (1, GRANULE, 4 * GRANULE));
+        }
+        null.release_allocation(address);
+        null.release(physical).unwrap();
+        assert_eq!(null.memory_info().free_bytes, 4 * GRANULE);
+    }
+
+    #[test]
+    fn a_range_over_touching_pages_is_covered_and_one_over_a_hole_is_not() {
+        let null = device(4 * GRANULE);
+        let range = null.reserve(4 * GRANULE).unwrap();
+        for place in [0, 1, 3] {
+            null.map(range.offset(place * GRANULE), null.create(GRANULE).unwrap()).unwrap();
+        }
+        assert!(null.covers(range.offset(1), 2 * GRANULE - 1));
+        assert!(!null.covers(range.offset(1), 2 * GRANULE));
+        assert!(!null.covers(range.offset(2 * GRANULE), 1));
+        assert!(null.covers(range.offset(3 * GRANULE), GRANULE));
+    }
+
+    #[test]
+    fn more_numbers_than_an_arena_has_are_refused_not_counted() {
+        let null = device(usize::MAX);
+        let bytes = 1 << 50;
+        for refused in [null.allocate(bytes, 64), null.reserve(bytes)] {
+            assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
+        }
+        assert_eq!(null.memory_info().free_bytes, usize::MAX);
+    }
+}

@@ -1,0 +1,250 @@
+//! Numbers in place of memory: an arena of addresses, and the allocations in it.
+//!
+//! Every device has an arena and the host has one. The arenas lie above what an operating system
+//! gives to programs, so that a number is never a pointer by accident. Places are found by next
+//! fit: a number comes back as late as possible, which shows uses after a release.
+
+use std::collections::BTreeMap;
+
+use crate::backend::contract::Address;
+
+/// The first number of the first arena: above the user half of the address space, also with five
+/// levels of page tables.
+const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
+/// Numbers in one arena: 256 TiB.
+const ARENA_SHIFT: u32 = 48;
+/// Numbers that belong to nobody between two spans, so that an overrun is never inside the next.
+const GUARD_BYTES: u64 = 64;
+/// What every address is aligned to at least.
+pub(super) const LEAST_ALIGN_BYTES: usize = 64;
+
+/// Whose arena an address is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Pinned host memory of this backend.
+    Host,
+    /// Memory of the device with this index.
+    Device(usize),
+    /// Not a number of ours: memory that somebody else owns.
+    Elsewhere,
+}
+
+impl Place {
+    /// The arena of an address among those of `device_count` devices.
+    pub(super) fn of(address: Address, device_count: usize) -> Self {
+        let slot = address.0.checked_sub(NUMBERS_START).map(|offset| offset >> ARENA_SHIFT);
+        match slot.and_then(|slot| usize::try_from(slot).ok()) {
+            Some(0) => Self::Host,
+            Some(slot) if slot <= device_count => Self::Device(slot - 1),
+            _ => Self::Elsewhere,
+        }
+    }
+
+    fn start(self) -> u64 {
+        let slot = match self {
+            Self::Host => 0,
+            Self::Device(index) => index as u64 + 1,
+            Self::Elsewhere => unreachable!("an arena is the host's or a device's"),
+        };
+        NUMBERS_START + (slot << ARENA_SHIFT)
+    }
+}
+
+/// Ranges of numbers by their first one; they never overlap.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(BTreeMap<u64, usize>);
+
+impl Ranges {
+    pub(super) fn insert(&mut self, base: u64, bytes: usize) {
+        let before = self.0.insert(base, bytes);
+        assert!(before.is_none(), "a range begins at {base:#x} already");
+    }
+
+    /// Takes out the range that begins at `base`; its size, when there is one.
+    pub(super) fn remove(&mut self, base: u64) -> Option<usize> {
+        self.0.remove(&base)
+    }
+
+    pub(super) fn starting_at(&self, base: u64) -> Option<usize> {
+        self.0.get(&base).copied()
+    }
+
+    /// The range that contains `number`: its base and its size.
+    pub(super) fn containing(&self, number: u64) -> Option<(u64, usize)> {
+        let (&base, &bytes) = self.0.range(..=number).next_back()?;
+        (number - base < bytes as u64).then_some((base, bytes))
+    }
+
+    /// True when a range shares a number with `base..base + bytes`.
+    pub(super) fn overlaps(&self, base: u64, bytes: usize) -> bool {
+        let next = self.0.range(base..).next();
+        self.containing(base).is_some() || next.is_some_and(|(next, _)| next - base < bytes as u64)
+    }
+}
+
+/// A stretch of numbers from which spans are taken.
+#[derive(Debug)]
+pub(super) struct Arena {
+    start: u64,
+    cursor: u64,
+    spans: Ranges,
+}
+
+impl Arena {
+    pub(super) fn new(place: Place) -> Self {
+        Self { start: place.start(), cursor: place.start(), spans: Ranges::default() }
+    }
+
+    /// Takes `bytes` numbers, the first a multiple of `align_bytes`; `None` when no gap is left
+    /// that is long enough.
+    pub(super) fn take(&mut self, bytes: usize, align_bytes: usize) -> Option<u64> {
+        let align_bytes = align_bytes.max(LEAST_ALIGN_BYTES) as u64;
+        let base = self
+            .gap(self.cursor, bytes as u64, align_bytes)
+            .or_else(|| self.gap(self.start, bytes as u64, align_bytes))?;
+        self.spans.insert(base, bytes);
+        self.cursor = base + bytes as u64 + GUARD_BYTES;
+        Some(base)
+    }
+
+    /// Gives back the span that begins at `base`; its size, when there is one.
+    pub(super) fn give_back(&mut self, base: u64) -> Option<usize> {
+        self.spans.remove(base)
+    }
+
+    /// The first aligned place at or behind `from` with `bytes` free numbers and a guard.
+    fn gap(&self, from: u64, bytes: u64, align_bytes: u64) -> Option<u64> {
+        let end = self.start + (1 << ARENA_SHIFT);
+        let before = self.spans.0.range(..from).next_back();
+        let mut place =
+            before.map_or(from, |(base, span)| from.max(base + *span as u64 + GUARD_BYTES));
+        loop {
+            place = place.checked_next_multiple_of(align_bytes)?;
+            let guarded = place.checked_add(bytes)?.checked_add(GUARD_BYTES)?;
+            if guarded > end {
+                return None;
+            }
+            match self.spans.0.range(place..guarded).next() {
+                Some((base, span)) => place = base + *span as u64 + GUARD_BYTES,
+                None => return Some(place),
+            }
+        }
+    }
+}
+
+/// Allocations in an arena. Equation: `live_bytes` is the sum over the allocations.
+#[derive(Debug)]
+pub(super) struct Allocations {
+    ranges: Ranges,
+    live_bytes: usize,
+}
+
+impl Allocations {
+    pub(super) fn new() -> Self {
+        Self { ranges: Ranges::default(), live_bytes: 0 }
+    }
+
+    pub(super) fn allocate(
+        &mut self,
+        arena: &mut Arena,
+        bytes: usize,
+        align_bytes: usize,
+    ) -> Option<Address> {
+        assert!(bytes > 0, "an allocation has at least one byte");
+        assert!(align_bytes.is_power_of_two(), "an alignment is a power of two: {align_bytes}");
+        let base = arena.take(bytes, align_bytes)?;
+        self.ranges.insert(base, bytes);
+        self.live_bytes += bytes;
+        Some(Address(base))
+    }
+
+    pub(super) fn release(&mut self, arena: &mut Arena, address: Address) {
+        let bytes = self.ranges.remove(address.0);
+        let bytes = bytes.unwrap_or_else(|| panic!("no live allocation begins at {address:x?}"));
+        arena.give_back(address.0).expect("every allocation is a span of its arena");
+        self.live_bytes -= bytes;
+    }
+
+    pub(super) fn containing(&self, address: Address) -> Option<(u64, usize)> {
+        self.ranges.containing(address.0)
+    }
+
+    pub(super) fn live_bytes(&self) -> usize {
+        self.live_bytes
+    }
+}
+
+/// The host's arena and the allocations in it; without a limit but the arena's.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    pub(super) arena: Arena,
+    pub(super) allocations: Allocations,
+}
+
+impl HostMemory {
+    pub(super) fn new() -> Self {
+        Self { arena: Arena::new(Place::Host), allocations: Allocations::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::{KIB, MIB};
+
+    #[test]
+    fn spans_are_aligned_apart_and_found_by_every_number_in_them() {
+        // Goal: what the arena gives out obeys alignment and never touches a neighbour.
+        // Method: sizes and alignments of every magnitude, checked against all taken before.
+        let mut arena = Arena::new(Place::Device(3));
+        let mut taken: Vec<(u64, usize)> = Vec::new();
+        for (bytes, align_bytes) in [(1, 1), (64, 64), (100, 4096), (3 * MIB, 2 * MIB), (7, 8)] {
+            let base = arena.take(bytes, align_bytes).unwrap();
+            assert_eq!(base % align_bytes.max(64) as u64, 0);
+            assert_eq!(Place::of(Address(base), 4), Place::Device(3));
+            for (other, other_bytes) in &taken {
+                assert!(
+                    base >= other + *other_bytes as u64 + 64 || other >= &(base + bytes as u64)
+                );
+            }
+            for number in [base, base + bytes as u64 - 1] {
+                assert_eq!(arena.spans.containing(number), Some((base, bytes)));
+            }
+            assert_eq!(arena.spans.containing(base + bytes as u64), None);
+            taken.push((base, bytes));
+        }
+    }
+
+    #[test]
+    fn an_arena_that_came_to_its_end_finds_the_gaps() {
+        // Goal: numbers are used again, but only after the whole arena was passed.
+        // Method: four spans of nearly a quarter fill it; a released one is the only place left.
+        let mut arena = Arena::new(Place::Host);
+        let quarter = (1usize << 46) - 128;
+        let bases: Vec<u64> = (0..4).map(|_| arena.take(quarter, 64).unwrap()).collect();
+        assert_eq!(arena.take(KIB, 64), None);
+        assert_eq!(arena.give_back(bases[1]), Some(quarter));
+        assert_eq!(arena.take(KIB, 64), Some(bases[1]));
+        assert_eq!(arena.take(quarter, 64), None);
+        assert_eq!(arena.take(usize::MAX, 64), None);
+    }
+
+    #[test]
+    fn addresses_of_others_are_in_no_arena() {
+        for number in [0, 4096, 0x7fff_ffff_f000, 0x00ff_ffff_ffff_f000, u64::MAX] {
+            assert_eq!(Place::of(Address(number), 128), Place::Elsewhere);
+        }
+        let beyond = Arena::new(Place::Device(2)).take(64, 64).unwrap();
+        assert_eq!(Place::of(Address(beyond), 2), Place::Elsewhere);
+        assert_eq!(Place::of(Address(beyond), 3), Place::Device(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "no live allocation begins")]
+    fn a_double_release_is_caught() {
+        let mut host = HostMemory::new();
+        let address = host.allocations.allocate(&mut host.arena, 100, 64).unwrap();
+        host.allocations.release(&mut host.arena, address);
+        host.allocations.release(&mut host.arena, address);
+    }
+}

@@ -1,0 +1,276 @@
+//! Streams of numbers: what was submitted to each, how far it came, and for whom it waits.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::backend::contract::StreamHandle;
+use crate::backend::null::Completion;
+
+/// A place in a stream: everything up to this submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) stream: u64,
+    pub(super) number: u64,
+}
+
+/// A submission that was just made: its place, and when that was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Submission {
+    pub(super) point: Point,
+    pub(super) device_index: usize,
+    /// Virtual time: one microsecond passes on a device for each submission to it.
+    pub(super) stamp_us: u64,
+}
+
+/// Every stream of the backend.
+///
+/// | number | meaning |
+/// |---|---|
+/// | `submitted` | submissions so far |
+/// | `done` | all of them up to this one were executed; never more than `submitted` |
+///
+/// A wait is a submission too. It is done only when the point it waits for is: whoever moves `done`
+/// past a wait moves the other stream first.
+#[derive(Debug)]
+pub(super) struct Streams {
+    completion: Completion,
+    /// Which stream each handle stands for: its own number for one we made, another's when wrapped.
+    handles: HashMap<u64, u64>,
+    by_number: HashMap<u64, Stream>,
+    next_handle: u64,
+    clocks_us: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    device_index: usize,
+    submitted: u64,
+    done: u64,
+    waits: VecDeque<Wait>,
+    /// How often the end of the stream was asked for, and at which submission that was.
+    polls: u32,
+    polled_at: u64,
+}
+
+#[derive(Debug)]
+struct Wait {
+    /// The submission that is the wait itself.
+    number: u64,
+    until: Point,
+}
+
+impl Streams {
+    pub(super) fn new(completion: Completion, device_count: usize) -> Self {
+        Self {
+            completion,
+            handles: HashMap::new(),
+            by_number: HashMap::new(),
+            next_handle: 1,
+            clocks_us: vec![0; device_count],
+        }
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub(super) fn create(&mut self, device_index: usize) -> StreamHandle {
+        let stream = self.next_handle;
+        let waits = VecDeque::new();
+        let state = Stream { device_index, submitted: 0, done: 0, waits, polls: 0, polled_at: 0 };
+        self.by_number.insert(stream, state);
+        self.handle_for(stream)
+    }
+
+    /// A second handle for a stream of this device, which it does not own; `None` when `native` is
+    /// no such stream.
+    pub(super) fn wrap(&mut self, device_index: usize, native: u64) -> Option<StreamHandle> {
+        let found = self.by_number.get(&native)?;
+        (found.device_index == device_index).then(|| self.handle_for(native))
+    }
+
+    fn handle_for(&mut self, stream: u64) -> StreamHandle {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        self.handles.insert(handle, stream);
+        StreamHandle(handle)
+    }
+
+    /// Gives a handle back. The device finishes what was submitted, so its marks are done.
+    pub(super) fn destroy(&mut self, handle: StreamHandle) {
+        let end = self.end(handle);
+        self.handles.remove(&handle.0);
+        if end.stream == handle.0 {
+            self.finish(end);
+            self.by_number.remove(&end.stream);
+        }
+    }
+
+    /// The number of the stream that a handle stands for.
+    pub(super) fn native(&self, handle: StreamHandle) -> u64 {
+        self.end(handle).stream
+    }
+
+    /// Counts one submission.
+    pub(super) fn submit(&mut self, handle: StreamHandle) -> Submission {
+        let id = self.native(handle);
+        let stream = self.by_number.get_mut(&id).expect("end() found it");
+        stream.submitted += 1;
+        if self.completion == Completion::AtOnce {
+            stream.done = stream.submitted;
+        }
+        let device_index = stream.device_index;
+        let stamp_us = self.clocks_us[device_index] + 1;
+        self.clocks_us[device_index] = stamp_us;
+        let point = Point { stream: id, number: stream.submitted };
+        Submission { point, device_index, stamp_us }
+    }
+
+    /// Submits a wait: what comes behind it is not done before `until` is.
+    pub(super) fn submit_wait(&mut self, handle: StreamHandle, until: Point) {
+        let Point { stream, number } = self.submit(handle).point;
+        if !self.is_done(until) && until.stream != stream {
+            let stream = self.by_number.get_mut(&stream).expect("submit() found it");
+            stream.waits.push_back(Wait { number, until });
+        }
+    }
+
+    /// The last submission of a stream.
+    pub(super) fn end(&self, handle: StreamHandle) -> Point {
+        let stream = self.handles.get(&handle.0);
+        let stream = *stream.unwrap_or_else(|| panic!("{handle:?} is no live stream"));
+        let state = self.by_number.get(&stream);
+        let state = state.unwrap_or_else(|| panic!("the stream that {handle:?} wraps is gone"));
+        Point { stream, number: state.submitted }
+    }
+
+    /// True when the point was reached; a stream that is gone was finished before.
+    pub(super) fn is_done(&self, point: Point) -> bool {
+        self.by_number.get(&point.stream).is_none_or(|stream| stream.done >= point.number)
+    }
+
+    /// Asks once for a point, counting in `polls`; true when it is done, now or since.
+    pub(super) fn poll(&mut self, point: Point, polls: &mut u32) -> bool {
+        if self.is_done(point) {
+            return true;
+        }
+        if let Completion::WhenAsked { polls: needed } = self.completion
+            && *polls < needed
+        {
+            *polls += 1;
+            return false;
+        }
+        self.finish(point);
+        true
+    }
+
+    /// Asks once for everything submitted so far.
+    pub(super) fn poll_end(&mut self, handle: StreamHandle) -> bool {
+        let end = self.end(handle);
+        let stream = self.by_number.get_mut(&end.stream).expect("end() found it");
+        let mut polls = if stream.polled_at == end.number { stream.polls } else { 0 };
+        let done = self.poll(end, &mut polls);
+        let stream = self.by_number.get_mut(&end.stream).expect("a poll removes no stream");
+        (stream.polled_at, stream.polls) = (end.number, polls);
+        done
+    }
+
+    /// Executes everything up to a point, and what that waits for on other streams.
+    pub(super) fn finish(&mut self, point: Point) {
+        // A list instead of a recursion: chains of waits may be as long as there are streams. It
+        // ends because a wait is only ever for what was submitted before it. Nobody looks while
+        // this runs, so the order in which the numbers move is not seen.
+        let mut reached = vec![point];
+        while let Some(point) = reached.pop() {
+            let Some(stream) = self.by_number.get_mut(&point.stream) else { continue };
+            stream.done = stream.done.max(point.number);
+            while stream.waits.front().is_some_and(|wait| wait.number <= point.number) {
+                reached.extend(stream.waits.pop_front().map(|wait| wait.until));
+            }
+        }
+    }
+
+    /// Executes everything.
+    pub(super) fn finish_all(&mut self) {
+        for stream in self.by_number.values_mut() {
+            stream.done = stream.submitted;
+            stream.waits.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(polls: u32) -> Streams {
+        Streams::new(Completion::WhenAsked { polls }, 2)
+    }
+
+    #[test]
+    fn a_point_is_done_after_as_many_polls_as_set() {
+        let mut streams = asked(2);
+        let stream = streams.create(0);
+        let point = streams.submit(stream).point;
+        let mut polls = 0;
+        let answers: Vec<bool> = (0..3).map(|_| streams.poll(point, &mut polls)).collect();
+        assert_eq!(answers, [false, false, true]);
+        streams.submit(stream);
+        assert_eq!([(); 3].map(|()| streams.poll_end(stream)), [false, false, true]);
+    }
+
+    #[test]
+    fn finishing_goes_through_every_wait_before_it() {
+        // Goal: order across streams is transitive. Method: a chain of 10,000 streams, each waiting
+        // for the one before; finishing the last finishes all, and nothing behind their points.
+        let mut streams = asked(0);
+        let handles: Vec<StreamHandle> = (0..10_000).map(|_| streams.create(1)).collect();
+        let mut points = Vec::new();
+        for (place, handle) in handles.iter().enumerate() {
+            if let Some(before) = place.checked_sub(1) {
+                streams.submit_wait(*handle, points[before]);
+            }
+            points.push(streams.submit(*handle).point);
+            streams.submit(*handle);
+        }
+        streams.finish(points[9_999]);
+        for (handle, point) in handles.iter().zip(&points) {
+            assert!(streams.is_done(*point) && !streams.is_done(streams.end(*handle)));
+        }
+    }
+
+    #[test]
+    fn a_destroyed_stream_is_finished_and_its_number_is_not_used_again() {
+        let mut streams = asked(9);
+        let (first, second) = (streams.create(0), streams.create(0));
+        let before = streams.submit(first).point;
+        streams.submit_wait(second, before);
+        let point = streams.submit(second).point;
+        streams.destroy(second);
+        assert!(streams.is_done(point) && streams.is_done(before));
+        streams.destroy(first);
+        assert!(streams.create(0).0 > second.0);
+        assert_eq!(streams.live(), 1);
+    }
+
+    #[test]
+    fn a_wrapped_stream_is_the_stream_itself_and_outlives_nothing() {
+        let mut streams = asked(9);
+        let own = streams.create(1);
+        assert_eq!(streams.wrap(0, streams.native(own)), None);
+        let wrapped = streams.wrap(1, streams.native(own)).unwrap();
+        let point = streams.submit(wrapped).point;
+        assert_eq!(streams.end(own), point);
+        streams.destroy(wrapped);
+        assert!(!streams.is_done(point));
+        streams.destroy(own);
+        assert!(streams.is_done(point));
+    }
+
+    #[test]
+    fn each_devices_clock_advances_by_its_own_submissions() {
+        let mut streams = asked(0);
+        let (here, there) = (streams.create(0), streams.create(1));
+        assert_eq!([1, 2, 3].map(|_| streams.submit(here).stamp_us), [1, 2, 3]);
+        assert_eq!(streams.submit(there).stamp_us, 1);
+    }
+}
