@@ -226,14 +226,6 @@ impl Backend for FaultBackend {
         self.virtual_memory.get(device_index).map(|wrapped| wrapped as &dyn VirtualMemory)
     }
 
-    fn block_begin(&self, device_index: usize) {
-        self.inner().block_begin(device_index);
-    }
-
-    fn block_end(&self, device_index: usize) {
-        self.inner().block_end(device_index);
-    }
-
     fn shutdown(&self, deadline: Instant) -> Leftover {
         self.inner().shutdown(deadline)
     }

@@ -57,6 +57,11 @@ impl Registry {
         found.ok_or_else(|| Error::KindUnavailable { kind, reason: missing(kind) })
     }
 
+    /// Every backend, sorted by kind.
+    pub fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.backends.iter()
+    }
+
     /// The kinds that have a backend, in the order of their type codes.
     #[must_use]
     pub fn kinds(&self) -> Vec<DeviceKind> {

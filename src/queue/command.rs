@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "a payload of any type is stored in and taken out of plain words")]
 
 use std::fmt;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 
 /// Bytes of a command that are stored in the slot itself; larger ones are boxed.
 pub(crate) const INLINE_BYTES: usize = 40;
@@ -188,7 +188,7 @@ impl<C> fmt::Debug for Packed<C> {
     }
 }
 
-const _: () = assert!(mem::size_of::<Packed<()>>() == 48, "a slot has 48 bytes for a command");
+const _: () = assert!(size_of::<Packed<()>>() == 48, "a slot has 48 bytes for a command");
 
 #[cfg(all(test, not(loom)))]
 mod tests {

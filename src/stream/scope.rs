@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Result, TaskError};
-use crate::stream::commands::{Call, TaskOutcome};
+use crate::stream::commands::TaskOutcome;
 use crate::stream::core::StreamCore;
 use crate::stream::handle::Stream;
 use crate::sync::park;

@@ -1,0 +1,236 @@
+//! The cpu kind behind the contract: handles, marks as clock readings, memory by device.
+#![expect(unsafe_code, reason = "copies between addresses that the caller has checked")]
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::contract::{
+    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
+    PointerOwner, PriorityRange, StreamHandle, VirtualMemory, Work,
+};
+use crate::backend::cpu::capacity::Capacity;
+use crate::backend::cpu::clock::Clock;
+use crate::backend::cpu::copy::{copy_nonoverlapping_streaming, fill_streaming};
+use crate::backend::cpu::memory::Memory;
+use crate::backend::cpu::properties;
+use crate::backend::cpu::run_queue::LEVELS;
+use crate::backend::cpu::virtual_memory::VirtualMemory as Pages;
+use crate::backend::cpu::workers::Workers;
+use crate::config::Config;
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+
+/// Priorities as Intel's GPU runtime has them.
+const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
+
+/// The machine's own cores as one or several devices, executing asynchronously.
+///
+/// A stream's handle is its device and its level in the run queue. A mark is a reading of the clock:
+/// the engine marks a place when a worker passes it, so a mark is done when it exists.
+pub struct CpuBackend {
+    properties: DeviceProperties,
+    devices: Vec<CpuDevice>,
+    host: Memory,
+}
+
+struct CpuDevice {
+    workers: Workers,
+    memory: Memory,
+    pages: Option<Pages>,
+}
+
+impl CpuBackend {
+    /// The cpu devices that the settings ask for. Starts no thread and takes no memory. Fails when
+    /// there are more devices than names.
+    pub fn new(config: &Config) -> Result<Arc<Self>> {
+        let properties = properties::read(config.cpu_memory_bytes);
+        let core_count = properties.core_count;
+        let worker_count =
+            config.cpu_threads.unwrap_or_else(|| 2.max(core_count / config.cpu_devices));
+        let device = |index| {
+            let device = Device::new(DeviceKind::Cpu, index)?;
+            let capacity = Arc::new(Capacity::new(device, properties.total_memory_bytes));
+            Ok(CpuDevice {
+                workers: Workers::new(format!("{device}"), worker_count, core_count),
+                memory: Memory::new(Arc::clone(&capacity)),
+                pages: Pages::new(capacity),
+            })
+        };
+        let devices = (0..config.cpu_devices).map(device).collect::<Result<_>>()?;
+        // Pinned memory is the host's: no device's capacity limits it.
+        let host = Memory::new(Arc::new(Capacity::new(Device::cpu(0), usize::MAX)));
+        Ok(Arc::new(Self { properties, devices, host }))
+    }
+
+    fn device(&self, index: usize) -> &CpuDevice {
+        &self.devices[index]
+    }
+
+    fn unsupported<T>(capability: &'static str) -> Result<T> {
+        Err(Error::Unsupported { kind: DeviceKind::Cpu, capability })
+    }
+}
+
+/// Device index and run queue level of a stream.
+fn place_of(stream: StreamHandle) -> (usize, usize) {
+    let levels = LEVELS as u64;
+    ((stream.0 / levels) as usize, (stream.0 % levels) as usize)
+}
+
+impl Backend for CpuBackend {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cpu
+    }
+
+    fn device_count(&self) -> Result<usize> {
+        Ok(self.devices.len())
+    }
+
+    fn properties(&self, _device_index: usize) -> Result<DeviceProperties> {
+        Ok(self.properties.clone())
+    }
+
+    fn memory_info(&self, device_index: usize) -> Result<MemoryInfo> {
+        Ok(self.device(device_index).memory.info())
+    }
+
+    fn priority_range(&self, _device_index: usize) -> PriorityRange {
+        PRIORITIES
+    }
+
+    fn runs_on_host(&self) -> bool {
+        true
+    }
+
+    fn counters(&self) -> BackendCounters {
+        let counts = self.devices.iter().map(|device| device.workers.counts());
+        let (num_worker_wakes, num_spare_workers) =
+            counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        BackendCounters { num_worker_wakes, num_spare_workers }
+    }
+
+    fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
+        let level = u64::try_from(priority - PRIORITIES.greatest).expect("checked by the caller");
+        Ok(StreamHandle(device_index as u64 * LEVELS as u64 + level))
+    }
+
+    fn stream_destroy(&self, _stream: StreamHandle) -> Result<()> {
+        Ok(())
+    }
+
+    fn stream_wrap(&self, _device_index: usize, _native: u64) -> Result<StreamHandle> {
+        Self::unsupported("streams made by other code")
+    }
+
+    fn stream_native(&self, _stream: StreamHandle) -> Result<u64> {
+        Self::unsupported("native stream handles: no driver stands behind them")
+    }
+
+    fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        let (device, level) = place_of(stream);
+        self.device(device).workers.submit(level, work);
+    }
+
+    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        self.submit(stream, work);
+    }
+
+    fn stream_query(&self, _stream: StreamHandle) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn stream_synchronize(&self, _stream: StreamHandle) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark(&self, _stream: StreamHandle, timed: bool) -> Result<Mark> {
+        Ok(Mark(if timed { Clock::get().now_ticks() } else { 0 }))
+    }
+
+    fn mark_done(&self, _mark: Mark) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn wait_mark(&self, _mark: Mark) -> Result<()> {
+        Ok(())
+    }
+
+    fn stream_wait(&self, _stream: StreamHandle, _mark: Mark) -> Result<()> {
+        Ok(())
+    }
+
+    fn when_done(&self, _mark: Mark, callback: DoneCallback) -> Result<()> {
+        callback();
+        Ok(())
+    }
+
+    fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
+        Ok(Clock::get().ticks_between_ns(start.0, end.0))
+    }
+
+    fn mark_release(&self, _mark: Mark) -> Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
+        self.device(device_index).memory.allocate(bytes, align_bytes)
+    }
+
+    fn release(&self, device_index: usize, address: Address) -> Result<()> {
+        self.device(device_index).memory.release(address);
+        Ok(())
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<Address> {
+        self.host.allocate(bytes, 1)
+    }
+
+    fn release_host(&self, address: Address) -> Result<()> {
+        self.host.release(address);
+        Ok(())
+    }
+
+    fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
+        let owner = |memory: &Memory, device_index, is_host| {
+            let (base, bytes) = memory.owner(address)?;
+            Some(PointerOwner { device_index, base, bytes, is_host })
+        };
+        let devices = self.devices.iter().enumerate();
+        let on_device = devices.filter_map(|(index, device)| owner(&device.memory, index, false)).next();
+        Ok(on_device.or_else(|| owner(&self.host, 0, true)))
+    }
+
+    fn copy(&self, _stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {
+        let (to, from) = (to.0 as usize, from.0 as usize);
+        let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
+        // SAFETY: both ranges are valid for `bytes` and do not overlap: checked by the caller, who
+        // keeps their owners alive until this task is done.
+        unsafe { copy_nonoverlapping_streaming(to, from, bytes) };
+        Ok(())
+    }
+
+    fn fill(&self, _stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
+        let to = ptr::with_exposed_provenance_mut(to.0 as usize);
+        // SAFETY: the range is valid for `bytes`: checked by the caller, who keeps its owner alive
+        // until this task is done.
+        unsafe { fill_streaming(to, byte, bytes) };
+        Ok(())
+    }
+
+    fn virtual_memory(&self, device_index: usize) -> Option<&dyn VirtualMemory> {
+        self.device(device_index).pages.as_ref().map(|pages| pages as _)
+    }
+
+    fn shutdown(&self, deadline: Instant) -> Leftover {
+        let left = self.devices.iter().map(|device| device.workers.shutdown(deadline).busy_threads);
+        Leftover { busy_threads: left.sum() }
+    }
+}
+
+impl fmt::Debug for CpuBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuBackend").field("device_count", &self.devices.len()).finish_non_exhaustive()
+    }
+}
