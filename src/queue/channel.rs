@@ -216,7 +216,9 @@ impl<C: 'static> Shared<C> {
             } else {
                 // SAFETY: the segment was current while `installing` was raised, so it is not
                 // reclaimed before it is lowered (head of this file).
-                unsafe { &*segment }.next()
+                let segment = unsafe { &*segment };
+                segment.note_reached();
+                segment.next()
             };
             let next = self.linked(link);
             // AcqRel: releases the linked segment to the loads in `push`. Failure is somebody else's
@@ -357,6 +359,7 @@ impl<C: 'static> Receiver<C> {
         while let Some(segment) = NonNull::new(self.position.retired) {
             // SAFETY: retired segments are this consumer's alone once `installing` was seen at zero.
             let links = unsafe { segment.as_ref() };
+            links.note_reclaimed();
             // Relaxed, three times: ours alone; giving it away releases the cleared links.
             self.position.retired = links.next_retired().load(Ordering::Relaxed);
             links.next_retired().store(ptr::null_mut(), Ordering::Relaxed);

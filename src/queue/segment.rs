@@ -36,6 +36,10 @@ pub(super) struct Slot<C: 'static> {
 #[repr(C)]
 pub(super) struct Segment<C: 'static> {
     pub(super) slots: [Slot<C>; SLOTS],
+    /// Read by who reaches the segment, written by who reclaims it: lets loom see a reclamation
+    /// that does not come after every reach.
+    #[cfg(loom)]
+    reach: UnsafeCell<()>,
 }
 
 #[cfg(not(loom))]
@@ -53,6 +57,20 @@ impl<C> Segment<C> {
     #[inline]
     pub(super) fn next(&self) -> &AtomicPtr<Self> {
         &self.slots[0].link
+    }
+
+    /// An installer reads this segment's links.
+    #[inline]
+    pub(super) fn note_reached(&self) {
+        #[cfg(loom)]
+        self.reach.with(|_| ());
+    }
+
+    /// The consumer takes this segment out of use.
+    #[inline]
+    pub(super) fn note_reclaimed(&self) {
+        #[cfg(loom)]
+        self.reach.with_mut(|_| ());
     }
 
     /// The segment retired before this one.
@@ -106,7 +124,10 @@ fn new<C>() -> NonNull<Segment<C>> {
         packed: UnsafeCell::new(MaybeUninit::uninit()),
         link: AtomicPtr::new(std::ptr::null_mut()),
     };
-    NonNull::from(Box::leak(Box::new(Segment { slots: std::array::from_fn(slot) })))
+    NonNull::from(Box::leak(Box::new(Segment {
+        slots: std::array::from_fn(slot),
+        reach: UnsafeCell::new(()),
+    })))
 }
 
 /// # Safety

@@ -13,6 +13,8 @@ mod reservation;
 mod span;
 pub(crate) mod virtual_memory;
 mod backend;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod run_queue;
 mod workers;
 

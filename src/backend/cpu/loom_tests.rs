@@ -1,0 +1,115 @@
+//! Loom models of the run queue: no wake is lost at the idle edge, and a close loses no work.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread::{self, JoinHandle};
+
+use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::sync::Sleeper;
+
+fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+struct Device {
+    queue: RunQueue<usize>,
+    ran: AtomicUsize,
+}
+
+impl Device {
+    fn new(workers: usize) -> Arc<Self> {
+        Arc::new(Self { queue: RunQueue::new(workers), ran: AtomicUsize::new(0) })
+    }
+
+    fn run(&self, work: usize) {
+        self.ran.fetch_add(work, Ordering::SeqCst);
+    }
+
+    /// Submits as the backend does; a started worker is returned to be joined.
+    fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
+        match this.queue.push(1, work) {
+            Ok(help) => Self::give(this, help),
+            Err(work) => {
+                this.run(work);
+                None
+            }
+        }
+    }
+
+    fn give(this: &Arc<Self>, help: Help) -> Option<JoinHandle<()>> {
+        match help {
+            Help::None => None,
+            Help::Wake(sleeper) => {
+                sleeper.wake();
+                None
+            }
+            Help::Start => {
+                let this = Arc::clone(this);
+                Some(thread::spawn(move || Self::work(&this)))
+            }
+        }
+    }
+
+    /// A worker's life, without the spinning. Never asked to start another one: the limit is 1.
+    fn work(this: &Arc<Self>) {
+        let sleeper = Sleeper::new();
+        loop {
+            match this.queue.take() {
+                Found::End => return,
+                Found::Work(work, _, help) => {
+                    assert!(Self::give(this, help).is_none());
+                    this.run(work);
+                    this.queue.look();
+                }
+                Found::Nothing => {
+                    if this.queue.begin_sleep(&sleeper) {
+                        sleeper.sleep();
+                    }
+                }
+            }
+        }
+    }
+
+    fn close(&self) {
+        for sleeper in self.queue.close() {
+            sleeper.wake();
+        }
+    }
+}
+
+/// Goal: work that arrives while the worker goes to sleep is run. loom reports a worker that sleeps
+/// over work as a deadlock, because the close comes only after the work was seen to run.
+#[test]
+fn loom_no_wake_is_lost_at_the_idle_edge() {
+    model(3, || {
+        let device = Device::new(1);
+        let worker = Device::submit(&device, 1).expect("the first work starts the worker");
+        assert!(Device::submit(&device, 10).is_none(), "one worker is the limit");
+        while device.ran.load(Ordering::SeqCst) != 11 {
+            thread::yield_now();
+        }
+        device.close();
+        worker.join().unwrap();
+    });
+}
+
+/// Goal: work submitted while the device shuts down runs exactly once, on whichever side.
+#[test]
+fn loom_a_shutdown_loses_no_work() {
+    model(3, || {
+        let device = Device::new(1);
+        let worker = Device::submit(&device, 1);
+        let closer = {
+            let device = Arc::clone(&device);
+            thread::spawn(move || device.close())
+        };
+        let late = Device::submit(&device, 10);
+        closer.join().unwrap();
+        for worker in worker.into_iter().chain(late) {
+            worker.join().unwrap();
+        }
+        assert_eq!(device.ran.load(Ordering::SeqCst), 11);
+    });
+}
