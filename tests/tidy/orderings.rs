@@ -25,7 +25,8 @@ const LINES_ABOVE: usize = 3;
 ///    a protocol is explained once, not at each of its steps;
 /// 3. a comment that says one of [`WORDS`] on the declaration, in the same file, of the field or
 ///    static that is accessed, or in the documentation of a type that names it: state tables stand
-///    on the struct that holds the state.
+///    on the struct that holds the state;
+/// 4. an earlier comment in the file that says "here and below" and names the same ordering.
 pub(crate) fn check(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
     for source in repository.src() {
@@ -49,6 +50,7 @@ fn is_explained(source: &Source, index: usize) -> bool {
     is_explained_nearby(source, index)
         || enclosing_function(source, index)
             .is_some_and(|function| is_explained_in(source, function, index))
+        || is_explained_above(source, index)
         || accessed_name(source, index).is_some_and(|name| is_explained_at(source, &name))
 }
 
@@ -72,6 +74,15 @@ fn is_explained_in(source: &Source, function: &Function, index: usize) -> bool {
     let mut inside = source.comments_between(first + 1, index);
     inside.any(|comment| talks_of_order(&comment.text))
         || talks_of_order(&source.documentation(first))
+}
+
+/// "Relaxed, here and below: …" speaks for the rest of its file.
+fn is_explained_above(source: &Source, index: usize) -> bool {
+    let ordering = &source.code[index];
+    let mut above = source.comments.iter().filter(|comment| comment.offset < ordering.offset);
+    above.any(|comment| {
+        comment.text.contains("here and below") && has_word(&comment.text, &ordering.text)
+    })
 }
 
 /// The field or static whose method is called with the ordering: `head` in `self.head.load(…)`.
@@ -180,6 +191,14 @@ mod tests {
         assert_eq!(lines(&silent), [7]);
         let other = format!("struct Q {{\n/// Acquire: of push.\ntail: A }}\n\n\n\n{method}");
         assert_eq!(lines(&other), [7]);
+    }
+
+    #[test]
+    fn one_comment_speaks_for_its_ordering_in_the_rest_of_the_file() {
+        let above = "fn f() {\n// Relaxed, here and below: a statistic.\n}\n\n\n\n\n\n";
+        is_fine(&format!("{above}fn g() {{ A.load(Ordering::Relaxed); }}"));
+        assert_eq!(lines(&format!("{above}fn g() {{ A.load(Ordering::Acquire); }}")), [9]);
+        assert_eq!(lines(&format!("fn g() {{ A.load(Ordering::Relaxed); }}\n{above}")), [1]);
     }
 
     #[test]
