@@ -1,0 +1,106 @@
+# The commands of the house. Bare `make` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+# Builds with other flags have folders of their own: sharing one would rebuild everything each time.
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+# Every feature compiles without the others.
+EACH_FEATURE := python cuda xpu
+# For `make build`: make build FEATURES=cuda,xpu
+FEATURES ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: ci
+ci: check loom test ## everything that must pass before a change is merged
+
+.PHONY: check
+check: fmt-check clippy features doc-check tidy ## format, lints, features, documentation, house rules
+
+.PHONY: fmt-check
+fmt-check:
+	$(CARGO) fmt --check
+
+.PHONY: clippy
+clippy:
+	$(CARGO) clippy --all-targets --all-features -- -D warnings
+
+.PHONY: features
+features: ## each feature alone, and none
+	$(CARGO) clippy --no-default-features -- -D warnings
+	for feature in $(EACH_FEATURE); do \
+		$(CARGO) clippy --no-default-features --features "$$feature" -- -D warnings; \
+	done
+
+.PHONY: doc-check
+doc-check:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --document-private-items
+
+.PHONY: tidy
+tidy: ## the house rules alone
+	$(CARGO) test --quiet --all-features --test tidy -- --nocapture
+
+.PHONY: test
+test: test-debug test-release ## every test: in debug with the laws checked, then optimised
+
+.PHONY: test-debug
+test-debug:
+	$(CARGO) test --all-features
+
+# Races show up at full speed, not under debug assertions. Without link-time optimisation, which
+# would be paid once for every test binary.
+.PHONY: test-release
+test-release:
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		CARGO_TARGET_DIR=$(TARGET_DIR)/test-release \
+		$(CARGO) test --release --all-features --lib --tests
+
+# Optimised, and so without debug assertions: they keep the ranks of held locks per system thread,
+# and a model runs all of its threads on one.
+.PHONY: loom
+loom: ## every interleaving of the lock-free parts, in models
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
+		CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		$(CARGO) test --release --lib loom
+
+# The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
+# it out of build scripts and procedural macros.
+.PHONY: asan
+asan: ## unit and integration tests under the address sanitizer
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan \
+		$(CARGO) test --target $(HOST) --all-features --lib --tests
+
+# Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
+# for the one crate type keeps it.
+.PHONY: build
+build: ## the optimised shared library
+	$(CARGO) rustc --release --lib --crate-type cdylib $(if $(FEATURES),--features $(FEATURES))
+	@ls -l $(TARGET_DIR)/release/libaccelrt.*
+
+.PHONY: doc
+doc: ## the documentation, in target/doc
+	$(CARGO) doc --no-deps --all-features
+
+.PHONY: fmt
+fmt: ## format the code
+	$(CARGO) fmt
+
+.PHONY: deny
+deny: ## licences, advisories and sources of the dependencies
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny --all-features check; \
+	else \
+		echo "cargo-deny is not installed: cargo install --locked cargo-deny"; \
+		exit 1; \
+	fi
+
+.PHONY: clean
+clean: ## remove what was built
+	$(CARGO) clean

@@ -1,0 +1,270 @@
+//! Homes: what only one file, only some layers, or nothing at all may name.
+
+use super::layers::layer_of;
+use super::lexer::{Kind, Token};
+use super::paths::{PathUse, Paths};
+use super::repository::{Repository, Violation};
+use super::source::Source;
+
+/// Things with a home: everything inside these paths belongs into one file.
+const HOMES: &[(&str, &[&[&str]])] = &[
+    (
+        "src/config.rs",
+        &[
+            &["std", "env", "var"],
+            &["std", "env", "var_os"],
+            &["std", "env", "vars"],
+            &["std", "env", "vars_os"],
+            &["std", "env", "set_var"],
+            &["std", "env", "remove_var"],
+            &["libc", "getenv"],
+            &["libc", "setenv"],
+        ],
+    ),
+    (
+        "src/dylib.rs",
+        &[
+            &["libloading"],
+            &["libc", "dlopen"],
+            &["libc", "dlmopen"],
+            &["libc", "dlsym"],
+            &["libc", "dlclose"],
+        ],
+    ),
+    (
+        "src/sync.rs",
+        &[
+            &["std", "sync", "atomic"],
+            &["core", "sync", "atomic"],
+            &["std", "sync", "Mutex"],
+            &["std", "sync", "RwLock"],
+            &["std", "sync", "Condvar"],
+            &["std", "sync", "Barrier"],
+            &["std", "thread", "park"],
+            &["std", "thread", "park_timeout"],
+            &["parking_lot"],
+            &["loom"],
+        ],
+    ),
+];
+
+/// The environment, libraries, and atomics and locks are each reached through one file. Tests are
+/// free.
+pub(crate) fn check_homes(repository: &Repository) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for source in repository.src() {
+        for path in product_paths(source) {
+            for (home, places) in HOMES.iter().filter(|(home, _)| *home != source.path) {
+                if places.iter().any(|place| path.is_in(place)) {
+                    let message = format!("{} belongs into {home}", path.text());
+                    violations.push(at("homes", source, path.index, message));
+                }
+            }
+        }
+    }
+    violations.sort();
+    violations.dedup();
+    violations
+}
+
+/// Nothing below the runtime (L3) writes to the terminal. Tests are free.
+pub(crate) fn check_output(repository: &Repository) -> Vec<Violation> {
+    let macros = ["println", "eprintln", "print", "eprint", "dbg"];
+    let files = repository.src().filter(|source| layer_of(source).is_some_and(|layer| layer < 3));
+    let mut violations = Vec::new();
+    for source in files {
+        for (index, token) in source.product_code() {
+            if macros.contains(&&*token.text) && is_macro_call(source, index) {
+                let message = format!("{}! writes below the runtime", token.text);
+                violations.push(at("output", source, index, message));
+            }
+        }
+        for path in product_paths(source) {
+            let streams = [["std", "io", "stdout"], ["std", "io", "stderr"]];
+            if streams.iter().any(|stream| path.is_in(stream)) {
+                let message = format!("{} writes below the runtime", path.text());
+                violations.push(at("output", source, path.index, message));
+            }
+        }
+    }
+    violations
+}
+
+/// `static mut` is nowhere, not even in tests.
+pub(crate) fn check_static_mut(repository: &Repository) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for source in &repository.sources {
+        for (index, pair) in source.code.windows(2).enumerate() {
+            // `&'static mut` is a lifetime token, so the word is always the item.
+            if pair[0].is_word("static") && pair[1].is_word("mut") {
+                let message = "static mut: use an atomic, a lock or a OnceLock";
+                violations.push(at("static-mut", source, index, message));
+            }
+        }
+    }
+    violations
+}
+
+/// A test waits for what it tests, never for a clock. Proving that something stays idle needs time
+/// to pass: a comment with the word "idle" within three lines above says that.
+pub(crate) fn check_sleeps(repository: &Repository) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for source in &repository.sources {
+        let is_measured =
+            ["benches/", "examples/", "fuzz/"].iter().any(|f| source.path.starts_with(f));
+        for path in Paths::of(source).uses {
+            let is_sleep = path.is_in(&["std", "thread", "sleep"]);
+            if is_sleep && !path.is_import && !is_measured && source.is_test(path.index) {
+                let line = source.code[path.index].line;
+                let is_proof = source.comments.iter().any(|comment| {
+                    (line.saturating_sub(3)..=line).contains(&comment.end_line())
+                        && comment.text.contains("idle")
+                });
+                if !is_proof {
+                    let message = "a test that sleeps waits on a clock: wait for what it tests";
+                    violations.push(at("sleeps", source, path.index, message));
+                }
+            }
+        }
+    }
+    violations
+}
+
+/// What is unfinished is not in the shipped crate: neither the macros nor the marks that say so.
+pub(crate) fn check_words(repository: &Repository) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for source in repository.src() {
+        for (index, token) in source.code.iter().enumerate() {
+            let is_stub = token.is_word("todo") || token.is_word("unimplemented");
+            if is_stub && is_macro_call(source, index) {
+                let message = format!("{}! in the shipped crate", token.text);
+                violations.push(at("words", source, index, message));
+            }
+        }
+        for (line, text) in (1..).zip(source.text.lines()) {
+            let mut words = text.split(|c: char| c != '_' && !c.is_alphanumeric());
+            if let Some(word) = words.find(|word| ["FIXME", "XXX", "HACK"].contains(word)) {
+                let message = format!("{word}: finish it, or describe it as it is");
+                violations.push(Violation::new("words", &source.path, line, message));
+            }
+        }
+    }
+    violations
+}
+
+fn product_paths(source: &Source) -> impl Iterator<Item = PathUse> {
+    Paths::of(source).uses.into_iter().filter(|path| !source.is_test(path.index))
+}
+
+/// True for `name!(…)`, false for a path to something else of that name.
+fn is_macro_call(source: &Source, index: usize) -> bool {
+    let is_word = source.code[index].kind == Kind::Word;
+    is_word && source.code.get(index + 1).is_some_and(|next: &Token| next.is_sign("!"))
+}
+
+fn at(rule: &'static str, source: &Source, index: usize, message: impl Into<String>) -> Violation {
+    Violation::new(rule, &source.path, source.code[index].line, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Check = fn(&Repository) -> Vec<Violation>;
+
+    fn count(check: Check, path: &str, text: &str) -> usize {
+        check(&Repository::of(&[(path, text)])).len()
+    }
+
+    #[test]
+    fn the_environment_is_read_at_its_home_only() {
+        let reads = [
+            "fn f() { std::env::var(\"A\"); }",
+            "use std::env; fn f() { env::var_os(\"A\"); }",
+            "fn f() { unsafe { libc::getenv(a) } }",
+        ];
+        for text in reads {
+            assert_eq!(count(check_homes, "src/stream/mod.rs", text), 1, "{text}");
+            assert_eq!(count(check_homes, "src/config.rs", text), 0, "{text}");
+            assert_eq!(count(check_homes, "tests/a.rs", text), 0, "{text}");
+        }
+        let text = "use std::env; fn f() { env::temp_dir(); env!(\"A\"); } // std::env::var";
+        assert_eq!(count(check_homes, "src/stream/mod.rs", text), 0);
+    }
+
+    #[test]
+    fn libraries_are_opened_at_their_home_only() {
+        for text in ["use libloading::Library;", "fn f() { libc::dlopen(a, b); }"] {
+            assert_eq!(count(check_homes, "src/backend/cuda/sys.rs", text), 1, "{text}");
+            assert_eq!(count(check_homes, "src/dylib.rs", text), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn atomics_and_locks_come_through_their_door() {
+        for text in [
+            "use std::sync::atomic::AtomicU64;",
+            "use std::sync::{Arc, Mutex};",
+            "use parking_lot as p;",
+            "fn f() { core::sync::atomic::fence(o); }",
+            "use std::thread; fn f() { thread::park(); }",
+            "fn f() { loom::model(g); }",
+        ] {
+            assert_eq!(count(check_homes, "src/stream/mod.rs", text), 1, "{text}");
+            assert_eq!(count(check_homes, "src/sync.rs", text), 0, "{text}");
+        }
+        let free = "use std::sync::{Arc, OnceLock, mpsc}; use std::thread; use crate::sync::Mutex;\
+                    #[cfg(loom)] fn f(m: Mutex) {}\
+                    #[cfg(test)] mod tests { use std::sync::Mutex; fn g() { loom::model(h); } }";
+        assert_eq!(count(check_homes, "src/stream/mod.rs", free), 0);
+    }
+
+    #[test]
+    fn output_starts_at_the_runtime() {
+        for text in [
+            "fn f() { eprintln!(\"a\"); }",
+            "fn f() { dbg!(1); }",
+            "fn f() { std::io::stderr().write(b); }",
+            "use std::io; fn f() { io::stdout(); }",
+        ] {
+            assert_eq!(count(check_output, "src/stream/mod.rs", text), 1, "{text}");
+            assert_eq!(count(check_output, "src/verbose/mod.rs", text), 0, "{text}");
+        }
+        let free = "fn print() { print(); write!(f, \"println!\"); } #[test] fn t() { dbg!(1); }";
+        assert_eq!(count(check_output, "src/stream/mod.rs", free), 0);
+    }
+
+    #[test]
+    fn mutable_statics_are_found_everywhere() {
+        assert_eq!(count(check_static_mut, "tests/a.rs", "static mut A: u8 = 0;"), 1);
+        let free = "static A: u8 = 0; fn f(a: &'static mut u8) {} // static mut";
+        assert_eq!(count(check_static_mut, "src/a.rs", free), 0);
+    }
+
+    #[test]
+    fn sleeping_tests_are_found_unless_they_prove_idleness() {
+        let sleep = "use std::thread;\nfn f() { thread::sleep(d); }";
+        assert_eq!(count(check_sleeps, "tests/a.rs", sleep), 1);
+        assert_eq!(
+            count(check_sleeps, "src/a.rs", &format!("#[cfg(test)] mod t {{ {sleep} }}")),
+            1
+        );
+        assert_eq!(count(check_sleeps, "src/a.rs", sleep), 0);
+        assert_eq!(count(check_sleeps, "benches/a.rs", sleep), 0);
+        let proof = "fn f() {\n// Workers stay idle meanwhile.\nstd::thread::sleep(d); }";
+        assert_eq!(count(check_sleeps, "tests/a.rs", proof), 0);
+    }
+
+    #[test]
+    fn marks_of_unfinished_work_are_found() {
+        // The marks are put together here so that a search for them does not end in this file.
+        for word in [["FIX", "ME"], ["XX", "X"], ["HA", "CK"]] {
+            let text = format!("// {}: later\n", word.concat());
+            assert_eq!(count(check_words, "src/a.rs", &text), 1, "{text}");
+        }
+        assert_eq!(count(check_words, "src/a.rs", "fn f() { todo!() }"), 1);
+        assert_eq!(count(check_words, "src/a.rs", "fn f() { unimplemented!(\"a\") }"), 1);
+        assert_eq!(count(check_words, "src/a.rs", "fn todo() {} // XXXL, hacks, \\u{XX}"), 0);
+        assert_eq!(count(check_words, "tests/a.rs", "fn f() { todo!() }"), 0);
+    }
+}
