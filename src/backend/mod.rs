@@ -2,3 +2,4 @@
 
 pub mod contract;
 pub(crate) mod courier;
+pub(crate) mod cpu;

@@ -1,0 +1,339 @@
+//! The clock of the cpu device: ticks that cost a nanosecond to take, turned into time when asked.
+//!
+//! Ticks are the processor's time stamp counter where it runs at one rate in every power state
+//! (CPUID) and where the kernel itself trusts it enough to keep time by it; else they are the
+//! nanoseconds of the monotonic clock. The rate of the counter is measured against the monotonic
+//! clock, first when a conversion is asked for, again whenever the measured span has doubled.
+#![expect(unsafe_code, reason = "reads the time stamp counter")]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
+
+/// Where ticks come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClockSource {
+    /// The time stamp counter.
+    TimeStampCounter,
+    /// The monotonic clock, in nanoseconds.
+    Monotonic,
+}
+
+impl ClockSource {
+    /// The counter, when neither the processor nor the kernel has a doubt about it.
+    fn choose(has_invariant_counter: bool, kernel_source: Option<&str>) -> Self {
+        match kernel_source.map(str::trim) {
+            Some("tsc") if has_invariant_counter => Self::TimeStampCounter,
+            _ => Self::Monotonic,
+        }
+    }
+
+    fn of_this_machine() -> Self {
+        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let kernel_source = std::fs::read_to_string(path).ok();
+        Self::choose(counter::is_invariant(), kernel_source.as_deref())
+    }
+}
+
+/// The same moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    ticks: u64,
+    ns: u64,
+}
+
+/// The process's clock.
+///
+/// A rate is nanoseconds per tick times 2^32: on a 3 GHz counter its last digit is worth less than
+/// 1e-9 of the time measured. Its span is how many nanoseconds it was measured over:
+///
+/// | `span_ns` | good for |
+/// |---|---|
+/// | 0 | nothing yet |
+/// | from [`Clock::ESTIMATE_SPAN_NS`] | [`Clock::ticks_of`], to about one per mille |
+/// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
+#[derive(Debug)]
+pub(crate) struct Clock {
+    source: ClockSource,
+    start: Instant,
+    /// Where the measurement of the rate began; its lock also keeps measurements one at a time.
+    base: Mutex<Pair>,
+    rate: unmodelled::AtomicU64,
+    span_ns: unmodelled::AtomicU64,
+}
+
+impl Clock {
+    const ESTIMATE_SPAN_NS: u64 = 50_000;
+    const CONVERSION_SPAN_NS: u64 = 10_000_000;
+    const RATE_ONE: u64 = 1 << 32;
+
+    /// The clock of this process.
+    pub(crate) fn get() -> &'static Self {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        CLOCK.get_or_init(|| Self::with_source(ClockSource::of_this_machine()))
+    }
+
+    /// A clock with ticks from `source`.
+    pub(crate) fn with_source(source: ClockSource) -> Self {
+        let is_monotonic = source == ClockSource::Monotonic;
+        let clock = Self {
+            source,
+            start: Instant::now(),
+            base: Mutex::new(LockRank::Backend, Pair { ticks: 0, ns: 0 }),
+            rate: unmodelled::AtomicU64::new(if is_monotonic { Self::RATE_ONE } else { 0 }),
+            span_ns: unmodelled::AtomicU64::new(if is_monotonic { u64::MAX } else { 0 }),
+        };
+        *clock.base.lock() = clock.pair();
+        clock
+    }
+
+    /// Where this clock's ticks come from.
+    pub(crate) fn source(&self) -> ClockSource {
+        self.source
+    }
+
+    /// Ticks now, not read before what precedes the call has executed.
+    #[inline]
+    pub(crate) fn now_ticks(&self) -> u64 {
+        match self.source {
+            ClockSource::TimeStampCounter => counter::read_after_predecessors(),
+            ClockSource::Monotonic => self.monotonic_ns(),
+        }
+    }
+
+    /// Ticks now, give or take the instructions in flight.
+    #[inline]
+    pub(crate) fn coarse_ticks(&self) -> u64 {
+        match self.source {
+            ClockSource::TimeStampCounter => counter::read(),
+            ClockSource::Monotonic => self.monotonic_ns(),
+        }
+    }
+
+    /// Nanoseconds from one reading to another; negative when `end` was taken first.
+    ///
+    /// The first conversions of a process wait until its clock has run for 10 ms.
+    pub(crate) fn ticks_between_ns(&self, start: u64, end: u64) -> i64 {
+        let rate = self.rate(Self::CONVERSION_SPAN_NS);
+        let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
+        let ns = i64::try_from(ns).unwrap_or(i64::MAX);
+        if end >= start { ns } else { -ns }
+    }
+
+    /// About how many ticks `duration` has, to one per mille: for heuristics.
+    ///
+    /// The first call of a process waits until its clock has run for 50 us.
+    pub(crate) fn ticks_of(&self, duration: Duration) -> u64 {
+        let rate = self.rate(Self::ESTIMATE_SPAN_NS);
+        let ticks = duration.as_nanos().saturating_mul(u128::from(Self::RATE_ONE));
+        u64::try_from(ticks / u128::from(rate)).unwrap_or(u64::MAX)
+    }
+
+    /// The rate, measured over at least `least_span_ns`.
+    fn rate(&self, least_span_ns: u64) -> u64 {
+        // Relaxed, here and below: rate and span are two numbers that publish nothing else. A rate
+        // read beside the span of an older one is a better rate than was asked for.
+        let span_ns = self.span_ns.load(Ordering::Relaxed);
+        let has_doubled = self.monotonic_ns() / 2 > span_ns;
+        if span_ns < least_span_ns || has_doubled {
+            self.measure(least_span_ns);
+        }
+        self.rate.load(Ordering::Relaxed)
+    }
+
+    /// Measures the rate from the base until now, or until the span is long enough.
+    fn measure(&self, least_span_ns: u64) {
+        let mut base = self.base.lock();
+        while self.monotonic_ns() < base.ns.saturating_add(least_span_ns) {
+            spin_hint();
+        }
+        let now = self.pair();
+        let (span_ticks, span_ns) = (now.ticks.wrapping_sub(base.ticks), now.ns - base.ns);
+        let rate = u128::from(span_ns) * u128::from(Self::RATE_ONE) / u128::from(span_ticks).max(1);
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
+        let known = self.rate.load(Ordering::Relaxed);
+        let is_known_well = self.span_ns.load(Ordering::Relaxed) >= Self::CONVERSION_SPAN_NS;
+        if !is_known_well || rate.abs_diff(known) <= known / 500 {
+            self.rate.store(rate, Ordering::Relaxed);
+            self.span_ns.store(span_ns, Ordering::Relaxed);
+        } else {
+            // The machine slept: one of the two clocks went on or was set back. What was known
+            // stays, as if just measured, and the next measurement begins behind the sleep.
+            *base = now;
+            self.span_ns.store(now.ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Both clocks at one moment: the tightest of several readings, the first of which warm up.
+    fn pair(&self) -> Pair {
+        let reading = |_| {
+            let before = self.now_ticks();
+            let ns = self.monotonic_ns();
+            let width = self.now_ticks().wrapping_sub(before);
+            (width, Pair { ticks: before.wrapping_add(width / 2), ns })
+        };
+        let tightest = (0..16).map(reading).min_by_key(|(width, _)| *width);
+        tightest.expect("sixteen readings").1
+    }
+
+    #[inline]
+    fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The time stamp counter of x86.
+#[cfg(target_arch = "x86_64")]
+mod counter {
+    use std::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc, CpuidResult};
+
+    pub(super) fn is_invariant() -> bool {
+        const LARGEST_LEAF: u32 = 0x8000_0000;
+        const POWER_LEAF: u32 = 0x8000_0007;
+        // Through a pointer, because newer compilers call this function safe and older ones do not.
+        let cpuid: unsafe fn(u32) -> CpuidResult = __cpuid;
+        // SAFETY: the instruction must exist, which it does on every 64-bit x86.
+        let largest = unsafe { cpuid(LARGEST_LEAF) }.eax;
+        // SAFETY: as above.
+        largest >= POWER_LEAF && unsafe { cpuid(POWER_LEAF) }.edx & (1 << 8) != 0
+    }
+
+    #[inline]
+    pub(super) fn read() -> u64 {
+        // SAFETY: the instruction must exist and be allowed: every 64-bit x86 has it, and the
+        // source is chosen only where the kernel keeps time by it, also in user mode.
+        unsafe { _rdtsc() }
+    }
+
+    #[inline]
+    pub(super) fn read_after_predecessors() -> u64 {
+        // SAFETY: the instruction must exist: it is part of SSE2, which every 64-bit x86 has.
+        unsafe { _mm_lfence() };
+        read()
+    }
+}
+
+/// No counter that this file knows: never chosen.
+#[cfg(not(target_arch = "x86_64"))]
+mod counter {
+    pub(super) fn is_invariant() -> bool {
+        false
+    }
+
+    pub(super) fn read() -> u64 {
+        unreachable!("the counter is never chosen on this architecture")
+    }
+
+    pub(super) fn read_after_predecessors() -> u64 {
+        read()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Both kinds of clock, or the one kind that this machine has.
+    fn clocks() -> Vec<Clock> {
+        let sources = match ClockSource::of_this_machine() {
+            ClockSource::Monotonic => vec![ClockSource::Monotonic],
+            source @ ClockSource::TimeStampCounter => vec![source, ClockSource::Monotonic],
+        };
+        sources.into_iter().map(Clock::with_source).collect()
+    }
+
+    /// Takes long enough for rates to show, on any machine, without a look at a clock.
+    fn work() {
+        let mut value = 1_u64;
+        for _ in 0..20_000_000_u64 {
+            value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005));
+        }
+    }
+
+    #[test]
+    fn conversions_lie_between_the_monotonic_readings_around_them() {
+        for clock in clocks() {
+            let outer_start = Instant::now();
+            let start = clock.now_ticks();
+            let inner_start = Instant::now();
+            work();
+            let inner = i128::try_from(inner_start.elapsed().as_nanos()).unwrap();
+            let end = clock.now_ticks();
+            let outer = i128::try_from(outer_start.elapsed().as_nanos()).unwrap();
+            let ns = i128::from(clock.ticks_between_ns(start, end));
+            // 50 ppm, and the few nanoseconds that a reading itself may be off.
+            let (least, most) = (inner - inner / 20_000 - 200, outer + outer / 20_000 + 200);
+            assert!((least..=most).contains(&ns), "{:?}: {least} {ns} {most}", clock.source());
+        }
+    }
+
+    #[test]
+    fn estimates_agree_with_conversions() {
+        for clock in clocks() {
+            let ticks = clock.ticks_of(Duration::from_millis(20));
+            let ns = clock.ticks_between_ns(1_000, 1_000 + ticks);
+            assert!((19_800_000..=20_200_000).contains(&ns), "{:?}: {ns}", clock.source());
+            assert_eq!(clock.ticks_of(Duration::ZERO), 0);
+            assert_eq!(clock.ticks_of(Duration::MAX), u64::MAX);
+        }
+    }
+
+    #[test]
+    fn readings_never_go_backwards() {
+        for clock in clocks() {
+            let mut last = clock.now_ticks();
+            for _ in 0..100_000 {
+                let now = clock.now_ticks();
+                assert!(now >= last, "{:?}: {now} after {last}", clock.source());
+                last = now;
+            }
+            assert!(clock.coarse_ticks() > 0);
+        }
+    }
+
+    #[test]
+    fn readings_of_two_threads_follow_the_order_between_them() {
+        let clock = Clock::get();
+        for _ in 0..200 {
+            let before = clock.now_ticks();
+            let inside = std::thread::spawn(|| Clock::get().now_ticks()).join().unwrap();
+            assert!(before <= inside && inside <= clock.now_ticks());
+        }
+    }
+
+    #[test]
+    fn a_span_taken_backwards_is_negative_and_the_same_length() {
+        for clock in clocks() {
+            let forwards = clock.ticks_between_ns(5, 3_000_000_005);
+            let backwards = clock.ticks_between_ns(3_000_000_005, 5);
+            assert!(forwards > 0);
+            // The rate may have been measured again in between.
+            assert!((forwards + backwards).abs() <= forwards / 1_000);
+            assert_eq!(clock.ticks_between_ns(7, 7), 0);
+        }
+    }
+
+    #[test]
+    fn a_measurement_across_a_sleep_of_the_machine_is_thrown_away() {
+        for clock in clocks() {
+            let known = clock.ticks_between_ns(0, 1 << 40);
+            // As if the counter had gone on for as long again while the monotonic clock stood.
+            let ticks = clock.now_ticks();
+            clock.base.lock().ticks = ticks.wrapping_sub(1 << 62);
+            clock.measure(0);
+            let kept = clock.ticks_between_ns(0, 1 << 40);
+            assert!((kept - known).abs() <= known / 500, "{:?}: {known} {kept}", clock.source());
+        }
+    }
+
+    #[test]
+    fn the_counter_is_used_only_where_processor_and_kernel_trust_it() {
+        let choose = ClockSource::choose;
+        assert_eq!(choose(true, Some("tsc\n")), ClockSource::TimeStampCounter);
+        assert_eq!(choose(true, Some("kvm-clock\n")), ClockSource::Monotonic);
+        assert_eq!(choose(true, Some("hyperv_clocksource_tsc_page\n")), ClockSource::Monotonic);
+        assert_eq!(choose(true, None), ClockSource::Monotonic);
+        assert_eq!(choose(false, Some("tsc\n")), ClockSource::Monotonic);
+    }
+}
