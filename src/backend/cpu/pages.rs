@@ -1,0 +1,344 @@
+//! Pages of this process: mapped, aligned, opened, closed, moved and given back by the kernel.
+//!
+//! *Open* pages can be read and written and are huge where the kernel has huge pages. *Closed*
+//! pages are addresses alone: no access, nothing resident, and the mark that core dumps leave them
+//! out. Who has just mapped pages has not marked them so, which tells closed pages of ours from
+//! another thread's newest by a look at the kernel's table.
+//!
+//! Who owns a range may replace it with `MAP_FIXED`; this file takes nobody's word for it but the
+//! callers of its unsafe functions'.
+#![expect(unsafe_code, reason = "maps, moves and unmaps pages by system calls")]
+
+use std::io::BufRead;
+use std::sync::OnceLock;
+
+use libc::{c_int, c_void};
+
+use super::span::{Refusal, Span};
+use crate::size::MIB;
+
+/// Alignment and size from which on pages can be huge.
+pub(super) const HUGE_PAGE_BYTES: usize = 2 * MIB;
+
+/// The kernel takes addresses as numbers: no access is made through this.
+fn pointer(span: Span) -> *mut c_void {
+    std::ptr::without_provenance_mut(span.base)
+}
+
+/// Size of a page of this machine.
+pub(super) fn page_bytes() -> usize {
+    // SAFETY: no pre-condition: it reads a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+/// Maps open pages at a multiple of `align_bytes`, which is a power of two.
+pub(super) fn map_open(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
+    let span = map_aligned(bytes, align_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+    advise(span, libc::MADV_HUGEPAGE);
+    Ok(span)
+}
+
+/// Maps closed pages at a multiple of `align_bytes`, which is a power of two.
+pub(super) fn map_closed(bytes: usize, align_bytes: usize) -> Result<Span, Refusal> {
+    let span = map_aligned(bytes, align_bytes, libc::PROT_NONE, libc::MAP_NORESERVE)?;
+    advise(span, libc::MADV_DONTDUMP);
+    Ok(span)
+}
+
+fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Result<Span, Refusal> {
+    let too_large = Refusal { call: "mmap", code: libc::ENOMEM };
+    let page_bytes = page_bytes();
+    let bytes = bytes.checked_next_multiple_of(page_bytes).ok_or(too_large)?;
+    // Newer kernels align large mappings to huge pages by themselves.
+    let exact = map_anywhere(bytes, access, flags)?;
+    if exact.base.is_multiple_of(align) {
+        return Ok(exact);
+    }
+    // SAFETY: just mapped, and known to nobody.
+    unsafe { unmap(exact) }?;
+    let wide = map_anywhere(bytes.checked_add(align).ok_or(too_large)?, access, flags)?;
+    let span = Span { base: wide.base.next_multiple_of(align), bytes };
+    let before = Span { base: wide.base, bytes: span.base - wide.base };
+    let behind = Span { base: span.end(), bytes: wide.end() - span.end() };
+    for rest in [before, behind] {
+        // SAFETY: just mapped, and known to nobody.
+        if let Err(refusal) = unsafe { unmap(rest) } {
+            // SAFETY: as above; what was unmapped before may be another's by now, and is left out.
+            let _ = unsafe { unmap(Span { base: span.base, bytes: wide.end() - span.base }) };
+            return Err(refusal);
+        }
+    }
+    Ok(span)
+}
+
+fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refusal> {
+    let mut base = libc::MAP_FAILED;
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    attempt("mmap", || {
+        // SAFETY: the kernel chooses an address where nothing is.
+        base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+        base != libc::MAP_FAILED
+    })?;
+    // Exposed, because users of the pages come back to them from a number.
+    Ok(Span { base: base.expose_provenance(), bytes })
+}
+
+/// Gives pages back, mapped or not.
+///
+/// # Safety
+/// What is mapped in `span` is the caller's, and nobody uses it any more.
+pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
+    if span.bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the pages are the caller's, who keeps anybody from using them.
+    attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
+}
+
+/// Frees what is resident in open pages, which read as zero from now on.
+///
+/// # Safety
+/// `span` is open pages of the caller's, and nobody needs their contents any more.
+pub(super) unsafe fn discard(span: Span) {
+    // SAFETY: the contents are the caller's to give up. It cannot fail for such a range.
+    unsafe { libc::madvise(pointer(span), span.bytes, libc::MADV_DONTNEED) };
+}
+
+/// Opens closed pages. When it is refused some of them may be open.
+///
+/// # Safety
+/// `span` is pages of the caller's.
+pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the pages are the caller's.
+    attempt("mprotect", || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0)?;
+    advise(span, libc::MADV_DODUMP);
+    advise(span, libc::MADV_HUGEPAGE);
+    Ok(())
+}
+
+/// Closes pages and drops their contents. When it is refused the pages are still the caller's.
+///
+/// They are mapped anew instead of being protected: that drops the past of the addresses, so that
+/// the kernel can join them with closed neighbours. It refuses before it has replaced anything, but
+/// for a process that is being killed; then protection must do.
+///
+/// # Safety
+/// `span` is pages of the caller's, and nobody uses them any more.
+pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
+    let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED);
+    // SAFETY: `MAP_FIXED` replaces what is there: pages of the caller's, by the caller.
+    let closed = unsafe { map_at(span, access, flags) };
+    if let Err(refusal) = closed {
+        // SAFETY: the pages are the caller's.
+        let protect = || unsafe { libc::mprotect(pointer(span), span.bytes, access) } == 0;
+        attempt("mprotect", protect).map_err(|_| refusal)?;
+    }
+    advise(span, libc::MADV_DONTDUMP);
+    Ok(())
+}
+
+/// # Safety
+/// With `MAP_FIXED` among the flags, `span` is the caller's.
+unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal> {
+    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let mut base = libc::MAP_FAILED;
+    attempt("mmap", || {
+        // SAFETY: replaces nothing but what the caller owns.
+        base = unsafe { libc::mmap(pointer(span), span.bytes, access, flags, -1, 0) };
+        base != libc::MAP_FAILED
+    })?;
+    assert!(base.addr() == span.base, "a fixed mapping is where it was asked for");
+    Ok(())
+}
+
+/// Moves open pages with their contents; where they were stays mapped, open and empty. When it is
+/// refused the pages are where they were, but `to` may be lost: see [`reclaim`].
+///
+/// # Safety
+/// `from` and the equally large range at `to` are the caller's and do not overlap, and nobody uses
+/// either.
+pub(super) unsafe fn move_keeping(from: Span, to: usize) -> Result<(), Refusal> {
+    // SAFETY: as here, by the caller.
+    unsafe { move_pages(from, to, libc::MREMAP_DONTUNMAP) }
+}
+
+/// As [`move_keeping`], but where the pages were is given back.
+///
+/// # Safety
+/// As [`move_keeping`].
+pub(super) unsafe fn move_away(from: Span, to: usize) -> Result<(), Refusal> {
+    // SAFETY: as here, by the caller.
+    unsafe { move_pages(from, to, 0) }
+}
+
+/// # Safety
+/// As [`move_keeping`].
+unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal> {
+    let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let to: *mut c_void = std::ptr::without_provenance_mut(to);
+    attempt("mremap", || {
+        // SAFETY: it replaces what is at `to` and moves what is in `from`: both the caller's.
+        let base = unsafe { libc::mremap(pointer(from), from.bytes, from.bytes, flags, to) };
+        base != libc::MAP_FAILED
+    })
+}
+
+/// True when `span`, closed pages of ours to which a move was refused, is ours again or still.
+///
+/// The kernel unmaps the target of a move before it finds that it cannot move. Another thread may
+/// have mapped something there since, which must not be touched.
+pub(super) fn reclaim(span: Span) -> bool {
+    let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE);
+    // SAFETY: it maps only where nothing is, and does not contain `MAP_FIXED`.
+    if unsafe { map_at(span, access, flags) }.is_ok() {
+        advise(span, libc::MADV_DONTDUMP);
+        return true;
+    }
+    is_closed(span)
+}
+
+/// True when all of `span` is closed pages that no one but this file makes.
+pub(super) fn is_closed(span: Span) -> bool {
+    let table = std::fs::File::open("/proc/self/smaps");
+    table.is_ok_and(|table| is_closed_in(std::io::BufReader::new(table), span))
+}
+
+/// True when the kernel's table has marked, closed pages in all of `span`. Its entries are a line
+/// `1000-2000 ---p …` followed by others, of which one is `VmFlags: … dd …`.
+fn is_closed_in(table: impl BufRead, span: Span) -> bool {
+    let mut next = span.base;
+    let mut entry: Option<(usize, usize, bool)> = None;
+    for line in table.lines().map_while(Result::ok) {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let Some((start, end, has_no_access)) = entry.take() else { return false };
+            if start > next {
+                return false;
+            }
+            if end > next {
+                if !has_no_access || !flags.split_whitespace().any(|flag| flag == "dd") {
+                    return false;
+                }
+                next = end;
+            }
+            if next >= span.end() {
+                return true;
+            }
+        } else if let Some((start, rest)) = line.split_once('-')
+            && let Some((end, rest)) = rest.split_once(' ')
+            && let Ok(start) = usize::from_str_radix(start, 16)
+            && let Ok(end) = usize::from_str_radix(end, 16)
+        {
+            entry = Some((start, end, rest.starts_with("---p ")));
+        }
+    }
+    false
+}
+
+/// True when this kernel moves pages and leaves their addresses with us (Linux 5.7).
+pub(super) fn can_move_keeping() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let page_bytes = page_bytes();
+        let Ok(both) = map_anywhere(2 * page_bytes, libc::PROT_READ, 0) else { return false };
+        let from = Span { base: both.base, bytes: page_bytes };
+        // SAFETY: just mapped, and known to nobody.
+        let can = unsafe { move_keeping(from, both.base + page_bytes) }.is_ok();
+        // A kernel that knows the flag has both pages mapped still; one that does not refused at
+        // the look at the flags.
+        // SAFETY: as above.
+        let unmapped = unsafe { unmap(both) };
+        can && unmapped.is_ok()
+    })
+}
+
+/// Tells the kernel about pages of ours. Advice that it does not take changes no contents.
+fn advise(span: Span, advice: c_int) {
+    let is_harmless = [libc::MADV_HUGEPAGE, libc::MADV_DONTDUMP, libc::MADV_DODUMP];
+    assert!(is_harmless.contains(&advice), "advice {advice} may change contents");
+    // SAFETY: by the line above, nothing but hints about the pages changes.
+    unsafe { libc::madvise(pointer(span), span.bytes, advice) };
+}
+
+/// Makes a system call, unless a test wants it refused.
+fn attempt(call: &'static str, make: impl FnOnce() -> bool) -> Result<(), Refusal> {
+    #[cfg(all(test, not(loom)))]
+    if super::faults::is_due() {
+        return Err(Refusal { call, code: libc::ENOMEM });
+    }
+    if make() {
+        return Ok(());
+    }
+    let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    Err(Refusal { call, code })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn bytes_of(span: Span) -> &'static mut [u8] {
+        let pointer: *mut u8 = std::ptr::with_exposed_provenance_mut(span.base);
+        // SAFETY: open pages of the test that calls, which holds one such slice at a time.
+        unsafe { std::slice::from_raw_parts_mut(pointer, span.bytes) }
+    }
+
+    #[test]
+    fn pages_come_at_any_alignment_and_nothing_around_them_stays_mapped() {
+        for align in [page_bytes(), HUGE_PAGE_BYTES, 64 * MIB] {
+            let span = map_open(3 * page_bytes() - 1, align).unwrap();
+            assert_eq!((span.base % align, span.bytes), (0, 3 * page_bytes()));
+            bytes_of(span).fill(1);
+            // SAFETY: mapped above.
+            unsafe { unmap(span) }.unwrap();
+        }
+        for (bytes, align) in [(usize::MAX, 4096), (1 << 60, 4096), (4096, 1 << 63)] {
+            assert_eq!(map_open(bytes, align).unwrap_err().code, libc::ENOMEM);
+        }
+    }
+
+    #[test]
+    fn moved_pages_keep_their_contents_and_closed_ones_are_told_from_others() {
+        let range = map_closed(2 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES).unwrap();
+        let [low, high] = [0, 1]
+            .map(|at| Span { base: range.base + at * HUGE_PAGE_BYTES, bytes: range.bytes / 2 });
+        assert!(is_closed(range));
+        // SAFETY: mapped above.
+        unsafe { open(low) }.unwrap();
+        assert!(!is_closed(range) && !is_closed(low) && is_closed(high));
+        bytes_of(low).fill(7);
+        assert!(can_move_keeping());
+        // SAFETY: both are of the range above.
+        unsafe { move_keeping(low, high.base) }.unwrap();
+        assert!(bytes_of(high).iter().all(|byte| *byte == 7));
+        assert!(bytes_of(low).iter().all(|byte| *byte == 0));
+        // SAFETY: as above.
+        unsafe { close(low) }.unwrap();
+        assert!(is_closed(low) && reclaim(low) && !is_closed(high));
+        // SAFETY: as above.
+        unsafe { move_away(high, low.base) }.unwrap();
+        assert!(bytes_of(low).iter().all(|byte| *byte == 7));
+        assert!(!reclaim(low), "open pages are not what a refused move leaves");
+        // Where the pages were is nobody's now: another test may have taken it.
+        let is_reclaimed = reclaim(high);
+        assert!(!is_reclaimed || is_closed(high));
+        for span in [Some(low), is_reclaimed.then_some(high)].into_iter().flatten() {
+            // SAFETY: what is left of the range above.
+            unsafe { unmap(span) }.unwrap();
+        }
+    }
+
+    #[test]
+    fn the_kernels_table_is_read_without_trust() {
+        let span = Span { base: 0x3000, bytes: 0x2000 };
+        let closed_in = |table: &str| is_closed_in(table.as_bytes(), span);
+        let low = "1000-4000 ---p 00000000 00:00 0 \nRss: 0 kB\nVmFlags: mr mw dd nr \n";
+        let high = "4000-6000 ---p 00000000 00:00 0 \nRss: 0 kB\nVmFlags: mr dd\n";
+        assert!(closed_in(&format!("{low}{high}")));
+        assert!(!closed_in(low) && !closed_in(high) && !closed_in("") && !closed_in("VmFlags: dd"));
+        assert!(!closed_in(&format!("{low}{}", high.replace("---p", "rw-p"))));
+        assert!(!closed_in(&format!("{low}{}", high.replace(" dd", ""))));
+        assert!(!closed_in(&format!("{low}{}", high.replace("4000-", "5000-"))));
+    }
+}
