@@ -1,0 +1,284 @@
+//! Memory of one device, or of the host: allocations with their owners looked up by address.
+//!
+//! From 2 MiB on, memory is pages of its own, aligned to 2 MiB and huge where the kernel has huge
+//! pages: a first touch then costs one fault instead of 512. Below, it is the allocator's.
+#![expect(
+    unsafe_code,
+    reason = "takes memory from the allocator and the kernel, and gives it back"
+)]
+
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::capacity::Capacity;
+use super::pages::{self, HUGE_PAGE_BYTES};
+use super::span::Span;
+use crate::backend::contract::{Address, MemoryInfo};
+use crate::error::Result;
+use crate::sync::{LockRank, Mutex};
+
+/// Every allocation's least alignment: a cache line.
+const LEAST_ALIGN_BYTES: usize = 64;
+
+/// The memory handed out under one [`Capacity`]: of a device together with its virtual memory, or
+/// of the host under a capacity of its own.
+///
+/// `allocations` are the live ones by their first address. They do not overlap, and the sum of
+/// their `counted_bytes` is what this memory has taken from the capacity.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    capacity: Arc<Capacity>,
+    allocations: Mutex<BTreeMap<u64, Allocation>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    /// What was asked for.
+    bytes: usize,
+    /// What it costs: `bytes` in whole pages, where it is pages.
+    counted_bytes: usize,
+    source: Source,
+}
+
+/// Where an allocation came from and must go back to.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Allocator(Layout),
+    Pages,
+}
+
+impl Memory {
+    pub(crate) fn new(capacity: Arc<Capacity>) -> Self {
+        Self { capacity, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
+    }
+
+    /// Memory aligned to `align_bytes`, a power of two, and at least to 64 bytes. `bytes` is not
+    /// zero. Fails with `OutOfMemory` when the capacity or the kernel has not enough.
+    pub(crate) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
+        assert!(bytes > 0, "an allocation has bytes");
+        assert!(align_bytes.is_power_of_two(), "alignment {align_bytes} is a power of two");
+        let align_bytes = align_bytes.max(LEAST_ALIGN_BYTES);
+        let is_pages = bytes >= HUGE_PAGE_BYTES || align_bytes >= HUGE_PAGE_BYTES;
+        let granule_bytes = if is_pages { pages::page_bytes() } else { 1 };
+        let out_of_memory = || self.capacity.out_of_memory(bytes);
+        let counted_bytes = bytes.checked_next_multiple_of(granule_bytes);
+        let counted_bytes = counted_bytes.ok_or_else(out_of_memory)?;
+        self.capacity.take(bytes, counted_bytes)?;
+        let taken = if is_pages {
+            let span = pages::map_open(counted_bytes, align_bytes.max(HUGE_PAGE_BYTES));
+            span.ok().map(|span| (span.address(), Source::Pages))
+        } else {
+            from_allocator(bytes, align_bytes)
+        };
+        let Some((address, source)) = taken else {
+            self.capacity.give_back(counted_bytes);
+            return Err(out_of_memory());
+        };
+        let allocation = Allocation { bytes, counted_bytes, source };
+        let before = self.allocations.lock().insert(address.0, allocation);
+        assert!(before.is_none(), "the allocation at {:#x} was never given back", address.0);
+        Ok(address)
+    }
+
+    /// Gives back what `allocate` returned. Nobody uses it any more.
+    pub(crate) fn release(&self, address: Address) {
+        let allocation = self.allocations.lock().remove(&address.0);
+        let allocation = allocation
+            .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
+        // Out of the books first: from here on the address may come back from another allocation.
+        give_back(address, allocation);
+        self.capacity.give_back(allocation.counted_bytes);
+    }
+
+    /// First address and size of the allocation that `address` is in.
+    pub(crate) fn owner(&self, address: Address) -> Option<(Address, usize)> {
+        let allocations = self.allocations.lock();
+        let (base, allocation) = allocations.range(..=address.0).next_back()?;
+        let offset_bytes = address.0 - base;
+        (offset_bytes < allocation.bytes as u64).then_some((Address(*base), allocation.bytes))
+    }
+
+    /// What is left of the capacity, and the whole.
+    pub(crate) fn info(&self) -> MemoryInfo {
+        self.capacity.info()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let allocations = std::mem::take(&mut *self.allocations.lock());
+        for (address, allocation) in allocations {
+            give_back(Address(address), allocation);
+            self.capacity.give_back(allocation.counted_bytes);
+        }
+    }
+}
+
+fn from_allocator(bytes: usize, align_bytes: usize) -> Option<(Address, Source)> {
+    let layout = Layout::from_size_align(bytes, align_bytes).ok()?;
+    // SAFETY: the size must not be zero, which `allocate` has asserted.
+    let pointer = unsafe { std::alloc::alloc(layout) };
+    // Exposed, because users of the memory come back to it from a number.
+    let address = Address(pointer.expose_provenance() as u64);
+    (!pointer.is_null()).then_some((address, Source::Allocator(layout)))
+}
+
+/// Gives an allocation back that has just left the books: nobody else can give it back.
+fn give_back(address: Address, allocation: Allocation) {
+    let span = Span::new(address, allocation.counted_bytes);
+    match allocation.source {
+        Source::Allocator(layout) => {
+            let pointer = std::ptr::with_exposed_provenance_mut(span.base);
+            // SAFETY: it came from the allocator with this layout, which the books kept, and the
+            // caller of `release` says that nobody uses it any more.
+            unsafe { std::alloc::dealloc(pointer, layout) };
+        }
+        Source::Pages => {
+            // SAFETY: these pages were mapped for this allocation, and nobody uses them any more.
+            let unmapped = unsafe { pages::unmap(span) };
+            if unmapped.is_err() {
+                // Cutting a mapping in two can exceed the kernel's limit of mappings. Then the
+                // addresses stay taken, but no memory does.
+                // SAFETY: the pages are still there, and ours.
+                unsafe { pages::discard(span) };
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::faults;
+    use super::*;
+    use crate::device::Device;
+    use crate::error::Error;
+    use crate::size::{GIB, KIB, MIB};
+
+    fn memory(capacity_bytes: usize) -> Memory {
+        Memory::new(Arc::new(Capacity::new(Device::cpu(1), capacity_bytes)))
+    }
+
+    fn write_all(address: Address, bytes: usize) {
+        let pointer: *mut u8 = std::ptr::with_exposed_provenance_mut(address.0.try_into().unwrap());
+        // SAFETY: an allocation of the test that calls, of this size.
+        unsafe { std::ptr::write_bytes(pointer, 0x5A, bytes) };
+    }
+
+    #[test]
+    fn every_size_is_aligned_as_asked_and_at_least_to_a_line() {
+        let memory = memory(GIB);
+        for bytes in [1, 63, 64, 4096, 2 * MIB - 1, 2 * MIB, 3 * MIB + 5] {
+            for align in [1, 64, 4 * KIB, MIB, 2 * MIB, 16 * MIB] {
+                let address = memory.allocate(bytes, align).unwrap();
+                let least = if bytes < 2 * MIB { 64 } else { 2 * MIB };
+                assert_eq!(address.0 % align.max(least) as u64, 0, "{bytes} B at {align}");
+                write_all(address, bytes);
+                memory.release(address);
+            }
+        }
+        assert_eq!(memory.info().free_bytes, GIB);
+    }
+
+    #[test]
+    fn the_owner_of_an_inner_address_is_found_and_of_a_neighbouring_one_is_not() {
+        let memory = memory(GIB);
+        for bytes in [100, 2 * MIB, 5 * MIB + 1] {
+            let base = memory.allocate(bytes, 64).unwrap();
+            for inner in [0, 1, bytes / 2, bytes - 1] {
+                assert_eq!(memory.owner(base.offset(inner)), Some((base, bytes)));
+            }
+            for outer in [base.offset(bytes), Address(base.0 - 1), Address(0), Address(u64::MAX)] {
+                assert_eq!(memory.owner(outer), None);
+            }
+            memory.release(base);
+            assert_eq!(memory.owner(base), None);
+        }
+    }
+
+    #[test]
+    fn beyond_the_capacity_the_error_has_true_numbers_and_nothing_is_taken() {
+        let memory = memory(8 * MIB);
+        let held = memory.allocate(3 * MIB + 1, 64).unwrap();
+        let free = 5 * MIB - pages::page_bytes();
+        for asked in [5 * MIB, usize::MAX, isize::MAX.unsigned_abs()] {
+            let Err(Error::OutOfMemory { requested_bytes, free_bytes, total_bytes, device }) =
+                memory.allocate(asked, 64)
+            else {
+                panic!("{asked} B were allocated")
+            };
+            assert_eq!((requested_bytes, free_bytes, total_bytes), (asked, free, 8 * MIB));
+            assert_eq!(device, Device::cpu(1));
+        }
+        let rest = memory.allocate(free, 64).unwrap();
+        assert_eq!(memory.info().free_bytes, 0);
+        memory.release(held);
+        memory.release(rest);
+        assert_eq!(memory.info(), MemoryInfo { free_bytes: 8 * MIB, total_bytes: 8 * MIB });
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_out_of_memory_and_counts_nothing() {
+        let memory = memory(usize::MAX);
+        for (bytes, align) in [(1 << 60, 64), (usize::MAX - 1, 64), (64, 1 << 62), (1, 1 << 63)] {
+            let refused = memory.allocate(bytes, align);
+            assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{bytes} B at {align}");
+            assert_eq!(memory.info().free_bytes, usize::MAX);
+        }
+        faults::refuse_after(0, || ());
+        assert!(matches!(memory.allocate(4 * MIB, 64), Err(Error::OutOfMemory { .. })));
+        assert_eq!(memory.info().free_bytes, usize::MAX);
+    }
+
+    #[test]
+    fn pages_that_cannot_be_unmapped_hold_no_memory() {
+        let memory = memory(8 * MIB);
+        let address = memory.allocate(4 * MIB, 64).unwrap();
+        write_all(address, 4 * MIB);
+        faults::refuse_after(0, || ());
+        memory.release(address);
+        assert!(!faults::clear());
+        assert_eq!(memory.info().free_bytes, 8 * MIB);
+        let pointer: *const u8 = std::ptr::with_exposed_provenance(address.0.try_into().unwrap());
+        // SAFETY: still mapped, because unmapping was refused; this test alone knows the pages.
+        assert_eq!(unsafe { pointer.read_volatile() }, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "no allocation begins at")]
+    fn an_address_inside_an_allocation_cannot_be_released() {
+        let memory = memory(MIB);
+        let address = memory.allocate(128, 64).unwrap();
+        memory.release(address.offset(64));
+    }
+
+    #[test]
+    fn dropping_gives_back_what_is_left() {
+        let capacity = Arc::new(Capacity::new(Device::cpu(0), 64 * MIB));
+        let memory = Memory::new(Arc::clone(&capacity));
+        for bytes in [1, 100_000, 4 * MIB, 9 * MIB] {
+            memory.allocate(bytes, 64).unwrap();
+        }
+        drop(memory);
+        assert_eq!(capacity.info().free_bytes, 64 * MIB);
+    }
+
+    #[test]
+    fn threads_allocate_and_release_side_by_side() {
+        let memory = memory(GIB);
+        std::thread::scope(|scope| {
+            for thread in 0..4_usize {
+                let memory = &memory;
+                scope.spawn(move || {
+                    for round in 1..200 {
+                        let bytes = thread * 700_000 + round * 13;
+                        let address = memory.allocate(bytes, 64).unwrap();
+                        assert_eq!(memory.owner(address.offset(bytes - 1)), Some((address, bytes)));
+                        memory.release(address);
+                    }
+                });
+            }
+        });
+        assert_eq!(memory.info().free_bytes, GIB);
+    }
+}
