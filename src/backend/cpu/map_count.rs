@@ -1,0 +1,98 @@
+//! How many mappings the kernel lets a process have, and how many of them virtual memory takes.
+
+use std::sync::OnceLock;
+
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::sync::{Ordering, unmodelled};
+
+/// The mappings that virtual memory may have, over all devices of the process.
+///
+/// At the kernel's limit any `mmap` and even `munmap` of anybody in the process fails, so an eighth
+/// is left to the others. `used` is no less than the mappings there are, but for places that the
+/// kernel refused to close: neighbours that it joins are counted apart.
+#[derive(Debug)]
+pub(super) struct MapCount {
+    kernel_limit: usize,
+    limit: usize,
+    used: unmodelled::AtomicUsize,
+}
+
+impl MapCount {
+    /// The count of this process.
+    pub(super) fn of_process() -> &'static Self {
+        static COUNT: OnceLock<MapCount> = OnceLock::new();
+        COUNT.get_or_init(|| {
+            let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+            Self::new(kernel_limit(text.ok().as_deref()))
+        })
+    }
+
+    pub(super) fn new(kernel_limit: usize) -> Self {
+        let limit = kernel_limit - kernel_limit / 8;
+        Self { kernel_limit, limit, used: unmodelled::AtomicUsize::new(0) }
+    }
+
+    /// Takes `mappings` more. Fails with the numbers when that is too many, and takes nothing.
+    pub(super) fn take(&self, mappings: usize) -> Result<()> {
+        let sum = |used: usize| used.checked_add(mappings).filter(|sum| *sum <= self.limit);
+        // Relaxed: a count alone, which publishes nothing.
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        taken.map(drop).map_err(|used| Error::Driver {
+            kind: DeviceKind::Cpu,
+            call: "mmap",
+            code: libc::ENOMEM.into(),
+            message: format!(
+                "{mappings} more mappings of pages are needed while {used} are in use: of \
+                 vm.max_map_count = {}, {} are for devices and the rest for the process",
+                self.kernel_limit, self.limit
+            ),
+        })
+    }
+
+    /// Puts back what was taken.
+    pub(super) fn give_back(&self, mappings: usize) {
+        // Relaxed: as in `take`.
+        let used = self.used.fetch_sub(mappings, Ordering::Relaxed);
+        assert!(used >= mappings, "{mappings} mappings come back while {used} are out");
+    }
+
+    /// How many are in use.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn used(&self) -> usize {
+        // Relaxed: tests ask on the thread that counted.
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+/// The kernel's limit; its default where it cannot be read.
+fn kernel_limit(text: Option<&str>) -> usize {
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_eighth_is_refused_with_the_numbers() {
+        let count = MapCount::new(80);
+        count.take(69).unwrap();
+        let message = count.take(2).unwrap_err().to_string();
+        for part in ["2 more", "69 are in use", "vm.max_map_count = 80", "70 are for"] {
+            assert!(message.contains(part), "{message}");
+        }
+        count.take(1).unwrap();
+        count.give_back(70);
+        assert_eq!(count.used(), 0);
+    }
+
+    #[test]
+    fn an_unreadable_limit_is_the_kernels_default() {
+        assert_eq!(kernel_limit(Some("262144\n")), 262_144);
+        for odd in [None, Some(""), Some("-1"), Some("many")] {
+            assert_eq!(kernel_limit(odd), 65_530);
+        }
+        assert!(MapCount::of_process().kernel_limit > 0);
+    }
+}

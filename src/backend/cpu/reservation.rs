@@ -1,0 +1,152 @@
+//! One reserved range of addresses: which places in it are filled, and which were lost.
+
+use std::collections::BTreeMap;
+
+use super::span::Span;
+
+/// A reserved range.
+///
+/// `filled` places hold pages; what lies between them are *gaps* of closed pages. Both are inside
+/// `span` and do not overlap, and each is at most one mapping of the kernel's:
+/// `num_mappings` = filled places + gaps. `lost` places are gaps of which it is not certain that
+/// they are still ours: nothing is done to them.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    span: Span,
+    filled: BTreeMap<usize, usize>,
+    lost: Vec<Span>,
+}
+
+impl Reservation {
+    pub(super) fn new(span: Span) -> Self {
+        Self { span, filled: BTreeMap::new(), lost: Vec::new() }
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// True when no filled place is in the way.
+    pub(super) fn is_vacant(&self, place: Span) -> bool {
+        self.before(place.end()).is_none_or(|filled| !filled.overlaps(place))
+    }
+
+    /// True when nothing at all is filled.
+    pub(super) fn is_empty(&self) -> bool {
+        self.filled.is_empty()
+    }
+
+    pub(super) fn fill(&mut self, place: Span) {
+        assert!(self.span.contains(place) && self.is_vacant(place), "{place:x?} is a vacant place");
+        self.filled.insert(place.base, place.bytes);
+    }
+
+    pub(super) fn vacate(&mut self, place: Span) {
+        let bytes = self.filled.remove(&place.base);
+        assert_eq!(bytes, Some(place.bytes), "{place:x?} is a filled place");
+    }
+
+    /// How many more mappings there are when this vacant place is filled: one for each gap that
+    /// remains beside it. The place itself takes over the mapping of the gap it is cut from.
+    pub(super) fn mappings_to_fill(&self, place: Span) -> usize {
+        let low = self.before(place.base).map_or(self.span.base, Span::end);
+        let high = self.filled.range(place.end()..).next().map_or(self.span.end(), |next| *next.0);
+        usize::from(low < place.base) + usize::from(place.end() < high)
+    }
+
+    /// Mappings of the whole range.
+    pub(super) fn num_mappings(&self) -> usize {
+        let mut next = self.span.base;
+        let mut num_gaps = 0;
+        for (base, bytes) in &self.filled {
+            num_gaps += usize::from(next < *base);
+            next = base + bytes;
+        }
+        self.filled.len() + num_gaps + usize::from(next < self.span.end())
+    }
+
+    /// Notes that a vacant place may be another's.
+    pub(super) fn lose(&mut self, place: Span) {
+        self.lost.push(place);
+    }
+
+    /// Asks `reclaim` about the lost places that overlap `place`; those it answers for are ours
+    /// again. The first that it does not answer for is returned.
+    pub(super) fn regain(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
+        self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
+        self.lost.iter().copied().find(|lost| lost.overlaps(place))
+    }
+
+    /// What is certainly ours: the range without its lost places.
+    pub(super) fn owned(&self) -> Vec<Span> {
+        let mut lost = self.lost.clone();
+        lost.sort_unstable();
+        let mut owned = Vec::with_capacity(lost.len() + 1);
+        let mut next = self.span.base;
+        for place in lost {
+            owned.push(Span { base: next, bytes: place.base.saturating_sub(next) });
+            next = next.max(place.end());
+        }
+        owned.push(Span { base: next, bytes: self.span.end() - next });
+        owned.retain(|span| span.bytes > 0);
+        owned
+    }
+
+    /// The last filled place that begins before `address`.
+    fn before(&self, address: usize) -> Option<Span> {
+        let (base, bytes) = self.filled.range(..address).next_back()?;
+        Some(Span { base: *base, bytes: *bytes })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn place(base: usize, bytes: usize) -> Span {
+        Span { base, bytes }
+    }
+
+    #[test]
+    fn mappings_are_filled_places_and_the_gaps_between_them() {
+        let mut range = Reservation::new(place(100, 50));
+        assert_eq!(range.num_mappings(), 1);
+        // Each: where, how many more mappings, how many then.
+        for (filled, more, total) in [
+            (place(120, 10), 2, 3),
+            (place(100, 10), 1, 4),
+            (place(140, 10), 1, 5),
+            (place(110, 10), 0, 5),
+            (place(130, 10), 0, 5),
+        ] {
+            assert!(range.is_vacant(filled));
+            assert_eq!(range.mappings_to_fill(filled), more, "{filled:?}");
+            range.fill(filled);
+            assert_eq!(range.num_mappings(), total, "{filled:?}");
+            assert!(!range.is_vacant(filled) && !range.is_vacant(place(filled.base + 9, 2)));
+        }
+        range.vacate(place(120, 10));
+        assert_eq!(range.mappings_to_fill(place(120, 10)), 0);
+        assert_eq!(range.num_mappings(), 5);
+    }
+
+    #[test]
+    fn lost_places_are_not_ours_until_they_are_reclaimed() {
+        let mut range = Reservation::new(place(0, 100));
+        range.lose(place(90, 10));
+        range.lose(place(20, 10));
+        assert_eq!(range.owned(), [place(0, 20), place(30, 60)]);
+        assert_eq!(range.regain(place(0, 20), |_| unreachable!()), None);
+        assert_eq!(range.regain(place(10, 20), |_| false), Some(place(20, 10)));
+        assert_eq!(range.regain(place(10, 20), |_| true), None);
+        assert_eq!(range.owned(), [place(0, 90)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is a vacant place")]
+    fn a_place_is_filled_once() {
+        let mut range = Reservation::new(place(0, 100));
+        range.fill(place(0, 20));
+        range.fill(place(10, 20));
+    }
+}

@@ -1,0 +1,308 @@
+//! Virtual memory of a cpu device: pages that move between address ranges by `mremap`.
+//!
+//! Physical memory here is anonymous pages at whatever address they are at the moment. Moving them
+//! moves page table entries, not bytes, and leaves the addresses they come from reserved
+//! (`MREMAP_DONTUNMAP`): without that, another thread's `mmap` could take them between two calls of
+//! ours, so without it there is no virtual memory.
+#![expect(unsafe_code, reason = "opens, closes and moves pages")]
+
+use std::sync::Arc;
+
+use super::capacity::Capacity;
+use super::map_count::MapCount;
+use super::pages::{self, HUGE_PAGE_BYTES};
+use super::physical::{Books, Physical, Place};
+use super::reservation::Reservation;
+use super::span::{Refusal, Span};
+use crate::backend::contract::{self, Address, PhysicalHandle};
+use crate::error::{Error, Result};
+use crate::size::display_bytes;
+use crate::sync::{LockRank, Mutex};
+
+/// Pages and moves are in units of this: the kernel then moves one entry for each.
+const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
+
+/// The virtual memory of one device.
+///
+/// `mappings` has been asked for one mapping for each parked physical memory, and for
+/// [`Reservation::num_mappings`] of each reservation; `capacity` for the sizes of all physical
+/// memory. The lock is held over system calls: that is what makes a range ours at that moment.
+#[derive(Debug)]
+pub(crate) struct VirtualMemory {
+    capacity: Arc<Capacity>,
+    mappings: &'static MapCount,
+    books: Mutex<Books>,
+}
+
+impl VirtualMemory {
+    /// Virtual memory that counts against `capacity`; `None` where the kernel cannot move pages.
+    pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
+        let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_keeping();
+        can.then(|| Self::with_mappings(capacity, MapCount::of_process()))
+    }
+
+    fn with_mappings(capacity: Arc<Capacity>, mappings: &'static MapCount) -> Self {
+        let books = Mutex::new(LockRank::Backend, Books::default());
+        Self { capacity, mappings, books }
+    }
+
+    /// Puts physical memory, wherever it is, at a vacant `target`; on failure it stays there.
+    fn place(&self, books: &mut Books, physical: PhysicalHandle, target: Span) -> Result<()> {
+        let place = books.physical(physical).place;
+        let range = books.reservation(target);
+        assert!(range.is_vacant(target), "{target:x?} holds other pages");
+        if let Some(lost) = range.regain(target, pages::reclaim) {
+            let refusal = Refusal { call: "mremap", code: libc::EEXIST };
+            let attempt = format!("the addresses {lost:x?} were lost when an earlier move failed");
+            return Err(refusal.error(&attempt));
+        }
+        let more = range.mappings_to_fill(target);
+        self.mappings.take(more)?;
+        if let Err(error) = self.fill(range, place, target) {
+            self.mappings.give_back(more);
+            return Err(error);
+        }
+        range.fill(target);
+        books.physical(physical).place = Place::Mapped(target);
+        match place {
+            Place::Nowhere => {}
+            Place::Parked(_) => self.mappings.give_back(1),
+            Place::Mapped(from) => self.vacate(books, from),
+        }
+        Ok(())
+    }
+
+    /// The system calls of [`Self::place`].
+    fn fill(&self, range: &mut Reservation, place: Place, target: Span) -> Result<()> {
+        let moved = match place {
+            Place::Nowhere => {
+                // SAFETY: a vacant place of a reservation is ours: it was reserved, is not lost,
+                // and the lock that the caller holds keeps it vacant.
+                let opened = unsafe { pages::open(target) };
+                return opened.map_err(|refusal| {
+                    // SAFETY: as above, and no user has been told of these pages. When this fails
+                    // too they are open and empty, which harms nobody.
+                    let _ = unsafe { pages::close(target) };
+                    self.explain_open(refusal, target)
+                });
+            }
+            // SAFETY: the target is ours as above; so is what holds physical memory, which the
+            // caller of `map` does not use. They do not overlap, because one is vacant.
+            Place::Parked(from) => unsafe { pages::move_away(from, target.base) },
+            // SAFETY: as above; the caller of `relocate` knows that every use is done.
+            Place::Mapped(from) => unsafe { pages::move_keeping(from, target.base) },
+        };
+        moved.map_err(|refusal| {
+            if !pages::reclaim(target) {
+                range.lose(target);
+            }
+            refusal.error(&format!("moving {} to {target:x?}", display_bytes(target.bytes)))
+        })
+    }
+
+    /// Takes pages out of a reservation that were moved away, or whose contents nobody needs.
+    fn vacate(&self, books: &mut Books, from: Span) {
+        // SAFETY: the place is ours, and what was in it has moved. When it is refused, the place is
+        // ours still, only open and empty: the next pages that come there make it right.
+        let _ = unsafe { pages::close(from) };
+        let range = books.reservation(from);
+        range.vacate(from);
+        self.mappings.give_back(range.mappings_to_fill(from));
+    }
+
+    /// Moves mapped pages into a mapping of their own.
+    fn park(&self, books: &mut Books, physical: PhysicalHandle) -> Result<()> {
+        let Place::Mapped(from) = books.physical(physical).place else {
+            panic!("{physical:?} is not mapped")
+        };
+        self.mappings.take(1)?;
+        let refused = |refusal: Refusal| {
+            self.mappings.give_back(1);
+            refusal.error(&format!("unmapping {} from {from:x?}", display_bytes(from.bytes)))
+        };
+        let parking = pages::map_closed(from.bytes, GRANULE_BYTES).map_err(refused)?;
+        // SAFETY: both are ours: one was just mapped, the other holds physical memory, of which the
+        // caller of `unmap` or `relocate` knows that every use is done.
+        if let Err(refusal) = unsafe { pages::move_keeping(from, parking.base) } {
+            if pages::reclaim(parking) {
+                // SAFETY: just found to be ours, and unknown to others. A failure leaves addresses
+                // without memory behind.
+                let _ = unsafe { pages::unmap(parking) };
+            }
+            return Err(refused(refusal));
+        }
+        books.physical(physical).place = Place::Parked(parking);
+        self.vacate(books, from);
+        Ok(())
+    }
+
+    /// The kernel promised capacity to others when it refuses to open closed pages.
+    fn explain_open(&self, refusal: Refusal, target: Span) -> Error {
+        if refusal.code == libc::ENOMEM {
+            return self.capacity.out_of_memory(target.bytes);
+        }
+        refusal.error(&format!("mapping {} at {target:x?}", display_bytes(target.bytes)))
+    }
+}
+
+impl contract::VirtualMemory for VirtualMemory {
+    fn granularity_bytes(&self) -> usize {
+        GRANULE_BYTES
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<Address> {
+        assert_granules(bytes);
+        self.mappings.take(1)?;
+        let span = pages::map_closed(bytes, GRANULE_BYTES).map_err(|refusal| {
+            self.mappings.give_back(1);
+            refusal.error(&format!("reserving {} of addresses", display_bytes(bytes)))
+        })?;
+        self.books.lock().reservations.insert(span.base, Reservation::new(span));
+        Ok(span.address())
+    }
+
+    fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
+        let span = Span::new(range, bytes);
+        let mut books = self.books.lock();
+        let reservation = books.reservation(span);
+        assert_eq!(reservation.span(), span, "a range is given back as it was reserved");
+        assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
+        reservation.regain(span, pages::reclaim);
+        for piece in reservation.owned() {
+            // SAFETY: an owned piece of an empty reservation, whose caller gives its addresses up.
+            if let Err(refusal) = unsafe { pages::unmap(piece) } {
+                let attempt = format!("giving {} of addresses back", display_bytes(piece.bytes));
+                return Err(refusal.error(&attempt));
+            }
+            // Should a later piece be refused, this one is not ours any more.
+            reservation.lose(piece);
+        }
+        self.mappings.give_back(reservation.num_mappings());
+        books.reservations.remove(&span.base);
+        Ok(())
+    }
+
+    fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
+        assert_granules(bytes);
+        self.capacity.take(bytes, bytes)?;
+        Ok(self.books.lock().create(bytes))
+    }
+
+    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
+        let mut books = self.books.lock();
+        let Physical { bytes, place } = *books.physical(physical);
+        assert!(!matches!(place, Place::Mapped(_)), "{physical:?} is mapped already");
+        let target = target(to, bytes);
+        self.place(&mut books, physical, target)
+    }
+
+    fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
+        self.park(&mut self.books.lock(), physical)
+    }
+
+    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+        let mut books = self.books.lock();
+        let Physical { bytes, place } = *books.physical(physical);
+        let Place::Mapped(from) = place else { panic!("{physical:?} is not mapped") };
+        let target = target(to, bytes);
+        if target == from {
+            return Ok(());
+        }
+        if !target.overlaps(from) {
+            return self.place(&mut books, physical, target);
+        }
+        // The kernel does not move a range onto itself: by way of a mapping of its own.
+        self.park(&mut books, physical)?;
+        self.place(&mut books, physical, target).inspect_err(|_| {
+            // Back to where it was. Should that be refused too, it is parked, as after `unmap`.
+            let _ = self.place(&mut books, physical, from);
+        })
+    }
+
+    fn release(&self, physical: PhysicalHandle) -> Result<()> {
+        let mut books = self.books.lock();
+        let Physical { bytes, place } = *books.physical(physical);
+        assert!(!matches!(place, Place::Mapped(_)), "{physical:?} is still mapped");
+        if let Place::Parked(span) = place {
+            // SAFETY: the mapping is this memory's own, and its last user gives it up.
+            unsafe { pages::unmap(span) }.map_err(|refusal| {
+                refusal.error(&format!("giving {} back", display_bytes(bytes)))
+            })?;
+            self.mappings.give_back(1);
+        }
+        books.physical.remove(&physical.0);
+        self.capacity.give_back(bytes);
+        Ok(())
+    }
+}
+
+fn assert_granules(bytes: usize) {
+    assert!(bytes > 0 && bytes.is_multiple_of(GRANULE_BYTES), "{bytes} B are not whole granules");
+}
+
+fn target(to: Address, bytes: usize) -> Span {
+    let target = Span::new(to, bytes);
+    assert!(target.base.is_multiple_of(GRANULE_BYTES), "{to:x?} is not at a granule");
+    target
+}
+
+impl Drop for VirtualMemory {
+    fn drop(&mut self) {
+        let mut books = std::mem::take(&mut *self.books.lock());
+        for range in books.reservations.values_mut() {
+            range.regain(range.span(), pages::reclaim);
+        }
+        let parked = books.physical.values().filter_map(|physical| match physical.place {
+            Place::Parked(span) => Some(span),
+            Place::Nowhere | Place::Mapped(_) => None,
+        });
+        let reserved = books.reservations.values().flat_map(Reservation::owned);
+        for span in parked.clone().chain(reserved) {
+            // SAFETY: ours, and whoever drops the device's memory has no use of it left. What the
+            // kernel refuses to unmap goes with the process.
+            let _ = unsafe { pages::unmap(span) };
+        }
+        let in_reservations: usize =
+            books.reservations.values().map(Reservation::num_mappings).sum();
+        self.mappings.give_back(in_reservations + parked.count());
+        self.capacity.give_back(books.physical.values().map(|physical| physical.bytes).sum());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "virtual_memory_tests.rs"]
+mod stories;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backend::contract::VirtualMemory as _;
+    use crate::device::Device;
+
+    #[test]
+    fn too_many_mappings_and_too_much_memory_are_refused_before_the_kernel_would() {
+        let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
+        let mappings = Box::leak(Box::new(MapCount::new(3)));
+        let memory = VirtualMemory::with_mappings(capacity, mappings);
+        let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
+        let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());
+        assert!(matches!(memory.create(GRANULE_BYTES), Err(Error::OutOfMemory { .. })));
+        memory.map(range, handles[0]).unwrap();
+        let apart = memory.map(range.offset(32 * GRANULE_BYTES), handles[1]).unwrap_err();
+        assert!(apart.to_string().contains("vm.max_map_count = 3"), "{apart}");
+        memory.map(range.offset(GRANULE_BYTES), handles[1]).unwrap();
+        drop(memory);
+        assert_eq!(mappings.used(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "holds other pages")]
+    fn two_physical_memories_cannot_be_at_one_place() {
+        let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
+        let memory = VirtualMemory::new(capacity).unwrap();
+        let range = memory.reserve(2 * GRANULE_BYTES).unwrap();
+        let handles = [1, 2].map(|n| memory.create(n * GRANULE_BYTES).unwrap());
+        memory.map(range.offset(GRANULE_BYTES), handles[0]).unwrap();
+        let _ = memory.map(range, handles[1]);
+    }
+}
