@@ -156,6 +156,9 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal>
 /// Moves open pages with their contents; where they were stays mapped, open and empty. When it is
 /// refused the pages are where they were, but `to` may be lost: see [`reclaim`].
 ///
+/// Where a user's own `madvise` has cut the pages into several mappings, older kernels refuse, and
+/// newer ones move them one by one: refused in the middle, those leave the first ones at `to`.
+///
 /// # Safety
 /// `from` and the equally large range at `to` are the caller's and do not overlap, and nobody uses
 /// either.
