@@ -59,8 +59,9 @@ impl CpuBackend {
             })
         };
         let devices = (0..config.cpu_devices).map(device).collect::<Result<_>>()?;
-        // Pinned memory is the host's: no device's capacity limits it.
-        let host = Memory::new(Arc::new(Capacity::new(Device::cpu(0), usize::MAX)));
+        // Pinned memory is the host's: a device's configured capacity does not limit it.
+        let machine_bytes = properties::read(None).total_memory_bytes;
+        let host = Memory::new(Arc::new(Capacity::new(Device::cpu(0), machine_bytes)));
         Ok(Arc::new(Self { properties, devices, host }))
     }
 

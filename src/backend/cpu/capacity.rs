@@ -27,12 +27,14 @@ impl Capacity {
         self.device
     }
 
-    /// Takes `bytes` out. Fails with `OutOfMemory` when fewer are left, and takes nothing.
-    pub(crate) fn take(&self, bytes: usize) -> Result<()> {
-        let sum = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.total_bytes);
+    /// Takes `counted_bytes` out, which is what a request for `requested_bytes` costs. Fails with
+    /// `OutOfMemory` when fewer are left, and takes nothing.
+    pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
+        let sum =
+            |used: usize| used.checked_add(counted_bytes).filter(|sum| *sum <= self.total_bytes);
         // Relaxed: a count alone; the memory it stands for is published by whoever hands it out.
         let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        taken.map(drop).map_err(|used| self.refusal(bytes, used))
+        taken.map(drop).map_err(|used| self.refusal(requested_bytes, used))
     }
 
     /// Puts back `bytes` that were taken.
@@ -77,17 +79,17 @@ mod tests {
     #[test]
     fn what_is_refused_is_not_taken_and_the_error_has_the_numbers() {
         let capacity = Capacity::new(Device::cpu(3), 100);
-        capacity.take(60).unwrap();
+        capacity.take(60, 60).unwrap();
         for requested in [41, usize::MAX] {
             let Err(Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes }) =
-                capacity.take(requested)
+                capacity.take(requested, requested)
             else {
                 panic!("{requested} of 40 bytes were given")
             };
             assert_eq!((device, requested_bytes), (Device::cpu(3), requested));
             assert_eq!((free_bytes, total_bytes), (40, 100));
         }
-        capacity.take(40).unwrap();
+        capacity.take(40, 40).unwrap();
         assert_eq!(capacity.info(), MemoryInfo { free_bytes: 0, total_bytes: 100 });
         capacity.give_back(100);
         assert_eq!(capacity.info(), MemoryInfo { free_bytes: 100, total_bytes: 100 });
@@ -101,7 +103,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
-                        if capacity.take(1).is_ok() {
+                        if capacity.take(1, 1).is_ok() {
                             // Relaxed: read after the threads were joined.
                             taken.fetch_add(1, Ordering::Relaxed);
                         }

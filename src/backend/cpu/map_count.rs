@@ -9,8 +9,8 @@ use crate::sync::{Ordering, unmodelled};
 /// The mappings that virtual memory may have, over all devices of the process.
 ///
 /// At the kernel's limit any `mmap` and even `munmap` of anybody in the process fails, so an eighth
-/// is left to the others. `used` is never less than the mappings there are: neighbours that the
-/// kernel joins are counted apart.
+/// is left to the others. `used` is no less than the mappings there are, but for places that the
+/// kernel refused to close: neighbours that it joins are counted apart.
 #[derive(Debug)]
 pub(super) struct MapCount {
     kernel_limit: usize,
@@ -33,7 +33,7 @@ impl MapCount {
         Self { kernel_limit, limit, used: unmodelled::AtomicUsize::new(0) }
     }
 
-    /// Takes `mappings` more. Fails with the numbers when they would be too many, and takes nothing.
+    /// Takes `mappings` more. Fails with the numbers when that is too many, and takes nothing.
     pub(super) fn take(&self, mappings: usize) -> Result<()> {
         let sum = |used: usize| used.checked_add(mappings).filter(|sum| *sum <= self.limit);
         // Relaxed: a count alone, which publishes nothing.

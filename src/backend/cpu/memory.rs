@@ -24,8 +24,8 @@ const LEAST_ALIGN_BYTES: usize = 64;
 /// The memory handed out under one [`Capacity`]: of a device together with its virtual memory, or
 /// of the host under a capacity of its own.
 ///
-/// `allocations` are the live ones by their first address. They do not overlap, and the sum of their
-/// `counted_bytes` is what this memory has taken from the capacity.
+/// `allocations` are the live ones by their first address. They do not overlap, and the sum of
+/// their `counted_bytes` is what this memory has taken from the capacity.
 #[derive(Debug)]
 pub(crate) struct Memory {
     capacity: Arc<Capacity>,
@@ -64,7 +64,7 @@ impl Memory {
         let out_of_memory = || self.capacity.out_of_memory(bytes);
         let counted_bytes = bytes.checked_next_multiple_of(granule_bytes);
         let counted_bytes = counted_bytes.ok_or_else(out_of_memory)?;
-        self.capacity.take(counted_bytes)?;
+        self.capacity.take(bytes, counted_bytes)?;
         let taken = if is_pages {
             let span = pages::map_open(counted_bytes, align_bytes.max(HUGE_PAGE_BYTES));
             span.ok().map(|span| (span.address(), Source::Pages))

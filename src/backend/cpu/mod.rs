@@ -1,21 +1,28 @@
 //! The embedded cpu device: the machine's own cores, caches, memory and pages.
+//!
+//! * [`backend`]: the contract's methods
+//! * [`run_queue`], [`workers`]: who runs what, in which order
+//! * [`clock`], [`copy`], [`properties`]: what the machine can do, and how fast
+//! * [`memory`] on [`capacity`]: allocations; [`virtual_memory`] on [`pages`], [`span`],
+//!   [`physical`], [`reservation`], [`map_count`]: pages that move
 
-pub(crate) mod capacity;
-pub(crate) mod clock;
-pub(crate) mod copy;
+mod backend;
+mod capacity;
+mod clock;
+mod copy;
 #[cfg(all(test, not(loom)))]
 mod faults;
-mod map_count;
-pub(crate) mod memory;
-mod pages;
-pub(crate) mod properties;
-mod reservation;
-mod span;
-pub(crate) mod virtual_memory;
-mod backend;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod map_count;
+mod memory;
+mod pages;
+mod physical;
+mod properties;
+mod reservation;
 mod run_queue;
+mod span;
+mod virtual_memory;
 mod workers;
 
 pub use backend::CpuBackend;

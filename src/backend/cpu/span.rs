@@ -1,4 +1,4 @@
-//! A range of addresses in whole pages, and what the kernel says when it refuses to do something to it.
+//! A range of addresses in whole pages, and what the kernel says when it refuses to work on it.
 
 use crate::backend::contract::Address;
 use crate::device::DeviceKind;

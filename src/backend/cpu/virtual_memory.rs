@@ -6,12 +6,12 @@
 //! ours, so without it there is no virtual memory.
 #![expect(unsafe_code, reason = "opens, closes and moves pages")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::capacity::Capacity;
 use super::map_count::MapCount;
 use super::pages::{self, HUGE_PAGE_BYTES};
+use super::physical::{Books, Physical, Place};
 use super::reservation::Reservation;
 use super::span::{Refusal, Span};
 use crate::backend::contract::{self, Address, PhysicalHandle};
@@ -32,39 +32,6 @@ pub(crate) struct VirtualMemory {
     capacity: Arc<Capacity>,
     mappings: &'static MapCount,
     books: Mutex<Books>,
-}
-
-#[derive(Debug, Default)]
-struct Books {
-    /// By first address.
-    reservations: BTreeMap<usize, Reservation>,
-    physical: BTreeMap<u64, Physical>,
-    num_created: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Physical {
-    bytes: usize,
-    place: Place,
-}
-
-/// Where physical memory is.
-///
-/// | from | call | to |
-/// |---|---|---|
-/// | | `create` | `Nowhere` |
-/// | `Nowhere`, `Parked` | `map` | `Mapped` |
-/// | `Mapped` | `relocate` | `Mapped` |
-/// | `Mapped` | `unmap` | `Parked` |
-/// | `Nowhere`, `Parked` | `release` | |
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// No page of it was ever touched.
-    Nowhere,
-    /// In a mapping of its own, with its contents.
-    Parked(Span),
-    /// In a reservation.
-    Mapped(Span),
 }
 
 impl VirtualMemory {
@@ -178,20 +145,6 @@ impl VirtualMemory {
     }
 }
 
-impl Books {
-    fn physical(&mut self, handle: PhysicalHandle) -> &mut Physical {
-        let physical = self.physical.get_mut(&handle.0);
-        physical.unwrap_or_else(|| panic!("{handle:?} is not live"))
-    }
-
-    /// The reservation that `place` is in.
-    fn reservation(&mut self, place: Span) -> &mut Reservation {
-        let range = self.reservations.range_mut(..=place.base).next_back();
-        let range = range.map(|(_, range)| range).filter(|range| range.span().contains(place));
-        range.unwrap_or_else(|| panic!("{place:x?} is not inside one reserved range"))
-    }
-}
-
 impl contract::VirtualMemory for VirtualMemory {
     fn granularity_bytes(&self) -> usize {
         GRANULE_BYTES
@@ -214,6 +167,7 @@ impl contract::VirtualMemory for VirtualMemory {
         let reservation = books.reservation(span);
         assert_eq!(reservation.span(), span, "a range is given back as it was reserved");
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
+        reservation.regain(span, pages::reclaim);
         for piece in reservation.owned() {
             // SAFETY: an owned piece of an empty reservation, whose caller gives its addresses up.
             if let Err(refusal) = unsafe { pages::unmap(piece) } {
@@ -230,12 +184,8 @@ impl contract::VirtualMemory for VirtualMemory {
 
     fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
         assert_granules(bytes);
-        self.capacity.take(bytes)?;
-        let mut books = self.books.lock();
-        books.num_created += 1;
-        let handle = books.num_created;
-        books.physical.insert(handle, Physical { bytes, place: Place::Nowhere });
-        Ok(PhysicalHandle(handle))
+        self.capacity.take(bytes, bytes)?;
+        Ok(self.books.lock().create(bytes))
     }
 
     fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
@@ -298,7 +248,10 @@ fn target(to: Address, bytes: usize) -> Span {
 
 impl Drop for VirtualMemory {
     fn drop(&mut self) {
-        let books = std::mem::take(&mut *self.books.lock());
+        let mut books = std::mem::take(&mut *self.books.lock());
+        for range in books.reservations.values_mut() {
+            range.regain(range.span(), pages::reclaim);
+        }
         let parked = books.physical.values().filter_map(|physical| match physical.place {
             Place::Parked(span) => Some(span),
             Place::Nowhere | Place::Mapped(_) => None,
@@ -313,5 +266,43 @@ impl Drop for VirtualMemory {
             books.reservations.values().map(Reservation::num_mappings).sum();
         self.mappings.give_back(in_reservations + parked.count());
         self.capacity.give_back(books.physical.values().map(|physical| physical.bytes).sum());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "virtual_memory_tests.rs"]
+mod stories;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backend::contract::VirtualMemory as _;
+    use crate::device::Device;
+
+    #[test]
+    fn too_many_mappings_and_too_much_memory_are_refused_before_the_kernel_would() {
+        let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
+        let mappings = Box::leak(Box::new(MapCount::new(3)));
+        let memory = VirtualMemory::with_mappings(capacity, mappings);
+        let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
+        let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());
+        assert!(matches!(memory.create(GRANULE_BYTES), Err(Error::OutOfMemory { .. })));
+        memory.map(range, handles[0]).unwrap();
+        let apart = memory.map(range.offset(32 * GRANULE_BYTES), handles[1]).unwrap_err();
+        assert!(apart.to_string().contains("vm.max_map_count = 3"), "{apart}");
+        memory.map(range.offset(GRANULE_BYTES), handles[1]).unwrap();
+        drop(memory);
+        assert_eq!(mappings.used(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "holds other pages")]
+    fn two_physical_memories_cannot_be_at_one_place() {
+        let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
+        let memory = VirtualMemory::new(capacity).unwrap();
+        let range = memory.reserve(2 * GRANULE_BYTES).unwrap();
+        let handles = [1, 2].map(|n| memory.create(n * GRANULE_BYTES).unwrap());
+        memory.map(range.offset(GRANULE_BYTES), handles[0]).unwrap();
+        let _ = memory.map(range, handles[1]);
     }
 }

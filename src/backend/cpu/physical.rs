@@ -1,0 +1,100 @@
+//! Physical memory and where it is: the books of a device's virtual memory.
+
+use std::collections::BTreeMap;
+
+use super::reservation::Reservation;
+use super::span::Span;
+use crate::backend::contract::PhysicalHandle;
+
+/// What one device's virtual memory consists of.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// By first address.
+    pub(super) reservations: BTreeMap<usize, Reservation>,
+    pub(super) physical: BTreeMap<u64, Physical>,
+    num_created: u64,
+}
+
+/// Physical memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Physical {
+    pub(super) bytes: usize,
+    pub(super) place: Place,
+}
+
+/// Where physical memory is.
+///
+/// | from | call | to |
+/// |---|---|---|
+/// | | `create` | `Nowhere` |
+/// | `Nowhere`, `Parked` | `map` | `Mapped` |
+/// | `Mapped` | `relocate` | `Mapped` |
+/// | `Mapped` | `unmap` | `Parked` |
+/// | `Nowhere`, `Parked` | `release` | |
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// No page of it was ever touched.
+    Nowhere,
+    /// In a mapping of its own, with its contents.
+    Parked(Span),
+    /// In a reservation.
+    Mapped(Span),
+}
+
+impl Books {
+    /// Physical memory that is nowhere yet.
+    pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
+        self.num_created += 1;
+        self.physical.insert(self.num_created, Physical { bytes, place: Place::Nowhere });
+        PhysicalHandle(self.num_created)
+    }
+
+    /// Live physical memory.
+    pub(super) fn physical(&mut self, handle: PhysicalHandle) -> &mut Physical {
+        let physical = self.physical.get_mut(&handle.0);
+        physical.unwrap_or_else(|| panic!("{handle:?} is not live"))
+    }
+
+    /// The reservation that `place` is in.
+    pub(super) fn reservation(&mut self, place: Span) -> &mut Reservation {
+        let range = self.reservations.range_mut(..=place.base).next_back();
+        let range = range.map(|(_, range)| range).filter(|range| range.span().contains(place));
+        range.unwrap_or_else(|| panic!("{place:x?} is not inside one reserved range"))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_belongs_to_the_reservation_that_holds_all_of_it() {
+        let mut books = Books::default();
+        for base in [100, 300] {
+            let range = Reservation::new(Span { base, bytes: 100 });
+            books.reservations.insert(base, range);
+        }
+        for (base, owner) in [(100, 100), (150, 100), (300, 300), (350, 300)] {
+            assert_eq!(books.reservation(Span { base, bytes: 50 }).span().base, owner);
+        }
+        for base in [0, 50, 151, 200, 299, 351, 400] {
+            let find =
+                std::panic::AssertUnwindSafe(|| books.reservation(Span { base, bytes: 50 }).span());
+            assert!(std::panic::catch_unwind(find).is_err(), "{base}");
+        }
+    }
+
+    #[test]
+    fn handles_are_never_given_twice() {
+        let mut books = Books::default();
+        let first = books.create(64);
+        books.physical.remove(&first.0);
+        assert_ne!(books.create(64), first);
+    }
+
+    #[test]
+    #[should_panic(expected = "PhysicalHandle(7) is not live")]
+    fn released_memory_is_not_found() {
+        Books::default().physical(PhysicalHandle(7));
+    }
+}

@@ -1,0 +1,273 @@
+//! Tests only: virtual memory against a model, refusals of the kernel, and other threads.
+#![expect(unsafe_code, reason = "reads and writes the pages, and plays another thread's mmap")]
+
+use super::super::faults;
+use super::*;
+use crate::backend::contract::VirtualMemory as _;
+use crate::device::Device;
+
+const CAPACITY_BYTES: usize = 64 * GRANULE_BYTES;
+
+fn memory() -> VirtualMemory {
+    let capacity = Arc::new(Capacity::new(Device::cpu(0), CAPACITY_BYTES));
+    // Left behind: the counter must live as long as a static.
+    let mappings = Box::leak(Box::new(MapCount::new(1000)));
+    VirtualMemory::with_mappings(capacity, mappings)
+}
+
+/// What virtual memory promises after everything was given back.
+fn assert_nothing_is_left(memory: &VirtualMemory) {
+    assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES);
+    assert_eq!(memory.mappings.used(), 0);
+}
+
+fn granule(base: Address, index: usize) -> Address {
+    base.offset(index * GRANULE_BYTES)
+}
+
+fn bytes_at(address: Address, granules: usize) -> &'static mut [u8] {
+    let base: *mut u8 = std::ptr::with_exposed_provenance_mut(address.0.try_into().unwrap());
+    // SAFETY: mapped granules of the test that calls, which uses one such slice at a time.
+    unsafe { std::slice::from_raw_parts_mut(base, granules * GRANULE_BYTES) }
+}
+
+fn is_closed(address: Address, granules: usize) -> bool {
+    pages::is_closed(Span::new(address, granules * GRANULE_BYTES))
+}
+
+#[test]
+fn contents_move_along_and_the_addresses_they_leave_are_closed() {
+    let memory = memory();
+    let range = memory.reserve(8 * GRANULE_BYTES).unwrap();
+    assert!(is_closed(range, 8));
+    let [left, moved, right] = [1, 2, 1].map(|n| memory.create(n * GRANULE_BYTES).unwrap());
+    for (index, handle, granules) in [(0, left, 1), (1, moved, 2), (3, right, 1)] {
+        memory.map(granule(range, index), handle).unwrap();
+        bytes_at(granule(range, index), granules).fill(u8::try_from(index).unwrap() + 1);
+    }
+    let check = |at: usize| {
+        assert!(bytes_at(granule(range, at), 2).iter().all(|byte| *byte == 2));
+        assert!(bytes_at(range, 1).iter().all(|byte| *byte == 1));
+        assert!(bytes_at(granule(range, 3), 1).iter().all(|byte| *byte == 4));
+    };
+    memory.relocate(moved, granule(range, 4)).unwrap();
+    assert!(is_closed(granule(range, 1), 2));
+    check(4);
+    memory.relocate(moved, granule(range, 5)).unwrap(); // onto itself, in part
+    assert!(is_closed(granule(range, 4), 1));
+    check(5);
+    memory.relocate(moved, granule(range, 5)).unwrap();
+    memory.unmap(moved).unwrap();
+    assert!(is_closed(granule(range, 4), 4));
+    memory.map(granule(range, 1), moved).unwrap();
+    check(1);
+    assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES - 4 * GRANULE_BYTES);
+    for handle in [left, moved, right] {
+        memory.unmap(handle).unwrap();
+        memory.release(handle).unwrap();
+    }
+    memory.unreserve(range, 8 * GRANULE_BYTES).unwrap();
+    assert_nothing_is_left(&memory);
+}
+
+#[test]
+fn a_refusal_of_any_system_call_leaves_the_books_true_and_a_second_try_works() {
+    for refused in 0.. {
+        let memory = memory();
+        faults::refuse_after(refused, || ());
+        let again = |call: &dyn Fn() -> Result<()>| {
+            call().or_else(|_| call()).unwrap_or_else(|error| panic!("call {refused}: {error}"));
+        };
+        let reserve = || memory.reserve(8 * GRANULE_BYTES);
+        let range = reserve().or_else(|_| reserve()).unwrap();
+        let handle = memory.create(2 * GRANULE_BYTES).unwrap();
+        again(&|| memory.map(range, handle));
+        bytes_at(range, 2).fill(9);
+        for index in [4, 3, 6] {
+            again(&|| memory.relocate(handle, granule(range, index)));
+            assert!(bytes_at(granule(range, index), 2).iter().all(|byte| *byte == 9));
+        }
+        again(&|| memory.unmap(handle));
+        assert!(is_closed(range, 8));
+        again(&|| memory.map(granule(range, 2), handle));
+        assert!(bytes_at(granule(range, 2), 2).iter().all(|byte| *byte == 9));
+        again(&|| memory.unmap(handle));
+        again(&|| memory.release(handle));
+        again(&|| memory.unreserve(range, 8 * GRANULE_BYTES));
+        assert_nothing_is_left(&memory);
+        if faults::clear() {
+            assert!(refused > 10, "the scenario makes {refused} calls");
+            return;
+        }
+    }
+}
+
+#[test]
+fn addresses_that_another_took_during_a_refused_move_are_left_to_it() {
+    let memory = memory();
+    let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
+    let handle = memory.create(GRANULE_BYTES).unwrap();
+    memory.map(range, handle).unwrap();
+    bytes_at(range, 1).fill(3);
+    let (to, taken) = (granule(range, 2), Span::new(granule(range, 2), GRANULE_BYTES));
+    faults::refuse_after(0, move || {
+        // The kernel unmaps the target before it refuses, and then the other maps pages there. Here
+        // both at once, or a test beside this one might be the other.
+        // SAFETY: vacant pages of the range; from here on they play the other's.
+        unsafe { pages::open(taken) }.unwrap();
+        bytes_at(to, 1).fill(8);
+    });
+    assert!(memory.relocate(handle, to).is_err());
+    let message = memory.relocate(handle, to).unwrap_err().to_string();
+    assert!(message.contains("were lost"), "{message}");
+    assert!(bytes_at(range, 1).iter().all(|byte| *byte == 3));
+    memory.relocate(handle, granule(range, 3)).unwrap();
+    memory.unmap(handle).unwrap();
+    memory.unreserve(range, 4 * GRANULE_BYTES).unwrap();
+    assert!(bytes_at(to, 1).iter().all(|byte| *byte == 8), "the other's pages were touched");
+    // SAFETY: the other gives its pages up.
+    unsafe { pages::unmap(taken) }.unwrap();
+    memory.release(handle).unwrap();
+    assert_nothing_is_left(&memory);
+}
+
+#[test]
+fn pages_whose_mapping_a_user_cut_in_two_stay_where_they_are_or_move_whole() {
+    let memory = memory();
+    let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
+    let [cut, other] = [(); 2].map(|()| memory.create(GRANULE_BYTES).unwrap());
+    memory.map(range, cut).unwrap();
+    bytes_at(range, 1).fill(5);
+    let half: *mut libc::c_void = bytes_at(range, 1).as_mut_ptr().cast();
+    // SAFETY: advice about our own pages that changes no contents.
+    let advised = unsafe { libc::madvise(half, GRANULE_BYTES / 2, libc::MADV_DONTFORK) };
+    assert_eq!(advised, 0);
+    let to = granule(range, 2);
+    // Kernels differ. One that refuses does so after it has unmapped the target.
+    if memory.relocate(cut, to).is_ok() {
+        assert!(bytes_at(to, 1).iter().all(|byte| *byte == 5));
+        return;
+    }
+    assert!(bytes_at(range, 1).iter().all(|byte| *byte == 5));
+    match memory.map(to, other) {
+        Ok(()) => bytes_at(to, 1).fill(6),
+        // A test beside this one may have mapped there in between.
+        Err(error) => assert!(error.to_string().contains("were lost"), "{error}"),
+    }
+}
+
+/// Random numbers: splitmix64 by Sebastiano Vigna.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).unwrap()
+    }
+}
+
+/// Physical memory as the model sees it: its granules' first and last bytes hold the tag.
+struct Model {
+    handle: PhysicalHandle,
+    granules: usize,
+    tag: u8,
+    /// Index of the reserved range, and of the granule in it.
+    mapped: Option<(usize, usize)>,
+}
+
+const RANGE_GRANULES: usize = 8;
+
+fn vacancies(models: &[Model], moving: Option<usize>, granules: usize) -> Vec<(usize, usize)> {
+    let others = models.iter().enumerate().filter(|(index, _)| Some(*index) != moving);
+    let taken: Vec<_> = others
+        .filter_map(|(_, model)| model.mapped.map(|(range, at)| (range, at, model.granules)))
+        .collect();
+    let is_free = |range: usize, at: usize| {
+        let clear = |&(other, start, length): &(usize, usize, usize)| {
+            other != range || start + length <= at || at + granules <= start
+        };
+        taken.iter().all(clear)
+    };
+    let starts = 0..=RANGE_GRANULES - granules;
+    let all = (0..2).flat_map(|range| starts.clone().map(move |at| (range, at)));
+    all.filter(|&(range, at)| is_free(range, at)).collect()
+}
+
+/// One random sequence of calls, compared with the model after each.
+fn random_sequence(seed: u64) {
+    let memory = memory();
+    let mut random = Random(seed);
+    let ranges = [(); 2].map(|()| memory.reserve(RANGE_GRANULES * GRANULE_BYTES).unwrap());
+    let at = |(range, index): (usize, usize)| granule(ranges[range], index);
+    let mut models: Vec<Model> = Vec::new();
+    for step in 0..120 {
+        if models.is_empty() || (models.len() < 7 && random.below(4) == 0) {
+            let granules = 1 + random.below(3);
+            let handle = memory.create(granules * GRANULE_BYTES).unwrap();
+            models.push(Model { handle, granules, tag: 0, mapped: None });
+        }
+        let chosen = random.below(models.len());
+        let places = vacancies(&models, Some(chosen), models[chosen].granules);
+        let model = &mut models[chosen];
+        match (model.mapped, random.below(3)) {
+            (None, 0) => {
+                memory.release(model.handle).unwrap();
+                models.swap_remove(chosen);
+            }
+            (Some(_), 0) => {
+                memory.unmap(model.handle).unwrap();
+                model.mapped = None;
+            }
+            (before, _) if !places.is_empty() => {
+                let place = places[random.below(places.len())];
+                match before {
+                    None => memory.map(at(place), model.handle).unwrap(),
+                    Some(_) => memory.relocate(model.handle, at(place)).unwrap(),
+                }
+                model.mapped = Some(place);
+                if model.tag == 0 {
+                    model.tag = u8::try_from(step).unwrap() + 1;
+                    for granule in bytes_at(at(place), model.granules).chunks_mut(GRANULE_BYTES) {
+                        (granule[0], granule[GRANULE_BYTES - 1]) = (model.tag, model.tag);
+                    }
+                }
+            }
+            _ => {}
+        }
+        for model in &models {
+            let Some(place) = model.mapped else { continue };
+            for granule in bytes_at(at(place), model.granules).chunks(GRANULE_BYTES) {
+                assert_eq!([granule[0], granule[GRANULE_BYTES - 1]], [model.tag; 2]);
+            }
+        }
+        for (range, index) in vacancies(&models, None, 1) {
+            assert!(step % 10 > 0 || is_closed(at((range, index)), 1), "{range} {index}");
+        }
+        let used: usize = models.iter().map(|model| model.granules * GRANULE_BYTES).sum();
+        assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES - used);
+    }
+    let (capacity, mappings) = (Arc::clone(&memory.capacity), memory.mappings);
+    drop(memory);
+    assert_eq!((capacity.info().free_bytes, mappings.used()), (CAPACITY_BYTES, 0));
+}
+
+/// A failure names the thread, and with it the seed that repeats it.
+#[test]
+fn random_sequences_agree_with_a_model() {
+    for seed in 0..24 {
+        let thread = std::thread::Builder::new().name(format!("seed {seed}"));
+        thread.spawn(move || random_sequence(seed)).unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn devices_move_their_pages_side_by_side() {
+    std::thread::scope(|scope| {
+        for seed in 100..104 {
+            let thread = std::thread::Builder::new().name(format!("seed {seed}"));
+            thread.spawn_scoped(scope, move || random_sequence(seed)).unwrap();
+        }
+    });
+}
