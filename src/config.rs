@@ -1,5 +1,6 @@
 //! Settings: the only file that reads the environment.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::device::DeviceKind;
@@ -62,41 +63,39 @@ impl Config {
         }
         if let Some(value) = variable("ACCELRT_CPU_DEVICES") {
             config.cpu_devices =
-                number("ACCELRT_CPU_DEVICES", value, 1, 128, "a whole number from 1 to 128")?;
+                number("ACCELRT_CPU_DEVICES", value, 1..=128, "a whole number from 1 to 128")?;
         }
         if let Some(value) = variable("ACCELRT_CPU_THREADS") {
             let threads =
-                number("ACCELRT_CPU_THREADS", value, 1, 1024, "a whole number from 1 to 1024")?;
+                number("ACCELRT_CPU_THREADS", value, 1..=1024, "a whole number from 1 to 1024")?;
             config.cpu_threads = Some(threads);
         }
         if let Some(value) = variable("ACCELRT_CPU_MEMORY") {
             let bytes = number(
                 "ACCELRT_CPU_MEMORY",
                 value,
-                1,
-                isize::MAX as usize,
+                1..=isize::MAX as usize,
                 "a number of bytes of at least 1",
             )?;
             config.cpu_memory_bytes = Some(bytes);
         }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
             let allowed = "a number of milliseconds from 0 to 86400000";
-            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0, 86_400_000, allowed)?;
+            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0..=86_400_000, allowed)?;
             config.exit_timeout = Duration::from_millis(milliseconds);
         }
         if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
             let allowed = "a number of tasks of at least 64";
             config.stream_task_limit =
-                number("ACCELRT_STREAM_TASKS", value, 64, u64::MAX, allowed)?;
+                number("ACCELRT_STREAM_TASKS", value, 64..=u64::MAX, allowed)?;
         }
         Ok(config)
     }
 
     /// Checks what was set by hand as the environment is checked.
     pub(crate) fn validate(&self) -> Result<()> {
-        let check = |name, value: String, right, allowed| match right {
-            true => Ok(()),
-            false => Err(Error::InvalidSetting { name, value, allowed }),
+        let check = |name, value: String, is_right: bool, allowed| {
+            is_right.then_some(()).ok_or(Error::InvalidSetting { name, value, allowed })
         };
         let devices = self.cpu_devices;
         check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
@@ -124,13 +123,12 @@ fn accelerator(value: String) -> Result<DeviceKind> {
 fn number<N: std::str::FromStr + PartialOrd>(
     name: &'static str,
     value: String,
-    least: N,
-    most: N,
+    range: RangeInclusive<N>,
     allowed: &'static str,
 ) -> Result<N> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse() {
-        Ok(number) if digits && number >= least && number <= most => Ok(number),
+        Ok(number) if digits && range.contains(&number) => Ok(number),
         _ => Err(Error::InvalidSetting { name, value, allowed }),
     }
 }

@@ -96,6 +96,9 @@ impl Device {
     }
 
     /// `cpu:index`, for callers whose index is known to be in range.
+    ///
+    /// # Panics
+    /// When the index is over [`MAX_DEVICE_INDEX`].
     #[must_use]
     pub const fn cpu(index: u8) -> Self {
         assert!(index <= MAX_DEVICE_INDEX, "a device index is at most 127");

@@ -249,7 +249,13 @@ pub enum FailureCause {
 
 impl StreamError {
     pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
-        Arc::new(Self { device, stream_id, cause, inherited_from: None, is_seen: AtomicBool::new(false) })
+        Arc::new(Self {
+            device,
+            stream_id,
+            cause,
+            inherited_from: None,
+            is_seen: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {

@@ -100,8 +100,7 @@ impl Event {
     }
 
     fn build(kind: Option<DeviceKind>, is_timed: bool) -> Self {
-        let latest =
-            Latest { kind, source: None, finished_version: 0, mark: None, failure: None };
+        let latest = Latest { kind, source: None, finished_version: 0, mark: None, failure: None };
         let core = EventCore {
             is_timed,
             recorded: AtomicU64::new(0),
@@ -241,8 +240,8 @@ impl EventCore {
 
     /// True when the record is known to be done.
     fn is_reached(&self, record: &Record) -> bool {
-        let is_reached = self.is_complete(record.version)
-            || record.source.progress.done() >= record.ticket;
+        let is_reached =
+            self.is_complete(record.version) || record.source.progress.done() >= record.ticket;
         if is_reached {
             self.complete(record.version);
         }
@@ -250,7 +249,12 @@ impl EventCore {
     }
 
     /// Notes how a version ended, unless a later one ended before.
-    fn finish(&self, version: u64, mark: Option<Arc<OwnedMark>>, failure: Option<Arc<StreamError>>) {
+    fn finish(
+        &self,
+        version: u64,
+        mark: Option<Arc<OwnedMark>>,
+        failure: Option<Arc<StreamError>>,
+    ) {
         let (mut mark, mut failure) = (mark, failure);
         let mut latest = self.latest.lock();
         if version > latest.finished_version {
@@ -368,7 +372,11 @@ impl Stream {
         let Some(record) = event.core.record() else { return Ok(()) };
         let (kind, own_kind) = (record.source.identity.device.kind(), core.identity.device.kind());
         if kind != own_kind {
-            return Err(Error::EventKindMismatch { event: kind, role: "blocking", stream: own_kind });
+            return Err(Error::EventKindMismatch {
+                event: kind,
+                role: "blocking",
+                stream: own_kind,
+            });
         }
         record.source.failures.bind();
         let wait = WaitFor::new_bound(Arc::clone(&record.source), record.ticket);
@@ -397,7 +405,8 @@ impl Stream {
         let Some(record) = event.core.record() else { return true };
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         let is_own = Arc::ptr_eq(&record.source, self.core());
-        let is_joined = || self.core().history.latest().is_some_and(|known| known.dominates(&point));
+        let is_joined =
+            || self.core().history.latest().is_some_and(|known| known.dominates(&point));
         is_own || event.query() || is_joined()
     }
 }

@@ -7,6 +7,12 @@ pub const MIB: usize = 1 << 20;
 /// One gibibyte.
 pub const GIB: usize = 1 << 30;
 
+/// A 64-bit number as a size or an index of this machine.
+#[expect(clippy::cast_possible_truncation, reason = "lib.rs refuses machines below 64 bits")]
+pub(crate) const fn to_usize(number: u64) -> usize {
+    number as usize
+}
+
 /// `bytes` rounded up to a multiple of `granule_bytes`; `None` when that overflows.
 ///
 /// # Panics

@@ -43,7 +43,11 @@ impl<T> SpinMutex<T> {
         let mut spins = 0;
         // Acquire: as `lock`.
         while self.is_taken.swap(true, Ordering::Acquire) {
-            if spins < SPINS { spin_hint() } else { yield_now() }
+            if spins < SPINS {
+                spin_hint();
+            } else {
+                yield_now();
+            }
             spins += 1;
         }
     }

@@ -9,6 +9,7 @@
 //! Locks have ranks: a thread takes them in increasing order, which debug builds assert. No lock is
 //! held while the GIL is asked for, a user's function runs or a device is waited for.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -89,8 +90,6 @@ pub(crate) enum LockRank {
     Runtime = 10,
     /// The streams of one device.
     StreamTable = 20,
-    /// One event's latest record.
-    Event = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
     /// What one synchronising thread is told.
@@ -107,37 +106,40 @@ pub(crate) enum LockRank {
     Backend = 90,
 }
 
-#[cfg(debug_assertions)]
 thread_local! {
-    static HELD_RANKS: std::cell::RefCell<Vec<LockRank>> = const { std::cell::RefCell::new(Vec::new()) };
+    /// Of the locks that this thread holds, oldest first; used in debug builds.
+    static HELD_RANKS: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
 }
 
-fn rank_taken(_rank: LockRank) {
-    #[cfg(debug_assertions)]
-    HELD_RANKS.with_borrow_mut(|held| {
-        if let Some(last) = held.last() {
-            assert!(*last < _rank, "lock {_rank:?} taken while {last:?} is held: wrong order");
-        }
-        held.push(_rank);
-    });
+fn rank_taken(rank: LockRank) {
+    if cfg!(debug_assertions) {
+        HELD_RANKS.with_borrow_mut(|held| {
+            if let Some(last) = held.last() {
+                assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
+            }
+            held.push(rank);
+        });
+    }
 }
 
-fn rank_given_back(_rank: LockRank) {
-    #[cfg(debug_assertions)]
-    HELD_RANKS.with_borrow_mut(|held| {
-        let position = held.iter().rposition(|rank| *rank == _rank);
-        held.remove(position.expect("a lock that is given back was taken by this thread"));
-    });
+fn rank_given_back(rank: LockRank) {
+    if cfg!(debug_assertions) {
+        HELD_RANKS.with_borrow_mut(|held| {
+            let position = held.iter().rposition(|taken| *taken == rank);
+            held.remove(position.expect("a lock that is given back was taken by this thread"));
+        });
+    }
 }
 
 /// Asserts in debug builds that this thread holds no lock of ours: before a user's function or a
 /// wait for a device (law 7).
 #[inline]
 pub(crate) fn assert_no_lock_held() {
-    #[cfg(debug_assertions)]
-    HELD_RANKS.with_borrow(|held| {
-        assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
-    });
+    if cfg!(debug_assertions) {
+        HELD_RANKS.with_borrow(|held| {
+            assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
+        });
+    }
 }
 
 #[cfg(not(loom))]
@@ -277,7 +279,7 @@ mod tests {
     #[should_panic(expected = "wrong order")]
     fn locks_taken_against_their_ranks_are_caught() {
         let inner = Mutex::new(LockRank::Backend, ());
-        let outer = Mutex::new(LockRank::Event, ());
+        let outer = Mutex::new(LockRank::Runtime, ());
         let _inner = inner.lock();
         let _outer = outer.lock();
     }
@@ -286,7 +288,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "held across")]
     fn a_lock_across_a_users_function_is_caught() {
-        let lock = Mutex::new(LockRank::Event, ());
+        let lock = Mutex::new(LockRank::Runtime, ());
         let _held = lock.lock();
         assert_no_lock_held();
     }

@@ -30,6 +30,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::queue::command::{Class, Command, Packed};
 use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot};
+use crate::size::to_usize;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, dekker_fence};
 
 /// Low bits of a tagged segment pointer that carry the lap.
@@ -44,7 +45,7 @@ fn lap_of(index: u64) -> u64 {
 /// A segment pointer with its lap in the low bits, which the slots' alignment leaves free.
 #[inline]
 fn tagged<C>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
-    segment.map_addr(|address| address | (lap & TAG_MASK) as usize)
+    segment.map_addr(|address| address | to_usize(lap & TAG_MASK))
 }
 
 #[inline]
@@ -54,7 +55,7 @@ fn tag_of<C>(tagged: *mut Segment<C>) -> u64 {
 
 #[inline]
 fn untagged<C>(tagged: *mut Segment<C>) -> *mut Segment<C> {
-    tagged.map_addr(|address| address & !(TAG_MASK as usize))
+    tagged.map_addr(|address| address & !to_usize(TAG_MASK))
 }
 
 struct Tail<C: 'static> {
@@ -129,7 +130,7 @@ pub(crate) struct Entry<'a, C: 'static> {
 
 /// A new queue, without memory until the first push.
 pub(crate) fn channel<C: 'static>() -> (Sender<C>, Receiver<C>) {
-    let before_first = ptr::without_provenance_mut(TAG_MASK as usize);
+    let before_first = ptr::without_provenance_mut(to_usize(TAG_MASK));
     let shared = Arc::new(Shared {
         tail: CachePadded::new(Tail {
             index: AtomicU64::new(0),
@@ -217,6 +218,7 @@ impl<C: 'static> Shared<C> {
                 // SAFETY: the segment was current while `installing` was raised, so it is not
                 // reclaimed before it is lowered (head of this file).
                 let segment = unsafe { &*segment };
+                #[cfg(loom)]
                 segment.note_reached();
                 segment.next()
             };
@@ -359,6 +361,7 @@ impl<C: 'static> Receiver<C> {
         while let Some(segment) = NonNull::new(self.position.retired) {
             // SAFETY: retired segments are this consumer's alone once `installing` was seen at zero.
             let links = unsafe { segment.as_ref() };
+            #[cfg(loom)]
             links.note_reclaimed();
             // Relaxed, three times: ours alone; giving it away releases the cleared links.
             self.position.retired = links.next_retired().load(Ordering::Relaxed);
@@ -377,7 +380,11 @@ impl<C: 'static> Entry<'_, C> {
         let slot = unsafe { self.slot.as_ref() };
         // SAFETY: the command was published, no producer claims the place again before it is
         // consumed, and the entry has the consumer alone.
-        slot.packed.with_mut(|packed| access(unsafe { (*packed).assume_init_mut() }))
+        let packed = |packed: *mut MaybeUninit<Packed<C>>| unsafe { &mut *packed };
+        slot.packed.with_mut(|place| {
+            // SAFETY: published means initialised.
+            access(unsafe { packed(place).assume_init_mut() })
+        })
     }
 
     /// Whose work the command is.

@@ -16,7 +16,6 @@ pub(crate) enum Class {
     /// A user's closure, copy or fill: skipped on a failed stream, expected to be short.
     User,
     /// A user's native function or a scope's: skipped on a failed stream, expected to be long.
-    #[cfg_attr(not(test), expect(dead_code, reason = "native launches come with the Python face"))]
     Native,
 }
 

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use crate::queue::command::Packed;
+use crate::size::to_usize;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
 /// Slots of a segment. Two under loom, so that a model crosses seams.
@@ -49,8 +50,7 @@ impl<C> Segment<C> {
     /// The slot of the place `index`.
     #[inline]
     pub(super) fn slot(&self, index: u64) -> &Slot<C> {
-        // The remainder is below SLOTS, so the conversion keeps it and the bound check goes away.
-        &self.slots[(index % SLOTS_PER_SEGMENT) as usize]
+        &self.slots[to_usize(index % SLOTS_PER_SEGMENT)]
     }
 
     /// The segment behind this one.
@@ -60,16 +60,14 @@ impl<C> Segment<C> {
     }
 
     /// An installer reads this segment's links.
-    #[inline]
+    #[cfg(loom)]
     pub(super) fn note_reached(&self) {
-        #[cfg(loom)]
         self.reach.with(|_| ());
     }
 
     /// The consumer takes this segment out of use.
-    #[inline]
+    #[cfg(loom)]
     pub(super) fn note_reclaimed(&self) {
-        #[cfg(loom)]
         self.reach.with_mut(|_| ());
     }
 

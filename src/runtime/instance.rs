@@ -264,9 +264,8 @@ impl Runtime {
             return stream.synchronize(interrupt);
         }
         busy.iter().try_for_each(|stream| stream.check_wait())?;
-        let begin = |stream: Arc<StreamCore>| {
-            stream.begin_synchronize().map(|pending| (stream, pending))
-        };
+        let begin =
+            |stream: Arc<StreamCore>| stream.begin_synchronize().map(|pending| (stream, pending));
         let pending: Vec<(Arc<StreamCore>, Pending)> =
             busy.into_iter().map(begin).collect::<Result<_>>()?;
         let mut errors = Vec::new();
@@ -286,14 +285,14 @@ impl Runtime {
         let mut counts: StreamCounts = self.inner.lifecycle.kept().0;
         for stream in self.inner.streams() {
             let own = stream.counters.read();
-            counts.helped_tasks += own.helped_tasks;
-            counts.skipped_tasks += own.skipped_tasks;
-            counts.cancelled_tasks += own.cancelled_tasks;
+            counts.helped += own.helped;
+            counts.skipped += own.skipped;
+            counts.cancelled += own.cancelled;
         }
         let mut counters = Counters {
-            num_helped_tasks: counts.helped_tasks,
-            num_skipped_tasks: counts.skipped_tasks,
-            num_cancelled_tasks: counts.cancelled_tasks,
+            num_helped_tasks: counts.helped,
+            num_skipped_tasks: counts.skipped,
+            num_cancelled_tasks: counts.cancelled,
             ..Counters::default()
         };
         for backend in self.inner.registry.backends() {
@@ -307,6 +306,10 @@ impl Runtime {
     /// Ends the runtime: takes no new work, finishes what is runnable for at most the configured
     /// time, cancels the rest, joins the threads that come back. Returns at once when it was shut
     /// down before, and in a forked child.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "called for its effect; the report is a courtesy"
+    )]
     pub fn shutdown(&self) -> ShutdownReport {
         self.inner.shutdown(self.inner.config.exit_timeout)
     }
@@ -314,7 +317,11 @@ impl Runtime {
     fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
         let count = backend.device_count()?;
-        if device.index() < count { Ok(backend) } else { Err(Error::NoSuchDevice { device, count }) }
+        if device.index() < count {
+            Ok(backend)
+        } else {
+            Err(Error::NoSuchDevice { device, count })
+        }
     }
 
     /// The streams of a device: from here on the runtime is initialised.
@@ -322,7 +329,8 @@ impl Runtime {
         let backend = self.backend(device)?;
         self.inner.lifecycle.check()?;
         fork::watch();
-        let make = || StreamTable::new(device, Arc::clone(backend), Arc::clone(&self.inner.lifecycle));
+        let make =
+            || StreamTable::new(device, Arc::clone(backend), Arc::clone(&self.inner.lifecycle));
         Ok(Arc::clone(self.inner.tables.lock().entry(device).or_insert_with(make)))
     }
 }

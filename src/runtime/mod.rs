@@ -1,6 +1,6 @@
 //! L3, the runtime: one process's devices, what is current in a thread, and the orderly end.
 //!
-//! * [`instance`]: [`Runtime`]
+//! * [`instance`]: the [`Runtime`] itself
 //! * [`current`]: the current device and streams of each thread
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 

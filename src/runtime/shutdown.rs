@@ -7,6 +7,7 @@ use std::io::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::backend::contract::{Turn, Work};
 use crate::error::StreamError;
 use crate::runtime::instance::Inner;
 use crate::stream::core::StreamCore;
@@ -43,7 +44,10 @@ impl fmt::Display for ShutdownReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
             let (tasks, threads) = (self.num_cancelled_tasks, self.num_busy_threads);
-            writeln!(f, "accelrt: exit left {tasks} tasks not run and {threads} threads inside a task")?;
+            writeln!(
+                f,
+                "accelrt: exit left {tasks} tasks not run and {threads} threads inside a task"
+            )?;
         }
         for error in &self.unseen_errors {
             writeln!(f, "accelrt: an error that nobody synchronised with: {error}")?;
@@ -56,25 +60,19 @@ impl fmt::Display for ShutdownReport {
 pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
-    wait_until(deadline, || !streams.iter().any(|stream| is_runnable(stream)));
+    wait_until(deadline, || !streams.iter().any(is_runnable));
     inner.lifecycle.cancel();
-    for stream in &streams {
-        if let Some(parking) = stream.turnstile.parking() {
-            stream.unpark(parking);
-        }
-        help(stream);
-    }
     let grace = Instant::now() + GRACE;
-    wait_until(grace, || !streams.iter().any(|stream| is_runnable(stream)));
+    wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
     let busy_threads = inner.backends().map(|backend| backend.shutdown(grace).busy_threads).sum();
-    let never_run: u64 = streams.iter().map(|stream| unrun_tasks(stream)).sum();
+    let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let (kept, mut unseen_errors) = inner.lifecycle.kept();
-    let cancelled: u64 = streams.iter().map(|stream| stream.counters.read().cancelled_tasks).sum();
+    let cancelled: u64 = streams.iter().map(|stream| stream.counters.read().cancelled).sum();
     unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
     ShutdownReport {
-        num_cancelled_tasks: kept.cancelled_tasks + cancelled + never_run,
+        num_cancelled_tasks: kept.cancelled + cancelled + never_run,
         num_busy_threads: busy_threads,
-        unseen_errors: only_origins(unseen_errors),
+        unseen_errors: only_origins(&unseen_errors),
     }
 }
 
@@ -83,12 +81,13 @@ fn is_runnable(stream: &Arc<StreamCore>) -> bool {
     !stream.turnstile.is_idle() && stream.turnstile.parking().is_none()
 }
 
-/// Retires a cancelled stream here, unless a thread is inside one of its tasks.
-fn help(stream: &Arc<StreamCore>) {
-    if let Some(mut pass) = stream.turnstile.enter_to_help() {
-        let stop = stream.drain(&mut pass, u64::MAX, None);
-        stream.leave_and_submit(pass, stop);
+/// Retires a cancelled stream here; false while another thread is inside one of its tasks.
+fn retire(stream: &Arc<StreamCore>) -> bool {
+    if let Some(parking) = stream.turnstile.parking() {
+        stream.unpark(parking);
     }
+    Arc::clone(stream).run(&Turn::unshared());
+    stream.progress.retired() >= stream.pushed()
 }
 
 /// Tasks behind one that a thread is still inside of.
@@ -98,7 +97,7 @@ fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
 }
 
 /// Each failure once: those inherited from another one that is reported go.
-fn only_origins(errors: Vec<Arc<StreamError>>) -> Vec<Arc<StreamError>> {
+fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
     let mut seen = BTreeSet::new();
     let origin = |error: &Arc<StreamError>| error.inherited_from().unwrap_or(error).clone();
     let origins = errors.iter().map(origin);

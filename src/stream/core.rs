@@ -172,25 +172,29 @@ impl StreamCore {
     #[inline(never)]
     fn submit(self: &Arc<Self>) {
         if self.lifecycle.is_cancelled() {
-            // The backend is stopping: what is left is retired here, without running.
+            // The workers are ending: what arrives this late is retired here, without running.
             return Arc::clone(self).run(&Turn::unshared());
         }
         self.backend.submit(self.handle, Arc::clone(self) as Arc<dyn Work>);
     }
 
-    /// The head that the stream parked on can go on. Called by completers.
+    /// The head that the stream parked on can go on. Called by completers, so nothing is executed
+    /// here: a chain of streams that wait for each other would grow one stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
-        if self.turnstile.unpark(parking) == Next::Schedule {
-            if self.lifecycle.is_cancelled() {
-                return Arc::clone(self).run(&Turn::unshared());
-            }
+        if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             self.backend.resume(self.handle, Arc::clone(self) as Arc<dyn Work>);
         }
+        // When cancelled, the shutdown looks at every stream until all are retired.
     }
 
     /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream, which
     /// stops before tasks that may be long.
-    pub(crate) fn drain(&self, consumer: &mut Consumer, until: u64, turn: Option<&Turn<'_>>) -> Stop {
+    pub(crate) fn drain(
+        &self,
+        consumer: &mut Consumer,
+        until: u64,
+        turn: Option<&Turn<'_>>,
+    ) -> Stop {
         let _frame = Frame::enter(self.key());
         let batch = consumer.stopwatch.start();
         let first = consumer.receiver.consumed();
@@ -216,7 +220,11 @@ impl StreamCore {
                 Front::Empty => return Stop::Here,
                 Front::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
                     unpublished += 1;
-                    if unpublished < UNPUBLISHED_LOOKS { spin_hint() } else { yield_now() }
+                    if unpublished < UNPUBLISHED_LOOKS {
+                        spin_hint();
+                    } else {
+                        yield_now();
+                    }
                     continue;
                 }
                 Front::Unpublished => return Stop::Yield,
@@ -242,7 +250,8 @@ impl StreamCore {
             left = left.saturating_sub(1);
             if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.pace.is_long() {
                 is_cancelled = self.lifecycle.is_cancelled();
-                let is_over = |turn: &Turn<'_>| turn.must_yield() || left == 0 && turn.others_wait();
+                let is_over =
+                    |turn: &Turn<'_>| turn.must_yield() || left == 0 && turn.others_wait();
                 if turn.is_some_and(is_over) {
                     return Stop::Yield;
                 }
@@ -252,8 +261,8 @@ impl StreamCore {
     }
 
     fn count_unrun(&self, is_cancelled: bool) {
-        let (skipped_tasks, cancelled_tasks) = if is_cancelled { (0, 1) } else { (1, 0) };
-        let counts = StreamCounts { skipped_tasks, cancelled_tasks, ..StreamCounts::default() };
+        let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
+        let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
         self.counters.add(counts);
     }
 
@@ -289,7 +298,11 @@ impl StreamCore {
     }
 
     /// Ends the open error and hands it to every thread that is inside a synchronise now.
-    pub(crate) fn end_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamError>> {
+    pub(crate) fn end_error(
+        &self,
+        ticket: u64,
+        context: &mut TaskContext,
+    ) -> Option<Arc<StreamError>> {
         let error = context.error.take()?;
         self.failures.end(ticket);
         for waiting in self.synchronizing.lock().iter() {

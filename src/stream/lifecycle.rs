@@ -26,20 +26,20 @@ pub(crate) struct Lifecycle {
     unseen: Mutex<Vec<Arc<StreamError>>>,
 }
 
-/// How often something happened in streams. Each figure is written by one thread at a time.
+/// Tasks with a special fate. Each figure is written by one thread at a time.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
-    helped_tasks: AtomicU64,
-    skipped_tasks: AtomicU64,
-    cancelled_tasks: AtomicU64,
+    helped: AtomicU64,
+    skipped: AtomicU64,
+    cancelled: AtomicU64,
 }
 
 /// A reading of [`StreamCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamCounts {
-    pub(crate) helped_tasks: u64,
-    pub(crate) skipped_tasks: u64,
-    pub(crate) cancelled_tasks: u64,
+    pub(crate) helped: u64,
+    pub(crate) skipped: u64,
+    pub(crate) cancelled: u64,
 }
 
 impl StreamCounters {
@@ -47,9 +47,9 @@ impl StreamCounters {
     pub(crate) fn add(&self, counts: StreamCounts) {
         // Relaxed: figures order nothing, and streams add to their own.
         for (counter, count) in [
-            (&self.helped_tasks, counts.helped_tasks),
-            (&self.skipped_tasks, counts.skipped_tasks),
-            (&self.cancelled_tasks, counts.cancelled_tasks),
+            (&self.helped, counts.helped),
+            (&self.skipped, counts.skipped),
+            (&self.cancelled, counts.cancelled),
         ] {
             if count != 0 {
                 counter.fetch_add(count, Ordering::Relaxed);
@@ -61,16 +61,16 @@ impl StreamCounters {
     #[inline]
     pub(crate) fn add_helped(&self, count: u64) {
         // Relaxed, and two steps: only the consumer writes this counter of its stream.
-        let helped_tasks = self.helped_tasks.load(Ordering::Relaxed);
-        self.helped_tasks.store(helped_tasks + count, Ordering::Relaxed);
+        let helped = self.helped.load(Ordering::Relaxed);
+        self.helped.store(helped + count, Ordering::Relaxed);
     }
 
     pub(crate) fn read(&self) -> StreamCounts {
         // Relaxed: as above.
         StreamCounts {
-            helped_tasks: self.helped_tasks.load(Ordering::Relaxed),
-            skipped_tasks: self.skipped_tasks.load(Ordering::Relaxed),
-            cancelled_tasks: self.cancelled_tasks.load(Ordering::Relaxed),
+            helped: self.helped.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
+            cancelled: self.cancelled.load(Ordering::Relaxed),
         }
     }
 }

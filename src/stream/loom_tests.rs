@@ -92,9 +92,9 @@ impl Stream {
 
     /// A worker takes the entry, if there is one.
     fn work(&self) -> bool {
-        let taken = self.entries.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
-            count.checked_sub(1)
-        });
+        let taken = self
+            .entries
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
         if taken.is_err() {
             return false;
         }
@@ -193,7 +193,9 @@ impl Source {
         self.progress.settle(1);
         for waiter in self.waiters.served(1) {
             match waiter {
-                Waiter::Stream(stream, parking) => stream.schedule(stream.turnstile.unpark(parking)),
+                Waiter::Stream(stream, parking) => {
+                    stream.schedule(stream.turnstile.unpark(parking))
+                }
                 Waiter::Thread(sleeper) => sleeper.wake(),
             }
         }

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use crate::queue::Class;
-use crate::sync::unmodelled::AtomicU64;
 use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicU64;
 
 /// Tasks up to this are short: executing one costs a waiting thread less than waking a worker.
 const SHORT: Duration = Duration::from_micros(20);

@@ -1,7 +1,10 @@
 //! Scopes: tasks that borrow from the caller, all done when the scope ends.
 //!
 //! Source of the shape: `std::thread::scope`.
-#![expect(unsafe_code, reason = "the lifetime of a borrowing task is erased; the scope outlives it")]
+#![expect(
+    unsafe_code,
+    reason = "the lifetime of a borrowing task is erased; the scope outlives it"
+)]
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -39,7 +42,9 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
         // returns, also by a panic, only when every task enqueued here was run or dropped.
         let task = unsafe {
-            std::mem::transmute::<Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>, Erased>(task)
+            std::mem::transmute::<Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>, Erased>(
+                task,
+            )
         };
         self.stream.enqueue(task)
     }

@@ -112,7 +112,9 @@ impl StreamCore {
     ) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
         if !self.on_host {
-            crate::backend::blocking::while_blocked(|| self.backend.stream_synchronize(self.handle))?;
+            crate::backend::blocking::while_blocked(|| {
+                self.backend.stream_synchronize(self.handle)
+            })?;
             self.marks.reached(pending.ticket);
         }
         let error = pending.point.take();

@@ -74,12 +74,8 @@ impl<T> Turnstile<T> {
     fn schedule(&self, idle: u64) -> Next {
         // SeqCst, and relaxed on failure: whoever changed the word took the responsibility or has
         // left since, and then looks at the queue himself.
-        let change = self.state.compare_exchange(
-            idle,
-            idle | QUEUED,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
+        let change =
+            self.state.compare_exchange(idle, idle | QUEUED, Ordering::SeqCst, Ordering::Relaxed);
         if change.is_ok() { Next::Schedule } else { Next::Nothing }
     }
 
@@ -197,7 +193,9 @@ impl<T> fmt::Debug for Turnstile<T> {
         // Relaxed: for people.
         let state = self.state.load(Ordering::Relaxed);
         let bits = [(QUEUED, "queued"), (DRAINING, "draining"), (PARKED, "parked")];
-        f.debug_list().entries(bits.iter().filter(|bit| state & bit.0 != 0).map(|bit| bit.1)).finish()
+        f.debug_list()
+            .entries(bits.iter().filter(|bit| state & bit.0 != 0).map(|bit| bit.1))
+            .finish()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::backend::contract::{
     Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
-    PointerOwner, PriorityRange, StreamHandle, VirtualMemory, Work,
+    PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
 };
 use crate::backend::cpu::capacity::Capacity;
 use crate::backend::cpu::clock::Clock;
@@ -21,6 +21,7 @@ use crate::backend::cpu::workers::Workers;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::size::to_usize;
 
 /// Priorities as Intel's GPU runtime has them.
 const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
@@ -77,7 +78,7 @@ impl CpuBackend {
 /// Device index and run queue level of a stream.
 fn place_of(stream: StreamHandle) -> (usize, usize) {
     let levels = LEVELS as u64;
-    ((stream.0 / levels) as usize, (stream.0 % levels) as usize)
+    (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
 
 impl Backend for CpuBackend {
@@ -131,11 +132,16 @@ impl Backend for CpuBackend {
 
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = place_of(stream);
-        self.device(device).workers.submit(level, work);
+        if let Err(work) = self.device(device).workers.submit(level, work) {
+            // No worker is left: what still arrives is the submitting thread's to retire.
+            work.run(&Turn::unshared());
+        }
     }
 
     fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        self.submit(stream, work);
+        let (device, level) = place_of(stream);
+        // After the shutdown the work is dropped: a completer never executes it.
+        let _ = self.device(device).workers.submit(level, work);
     }
 
     fn stream_query(&self, _stream: StreamHandle) -> Result<bool> {
@@ -198,13 +204,13 @@ impl Backend for CpuBackend {
             let (base, bytes) = memory.owner(address)?;
             Some(PointerOwner { device_index, base, bytes, is_host })
         };
-        let devices = self.devices.iter().enumerate();
-        let on_device = devices.filter_map(|(index, device)| owner(&device.memory, index, false)).next();
+        let mut devices = self.devices.iter().enumerate();
+        let on_device = devices.find_map(|(index, device)| owner(&device.memory, index, false));
         Ok(on_device.or_else(|| owner(&self.host, 0, true)))
     }
 
     fn copy(&self, _stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {
-        let (to, from) = (to.0 as usize, from.0 as usize);
+        let (to, from) = (to_usize(to.0), to_usize(from.0));
         let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
         // SAFETY: both ranges are valid for `bytes` and do not overlap: checked by the caller, who
         // keeps their owners alive until this task is done.
@@ -213,7 +219,7 @@ impl Backend for CpuBackend {
     }
 
     fn fill(&self, _stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        let to = ptr::with_exposed_provenance_mut(to.0 as usize);
+        let to = ptr::with_exposed_provenance_mut(to_usize(to.0));
         // SAFETY: the range is valid for `bytes`: checked by the caller, who keeps its owner alive
         // until this task is done.
         unsafe { fill_streaming(to, byte, bytes) };
@@ -232,6 +238,8 @@ impl Backend for CpuBackend {
 
 impl fmt::Debug for CpuBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CpuBackend").field("device_count", &self.devices.len()).finish_non_exhaustive()
+        f.debug_struct("CpuBackend")
+            .field("device_count", &self.devices.len())
+            .finish_non_exhaustive()
     }
 }

@@ -22,11 +22,6 @@ impl Capacity {
         Self { device, total_bytes, used_bytes: AtomicUsize::new(0) }
     }
 
-    /// The device whose capacity this is.
-    pub(crate) fn device(&self) -> Device {
-        self.device
-    }
-
     /// Takes `counted_bytes` out, which is what a request for `requested_bytes` costs. Fails with
     /// `OutOfMemory` when fewer are left, and takes nothing.
     pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {

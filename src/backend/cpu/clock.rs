@@ -51,7 +51,6 @@ struct Pair {
 /// | `span_ns` | good for |
 /// |---|---|
 /// | 0 | nothing yet |
-/// | from [`Clock::ESTIMATE_SPAN_NS`] | [`Clock::ticks_of`], to about one per mille |
 /// | from [`Clock::CONVERSION_SPAN_NS`] | [`Clock::ticks_between_ns`], to a few millionths |
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -64,7 +63,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    const ESTIMATE_SPAN_NS: u64 = 50_000;
     const CONVERSION_SPAN_NS: u64 = 10_000_000;
     const RATE_ONE: u64 = 1 << 32;
 
@@ -89,6 +87,7 @@ impl Clock {
     }
 
     /// Where this clock's ticks come from.
+    #[cfg(test)]
     pub(crate) fn source(&self) -> ClockSource {
         self.source
     }
@@ -102,15 +101,6 @@ impl Clock {
         }
     }
 
-    /// Ticks now, give or take the instructions in flight.
-    #[inline]
-    pub(crate) fn coarse_ticks(&self) -> u64 {
-        match self.source {
-            ClockSource::TimeStampCounter => counter::read(),
-            ClockSource::Monotonic => self.monotonic_ns(),
-        }
-    }
-
     /// Nanoseconds from one reading to another; negative when `end` was taken first.
     ///
     /// The first conversions of a process wait until its clock has run for 10 ms.
@@ -119,15 +109,6 @@ impl Clock {
         let ns = u128::from(end.abs_diff(start)) * u128::from(rate) / u128::from(Self::RATE_ONE);
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         if end >= start { ns } else { -ns }
-    }
-
-    /// About how many ticks `duration` has, to one per mille: for heuristics.
-    ///
-    /// The first call of a process waits until its clock has run for 50 us.
-    pub(crate) fn ticks_of(&self, duration: Duration) -> u64 {
-        let rate = self.rate(Self::ESTIMATE_SPAN_NS);
-        let ticks = duration.as_nanos().saturating_mul(u128::from(Self::RATE_ONE));
-        u64::try_from(ticks / u128::from(rate)).unwrap_or(u64::MAX)
     }
 
     /// The rate, measured over at least `least_span_ns`.
@@ -269,17 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn estimates_agree_with_conversions() {
-        for clock in clocks() {
-            let ticks = clock.ticks_of(Duration::from_millis(20));
-            let ns = clock.ticks_between_ns(1_000, 1_000 + ticks);
-            assert!((19_800_000..=20_200_000).contains(&ns), "{:?}: {ns}", clock.source());
-            assert_eq!(clock.ticks_of(Duration::ZERO), 0);
-            assert_eq!(clock.ticks_of(Duration::MAX), u64::MAX);
-        }
-    }
-
-    #[test]
     fn readings_never_go_backwards() {
         for clock in clocks() {
             let mut last = clock.now_ticks();
@@ -288,7 +258,6 @@ mod tests {
                 assert!(now >= last, "{:?}: {now} after {last}", clock.source());
                 last = now;
             }
-            assert!(clock.coarse_ticks() > 0);
         }
     }
 

@@ -188,9 +188,10 @@ impl<W> State<W> {
     fn pop(&mut self) -> Option<(W, usize)> {
         let has_work = |level: &usize| !self.levels[*level].is_empty();
         let is_fair_turn = (self.takings + 1).is_multiple_of(FAIR_PERIOD);
-        let level = match is_fair_turn {
-            false => (0..LEVELS).find(has_work)?,
-            true => (0..LEVELS).rev().find(has_work)?,
+        let level = if is_fair_turn {
+            (0..LEVELS).rev().find(has_work)?
+        } else {
+            (0..LEVELS).find(has_work)?
         };
         self.takings += 1;
         self.levels[level].pop_front().map(|work| (work, level))

@@ -67,12 +67,11 @@ impl Workers {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Has work run by a worker; a level of 0 goes first. Runs it here when no worker is left.
-    pub(crate) fn submit(&self, level: usize, work: Item) {
-        match self.shared.queue.push(level, work) {
-            Ok(help) => Shared::give(&self.shared, help),
-            Err(work) => work.run(&Turn::unshared()),
-        }
+    /// Has work run by a worker; a level of 0 goes first. Gives it back after the shutdown.
+    pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Item> {
+        let help = self.shared.queue.push(level, work)?;
+        Shared::give(&self.shared, help);
+        Ok(())
     }
 
     /// Sleeping workers woken so far, and workers started beyond the limit.
@@ -93,7 +92,8 @@ impl Workers {
         let own = thread::current().id();
         let mut left: Vec<_> = threads.into_iter().filter(|one| one.thread().id() != own).collect();
         loop {
-            let (finished, busy): (Vec<_>, Vec<_>) = left.into_iter().partition(JoinHandle::is_finished);
+            let (finished, busy): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(JoinHandle::is_finished);
             for worker in finished {
                 // Work never panics: what runs user code catches.
                 let _ = worker.join();
@@ -124,7 +124,8 @@ impl Shared {
         // Relaxed: a figure orders nothing, and a name needs only be unique.
         let number = this.started.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(this);
-        let builder = thread::Builder::new().name(format!("{}-{number}", this.name)).stack_size(STACK_BYTES);
+        let builder =
+            thread::Builder::new().name(format!("{}-{number}", this.name)).stack_size(STACK_BYTES);
         let started = with_signals_blocked(|| builder.spawn(move || Self::work(&shared)));
         match started {
             Ok(thread) => {
@@ -156,7 +157,8 @@ impl Shared {
                     let turn = Turn::new(&must_yield, &others_wait);
                     work.run(&turn);
                     this.queue.look();
-                    turns_for_nothing = if turn.made_progress() { 0 } else { turns_for_nothing + 1 };
+                    turns_for_nothing =
+                        if turn.made_progress() { 0 } else { turns_for_nothing + 1 };
                     look = LONGEST_LOOK;
                 }
                 Found::Nothing if this.look(look, turns_for_nothing >= BEATEN_TURNS) => {}
