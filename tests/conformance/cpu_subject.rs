@@ -53,3 +53,6 @@ impl HostView for OwnMemory {
         self.0.write_all_at(bytes, to.0).expect("host memory is mapped and writable");
     }
 }
+
+conformance!(one_device, crate::cpu_subject::CpuSubject::new(1));
+conformance!(four_devices, crate::cpu_subject::CpuSubject::new(4));

@@ -54,3 +54,8 @@ impl Subject for NullSubject {
         assert_eq!(self.null.live(), LiveCounts::default());
     }
 }
+
+conformance!(at_once, crate::null_subject::NullSubject::at_once());
+conformance!(when_asked, crate::null_subject::NullSubject::when_asked());
+conformance!(four_devices, crate::null_subject::NullSubject::four_devices());
+conformance!(behind_faults, crate::null_subject::NullSubject::behind_faults());

@@ -14,13 +14,15 @@ use crate::support::{
     settle, stream_on, submit_once,
 };
 
-pub(crate) fn live_streams_have_handles_of_their_own(subject: &impl Subject) {
+pub(crate) fn live_streams_of_a_driver_have_handles_of_their_own(subject: &impl Subject) {
+    // Goal: what is submitted to one stream is not in another. Method: many at once everywhere.
+    // A kind that runs on the host may give one handle for all: its streams are the engine's alone.
     let backend = subject.backend();
     let mut streams = Vec::new();
     for device in devices(&*backend) {
         for _ in 0..40 {
             let stream = stream_on(&*backend, device);
-            assert!(!streams.contains(&stream), "{stream:?} twice");
+            assert!(backend.runs_on_host() || !streams.contains(&stream), "{stream:?} twice");
             streams.push(stream);
         }
     }
@@ -141,8 +143,8 @@ thread_local! {
 }
 
 pub(crate) fn work_that_resumes_another_does_not_execute_it(subject: &impl Subject) {
-    // Goal: a completer that is itself inside a task keeps its stack. Method: a chain of works; each
-    // resumes the next and looks for another one below it on its own thread's stack.
+    // Goal: a completer that is itself inside a task keeps its stack. Method: a chain of works,
+    // each of which resumes the next and looks for another one below it on its thread's stack.
     fn link(backend: &Arc<dyn Backend>, stream: StreamHandle, left: usize, answer: Sender<bool>) {
         let is_nested = IS_INSIDE.replace(true);
         answer.send(is_nested).unwrap();
