@@ -62,7 +62,7 @@ impl FaultBackend {
     /// Plans a fault, beside those that were planned before; its calls are counted from now on.
     ///
     /// # Panics
-    /// When the method can never run out of memory and the error says so, or the call is the zeroth.
+    /// When the error is `OutOfMemory` for a method that takes none, or the call is the zeroth.
     pub fn plan(&self, fault: Fault) {
         self.injector.plan(fault);
     }

@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn allocations_and_physical_memory_share_one_capacity() {
-        // Goal: the numbers of an OutOfMemory are true. Method: each side takes half, then both ask.
+        // Goal: the numbers of an OutOfMemory are true. Method: each side takes some, both ask.
         let null = device(4 * GRANULE);
         let address = null.allocate(2 * GRANULE, 64).unwrap();
         let physical = null.create(GRANULE).unwrap();

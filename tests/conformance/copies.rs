@@ -1,0 +1,178 @@
+//! Copies and fills: the right bytes, no others, in the order of streams and waits.
+
+use std::sync::Arc;
+
+use accelrt::backend::contract::{Address, Backend, StreamHandle};
+use accelrt::size::{KIB, MIB};
+
+use crate::support::{
+    HostMemory, Subject, destroy_streams, devices, on_stream, pattern, release_marks, settle,
+    stream_on,
+};
+
+/// Has a copy submitted by a task of a stream, as the engine does.
+fn copy(
+    backend: &Arc<dyn Backend>,
+    stream: StreamHandle,
+    to: Address,
+    from: Address,
+    bytes: usize,
+) {
+    let task = move |inside: &dyn Backend, stream| inside.copy(stream, to, from, bytes);
+    on_stream(backend, stream, task).unwrap();
+}
+
+fn fill(backend: &Arc<dyn Backend>, stream: StreamHandle, to: Address, byte: u8, bytes: usize) {
+    let task = move |inside: &dyn Backend, stream| inside.fill(stream, to, byte, bytes);
+    on_stream(backend, stream, task).unwrap();
+}
+
+pub(crate) fn bytes_survive_the_way_through_a_device(subject: &impl Subject) {
+    // Goal: host to device to device to host changes nothing. Method: sizes around those where copy
+    // loops change their ways; the target holds other bytes before.
+    let backend = subject.backend();
+    for device in devices(&*backend) {
+        let stream = stream_on(&*backend, device);
+        for (salt, bytes) in [1, 7, 63, 64, 65, 4 * KIB, MIB + 3].into_iter().enumerate() {
+            let sent = pattern(bytes, salt);
+            let source = HostMemory::with(subject, &sent);
+            let target = HostMemory::with(subject, &pattern(bytes, salt + 1));
+            let [first, second] = [(); 2].map(|()| backend.allocate(device, bytes, 64).unwrap());
+            copy(&backend, stream, first, source.address, bytes);
+            copy(&backend, stream, second, first, bytes);
+            copy(&backend, stream, target.address, second, bytes);
+            settle(&*backend, stream);
+            target.assert_holds(&sent);
+            source.assert_holds(&sent);
+            backend.release(device, first).unwrap();
+            backend.release(device, second).unwrap();
+        }
+        backend.stream_destroy(stream).unwrap();
+    }
+}
+
+pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &impl Subject) {
+    // Goal: a copy writes its range to the byte. Method: every pair of small offsets and a few
+    // lengths, into memory whose other bytes are compared too.
+    const BYTES: usize = 512;
+    let backend = subject.backend();
+    let stream = stream_on(&*backend, 0);
+    let (old, new) = (pattern(BYTES, 1), pattern(BYTES, 2));
+    let source = HostMemory::with(subject, &new);
+    let staged = HostMemory::with(subject, &old);
+    let result = HostMemory::new(subject, BYTES);
+    let device = backend.allocate(0, BYTES, 64).unwrap();
+    for (to, from) in [(0, 1), (1, 0), (3, 3), (63, 65), (65, 63), (100, 7)] {
+        for bytes in [1, 15, 64, 127, 400] {
+            copy(&backend, stream, device, staged.address, BYTES);
+            copy(&backend, stream, device.offset(to), source.address.offset(from), bytes);
+            copy(&backend, stream, result.address, device, BYTES);
+            settle(&*backend, stream);
+            let mut expected = old.clone();
+            expected[to..to + bytes].copy_from_slice(&new[from..from + bytes]);
+            result.assert_holds(&expected);
+        }
+    }
+    backend.release(0, device).unwrap();
+    backend.stream_destroy(stream).unwrap();
+}
+
+pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &impl Subject) {
+    let backend = subject.backend();
+    let stream = stream_on(&*backend, 0);
+    for (bytes, start, length) in [(1, 0, 1), (300, 1, 298), (MIB, 4 * KIB, MIB - 8 * KIB)] {
+        let old = pattern(bytes, 3);
+        let (staged, result) = (HostMemory::with(subject, &old), HostMemory::new(subject, bytes));
+        let device = backend.allocate(0, bytes, 64).unwrap();
+        for byte in [0, 1, 255] {
+            copy(&backend, stream, device, staged.address, bytes);
+            fill(&backend, stream, device.offset(start), byte, length);
+            copy(&backend, stream, result.address, device, bytes);
+            settle(&*backend, stream);
+            let mut expected = old.clone();
+            expected[start..start + length].fill(byte);
+            result.assert_holds(&expected);
+            fill(&backend, stream, result.address, byte, bytes);
+            settle(&*backend, stream);
+            result.assert_holds(&vec![byte; bytes]);
+        }
+        backend.release(0, device).unwrap();
+    }
+    backend.stream_destroy(stream).unwrap();
+}
+
+pub(crate) fn copies_of_one_stream_run_in_order(subject: &impl Subject) {
+    // Goal: nothing between the submissions is needed to keep them apart. Method: sixteen fills and
+    // copies over each other in one task; the last one wins everywhere.
+    const BYTES: usize = 64 * KIB;
+    let backend = subject.backend();
+    let stream = stream_on(&*backend, 0);
+    let [first, second] = [(); 2].map(|()| backend.allocate(0, BYTES, 64).unwrap());
+    let result = HostMemory::with(subject, &pattern(BYTES, 4));
+    let host = result.address;
+    let submitted = on_stream(&backend, stream, move |inside, stream| {
+        for byte in 0..16 {
+            inside.fill(stream, first, byte, BYTES)?;
+            inside.copy(stream, second, first, BYTES)?;
+            inside.copy(stream, host, second, BYTES)?;
+        }
+        Ok::<(), accelrt::Error>(())
+    });
+    submitted.unwrap();
+    backend.stream_synchronize(stream).unwrap();
+    result.assert_holds(&vec![15; BYTES]);
+    backend.release(0, first).unwrap();
+    backend.release(0, second).unwrap();
+    backend.stream_destroy(stream).unwrap();
+}
+
+pub(crate) fn copies_across_streams_run_in_the_order_of_their_waits(subject: &impl Subject) {
+    // Goal: a wait is enough to hand memory from stream to stream. Method: two streams take turns
+    // to copy one memory into the other; only the last is waited for.
+    const BYTES: usize = 256 * KIB;
+    let backend = subject.backend();
+    let streams = [0; 2].map(|device| stream_on(&*backend, device));
+    let places = [(); 2].map(|()| backend.allocate(0, BYTES, 64).unwrap());
+    let sent = pattern(BYTES, 5);
+    let source = HostMemory::with(subject, &sent);
+    let result = HostMemory::with(subject, &pattern(BYTES, 6));
+    copy(&backend, streams[0], places[0], source.address, BYTES);
+    let mut marks = vec![backend.mark(streams[0], false).unwrap()];
+    for turn in 1..9 {
+        let stream = streams[turn % 2];
+        backend.stream_wait(stream, marks[turn - 1]).unwrap();
+        copy(&backend, stream, places[turn % 2], places[(turn + 1) % 2], BYTES);
+        fill(&backend, stream, places[(turn + 1) % 2], 0, BYTES);
+        marks.push(backend.mark(stream, false).unwrap());
+    }
+    copy(&backend, streams[0], result.address, places[0], BYTES);
+    settle(&*backend, streams[0]);
+    result.assert_holds(&sent);
+    release_marks(&*backend, marks);
+    for place in places {
+        backend.release(0, place).unwrap();
+    }
+    destroy_streams(&*backend, streams);
+}
+
+pub(crate) fn bytes_go_from_device_to_device(subject: &impl Subject) {
+    let backend = subject.backend();
+    let bytes = 100 * KIB;
+    let sent = pattern(bytes, 7);
+    let source = HostMemory::with(subject, &sent);
+    let result = HostMemory::with(subject, &pattern(bytes, 8));
+    let stream = stream_on(&*backend, devices(&*backend).end - 1);
+    let places: Vec<Address> =
+        devices(&*backend).map(|device| backend.allocate(device, bytes, 64).unwrap()).collect();
+    let mut last = source.address;
+    for place in places.iter().copied().chain([result.address]) {
+        copy(&backend, stream, place, last, bytes);
+        last = place;
+    }
+    settle(&*backend, stream);
+    result.assert_holds(&sent);
+    for (device, place) in places.into_iter().enumerate() {
+        backend.release(device, place).unwrap();
+    }
+    backend.stream_destroy(stream).unwrap();
+}

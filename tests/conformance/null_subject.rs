@@ -1,0 +1,61 @@
+//! The null kind as a subject: at once, when asked, with four devices, behind an idle fault layer.
+
+use std::sync::Arc;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::fault::FaultBackend;
+use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+
+use crate::support::{HostView, Subject};
+
+pub(crate) struct NullSubject {
+    null: Arc<NullBackend>,
+    backend: Arc<dyn Backend>,
+}
+
+impl NullSubject {
+    fn new(config: NullConfig) -> Self {
+        let null = NullBackend::new(config);
+        Self { backend: Arc::clone(&null) as _, null }
+    }
+
+    pub(crate) fn at_once() -> Self {
+        Self::new(NullConfig::default())
+    }
+
+    pub(crate) fn when_asked() -> Self {
+        let completion = Completion::WhenAsked { polls: 3 };
+        Self::new(NullConfig { completion, ..NullConfig::default() })
+    }
+
+    pub(crate) fn four_devices() -> Self {
+        let completion = Completion::WhenAsked { polls: 1 };
+        Self::new(NullConfig { device_count: 4, completion, ..NullConfig::default() })
+    }
+
+    /// A fault layer without a planned fault: it must not be noticed.
+    pub(crate) fn behind_faults() -> Self {
+        let mut subject = Self::when_asked();
+        subject.backend = FaultBackend::new(subject.backend);
+        subject
+    }
+}
+
+impl Subject for NullSubject {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend)
+    }
+
+    fn host_bytes(&self) -> Option<&dyn HostView> {
+        None
+    }
+
+    fn assert_nothing_left(&self) {
+        assert_eq!(self.null.live(), LiveCounts::default());
+    }
+}
+
+conformance!(at_once, crate::null_subject::NullSubject::at_once());
+conformance!(when_asked, crate::null_subject::NullSubject::when_asked());
+conformance!(four_devices, crate::null_subject::NullSubject::four_devices());
+conformance!(behind_faults, crate::null_subject::NullSubject::behind_faults());

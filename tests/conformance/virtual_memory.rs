@@ -1,0 +1,185 @@
+//! Virtual memory: reserved addresses, physical memory, and pages that move; where a device has it.
+
+use std::sync::Arc;
+
+use accelrt::Error;
+use accelrt::backend::contract::{Address, Backend, StreamHandle, VirtualMemory};
+
+use crate::support::{HostMemory, Subject, devices, on_stream, pattern, settle, stream_on};
+
+/// Calls a test for each device that has virtual memory, with its index.
+fn each_device(
+    subject: &impl Subject,
+    test: impl Fn(&Arc<dyn Backend>, &dyn VirtualMemory, usize),
+) {
+    let backend = subject.backend();
+    for device in devices(&*backend) {
+        let Some(pages) = backend.virtual_memory(device) else { continue };
+        let before = backend.memory_info(device).unwrap();
+        assert!(pages.granularity_bytes() > 0);
+        assert_eq!(pages.granularity_bytes(), pages.granularity_bytes());
+        test(&backend, pages, device);
+        assert_eq!(backend.memory_info(device).unwrap(), before, "all came back");
+    }
+}
+
+/// Submits a copy and waits for it: mapping acts at once, so every use has to be over.
+fn copy(
+    backend: &Arc<dyn Backend>,
+    stream: StreamHandle,
+    to: Address,
+    from: Address,
+    bytes: usize,
+) {
+    let task = move |inside: &dyn Backend, stream| inside.copy(stream, to, from, bytes);
+    on_stream(backend, stream, task).unwrap();
+    settle(&**backend, stream);
+}
+
+pub(crate) fn a_reservation_takes_addresses_and_no_memory(subject: &impl Subject) {
+    // Goal: ranges are aligned, apart, and free of charge: together more than the capacity.
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let info = backend.memory_info(device).unwrap();
+        let bytes = (info.total_bytes / granule + 1) * granule;
+        let mut ranges = [(); 3].map(|()| pages.reserve(bytes).unwrap());
+        assert!(ranges.iter().all(|range| range.0 % granule as u64 == 0), "{ranges:x?}");
+        assert_eq!(backend.memory_info(device).unwrap(), info);
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].offset(bytes) <= pair[1]), "{ranges:x?}");
+        for range in ranges {
+            pages.unreserve(range, bytes).unwrap();
+        }
+    });
+}
+
+pub(crate) fn physical_memory_counts_against_the_capacity(subject: &impl Subject) {
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let free = || backend.memory_info(device).unwrap().free_bytes;
+        let before = free();
+        let physical = [1, 3].map(|count| pages.create(count * granule).unwrap());
+        assert_ne!(physical[0], physical[1]);
+        assert_eq!(free(), before - 4 * granule);
+        let range = pages.reserve(4 * granule).unwrap();
+        pages.map(range.offset(granule), physical[1]).unwrap();
+        assert_eq!(free(), before - 4 * granule, "mapping takes nothing more");
+        pages.release(physical[0]).unwrap();
+        assert_eq!(free(), before - 3 * granule);
+        pages.unmap(physical[1]).unwrap();
+        pages.release(physical[1]).unwrap();
+        pages.unreserve(range, 4 * granule).unwrap();
+    });
+}
+
+pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &impl Subject) {
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let info = backend.memory_info(device).unwrap();
+        let bytes = (info.total_bytes / granule + 1) * granule;
+        let refused = pages.create(bytes).unwrap_err();
+        let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes } =
+            refused
+        else {
+            panic!("{refused}");
+        };
+        assert_eq!((named.kind(), named.index()), (backend.kind(), device));
+        assert_eq!((requested_bytes, total_bytes), (bytes, info.total_bytes));
+        assert!(free_bytes <= total_bytes);
+        pages.release(pages.create(granule).unwrap()).unwrap();
+    });
+}
+
+pub(crate) fn pages_keep_their_bytes_while_they_move(subject: &impl Subject) {
+    // Goal: contents follow the physical memory. Method: bytes go in at one place, the page moves
+    // by `relocate` and by `unmap` and `map`, into another range too; the bytes come out there.
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let stream = stream_on(&**backend, device);
+        let sent = pattern(granule, 9);
+        let source = HostMemory::with(subject, &sent);
+        let [near, far] = [(); 2].map(|()| pages.reserve(4 * granule).unwrap());
+        let physical = pages.create(granule).unwrap();
+        pages.map(near, physical).unwrap();
+        copy(backend, stream, near, source.address, granule);
+        for place in [near.offset(2 * granule), far.offset(3 * granule), near, far] {
+            pages.relocate(physical, place).unwrap();
+            let result = HostMemory::with(subject, &pattern(granule, 10));
+            copy(backend, stream, result.address, place, granule);
+            result.assert_holds(&sent);
+        }
+        pages.unmap(physical).unwrap();
+        pages.map(near.offset(granule), physical).unwrap();
+        let result = HostMemory::with(subject, &pattern(granule, 11));
+        copy(backend, stream, result.address, near.offset(granule), granule);
+        result.assert_holds(&sent);
+        pages.unmap(physical).unwrap();
+        pages.release(physical).unwrap();
+        pages.unreserve(near, 4 * granule).unwrap();
+        pages.unreserve(far, 4 * granule).unwrap();
+        backend.stream_destroy(stream).unwrap();
+    });
+}
+
+pub(crate) fn pages_that_touch_are_one_range(subject: &impl Subject) {
+    // Goal: stitched pages serve as one allocation. Method: three pages of their own are mapped
+    // side by side in reverse; one copy crosses both borders, in and out.
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let stream = stream_on(&**backend, device);
+        let bytes = granule + granule / 2;
+        let sent = pattern(bytes, 12);
+        let source = HostMemory::with(subject, &sent);
+        let result = HostMemory::with(subject, &pattern(bytes, 13));
+        let range = pages.reserve(3 * granule).unwrap();
+        let physical = [2, 1, 0].map(|place| {
+            let physical = pages.create(granule).unwrap();
+            pages.map(range.offset(place * granule), physical).unwrap();
+            physical
+        });
+        let middle = range.offset(granule - granule / 4);
+        copy(backend, stream, middle, source.address, bytes);
+        copy(backend, stream, result.address, middle, bytes);
+        result.assert_holds(&sent);
+        for physical in physical {
+            pages.unmap(physical).unwrap();
+            pages.release(physical).unwrap();
+        }
+        pages.unreserve(range, 3 * granule).unwrap();
+        backend.stream_destroy(stream).unwrap();
+    });
+}
+
+pub(crate) fn a_place_is_used_again_after_its_page_left(subject: &impl Subject) {
+    // Goal: an address shows what is mapped there now. Method: two pages swap places.
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let stream = stream_on(&**backend, device);
+        let range = pages.reserve(3 * granule).unwrap();
+        let [left, right, spare] = [0, 1, 2].map(|place| range.offset(place * granule));
+        let physical = [left, right].map(|place| {
+            let physical = pages.create(granule).unwrap();
+            pages.map(place, physical).unwrap();
+            physical
+        });
+        let sent = [14, 15].map(|salt| pattern(granule, salt));
+        for (place, bytes) in [left, right].into_iter().zip(&sent) {
+            let source = HostMemory::with(subject, bytes);
+            copy(backend, stream, place, source.address, granule);
+        }
+        pages.relocate(physical[0], spare).unwrap();
+        pages.relocate(physical[1], left).unwrap();
+        pages.relocate(physical[0], right).unwrap();
+        for (place, bytes) in [right, left].into_iter().zip(&sent) {
+            let result = HostMemory::new(subject, granule);
+            copy(backend, stream, result.address, place, granule);
+            result.assert_holds(bytes);
+        }
+        for physical in physical {
+            pages.unmap(physical).unwrap();
+            pages.release(physical).unwrap();
+        }
+        pages.unreserve(range, 3 * granule).unwrap();
+        backend.stream_destroy(stream).unwrap();
+    });
+}
