@@ -48,8 +48,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed, naming
-    /// it, its value and what is allowed.
+    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed,
+    /// naming it, its value and what is allowed.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())

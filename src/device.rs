@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Largest device index that a name may carry. Whether the device exists is checked when it is used.
+/// Largest device index that a name may carry. Whether the device exists is checked when it is
+/// used.
 pub const MAX_DEVICE_INDEX: u8 = 127;
 
 /// The kinds of device. The numbers are torch's device type codes.

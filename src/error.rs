@@ -50,7 +50,11 @@ pub enum Error {
         index: usize,
     },
     /// A device that is not there.
-    #[error("Device {device} does not exist: there are {count} {} devices{}", device.kind(), index_range(*count))]
+    #[error(
+        "Device {device} does not exist: there are {count} {} devices{}",
+        device.kind(),
+        index_range(*count)
+    )]
     NoSuchDevice {
         /// The device asked for.
         device: Device,
@@ -77,7 +81,8 @@ pub enum Error {
     },
     /// A priority outside the device's range.
     #[error(
-        "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to {least} (last)"
+        "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \
+         {least} (last)"
     )]
     PriorityOutOfRange {
         /// The device of the stream.
@@ -91,7 +96,8 @@ pub enum Error {
     },
     /// A stream id that this device never gave out, or whose dedicated stream is gone.
     #[error(
-        "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and never reused"
+        "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \
+         never reused"
     )]
     NoSuchStream {
         /// The device asked.
@@ -188,7 +194,8 @@ pub enum Error {
     },
     /// A task waits for the stream it runs on, or one that is below it on this thread's stack.
     #[error(
-        "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would never end"
+        "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would \
+         never end"
     )]
     WaitInsideTask {
         /// The device of the stream.

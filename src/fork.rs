@@ -26,7 +26,7 @@ pub(crate) fn watch() {
     });
 }
 
-unsafe extern "C" fn in_child() {
+extern "C" fn in_child() {
     // Relaxed, here and below: the child has one thread, and those it starts see its past.
     IS_CHILD.store(true, Ordering::Relaxed);
 }

@@ -3,9 +3,9 @@
 //! Source: Fidge and Mattern's vector clocks, kept sparse and pruned by what is done.
 //!
 //! Every stream numbers its tasks; a [`Point`] is one stream and one number. A record carries no
-//! clock: its point names a place in the stream's [`History`] of joins, which is looked up only when
-//! somebody waits for the event while it is pending. So a record is O(1) and clones nothing, and
-//! what is known about a point is exact for its place, whatever was enqueued later.
+//! clock: its point names a place in the stream's [`History`] of joins, which is looked up only
+//! when somebody waits for the event while it is pending. So a record is O(1) and clones nothing,
+//! and what is known about a point is exact for its place, whatever was enqueued later.
 //!
 //! A frontier may lag behind the queue and never runs ahead: first the wait stands in the queue,
 //! then the join is published.

@@ -1,4 +1,4 @@
-//! A lock for a few words that are touched for nanoseconds: one exchange to take, one store to give.
+//! A lock for a few words, held for nanoseconds: one exchange to take it, one store to give it.
 //!
 //! A parking mutex needs a second exchange to give back, which is a quarter of an event record.
 //! Nothing is called while it is held but pushes to a queue; a holder that lost its processor is

@@ -3,8 +3,8 @@
 //! Orderings. A protocol of the shape "publish mine, then look at yours" (Dekker) uses `SeqCst` on
 //! all four accesses, which is enough in the language's model and costs no fence on x86 where the
 //! publishing access is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`, so such a
-//! protocol also calls [`dekker_fence`] between the two accesses: a real fence in the model, nothing
-//! in production.
+//! protocol also calls [`dekker_fence`] between the two accesses: a real fence in the model,
+//! nothing in production.
 //!
 //! Locks have ranks: a thread takes them in increasing order, which debug builds assert. No lock is
 //! held while the GIL is asked for, a user's function runs or a device is waited for.

@@ -1,10 +1,10 @@
 //! What a kind of device must do: the `Backend` trait and its optional `VirtualMemory`.
 //!
-//! The engine owns queues, tickets, parking, errors and frontiers; a backend says how a run of tasks
-//! is executed and what a device's memory is. Errors are only what a caller cannot foresee (out of
-//! memory, device lost, driver refusal); misuse is caught above. Any thread may call any method; a
-//! backend makes its context current itself. Handles are opaque numbers of the backend that made
-//! them. No method may be called with a lock of ours held.
+//! The engine owns queues, tickets, parking, errors and frontiers; a backend says how a run of
+//! tasks is executed and what a device's memory is. Errors are only what a caller cannot foresee
+//! (out of memory, device lost, driver refusal); misuse is caught above. Any thread may call any
+//! method; a backend makes its context current itself. Handles are opaque numbers of the backend
+//! that made them. No method may be called with a lock of ours held.
 //!
 //! How each method maps to the drivers:
 //!
@@ -305,8 +305,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
 
     /// Calls back once when the device has reached the mark, on any thread, possibly before this
-    /// returns. The callback only posts: it never calls a backend. It is called also when the device
-    /// is lost; it is dropped uncalled when this returns an error.
+    /// returns. The callback only posts: it never calls a backend. It is called also when the
+    /// device is lost; it is dropped uncalled when this returns an error.
     fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()>;
 
     /// Nanoseconds from one timed mark to another of the same device; both are done.

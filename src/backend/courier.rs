@@ -31,8 +31,8 @@ impl Courier {
         Self { name, state: Mutex::new(LockRank::Backend, State::Unused) }
     }
 
-    /// Has `work` executed by the courier's thread, in the order of posts. After a shutdown the work
-    /// is dropped: the streams were cancelled before.
+    /// Has `work` executed by the courier's thread, in the order of posts. After a shutdown the
+    /// work is dropped: the streams were cancelled before.
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.state.lock();
         if let State::Unused = *state {

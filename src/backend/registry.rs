@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::backend::contract::Backend;
+use crate::backend::cpu::CpuBackend;
+use crate::config::Config;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
@@ -30,7 +32,12 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry of a build with the cpu kind alone.
+    /// The kinds of this build, with their settings. Starts and opens nothing.
+    pub fn from_config(config: &Config) -> Result<Self> {
+        Ok(Self::new(CpuBackend::new(config)?))
+    }
+
+    /// A registry with the cpu kind alone.
     ///
     /// # Panics
     /// When the backend is of another kind.

@@ -3,8 +3,8 @@
 //! Words (`index` and `segment` share a cache line):
 //!
 //! * `index`: the next free place; advancing it claims one. Only grows.
-//! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it may
-//!   be one lap behind while `index` stands exactly at a seam.
+//! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it
+//!   may be one lap behind while `index` stands exactly at a seam.
 //! * `installing`: producers that may be reading a segment through `segment` at a seam.
 //!
 //! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
@@ -12,8 +12,8 @@
 //! `index` did not move between 1 and 3 and `segment` is changed only while `index` stands at its
 //! seam, so at 3 the segment read at 2 is the claimed place's. It cannot be retired before 5.
 //!
-//! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless another
-//! is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
+//! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless
+//! another is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
 //!
 //! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, (2) read
 //! `installing`. Zero: who installs later reads the swung `segment`, so nobody can reach the old
@@ -182,8 +182,8 @@ impl<C: 'static> Sender<C> {
         // SAFETY: the segment is that of the claimed place (head of this file) and is not retired
         // before the place is published, two lines on.
         let slot = unsafe { &*segment }.slot(index);
-        // SAFETY: the place was claimed by this call alone, and the consumer does not read it before
-        // it is published.
+        // SAFETY: the place was claimed by this call alone, and the consumer does not read it
+        // before it is published.
         slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
         // Release: publishes the command; pairs with the acquire in `Receiver::front`.
         slot.sequence.store(index + 1, Ordering::Release);
@@ -223,8 +223,8 @@ impl<C: 'static> Shared<C> {
                 segment.next()
             };
             let next = self.linked(link);
-            // AcqRel: releases the linked segment to the loads in `push`. Failure is somebody else's
-            // success, and nothing is read on it: relaxed.
+            // AcqRel: releases the linked segment to the loads in `push`. Failure is somebody
+            // else's success, and nothing is read on it: relaxed.
             let _ = self.tail.segment.compare_exchange(
                 current,
                 tagged(next, lap),
@@ -359,7 +359,8 @@ impl<C: 'static> Receiver<C> {
     /// Gives the retired segments back: nobody can reach them any more.
     fn reclaim(&mut self) {
         while let Some(segment) = NonNull::new(self.position.retired) {
-            // SAFETY: retired segments are this consumer's alone once `installing` was seen at zero.
+            // SAFETY: retired segments are this consumer's alone once `installing` was seen at
+            // zero.
             let links = unsafe { segment.as_ref() };
             #[cfg(loom)]
             links.note_reclaimed();

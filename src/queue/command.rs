@@ -195,7 +195,10 @@ mod tests {
 
     use super::*;
 
-    struct Add<const BYTES: usize>([u8; BYTES], Arc<()>);
+    struct Add<const BYTES: usize>(
+        [u8; BYTES],
+        #[expect(dead_code, reason = "its drop is counted")] Arc<()>,
+    );
 
     impl<const BYTES: usize> Command<Vec<usize>> for Add<BYTES> {
         const CLASS: Class = Class::User;

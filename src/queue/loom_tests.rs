@@ -1,4 +1,4 @@
-//! Loom models of the queue itself: order, exactly once and no leak over seams of two-slot segments.
+//! Loom models of the queue itself: order, exactly once, no leak over the seams of segments.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -92,8 +92,8 @@ fn loom_segments_are_reused_only_when_nobody_reaches_them() {
     });
 }
 
-/// Goal: what is never consumed is dropped exactly once. Method: drop both ends with commands in two
-/// segments; loom reports what leaks.
+/// Goal: what is never consumed is dropped exactly once. Method: drop both ends with commands in
+/// two segments; loom reports what leaks.
 #[test]
 fn loom_what_is_left_is_dropped_with_the_queue() {
     model(3, || {

@@ -1,9 +1,11 @@
-//! The command queue: linked segments of slots, claimed by one counter; after Kogan and Petrank's and
-//! crossbeam's segmented queues, with helping at the seams.
+//! The command queue: linked segments of slots, places claimed by one counter.
 //!
-//! Many producers, one consumer at a time, unbounded, first in first out over all producers. A place
-//! is claimed by advancing one 64-bit counter, which is also the task's *ticket*. Nobody waits for a
-//! producer that stopped at the seam of two segments: whoever needs the next segment links it.
+//! Source: crossbeam's segmented queue, with helping at the seams after Kogan and Petrank.
+//!
+//! Many producers, one consumer at a time, unbounded, first in first out over all producers. A
+//! place is claimed by advancing one 64-bit counter, which is also the task's *ticket*. Nobody
+//! waits for a producer that stopped at the seam of two segments: whoever needs the next segment
+//! links it.
 //!
 //! * [`command`]: what stands in a slot: a command, inline up to 40 bytes, boxed above
 //! * [`segment`]: 64 slots of 64 bytes, and the pool that lends them

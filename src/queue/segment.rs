@@ -93,7 +93,8 @@ pub(super) fn take<C>() -> NonNull<Segment<C>> {
 pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
     #[cfg(not(loom))]
     let Some(segment) = pool::give(segment) else { return };
-    // SAFETY: it came from `take`, hence from `new`, and nobody uses it again: the caller's promise.
+    // SAFETY: it came from `take`, hence from `new`, and nobody uses it again: the caller's
+    // promise.
     unsafe { free(segment) };
 }
 
@@ -136,8 +137,9 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// Segments between two uses, shared by all queues: a backlog of one stream becomes that of the next
-/// without the allocator of the system. Bounded, so that a drained backlog goes back to the system.
+/// Segments between two uses, shared by all queues: a backlog of one stream becomes that of the
+/// next without the allocator of the system. Bounded, so that a drained backlog goes back to the
+/// system.
 #[cfg(not(loom))]
 mod pool {
     use std::sync::OnceLock;

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::contract::{Backend, DeviceProperties, MemoryInfo, PriorityRange};
-use crate::backend::cpu::CpuBackend;
 use crate::backend::registry::Registry;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
@@ -26,9 +25,9 @@ use crate::sync::{LockRank, Mutex, Ordering};
 /// The devices of this machine and what runs on them.
 ///
 /// Nothing is initialised before it is used: asking what exists starts no thread and opens no
-/// driver. One process usually has one runtime, [`Runtime::global`]; independent ones, with settings
-/// of their own, are for tests and for libraries that share nothing. Handles are cheap to clone; when
-/// the last one is dropped the runtime is shut down, as at the end of the process.
+/// driver. One process usually has one runtime, [`Runtime::global`]; independent ones, with
+/// settings of their own, are for tests and for libraries that share nothing. Handles are cheap to
+/// clone; when the last one is dropped the runtime is shut down, as at the end of the process.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -73,8 +72,8 @@ impl Runtime {
     ) -> Result<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         config.validate()?;
-        let cpu: Arc<dyn Backend> = CpuBackend::new(&config)?;
-        let registry = backends.into_iter().fold(Registry::new(cpu), Registry::with_backend);
+        let built_in = Registry::from_config(&config)?;
+        let registry = backends.into_iter().fold(built_in, Registry::with_backend);
         let inner = Inner {
             // Relaxed: only uniqueness matters.
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -165,7 +164,8 @@ impl Runtime {
         self.table(device)?.pooled_stream(priority).map(Stream::from_core)
     }
 
-    /// A stream that nobody else is given. It lives until its last handle is gone and its work done.
+    /// A stream that nobody else is given. It lives until its last handle is gone and its work
+    /// done.
     pub fn dedicated_stream(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }

@@ -45,8 +45,19 @@ where
         match catch_unwind(AssertUnwindSafe(|| (self.0)().into_task_result())) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
-            Err(panic) => context.fail(FailureCause::Panicked(panic_message(&*panic))),
+            Err(panic) => {
+                context.fail(FailureCause::Panicked(panic_message(&*panic)));
+                drop_quietly(|| drop(panic));
+            }
         }
+    }
+}
+
+/// Drops something of a user's: a panic of its drop must not end the thread that retires tasks, and
+/// the task has no second outcome to report it as.
+pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it)) {
+        std::mem::forget(panic); // its drop may panic as well
     }
 }
 

@@ -1,9 +1,9 @@
-//! A stream's engine: the queue and its turnstile, draining, parking, resuming. The same for every kind.
+//! A stream's engine, the same for every kind: push, drain, settle, park, resume.
 //!
-//! A task's way: [`StreamCore::push`] claims a place and publishes it; an idle stream is handed to the
-//! backend, whose worker (or the pushing thread, for a driver kind) calls [`Work::run`]; the drain
-//! asks each command whether it is ready, runs it, and advances the counter; effects that others
-//! must see before the counter moves are settled first, waiters are woken after it moved.
+//! A task's way: [`StreamCore::push`] claims a place and publishes it; an idle stream is handed to
+//! the backend, whose worker (or the pushing thread, for a driver kind) calls [`Work::run`]; the
+//! drain asks each command whether it is ready, runs it, and advances the counter; effects that
+//! others must see before the counter moves are settled first, waiters are woken after it moved.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::error::{Result, StreamError};
 use crate::frontier::{History, Progress};
 use crate::queue::{Class, Command, Front, Pushed, Receiver, Sender, channel};
+use crate::stream::commands::drop_quietly;
 use crate::stream::context::{Blocker, Effects, TaskContext};
 use crate::stream::failures::Failures;
 use crate::stream::frames::Frame;
@@ -231,7 +232,7 @@ impl StreamCore {
             };
             let class = entry.class();
             if class != Class::Own && (is_cancelled || context.error.is_some()) {
-                entry.discard();
+                drop_quietly(|| entry.discard());
                 self.count_unrun(is_cancelled);
             } else if turn.is_none() && self.pace.expects_long(class) {
                 return Stop::Yield;

@@ -1,9 +1,9 @@
 //! The errors of one stream: over which of its tasks each one extended.
 //!
 //! A failing task *opens* an error at its ticket; a synchronise *ends* it. Everything recorded in
-//! between is failed. Whoever waits for a record that is still pending binds the log first; an error
-//! that ended is forgotten when another opens while nobody is bound, because then every record it
-//! extended over has been passed and knows its own failure.
+//! between is failed. Whoever waits for a record that is still pending binds the log first; an
+//! error that ended is forgotten when another opens while nobody is bound, because then every
+//! record it extended over has been passed and knows its own failure.
 
 use std::sync::Arc;
 

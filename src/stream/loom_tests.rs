@@ -1,7 +1,8 @@
-//! Loom models of a stream: nothing left behind, parking against completion, waiters against counters.
+//! Loom models of a stream: nothing left behind, resumed once, woken in time.
 //!
 //! The models drive the production queue, turnstile, progress and waiters. A run queue is a number
-//! here: how many entries the stream has in it. At the end the model is the worker that serves them.
+//! here: how many entries the stream has in it. At the end the model is the worker that serves
+//! them.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};

@@ -44,7 +44,7 @@ impl Pace {
 
     #[inline]
     fn recent_ns(&self) -> u64 {
-        // Relaxed, here and in `finish`: a figure for a heuristic orders nothing.
+        // Relaxed, here and below: a figure for a heuristic orders nothing.
         self.recent_ns.load(Ordering::Relaxed)
     }
 

@@ -21,12 +21,12 @@ use crate::sync::park;
 /// Between two looks at a stream that takes no synchronise any more.
 const STOPPED_PERIOD: Duration = Duration::from_micros(200);
 
-type Erased = Box<dyn FnOnce() -> Result<(), TaskError> + Send>;
+type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
 
 /// Enqueues tasks that borrow; see [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'scope Stream,
-    scope: PhantomData<&'scope mut &'scope ()>,
+    invariant: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
@@ -37,15 +37,10 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> R + Send + 'scope,
         R: TaskOutcome,
     {
-        let task: Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope> =
-            Box::new(|| function().into_task_result());
+        let task: Task<'scope> = Box::new(|| function().into_task_result());
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
         // returns, also by a panic, only when every task enqueued here was run or dropped.
-        let task = unsafe {
-            std::mem::transmute::<Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>, Erased>(
-                task,
-            )
-        };
+        let task = unsafe { std::mem::transmute::<Task<'scope>, Task<'static>>(task) };
         self.stream.enqueue(task)
     }
 
@@ -80,7 +75,7 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let scope = Scope { stream: self, scope: PhantomData, env: PhantomData };
+        let scope = Scope { stream: self, invariant: PhantomData, env: PhantomData };
         let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
         let synchronized = self.core().synchronize(&mut None);
         finish(self.core());

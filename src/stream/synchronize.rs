@@ -1,4 +1,4 @@
-//! Synchronise: a point in the queue that raises the open error to every waiting thread and ends it.
+//! Synchronise: a point in the queue that raises the open error to all who wait, and ends it.
 
 use std::sync::Arc;
 

@@ -144,8 +144,8 @@ impl<T> Turnstile<T> {
 }
 
 impl<T> Pass<'_, T> {
-    /// Gives the right back. True when nobody else is responsible now: the caller looks at the queue
-    /// and, unless it is empty, calls [`Turnstile::schedule_if_idle`].
+    /// Gives the right back. True when nobody else is responsible now: the caller looks at the
+    /// queue and, unless it is empty, calls [`Turnstile::schedule_if_idle`].
     #[inline]
     pub(crate) fn leave(self) -> bool {
         // SeqCst: left before the look at the queue; partner: the claim in `Sender::push`. Its

@@ -2,8 +2,8 @@
 //!
 //! A waiter registers, then looks at the counter; a consumer that retires a *marker* (a record or a
 //! synchronise: the only tasks anybody waits for) advances the counter, then looks for waiters. A
-//! Dekker pair on `lowest` and the counter: one of them sees the other, so no wake is lost, and tasks
-//! that are not markers pay nothing.
+//! Dekker pair on `lowest` and the counter: one of them sees the other, so no wake is lost, and
+//! tasks that are not markers pay nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl<S> Waiters<S> {
         waiter
     }
 
-    /// Everybody who waits for a ticket up to `retired`, called by the consumer after it stored that
-    /// number with [`Progress::settle`]. The caller wakes them without a lock.
+    /// Everybody who waits for a ticket up to `retired`, called by the consumer after it stored
+    /// that number with [`Progress::settle`]. The caller wakes them without a lock.
     #[inline]
     pub(crate) fn served(&self, retired: u64) -> Vec<Waiter<S>> {
         dekker_fence();
@@ -100,6 +100,8 @@ impl<S> Waiters<S> {
 
 impl<S> std::fmt::Debug for Waiters<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiters").field("count", &self.list.lock().by_ticket.len()).finish()
+        f.debug_struct("Waiters")
+            .field("count", &self.list.lock().by_ticket.len())
+            .finish_non_exhaustive()
     }
 }

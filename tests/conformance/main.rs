@@ -121,4 +121,5 @@ macro_rules! conformance {
 }
 
 // Behind the macros, because these instantiate the suite.
+mod cpu_subject;
 mod null_subject;

@@ -46,7 +46,7 @@ const AREAS: &[Area] = &[
     area("dylib", 0, &["device", "error", "sync"]),
     area("fork", 0, &["error", "sync"]),
     area("spin", 0, &["sync"]),
-    area("queue", 0, &["sync"]),
+    area("queue", 0, &["size", "sync"]),
     // L1, the machine. A kind never names another; `backend` itself is `src/backend/mod.rs`.
     area("backend", 1, &[]),
     area("backend::contract", 1, &[]),

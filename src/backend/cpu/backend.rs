@@ -28,8 +28,8 @@ const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 /// The machine's own cores as one or several devices, executing asynchronously.
 ///
-/// A stream's handle is its device and its level in the run queue. A mark is a reading of the clock:
-/// the engine marks a place when a worker passes it, so a mark is done when it exists.
+/// A stream's handle is its device and its level in the run queue. A mark is a reading of the
+/// clock: the engine marks a place when a worker passes it, so a mark is done when it exists.
 pub struct CpuBackend {
     properties: DeviceProperties,
     devices: Vec<CpuDevice>,

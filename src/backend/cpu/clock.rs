@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "reads the time stamp counter")]
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
 

@@ -1,13 +1,13 @@
 //! The run queue of one cpu device: runnable work by priority, and who looks for it or sleeps.
 //!
-//! A worker is *looking*, *running* or *asleep*. One lock covers the work, the counts and the list of
-//! sleepers, so "nothing to do, I sleep" and "here is work, who is awake?" cannot miss each other.
-//! Work that arrives while nobody looks wakes one sleeper, who counts as looking from that moment,
-//! or asks for one more worker; a worker that takes work and leaves more behind does the same when
-//! nobody else looks. So each idle→runnable edge costs at most one wake.
+//! A worker is *looking*, *running* or *asleep*. One lock covers the work, the counts and the list
+//! of sleepers, so "nothing to do, I sleep" and "here is work, who is awake?" cannot miss each
+//! other. Work that arrives while nobody looks wakes one sleeper, who counts as looking from that
+//! moment, or asks for one more worker; a worker that takes work and leaves more behind does the
+//! same when nobody else looks. So each idle→runnable edge costs at most one wake.
 //!
-//! Urgent work goes first; so that a flood of it does not starve the rest for ever, one taking in 61
-//! is from the least urgent work there is.
+//! Urgent work goes first; so that a flood of it does not starve the rest for ever, one taking in
+//! 61 is from the least urgent work there is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

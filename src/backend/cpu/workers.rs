@@ -25,8 +25,8 @@ const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// Shortest one, for a worker whose looks have been for nothing.
 const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
-/// Between two looks of a worker that helpers keep beating: each look takes the cache line away from
-/// them.
+/// Between two looks of a worker that helpers keep beating: each look takes the cache line away
+/// from them.
 const BEATEN_PERIOD: Duration = Duration::from_micros(1);
 
 /// Turns in a row for nothing after which a worker counts as beaten.

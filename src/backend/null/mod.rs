@@ -1,9 +1,10 @@
 //! The null kind: numbers instead of memory. It keeps the contract honest and keeps accounts.
 //!
 //! It behaves as a driver does: tasks run on the enqueuing thread, marks tell how far a device
-//! came, and addresses mean nothing to the host. No bytes are stored anywhere; everything that is given
-//! out is counted, so that what is not given back shows in [`NullBackend::live`]. Nothing here ever
-//! waits: a device that has to reach a point is there at once. Misuse panics with what was wrong.
+//! came, and addresses mean nothing to the host. No bytes are stored anywhere; everything that is
+//! given out is counted, so that what is not given back shows in [`NullBackend::live`]. Nothing
+//! here ever waits: a device that has to reach a point is there at once. Misuse panics with what
+//! was wrong.
 
 mod config;
 mod device;
