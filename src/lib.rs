@@ -63,3 +63,8 @@ pub use event::Event;
 pub use guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, Runtime, ShutdownReport};
 pub use stream::{Scope, Stream, TaskOutcome};
+
+/// The README's examples, kept true by running them.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
