@@ -20,7 +20,7 @@
 //! | `stream_wrap` | the `CUstream` itself | `clRetainCommandQueue` |
 //! | `stream_native` | `CUstream` | `cl_command_queue` |
 //! | `submit` | tasks run on the enqueuing thread, each calls the driver | the same, then `clFlush` |
-//! | `resume` | tasks run on the [courier](super::courier)'s thread | the same |
+//! | `resume` | tasks run on the courier's thread (`courier.rs`) | the same |
 //! | `stream_query` | `cuStreamQuery` | status of the last marker |
 //! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
 //! | `mark` | `cuEventRecord` (`CU_EVENT_DISABLE_TIMING` unless timed) | `clEnqueueMarkerWithWaitList`, `clFlush` |
@@ -154,7 +154,7 @@ pub struct PointerOwner {
 
 /// A stream with tasks to execute, as a backend sees it.
 pub trait Work: Send + Sync {
-    /// Executes tasks until none is left, one has to wait, or [`Turn::should_yield`] says so. Never
+    /// Executes tasks until none is left, one has to wait, or [`Turn::must_yield`] says so. Never
     /// panics. What is left schedules itself again.
     fn run(self: Arc<Self>, turn: &Turn<'_>);
 }

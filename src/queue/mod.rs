@@ -9,7 +9,7 @@
 //!
 //! * [`command`]: what stands in a slot: a command, inline up to 40 bytes, boxed above
 //! * [`segment`]: 64 slots of 64 bytes, and the pool that lends them
-//! * [`channel`]: the protocol between [`Sender`] and [`Receiver`]
+//! * [`mod@channel`]: the protocol between [`Sender`] and [`Receiver`]
 
 mod channel;
 mod command;

@@ -1,10 +1,10 @@
 //! The embedded cpu device: the machine's own cores, caches, memory and pages.
 //!
-//! * [`backend`]: the contract's methods
-//! * [`run_queue`], [`workers`]: who runs what, in which order
-//! * [`clock`], [`copy`], [`properties`]: what the machine can do, and how fast
-//! * [`memory`] on [`capacity`]: allocations; [`virtual_memory`] on [`pages`], [`span`],
-//!   [`physical`], [`reservation`], [`map_count`]: pages that move
+//! * `backend`: the contract's methods
+//! * `run_queue`, `workers`: who runs what, in which order
+//! * `clock`, `copy`, `properties`: what the machine can do, and how fast
+//! * `memory` on `capacity`: allocations; `virtual_memory` on `pages`, `span`,
+//!   `physical`, `reservation`, `map_count`: pages that move
 
 mod backend;
 mod capacity;

@@ -16,7 +16,7 @@ pub enum Completion {
     },
 }
 
-/// What the devices of a [`NullBackend`] are like.
+/// What the devices of a [`NullBackend`](super::NullBackend) are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NullConfig {
     /// The kind that the backend answers to, so that code which chooses among kinds is tested
