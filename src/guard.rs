@@ -13,7 +13,7 @@ use crate::stream::Stream;
 /// Not `Send`: what is current is per thread.
 type ThisThread = PhantomData<*const ()>;
 
-/// Makes a device current for this thread, until dropped.
+/// Makes a device current of its kind for this thread, until dropped.
 ///
 /// ```
 /// use accelrt::{Config, Device, DeviceGuard, Runtime};

@@ -1,17 +1,18 @@
 //! The current device and the current streams of each thread, per runtime.
 //!
-//! A new thread starts at device 0 of the accelerator with default streams; nothing is inherited.
+//! Each kind has its own current device, as torch's `cuda` and `xpu` modules have. A new thread starts
+//! at device 0 with default streams; nothing is inherited.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::stream::Stream;
 
 /// What one thread has set in one runtime.
 #[derive(Debug, Default)]
 struct Current {
-    device: Option<Device>,
+    devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
 }
 
@@ -20,14 +21,16 @@ thread_local! {
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The device this thread has set.
-pub(super) fn device(runtime: u64) -> Option<Device> {
-    CURRENT.with_borrow(|current| current.get(&runtime).and_then(|current| current.device))
+/// The device of a kind that this thread has set.
+pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
+    CURRENT.with_borrow(|current| current.get(&runtime)?.devices.get(&kind).copied())
 }
 
-/// Sets the device of this thread.
+/// Sets the device of this thread for the device's kind.
 pub(super) fn set_device(runtime: u64, device: Device) {
-    CURRENT.with_borrow_mut(|current| current.entry(runtime).or_default().device = Some(device));
+    CURRENT.with_borrow_mut(|current| {
+        current.entry(runtime).or_default().devices.insert(device.kind(), device);
+    });
 }
 
 /// The stream this thread has set on a device.

@@ -180,23 +180,25 @@ impl Runtime {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
     }
 
-    /// The current device of this thread; device 0 of the accelerator before it is set.
+    /// The current device of this thread: that of the accelerator's kind.
     pub fn current_device(&self) -> Result<Device> {
-        match current::device(self.inner.number) {
-            Some(device) => Ok(device),
-            None => Device::new(self.accelerator()?, 0),
-        }
+        self.current_device_of(self.accelerator()?)
     }
 
-    /// Makes a device current for this thread. Fails when it does not exist.
+    /// The current device of a kind in this thread; device 0 before it is set.
+    pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
+        current::device(self.inner.number, kind).map_or_else(|| Device::new(kind, 0), Ok)
+    }
+
+    /// Makes a device current of its kind for this thread. Fails when it does not exist.
     pub fn set_device(&self, device: Device) -> Result<()> {
         self.exchange_device(device).map(drop)
     }
 
-    /// As [`Runtime::set_device`]; returns the device that was current.
+    /// As [`Runtime::set_device`]; returns the device of that kind that was current.
     pub fn exchange_device(&self, device: Device) -> Result<Device> {
         self.backend(device)?;
-        let previous = self.current_device()?;
+        let previous = self.current_device_of(device.kind())?;
         current::set_device(self.inner.number, device);
         Ok(previous)
     }
