@@ -130,6 +130,12 @@ impl Event {
         self.core.recorded.load(Ordering::Acquire)
     }
 
+    /// Names this event while it lives; 0 before the first record.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        if self.version() == 0 { 0 } else { Arc::as_ptr(&self.core).addr() as u64 }
+    }
+
     /// True when everything before the latest record is done, also when it failed, and before the
     /// first record. Never blocks, never fails.
     #[must_use]

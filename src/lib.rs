@@ -49,6 +49,8 @@ mod event;
 mod fork;
 mod frontier;
 mod guard;
+#[cfg(feature = "python")]
+mod python;
 mod queue;
 mod runtime;
 pub mod size;
@@ -56,6 +58,7 @@ mod spin;
 mod stream;
 mod sync;
 
+pub use backend::contract::{DeviceProperties, MemoryInfo, PriorityRange};
 pub use config::Config;
 pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use error::{Error, FailureCause, Result, StreamError, TaskError};

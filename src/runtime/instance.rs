@@ -99,7 +99,7 @@ impl Runtime {
         let runtime = GLOBAL.get_or_init(|| {
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {
-                    shutdown::report(&runtime.shutdown());
+                    runtime.shutdown_and_report();
                 }
             });
             made
@@ -314,6 +314,11 @@ impl Runtime {
     )]
     pub fn shutdown(&self) -> ShutdownReport {
         self.inner.shutdown(self.inner.config.exit_timeout)
+    }
+
+    /// As [`Runtime::shutdown`], printing what was lost on standard error: for the end of a process.
+    pub fn shutdown_and_report(&self) {
+        shutdown::report(&self.shutdown());
     }
 
     fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {

@@ -108,6 +108,12 @@ impl Stream {
         }
     }
 
+    /// True when [`Stream::synchronize`] would neither wait nor raise.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.core.is_quiet()
+    }
+
     /// True when everything enqueued is done. Does not block; a driver that cannot tell counts as
     /// not done.
     #[must_use]

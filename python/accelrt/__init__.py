@@ -1,0 +1,55 @@
+"""A stand-alone runtime for stream-based accelerators: one API for devices, streams and events.
+
+Device-agnostic functions live in `accelrt.accelerator` and take no device type; those of one kind
+in `accelrt.cpu`; what hosts and accelerators share lives here. Waiting never holds the GIL.
+
+>>> import accelrt
+>>> copy, compute = accelrt.Stream(), accelrt.Stream()
+>>> ready = copy.record_event()
+>>> compute.wait_event(ready)  # ordered by the event; no thread waits
+>>> compute.synchronize()
+"""
+
+import atexit
+from types import ModuleType
+
+from accelrt import accelerator, cpu
+from accelrt._core import (
+    __VERSION__,
+    DeviceLost,
+    Event,
+    OutOfMemoryError,
+    Stream,
+    StreamError,
+    device,
+    shut_down,
+)
+
+__all__ = [
+    "DeviceLost",
+    "Event",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamError",
+    "__version__",
+    "accelerator",
+    "cpu",
+    "device",
+    "get_device_module",
+]
+
+__version__ = __VERSION__
+
+atexit.register(shut_down)
+
+
+def get_device_module(device: device | str | None = None) -> ModuleType:
+    """Return the module of a device's kind, by default that of the current accelerator.
+
+    >>> accelrt.get_device_module("cpu") is accelrt.cpu
+    True
+    """
+    return _kinds.module_of(accelerator.current_accelerator() if device is None else device)
+
+
+from accelrt import _kinds  # noqa: E402  the modules of the kinds exist from here on

@@ -1,0 +1,172 @@
+"""What the module of each kind of device offers: the same functions, bound to a kind."""
+
+import importlib
+import threading
+from types import ModuleType, TracebackType
+
+from accelrt import _core
+
+DeviceArgument = _core.device | str | int | None
+
+
+def module_of(device: _core.device | str) -> ModuleType:
+    """Return `accelrt.cpu` and its like for a device or its name."""
+    named = device if isinstance(device, _core.device) else _core.device(device)
+    reason = _core.unavailable_reason(named.type)
+    if reason is not None:
+        message = f"No {named.type} device is available: {reason}"
+        raise RuntimeError(message)
+    return importlib.import_module(f"accelrt.{named.type}")
+
+
+class StreamContext:
+    """Makes a stream current in this thread inside a `with`; None changes nothing."""
+
+    def __init__(self, stream: _core.Stream | None) -> None:
+        """Keep the stream for the `with`."""
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.stream is not None:
+            self.stream.__exit__(kind, error, traceback)
+
+
+class DeviceContext:
+    """Makes a device of one kind current in this thread inside a `with`; None changes nothing.
+
+    Nested uses of one object are kept apart, and so are those of several threads.
+    """
+
+    def __init__(self, kind: str, index: int | None) -> None:
+        """Keep the index for the `with`."""
+        self._kind = kind
+        self.idx = -1 if index is None else index
+        self._previous = _PerThreadStack()
+
+    def __enter__(self) -> None:
+        self._previous.push(_core.exchange_device(self._kind, self.idx))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _core.exchange_device(self._kind, self._previous.pop())
+
+
+class Kind:
+    """The functions of one kind's module. Arguments are devices, their names, indices, or None."""
+
+    def __init__(self, kind: str) -> None:
+        """Bind the functions to a kind."""
+        self._kind = kind
+
+    def _index(self, device: DeviceArgument) -> int:
+        return _core.kind_index(self._kind, device, optional=True)
+
+    def is_available(self) -> bool:
+        """Return True when there is at least one device; starts nothing."""
+        return _core.device_count(self._kind) > 0
+
+    def device_count(self) -> int:
+        """Return how many devices there are; starts nothing."""
+        return _core.device_count(self._kind)
+
+    def is_initialized(self) -> bool:
+        """Return True when something was used that needed a device; False in a forked child."""
+        return _core.is_initialized()
+
+    def init(self) -> None:
+        """Make the current device ready, which its first use would do."""
+        _core.initialize(self._kind)
+
+    def current_device(self) -> int:
+        """Return the index of this thread's current device."""
+        return _core.current_device(self._kind)
+
+    def set_device(self, device: DeviceArgument) -> None:
+        """Make a device current in this thread; a negative index changes nothing."""
+        _core.exchange_device(self._kind, self._index(device))
+
+    def device(self, device: DeviceArgument) -> DeviceContext:
+        """Return a context manager with a device as the current one; None changes nothing."""
+        return DeviceContext(self._kind, None if device is None else self._index(device))
+
+    def device_of(self, obj: object) -> DeviceContext:
+        """Return a context manager with an object's device as the current one."""
+        owner = getattr(obj, "device", None)
+        is_ours = isinstance(owner, _core.device) and owner.type == self._kind
+        return DeviceContext(self._kind, self._index(owner) if is_ours else None)
+
+    def get_device_name(self, device: DeviceArgument = None) -> str:
+        """Return the maker's name of a device."""
+        return _core.get_device_properties(self._kind, self._index(device)).name
+
+    def get_device_properties(self, device: DeviceArgument = None) -> _core.DeviceProperties:
+        """Return what a device is: name, memory, cores, caches, pages."""
+        return _core.get_device_properties(self._kind, self._index(device))
+
+    def get_device_capability(self, device: DeviceArgument = None) -> dict[str, object]:
+        """Return what a device can do."""
+        return capability(self._kind, self._index(device))
+
+    def mem_get_info(self, device: DeviceArgument = None) -> tuple[int, int]:
+        """Return free and total bytes of a device."""
+        return _core.get_memory_info(self._kind, self._index(device))
+
+    def stream(self, stream: _core.Stream | None) -> StreamContext:
+        """Return a context manager with a stream as the current one; None changes nothing."""
+        return StreamContext(stream)
+
+    def current_stream(self, device: DeviceArgument = None) -> _core.Stream:
+        """Return this thread's current stream on a device."""
+        return _core.current_stream(self._kind, self._index(device))
+
+    def set_stream(self, stream: _core.Stream) -> None:
+        """Make a stream, and its device, current in this thread."""
+        _core.set_stream(stream)
+
+    def synchronize(self, device: DeviceArgument = None) -> None:
+        """Wait, without the GIL, until all streams of a device are done; raise their errors."""
+        _core.synchronize(self._kind, self._index(device))
+
+
+def capability(kind: str, index: int) -> dict[str, object]:
+    """Return the dtypes that a device's buffers may be viewed as, by NumPy's names."""
+    _core.get_device_properties(kind, index)  # raises for a device that does not exist
+    return {"supported_dtypes": set(DTYPES)}
+
+
+# What `Buffer.view` takes: the types of DLPack that NumPy can name.
+DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+
+class _PerThreadStack:
+    """A stack for each thread."""
+
+    def __init__(self) -> None:
+        self._stacks = threading.local()
+
+    def push(self, value: int) -> None:
+        stack: list[int] = self._stacks.__dict__.setdefault("stack", [])
+        stack.append(value)
+
+    def pop(self) -> int:
+        stack: list[int] = self._stacks.__dict__.get("stack", [])
+        if not stack:
+            message = "Device context stack is empty."
+            raise RuntimeError(message)
+        return stack.pop()

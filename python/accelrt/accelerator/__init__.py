@@ -1,0 +1,118 @@
+"""Device-agnostic functions: they act on the current accelerator and take no device type.
+
+Source: `torch.accelerator` of torch 2.13. There is always an accelerator: the cpu device where
+nothing else is.
+
+>>> import accelrt
+>>> accelrt.accelerator.is_available()
+True
+"""
+
+import warnings
+
+from accelrt import _core
+from accelrt._kinds import DeviceContext, capability
+
+__all__ = [
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "current_stream",
+    "device_count",
+    "device_index",
+    "get_device_capability",
+    "get_memory_info",
+    "is_available",
+    "set_device_idx",
+    "set_device_index",
+    "set_stream",
+    "synchronize",
+]
+
+_Device = _core.device | str | int | None
+
+
+def _kind() -> str:
+    return _core.current_accelerator().type
+
+
+def _index(device: _Device, *, optional: bool = True) -> int:
+    return _core.accelerator_index(device, optional)
+
+
+def is_available() -> bool:
+    """Return True when the accelerator has a device; starts nothing."""
+    return _core.device_count(_kind()) > 0
+
+
+def device_count() -> int:
+    """Return how many devices the accelerator has; starts nothing."""
+    return _core.device_count(_kind())
+
+
+def current_accelerator(check_available: bool = False) -> _core.device | None:  # noqa: FBT001, FBT002  torch's signature
+    """Return the accelerator's kind, as a device without index.
+
+    With `check_available`, None when it has no device.
+    """
+    return None if check_available and not is_available() else _core.current_accelerator()
+
+
+def current_device_index() -> int:
+    """Return the index of this thread's current device."""
+    return _core.current_device(_kind())
+
+
+def set_device_index(device: _Device, /) -> None:
+    """Make a device current in this thread; a negative index changes nothing."""
+    _core.exchange_device(_kind(), _index(device, optional=False))
+
+
+def current_device_idx() -> int:
+    """Return `current_device_index()`; deprecated."""
+    warnings.warn("Use `current_device_index` instead.", FutureWarning, stacklevel=2)
+    return current_device_index()
+
+
+def set_device_idx(device: _Device, /) -> None:
+    """Call `set_device_index(device)`; deprecated."""
+    warnings.warn("Use `set_device_index` instead.", FutureWarning, stacklevel=2)
+    set_device_index(device)
+
+
+# The language's standard mark of a deprecated function; on the old names alone.
+current_device_idx.__deprecated__ = "Use `current_device_index` instead."  # type: ignore[attr-defined]
+set_device_idx.__deprecated__ = "Use `set_device_index` instead."  # type: ignore[attr-defined]
+
+
+class device_index(DeviceContext):  # noqa: N801  torch's name
+    """A context manager with a device as the current one; None and negative change nothing."""
+
+    def __init__(self, device: int | None, /) -> None:
+        """Keep the index for the `with`."""
+        super().__init__(_kind(), None if device is None else _index(device))
+
+
+def current_stream(device: _Device = None, /) -> _core.Stream:
+    """Return this thread's current stream on a device."""
+    return _core.current_stream(_kind(), _index(device))
+
+
+def set_stream(stream: _core.Stream) -> None:
+    """Make a stream, and its device, current in this thread."""
+    _core.set_stream(stream)
+
+
+def synchronize(device: _Device = None, /) -> None:
+    """Wait, without the GIL, until all streams of a device are done; raise their errors."""
+    _core.synchronize(_kind(), _index(device))
+
+
+def get_device_capability(device: _Device = None, /) -> dict[str, object]:
+    """Return what a device can do: `{"supported_dtypes": names}`."""
+    return capability(_kind(), _index(device))
+
+
+def get_memory_info(device_index: _Device = None, /) -> tuple[int, int]:
+    """Return free and total bytes of a device."""
+    return _core.get_memory_info(_kind(), _index(device_index))

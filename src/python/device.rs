@@ -1,0 +1,200 @@
+//! `accelrt.device`: a kind with or without an index, as torch's.
+
+use std::cell::RefCell;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt, PyString, PyTuple};
+
+use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
+use crate::error::{Error, Result};
+use crate::python::errors::wrong_type;
+use crate::runtime::Runtime;
+
+/// A device by name: a kind and, optionally, an index from 0 to 127.
+///
+/// Whether it exists is checked where it is used. As a context manager it is the current device of
+/// its kind, and the one that `accelrt.empty` and its like use, in this thread.
+///
+/// >>> import accelrt
+/// >>> accelrt.device("cpu:0").index
+/// 0
+/// >>> accelrt.device("cpu") == accelrt.device("cpu:0")
+/// False
+#[pyclass(name = "device", module = "accelrt", frozen, eq, hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PyDevice {
+    pub(super) kind: DeviceKind,
+    pub(super) index: Option<usize>,
+}
+
+thread_local! {
+    /// What `with` statements of this thread replaced, innermost last.
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Entered {
+    device: PyDevice,
+    previous: Option<Device>,
+}
+
+#[pymethods]
+impl PyDevice {
+    #[new]
+    #[pyo3(signature = (r#type, index=None))]
+    fn new(r#type: &Bound<'_, PyAny>, index: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let named = Self::extract(r#type)?;
+        let Some(index) = index else { return Ok(named) };
+        if named.index.is_some() {
+            let text = "type (string) must not include an index because index was passed explicitly";
+            return Err(PyRuntimeError::new_err(format!("{text}: {}", r#type.str()?)));
+        }
+        Ok(Self { index: Some(index_argument(index)?), ..named })
+    }
+
+    /// The kind: `"cpu"`, `"cuda"` or `"xpu"`.
+    #[getter]
+    fn r#type(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The index, or None when the name has none.
+    #[getter]
+    fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    fn __str__(&self) -> String {
+        match self.index {
+            Some(index) => format!("{}:{index}", self.kind),
+            None => self.kind.to_string(),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        match self.index {
+            Some(index) => format!("device(type='{}', index={index})", self.kind),
+            None => format!("device(type='{}')", self.kind),
+        }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let arguments = (slf.get().__str__(),);
+        (slf.get_type(), arguments).into_pyobject(slf.py())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let device = *slf.get();
+        let previous = match device.index {
+            Some(index) => Some(Runtime::global()?.exchange_device(Device::new(device.kind, index)?)?),
+            None => None,
+        };
+        ENTERED.with_borrow_mut(|entered| entered.push(Entered { device, previous }));
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let entered = ENTERED.with_borrow_mut(|entered| {
+            let place = entered.iter().rposition(|entered| entered.device == *self);
+            place.map(|place| entered.remove(place))
+        });
+        let Some(entered) = entered else {
+            return Err(PyRuntimeError::new_err("Device context stack is empty."));
+        };
+        if let Some(previous) = entered.previous {
+            Runtime::global()?.set_device(previous)?;
+        }
+        Ok(())
+    }
+}
+
+impl PyDevice {
+    /// A device from a `device`, a string, or an index of the accelerator.
+    pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(device) = object.cast::<Self>() {
+            return Ok(*device.get());
+        }
+        if let Ok(text) = object.cast::<PyString>() {
+            let (kind, index) = parse(&text.to_cow()?)?;
+            return Ok(Self { kind, index });
+        }
+        if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+            let index = Some(index_argument(object)?);
+            return Ok(Self { kind: Runtime::global()?.accelerator()?, index });
+        }
+        Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
+    }
+
+    /// The device named, with the current one of its kind where no index is.
+    pub(super) fn resolve(self, runtime: &Runtime) -> Result<Device> {
+        match self.index {
+            Some(index) => Device::new(self.kind, index),
+            None => runtime.current_device_of(self.kind),
+        }
+    }
+}
+
+impl From<Device> for PyDevice {
+    fn from(device: Device) -> Self {
+        Self { kind: device.kind(), index: Some(device.index()) }
+    }
+}
+
+/// The device of an optional argument: by default that of the innermost `with device(…)` of this
+/// thread, else the accelerator's current one.
+pub(super) fn device_or_default(
+    runtime: &Runtime,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Device> {
+    if let Some(device) = device {
+        return Ok(PyDevice::extract(device)?.resolve(runtime)?);
+    }
+    let entered = ENTERED.with_borrow(|entered| entered.last().map(|entered| entered.device));
+    match entered {
+        Some(device) => Ok(device.resolve(runtime)?),
+        None => Ok(runtime.current_device()?),
+    }
+}
+
+fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
+    let (kind, index) = parse_device(text)?;
+    if kind == DeviceKind::Null {
+        // Only programs that register this kind have it, which Python ones cannot.
+        return Err(Error::UnknownDeviceKind { given: text.to_owned() });
+    }
+    if let Some(index) = index {
+        Device::new(kind, index)?;
+    }
+    Ok((kind, index))
+}
+
+/// An index from an integer argument; its range is 0 to 127.
+fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if index.is_instance_of::<PyBool>() {
+        return Err(wrong_type("index", "an integer", index));
+    }
+    let number: i64 = index.extract().map_err(|_| wrong_type("index", "an integer", index))?;
+    match usize::try_from(number) {
+        Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
+        Ok(index) => Err(PyRuntimeError::new_err(format!(
+            "Device index {index} is out of range: an index is at most {MAX_DEVICE_INDEX}"
+        ))),
+        Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
+    }
+}
+
+/// For classes that are hashed by several numbers.
+pub(super) fn hash_of(parts: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The kind named by a string argument of the facade.
+pub(super) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
+    let unknown = || PyTypeError::new_err(format!("kind must be cpu, cuda or xpu, not {kind:?}"));
+    kind.parse().map_err(|_| unknown())
+}

@@ -1,0 +1,107 @@
+//! Errors as Python sees them: torch's types where torch has the error.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
+
+pyo3::create_exception!(
+    accelrt,
+    StreamError,
+    PyRuntimeError,
+    "Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`."
+);
+pyo3::create_exception!(
+    accelrt,
+    DeviceLost,
+    PyRuntimeError,
+    "The device is gone for good; only a new process can use it again."
+);
+pyo3::create_exception!(
+    accelrt,
+    OutOfMemoryError,
+    PyRuntimeError,
+    "The device, or the limit set on it, has no room for the request."
+);
+
+/// A Python exception that a task failed with, carried through the engine.
+#[derive(Debug)]
+pub(super) struct RaisedInTask(pub(super) PyErr);
+
+impl std::fmt::Display for RaisedInTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for RaisedInTask {}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::EventWithoutTiming
+            | Error::EventNotRecorded
+            | Error::PriorityOutOfRange { .. }
+            | Error::InvalidSetting { .. } => PyValueError::new_err(message),
+            Error::Unsupported { .. } => PyTypeError::new_err(message),
+            Error::OutOfMemory { .. } => OutOfMemoryError::new_err(message),
+            Error::DeviceLost { .. } => DeviceLost::new_err(message),
+            Error::Stream(error) => Python::attach(|py| raised(py, message, &[error])),
+            Error::Streams { errors } => Python::attach(|py| raised(py, message, &errors)),
+            _ => PyRuntimeError::new_err(message),
+        }
+    }
+}
+
+/// A `StreamError` with its `errors` and its cause.
+fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) -> PyErr {
+    let raised = StreamError::new_err(message);
+    let list = errors.iter().map(|error| single(py, error).into_value(py)).collect::<Vec<_>>();
+    let attach = || -> PyResult<()> {
+        let list = if list.len() == 1 {
+            PyList::new(py, [raised.value(py)])?
+        } else {
+            PyList::new(py, list)?
+        };
+        raised.value(py).setattr("errors", list)
+    };
+    if let Err(error) = attach() {
+        return error;
+    }
+    raised.set_cause(py, errors.first().and_then(|error| cause(py, error)));
+    raised
+}
+
+/// The failure of one stream, without `errors`.
+fn single(py: Python<'_>, error: &EngineStreamError) -> PyErr {
+    let single = StreamError::new_err(error.to_string());
+    single.set_cause(py, cause(py, error));
+    single
+}
+
+/// What made the original task fail.
+fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
+    match error.root().cause() {
+        FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
+            Some(RaisedInTask(error)) => error.clone_ref(py),
+            None => PyRuntimeError::new_err(returned.to_string()),
+        }),
+        FailureCause::Backend(error) => Some(error.clone().into()),
+        FailureCause::Panicked(message) => Some(PyRuntimeError::new_err(message.clone())),
+        _ => None,
+    }
+}
+
+/// A `TypeError` that says what was expected and what was given.
+pub(super) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
+}
+
+/// The name of an object's type.
+pub(super) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+}

@@ -1,0 +1,143 @@
+//! `accelrt.Event`.
+
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
+use pyo3::prelude::*;
+
+use crate::event::Event;
+use crate::python::device::PyDevice;
+use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
+use crate::python::waiting::without_gil;
+use crate::runtime::Runtime;
+
+/// A mark that streams record, wait for and query.
+///
+/// An event that was never recorded counts as done. A wait binds to the record that is the latest
+/// at that moment. `blocking` and `interprocess` are accepted and change nothing.
+///
+/// >>> import accelrt
+/// >>> start, end = accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
+/// >>> start.record(); end.record(); end.synchronize()
+/// >>> start.elapsed_time(end) >= 0
+/// True
+#[pyclass(name = "Event", module = "accelrt", subclass, weakref, frozen)]
+pub(super) struct PyEvent {
+    pub(super) event: Event,
+    device: PyDevice,
+}
+
+#[pymethods]
+impl PyEvent {
+    #[new]
+    #[pyo3(signature = (device=None, *, enable_timing=false, blocking=false, interprocess=false))]
+    fn new(
+        device: Option<&Bound<'_, PyAny>>,
+        enable_timing: bool,
+        #[expect(unused_variables, reason = "accepted as torch does, without an effect")]
+        blocking: bool,
+        #[expect(unused_variables, reason = "accepted as torch does, without an effect")]
+        interprocess: bool,
+    ) -> PyResult<Self> {
+        let device = match device {
+            Some(device) => PyDevice::extract(device)?,
+            None => PyDevice { kind: Runtime::global()?.accelerator()?, index: None },
+        };
+        let event = Event::for_kind(device.kind, enable_timing);
+        Ok(Self { event, device: PyDevice { index: None, ..device } })
+    }
+
+    /// The device of the latest record; without an index before the first.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.event.device().map_or(self.device, PyDevice::from)
+    }
+
+    /// Names this event while it lives; 0 before the first record.
+    #[getter]
+    fn event_id(&self) -> u64 {
+        self.event.id()
+    }
+
+    /// Records behind everything enqueued on `stream`, by default the current one. Does not block.
+    #[pyo3(signature = (stream=None))]
+    fn record(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let stream = self.stream_or_current(stream)?;
+        Ok(stream.record(&self.event)?)
+    }
+
+    /// Makes `stream`, by default the current one, wait for the latest record. Does not block.
+    #[pyo3(signature = (stream=None))]
+    fn wait(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let stream = self.stream_or_current(stream)?;
+        Ok(stream.wait_event(&self.event)?)
+    }
+
+    /// True when everything before the latest record is done, also when it failed.
+    fn query(&self) -> bool {
+        self.event.query()
+    }
+
+    /// Blocks, without the GIL, until everything before the latest record is done; raises the error
+    /// it is failed with.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        if self.event.query() {
+            return Ok(self.event.synchronize()?);
+        }
+        let event = &self.event;
+        without_gil(py, |is_interrupted| event.synchronize_unless(is_interrupted))
+    }
+
+    /// Milliseconds from this event's record to the other's.
+    fn elapsed_time(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<f64> {
+        let Ok(other) = other.cast::<Self>() else {
+            let text = "expected other to be an accelrt.Event object";
+            return Err(PyRuntimeError::new_err(text));
+        };
+        let other = other.get();
+        // The first conversion of a process may wait until its clock is calibrated.
+        Ok(py.detach(|| self.event.elapsed_ms(&other.event))?)
+    }
+
+    /// Not supported, as in torch.
+    fn ipc_handle(&self) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err("accelrt.Event ipc is not supported"))
+    }
+
+    /// Not supported, as in torch.
+    #[classmethod]
+    #[pyo3(signature = (device, handle))]
+    fn from_ipc_handle(
+        _class: &Bound<'_, pyo3::types::PyType>,
+        #[expect(unused_variables, reason = "torch's signature")] device: &Bound<'_, PyAny>,
+        #[expect(unused_variables, reason = "torch's signature")] handle: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err("accelrt.Event ipc is not supported"))
+    }
+
+    fn __repr__(&self) -> String {
+        let index = self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
+        format!(
+            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={:#x}",
+            self.device.kind,
+            u8::from(self.event.is_timed()),
+            self.event.id()
+        )
+    }
+}
+
+impl PyEvent {
+    pub(super) fn untimed(stream: &PyStream) -> Self {
+        let device = PyDevice::from(stream.stream.device());
+        let event = Event::for_kind(device.kind, false);
+        Self { event, device: PyDevice { index: None, ..device } }
+    }
+
+    fn stream_or_current(
+        &self,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<crate::stream::Stream> {
+        match stream {
+            Some(stream) => Ok(stream_argument("stream", stream)?.get().stream.clone()),
+            None => current_stream_of_kind(self.device.kind),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Functions of `accelrt._core`: devices, what is current, and the runtime as a whole.
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyInt};
+
+use crate::device::{Device, DeviceKind};
+use crate::error::Error;
+use crate::python::device::{PyDevice, kind_argument};
+use crate::python::errors::wrong_type;
+use crate::python::stream::{PyStream, stream_argument};
+use crate::python::waiting::without_gil;
+use crate::runtime::Runtime;
+
+/// What a device is.
+#[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all)]
+pub(super) struct PyDeviceProperties {
+    /// The maker's name.
+    name: String,
+    /// Capacity in bytes.
+    total_memory: usize,
+    /// Cores that this process may use; multiprocessors on a GPU.
+    core_count: usize,
+    /// Data caches in bytes from level 1 up, per instance.
+    cache_bytes: Vec<usize>,
+    /// Size of a page in bytes.
+    page_bytes: usize,
+    /// Size of a huge page in bytes, or None.
+    huge_page_bytes: Option<usize>,
+    /// True for GPUs.
+    is_gpu: bool,
+}
+
+#[pymethods]
+impl PyDeviceProperties {
+    fn __repr__(&self) -> String {
+        format!(
+            "DeviceProperties(name='{}', total_memory={}MB, core_count={})",
+            self.name,
+            self.total_memory >> 20,
+            self.core_count
+        )
+    }
+}
+
+/// The kind of the current accelerator, as a device without index.
+#[pyfunction]
+pub(super) fn current_accelerator() -> PyResult<PyDevice> {
+    Ok(PyDevice { kind: Runtime::global()?.accelerator()?, index: None })
+}
+
+/// How many devices of a kind there are.
+#[pyfunction]
+pub(super) fn device_count(kind: &str) -> PyResult<usize> {
+    Ok(Runtime::global()?.device_count(kind_argument(kind)?)?)
+}
+
+/// Why a kind has no device here; None when it has.
+#[pyfunction]
+pub(super) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
+    let kind = kind_argument(kind)?;
+    match Runtime::global()?.properties(Device::new(kind, 0)?) {
+        Ok(_) => Ok(None),
+        Err(Error::KindUnavailable { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Ok(Some(error.to_string())),
+    }
+}
+
+/// True when something was used that needed a device.
+#[pyfunction]
+pub(super) fn is_initialized() -> PyResult<bool> {
+    Ok(Runtime::global()?.is_initialized())
+}
+
+/// Makes the current device of a kind ready, which its first use would do.
+#[pyfunction]
+pub(super) fn initialize(kind: &str) -> PyResult<()> {
+    let runtime = Runtime::global()?;
+    runtime.default_stream(runtime.current_device_of(kind_argument(kind)?)?)?;
+    Ok(())
+}
+
+/// Index of the current device of a kind in this thread.
+#[pyfunction]
+pub(super) fn current_device(kind: &str) -> PyResult<usize> {
+    Ok(Runtime::global()?.current_device_of(kind_argument(kind)?)?.index())
+}
+
+/// Makes a device current in this thread; the index that was. A negative index changes nothing.
+#[pyfunction]
+pub(super) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
+    let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
+    let Ok(index) = usize::try_from(index) else { return Ok(-1) };
+    let previous = runtime.exchange_device(Device::new(kind, index)?)?;
+    Ok(i64::try_from(previous.index()).unwrap_or(-1))
+}
+
+/// The current stream of a device in this thread.
+#[pyfunction]
+pub(super) fn current_stream(kind: &str, index: i64) -> PyResult<PyStream> {
+    let stream = Runtime::global()?.current_stream_of(existing(kind, index)?)?;
+    Ok(PyStream { stream })
+}
+
+/// Makes a stream current, and its device, in this thread.
+#[pyfunction]
+pub(super) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
+    let stream = stream_argument("stream", stream)?;
+    Ok(Runtime::global()?.set_stream(&stream.get().stream)?)
+}
+
+/// Blocks, without the GIL, until all streams of a device are done; raises and ends their errors.
+#[pyfunction]
+pub(super) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
+    let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
+    without_gil(py, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
+}
+
+/// Free and total bytes of a device.
+#[pyfunction]
+pub(super) fn get_memory_info(kind: &str, index: i64) -> PyResult<(usize, usize)> {
+    let info = Runtime::global()?.memory_info(existing(kind, index)?)?;
+    Ok((info.free_bytes, info.total_bytes))
+}
+
+/// What a device is.
+#[pyfunction]
+pub(super) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDeviceProperties> {
+    let properties = Runtime::global()?.properties(existing(kind, index)?)?;
+    Ok(PyDeviceProperties {
+        name: properties.name,
+        total_memory: properties.total_memory_bytes,
+        core_count: properties.core_count,
+        cache_bytes: properties.cache_bytes,
+        page_bytes: properties.page_bytes,
+        huge_page_bytes: properties.huge_page_bytes,
+        is_gpu: properties.is_gpu,
+    })
+}
+
+/// The index meant by an argument of `accelrt.accelerator`; `None` means the current device where
+/// `optional`.
+#[pyfunction]
+pub(super) fn accelerator_index(device: &Bound<'_, PyAny>, optional: bool) -> PyResult<i64> {
+    let runtime = Runtime::global()?;
+    let accelerator = runtime.accelerator()?;
+    let mismatch = |kind: DeviceKind| {
+        let text = format!("{kind} doesn't match the current accelerator {accelerator}.");
+        PyValueError::new_err(text)
+    };
+    index_of(&runtime, accelerator, device, optional, mismatch)
+}
+
+/// The index meant by an argument of the module of a kind.
+#[pyfunction]
+pub(super) fn kind_index(kind: &str, device: &Bound<'_, PyAny>, optional: bool) -> PyResult<i64> {
+    let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
+    let mismatch = |given: DeviceKind| {
+        PyValueError::new_err(format!("Expected a {kind} device, but got: {given}"))
+    };
+    index_of(&runtime, kind, device, optional, mismatch)
+}
+
+fn index_of(
+    runtime: &Runtime,
+    kind: DeviceKind,
+    device: &Bound<'_, PyAny>,
+    is_optional: bool,
+    mismatch: impl Fn(DeviceKind) -> PyErr,
+) -> PyResult<i64> {
+    let is_number = device.is_instance_of::<PyInt>() && !device.is_instance_of::<PyBool>();
+    if is_number {
+        return device.extract();
+    }
+    let named = match device.is_none() {
+        true => PyDevice { kind, index: None },
+        false => PyDevice::extract(device).map_err(|error| argument_error(error, device))?,
+    };
+    if named.kind != kind {
+        return Err(mismatch(named.kind));
+    }
+    match named.index {
+        Some(index) => Ok(i64::try_from(index).unwrap_or(-1)),
+        None if is_optional => {
+            Ok(i64::try_from(runtime.current_device_of(kind)?.index()).unwrap_or(-1))
+        }
+        None => Err(PyValueError::new_err(format!(
+            "Expected an accelrt.device with a specified index or an integer, but got: {}",
+            device.str()?
+        ))),
+    }
+}
+
+/// A wrong type is named with what an argument may be; other errors stay.
+fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
+    match error.is_instance_of::<pyo3::exceptions::PyTypeError>(device.py()) {
+        true => wrong_type("device", "an accelrt.device, a string, an integer or None", device),
+        false => error,
+    }
+}
+
+/// A device by kind and index. That it exists is checked by its use.
+fn existing(kind: &str, index: i64) -> PyResult<Device> {
+    let kind = kind_argument(kind)?;
+    let negative = || PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative"));
+    let index = usize::try_from(index).map_err(|_| negative())?;
+    Ok(Device::new(kind, index)?)
+}
+
+/// How often something happened since the start.
+#[pyfunction]
+pub(super) fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let counters = Runtime::global()?.counters();
+    let dict = PyDict::new(py);
+    for (name, count) in [
+        ("num_cancelled_tasks", counters.num_cancelled_tasks),
+        ("num_helped_tasks", counters.num_helped_tasks),
+        ("num_skipped_tasks", counters.num_skipped_tasks),
+        ("num_spare_workers", counters.num_spare_workers),
+        ("num_worker_wakes", counters.num_worker_wakes),
+    ] {
+        dict.set_item(name, count)?;
+    }
+    Ok(dict)
+}
+
+/// The settings in force.
+#[pyfunction]
+pub(super) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let runtime = Runtime::global()?;
+    let config = runtime.config();
+    let dict = PyDict::new(py);
+    dict.set_item("ACCELRT_ACCELERATOR", config.accelerator.map(DeviceKind::name))?;
+    dict.set_item("ACCELRT_CPU_DEVICES", config.cpu_devices)?;
+    dict.set_item("ACCELRT_CPU_THREADS", config.cpu_threads)?;
+    dict.set_item("ACCELRT_CPU_MEMORY", config.cpu_memory_bytes)?;
+    dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
+    dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
+    Ok(dict)
+}
+
+/// Ends the runtime at interpreter exit; what was lost is printed.
+#[pyfunction]
+pub(super) fn shut_down(py: Python<'_>) -> PyResult<()> {
+    let runtime = Runtime::global()?;
+    py.detach(|| runtime.shutdown_and_report());
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! L4, Python: the extension module `accelrt._core`, which the facade in `python/accelrt` wraps.
+//!
+//! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types carry
+//! their public module's name, so that messages and pickles say `accelrt.Stream`.
+
+mod device;
+mod errors;
+mod event;
+mod functions;
+mod stream;
+mod waiting;
+
+use pyo3::prelude::*;
+
+/// The native part of accelrt.
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use super::device::PyDevice;
+    #[pymodule_export]
+    use super::errors::{DeviceLost, OutOfMemoryError, StreamError};
+    #[pymodule_export]
+    use super::event::PyEvent;
+    #[pymodule_export]
+    use super::functions::{
+        PyDeviceProperties, accelerator_index, counters, current_accelerator, current_device,
+        current_stream, device_count, exchange_device, get_device_properties, get_memory_info,
+        initialize, is_initialized, kind_index, settings, set_stream, shut_down, synchronize,
+        unavailable_reason,
+    };
+    #[pymodule_export]
+    use super::stream::PyStream;
+
+    #[pymodule_export]
+    const __VERSION__: &str = env!("CARGO_PKG_VERSION");
+}

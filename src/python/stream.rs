@@ -1,0 +1,301 @@
+//! `accelrt.Stream`.
+
+use std::cell::RefCell;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::device::{Device, DeviceKind};
+use crate::error::Error;
+use crate::python::device::{PyDevice, device_or_default, hash_of};
+use crate::python::errors::wrong_type;
+use crate::python::event::PyEvent;
+use crate::python::waiting::without_gil;
+use crate::runtime::Runtime;
+use crate::stream::Stream;
+
+/// In-order work on one device.
+///
+/// `Stream(device=None, *, priority=0, dedicated=False)` takes the next stream of the device's pool
+/// of 32, or one that nobody else is given. `Stream(stream_id, device_index, device_type)` finds an
+/// existing one again. As a context manager it is the current stream, and its device the current
+/// device, of this thread.
+///
+/// >>> import accelrt
+/// >>> stream = accelrt.Stream()
+/// >>> with stream:
+/// ...     accelrt.accelerator.current_stream() == stream
+/// True
+#[pyclass(name = "Stream", module = "accelrt", subclass, weakref, frozen)]
+pub(super) struct PyStream {
+    pub(super) stream: Stream,
+}
+
+thread_local! {
+    /// What `with` statements of this thread replaced, innermost last.
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Entered {
+    stream: Stream,
+    previous_device: Device,
+    previous_stream: Stream,
+}
+
+#[pymethods]
+impl PyStream {
+    #[new]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let arguments = Arguments::read(args, kwargs)?;
+        let runtime = Runtime::global()?;
+        let stream = match arguments {
+            Arguments::New { device, priority, is_dedicated } => {
+                let device = device_or_default(&runtime, device.as_ref())?;
+                match is_dedicated {
+                    true => runtime.dedicated_stream(device, priority)?,
+                    false => runtime.stream_with_priority(device, priority)?,
+                }
+            }
+            Arguments::Existing { stream_id, device_index, device_type } => {
+                let kind = DeviceKind::from_type_code(device_type)
+                    .filter(|kind| *kind != DeviceKind::Null)
+                    .ok_or_else(|| unknown_type(device_type))?;
+                let index = usize::try_from(device_index)
+                    .map_err(|_| PyRuntimeError::new_err("Device index must not be negative"))?;
+                let device = Device::new(kind, index)?;
+                let stream_id = u64::try_from(stream_id)
+                    .map_err(|_| PyRuntimeError::new_err(format!("no stream has id {stream_id}")))?;
+                runtime.stream_by_id(device, stream_id)?
+            }
+        };
+        Ok(Self { stream })
+    }
+
+    /// Unique on its device, never reused; 0 is the default stream.
+    #[getter]
+    fn stream_id(&self) -> u64 {
+        self.stream.id()
+    }
+
+    /// Index of the stream's device.
+    #[getter]
+    fn device_index(&self) -> usize {
+        self.stream.device().index()
+    }
+
+    /// torch's code of the device's type: cpu 0, cuda 1, xpu 12.
+    #[getter]
+    fn device_type(&self) -> u8 {
+        self.stream.device().kind().type_code()
+    }
+
+    /// The stream's device.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.stream.device().into()
+    }
+
+    /// The priority; a smaller number goes first.
+    #[getter]
+    fn priority(&self) -> i32 {
+        self.stream.priority()
+    }
+
+    /// The driver's handle as an integer; RuntimeError on kinds without one.
+    #[getter]
+    fn native_handle(&self) -> PyResult<u64> {
+        self.stream.native_handle().map_err(|error| match error {
+            Error::Unsupported { .. } => PyRuntimeError::new_err(
+                "Backend doesn't support getting stream native handle.",
+            ),
+            error => error.into(),
+        })
+    }
+
+    /// `(least, greatest)` priorities of a device's streams.
+    #[staticmethod]
+    #[pyo3(signature = (device=None))]
+    fn priority_range(device: Option<&Bound<'_, PyAny>>) -> PyResult<(i32, i32)> {
+        let runtime = Runtime::global()?;
+        let range = runtime.priority_range(device_or_default(&runtime, device)?)?;
+        Ok((range.least, range.greatest))
+    }
+
+    /// True when everything enqueued is done. Does not block.
+    fn query(&self) -> bool {
+        self.stream.query()
+    }
+
+    /// False: streams are not captured into graphs.
+    fn is_capturing(&self) -> bool {
+        false
+    }
+
+    /// Blocks, without the GIL, until everything enqueued so far is done; raises and ends the
+    /// stream's error.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        if self.stream.is_quiet() {
+            return Ok(());
+        }
+        let stream = &self.stream;
+        without_gil(py, |is_interrupted| stream.synchronize_unless(is_interrupted))
+    }
+
+    /// What is enqueued from now on runs after everything before the event's latest record. Does
+    /// not block.
+    fn wait_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
+        let expected = || wrong_type("event", "an accelrt.Event", event);
+        let event = event.cast::<PyEvent>().map_err(|_| expected())?;
+        Ok(self.stream.wait_event(&event.get().event)?)
+    }
+
+    /// What is enqueued from now on runs after everything enqueued on `stream` so far. Does not
+    /// block.
+    fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let stream = stream_argument("stream", stream)?;
+        Ok(self.stream.wait_stream(&stream.get().stream)?)
+    }
+
+    /// Records an event, by default a new one without timing, and returns it. Does not block.
+    #[pyo3(signature = (event=None))]
+    fn record_event<'py>(
+        &self,
+        py: Python<'py>,
+        event: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let event = match event {
+            None => Bound::new(py, PyEvent::untimed(self))?.into_any(),
+            Some(event) => event,
+        };
+        let expected = || PyRuntimeError::new_err("expected event to be an accelrt.Event object");
+        let recorded = event.cast::<PyEvent>().map_err(|_| expected())?;
+        self.stream.record(&recorded.get().event)?;
+        Ok(event)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let runtime = Runtime::global()?;
+        let stream = slf.get().stream.clone();
+        let previous_device = runtime.exchange_device(stream.device())?;
+        let previous_stream = runtime.exchange_stream(&stream)?;
+        let entered = Entered { stream, previous_device, previous_stream };
+        ENTERED.with_borrow_mut(|stack| stack.push(entered));
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let entered = ENTERED.with_borrow_mut(|stack| {
+            let place = stack.iter().rposition(|entered| entered.stream == self.stream);
+            place.map(|place| stack.remove(place))
+        });
+        let Some(entered) = entered else {
+            return Err(PyRuntimeError::new_err("Stream context stack is empty."));
+        };
+        let runtime = Runtime::global()?;
+        runtime.exchange_stream(&entered.previous_stream)?;
+        runtime.exchange_device(entered.previous_device)?;
+        Ok(())
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        match other.cast::<Self>() {
+            Ok(other) => Ok((self.stream == other.get().stream).into_pyobject(py)?.to_owned().into_any().unbind()),
+            Err(_) => Ok(py.NotImplemented()),
+        }
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash_of((self.stream.device(), self.stream.id()))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("cannot pickle 'accelrt.Stream' object"))
+    }
+
+    fn __repr__(&self) -> String {
+        let device = self.stream.device();
+        format!(
+            "accelrt.Stream device_type={}, device_index={}, stream_id={}",
+            device.kind(),
+            device.index(),
+            self.stream.id()
+        )
+    }
+}
+
+/// The two forms of the constructor.
+enum Arguments<'py> {
+    New { device: Option<Bound<'py, PyAny>>, priority: i32, is_dedicated: bool },
+    Existing { stream_id: i64, device_index: i64, device_type: i64 },
+}
+
+const FORMS: &str = "Stream(device=None, *, priority=0, dedicated=False) or \
+                     Stream(stream_id, device_index, device_type)";
+
+impl<'py> Arguments<'py> {
+    fn read(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let mut named: Vec<(String, Bound<'py, PyAny>)> = Vec::new();
+        for (name, value) in kwargs.into_iter().flatten() {
+            named.push((name.extract()?, value));
+        }
+        let is_existing = args.len() > 1 || named.iter().any(|(name, _)| name == "stream_id");
+        let names: &[&str] = match is_existing {
+            true => &["stream_id", "device_index", "device_type"],
+            false => &["device"],
+        };
+        if args.len() > names.len() {
+            return Err(PyTypeError::new_err(format!("too many arguments: it is {FORMS}")));
+        }
+        let positional = names.iter().map(|name| (*name).to_owned()).zip(args.iter());
+        let mut given: Vec<_> = positional.collect();
+        given.extend(named);
+        let mut take = |name: &str| {
+            let place = given.iter().position(|(given, _)| given == name);
+            place.map(|place| given.remove(place).1)
+        };
+        let arguments = if is_existing {
+            let mut number = |name: &str| {
+                let missing = || PyTypeError::new_err(format!("{name} is missing: it is {FORMS}"));
+                take(name).ok_or_else(missing)?.extract::<i64>()
+            };
+            let (stream_id, device_index) = (number("stream_id")?, number("device_index")?);
+            Self::Existing { stream_id, device_index, device_type: number("device_type")? }
+        } else {
+            let device = take("device").filter(|device| !device.is_none());
+            let priority = take("priority").map_or(Ok(0), |priority| priority.extract())?;
+            let is_dedicated = take("dedicated").map_or(Ok(false), |flag| flag.extract())?;
+            Self::New { device, priority, is_dedicated }
+        };
+        match given.first() {
+            None => Ok(arguments),
+            Some((name, _)) => {
+                Err(PyTypeError::new_err(format!("unexpected argument {name:?}: it is {FORMS}")))
+            }
+        }
+    }
+}
+
+fn unknown_type(device_type: i64) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "Expected isValidDeviceType(device_type) to be true, but got false. \
+         device_type is {device_type}; it is 0 for cpu, 1 for cuda and 12 for xpu"
+    ))
+}
+
+/// A stream argument, or a `TypeError` that says what was given.
+pub(super) fn stream_argument<'a, 'py>(
+    what: &str,
+    stream: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, PyStream>> {
+    stream.cast::<PyStream>().map_err(|_| wrong_type(what, "an accelrt.Stream", stream))
+}
+
+/// The current stream on the current device of a kind.
+pub(super) fn current_stream_of_kind(kind: DeviceKind) -> PyResult<Stream> {
+    let runtime = Runtime::global()?;
+    Ok(runtime.current_stream_of(runtime.current_device_of(kind)?)?)
+}
