@@ -15,6 +15,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
+
 use crate::backend::blocking::while_blocked;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
@@ -58,7 +60,8 @@ pub struct Event {
 struct EventCore {
     is_timed: bool,
     recorded: AtomicU64,
-    completed: AtomicU64,
+    /// On a line of its own: consumers write it while the recording thread works on the others.
+    completed: CachePadded<AtomicU64>,
     latest: SpinMutex<Latest>,
 }
 
@@ -104,7 +107,7 @@ impl Event {
         let core = EventCore {
             is_timed,
             recorded: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
+            completed: CachePadded::new(AtomicU64::new(0)),
             latest: SpinMutex::new(latest),
         };
         Self { core: Inherited::new(Arc::new(core)) }
