@@ -21,9 +21,11 @@ from accelrt._core import (
     OutOfMemoryError,
     Stream,
     StreamError,
+    current_accelerator,
     device,
     shut_down,
 )
+from accelrt._kinds import module_of
 
 __all__ = [
     "DeviceLost",
@@ -49,7 +51,4 @@ def get_device_module(device: device | str | None = None) -> ModuleType:
     >>> accelrt.get_device_module("cpu") is accelrt.cpu
     True
     """
-    return _kinds.module_of(accelerator.current_accelerator() if device is None else device)
-
-
-from accelrt import _kinds  # noqa: E402  the modules of the kinds exist from here on
+    return module_of(current_accelerator() if device is None else device)
