@@ -7,13 +7,13 @@ from typing import Final, Never, Self, TypeAlias, final, overload
 from typing_extensions import disjoint_base
 
 __all__ = [
+    "__VERSION__",
     "DeviceLost",
     "DeviceProperties",
     "Event",
     "OutOfMemoryError",
     "Stream",
     "StreamError",
-    "__VERSION__",
     "accelerator_index",
     "counters",
     "current_accelerator",
