@@ -297,6 +297,11 @@ impl StreamError {
         self.inherited_from.as_ref()
     }
 
+    /// True when nothing failed but a shutdown came first.
+    pub(crate) fn is_cancellation(&self) -> bool {
+        matches!(self.root().cause, FailureCause::Cancelled)
+    }
+
     /// This error was raised to somebody.
     pub(crate) fn set_seen(&self) {
         // Relaxed, here and below: read at exit, to decide what is printed.

@@ -10,13 +10,12 @@ use crate::backend::registry::Registry;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
-use crate::fork;
+use crate::fork::{self, Inherited};
 use crate::runtime::current;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
 use crate::stream::core::StreamCore;
 use crate::stream::lifecycle::{Lifecycle, StreamCounts};
-use crate::stream::synchronize::Pending;
 use crate::stream::table::StreamTable;
 use crate::stream::wait::Interrupt;
 use crate::sync::unmodelled::AtomicU64;
@@ -30,7 +29,7 @@ use crate::sync::{LockRank, Mutex, Ordering};
 /// clone; when the last one is dropped the runtime is shut down, as at the end of the process.
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    inner: Inherited<Arc<Inner>>,
 }
 
 pub(super) struct Inner {
@@ -83,7 +82,7 @@ impl Runtime {
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
@@ -266,24 +265,35 @@ impl Runtime {
             return stream.synchronize(interrupt);
         }
         busy.iter().try_for_each(|stream| stream.check_wait())?;
-        let begin =
-            |stream: Arc<StreamCore>| stream.begin_synchronize().map(|pending| (stream, pending));
-        let pending: Vec<(Arc<StreamCore>, Pending)> =
-            busy.into_iter().map(begin).collect::<Result<_>>()?;
-        let mut errors = Vec::new();
-        for (stream, pending) in pending {
-            match stream.finish_synchronize(&pending, interrupt) {
+        let begun: Vec<_> = busy.iter().map(StreamCore::begin_synchronize).collect();
+        let (mut errors, mut obstacle) = (Vec::new(), None);
+        for (stream, begun) in busy.iter().zip(begun) {
+            let finish = |pending| match obstacle {
+                None => stream.finish_synchronize(&pending, interrupt),
+                Some(_) => Ok(stream.abandon_synchronize(&pending)),
+            };
+            match begun.and_then(finish) {
                 Ok(()) => {}
-                Err(Error::Stream(error)) => errors.push(error),
-                Err(other) => return Err(other),
+                Err(Error::Stream(error)) => errors.push((stream, error)),
+                Err(other) => obstacle = Some(other),
             }
         }
-        together(errors)
+        match obstacle {
+            None => together(errors.into_iter().map(|(_, error)| error).collect()),
+            Some(obstacle) => {
+                // Not all streams are done: what was ended meanwhile goes on.
+                errors.into_iter().for_each(|(stream, error)| stream.put_back(error));
+                Err(obstacle)
+            }
+        }
     }
 
     /// How often something happened since the runtime started.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        if fork::is_child() {
+            return Counters::default(); // a thread that is not here may hold a lock
+        }
         let mut counts: StreamCounts = self.inner.lifecycle.kept().0;
         for stream in self.inner.streams() {
             let own = stream.counters.read();

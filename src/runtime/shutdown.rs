@@ -11,7 +11,6 @@ use crate::backend::contract::{Turn, Work};
 use crate::error::StreamError;
 use crate::runtime::instance::Inner;
 use crate::stream::core::StreamCore;
-use crate::sync::park;
 
 /// Between two looks at what still runs.
 const PERIOD: Duration = Duration::from_micros(200);
@@ -64,7 +63,8 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
-    let busy_threads = inner.backends().map(|backend| backend.shutdown(grace).busy_threads).sum();
+    let end = Instant::now() + GRACE;
+    let busy_threads = inner.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let (kept, mut unseen_errors) = inner.lifecycle.kept();
     let cancelled: u64 = streams.iter().map(|stream| stream.counters.read().cancelled).sum();
@@ -92,8 +92,7 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
 
 /// Tasks behind one that a thread is still inside of.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
-    let queued = stream.pushed().saturating_sub(stream.progress.retired());
-    queued.saturating_sub(u64::from(is_runnable(stream)))
+    stream.unretired_users_tasks().saturating_sub(u64::from(is_runnable(stream)))
 }
 
 /// Each failure once: those inherited from another one that is reported go.
@@ -106,7 +105,7 @@ fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
 
 fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     while !is_over() && Instant::now() < deadline {
-        park(Some(PERIOD));
+        std::thread::sleep(PERIOD);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result, StreamError};
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
@@ -43,6 +44,17 @@ impl Command<TaskContext> for Synchronize {
     }
 }
 
+/// An error that goes on.
+struct Reopen(Arc<StreamError>);
+
+impl Command<TaskContext> for Reopen {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.effects().failure = Some(self.0);
+    }
+}
+
 /// A synchronise under way.
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
@@ -52,6 +64,7 @@ pub(crate) struct Pending {
 impl StreamCore {
     /// Blocks until everything enqueued before is done; raises the open error and ends it.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        crate::fork::check()?;
         if let Some(result) = self.synchronize_at_once() {
             return result;
         }
@@ -97,31 +110,52 @@ impl StreamCore {
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.push(Synchronize(Arc::clone(&point))) {
             Ok(ticket) => Ok(Pending { point, ticket }),
-            Err(error) => {
-                self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, &point));
-                Err(error)
+            Err(refusal) => {
+                self.give_up(&point);
+                Err(refusal)
             }
         }
     }
 
-    /// Waits for the point.
+    /// Waits for the point. When something stands in the way of that, nothing has ended.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
+        if let Err(obstacle) = self.wait_for(pending, interrupt) {
+            self.abandon_synchronize(pending);
+            return Err(obstacle);
+        }
+        raise(pending.point.take())
+    }
+
+    fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
         if !self.on_host {
-            crate::backend::blocking::while_blocked(|| {
-                self.backend.stream_synchronize(self.handle)
-            })?;
+            while_blocked(|| self.backend.stream_synchronize(self.handle))?;
             self.marks.reached(pending.ticket);
         }
-        let error = pending.point.take();
-        if error.is_none() && self.lifecycle.is_cancelled() {
-            return Err(Error::ShutDown);
+        Ok(())
+    }
+
+    /// Takes a point back: when the queue passes it, it ends nothing.
+    fn give_up(&self, point: &Arc<SyncPoint>) {
+        self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
+    }
+
+    /// Ends a synchronise that was begun and is not waited for to the end.
+    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
+        self.give_up(&pending.point);
+        if let Some(error) = pending.point.take() {
+            self.put_back(error);
         }
-        raise(error)
+    }
+
+    /// Opens an error again that was ended and could not be raised.
+    pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamError>) {
+        // Refused after a shutdown only, when nothing is raised any more.
+        let _ = self.push(Reopen(error));
     }
 
     /// True when a synchronise would neither wait nor raise.
@@ -130,10 +164,11 @@ impl StreamCore {
     }
 }
 
-/// The error as a result, now seen.
+/// The error as a result, now seen. Work that a shutdown cancelled is told as that.
 pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
     match error {
         None => Ok(()),
+        Some(error) if error.is_cancellation() => Err(Error::ShutDown),
         Some(error) => {
             error.set_seen();
             Err(Error::Stream(error))
