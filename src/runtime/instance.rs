@@ -268,9 +268,12 @@ impl Runtime {
         let begun: Vec<_> = busy.iter().map(StreamCore::begin_synchronize).collect();
         let (mut errors, mut obstacle) = (Vec::new(), None);
         for (stream, begun) in busy.iter().zip(begun) {
-            let finish = |pending| match obstacle {
-                None => stream.finish_synchronize(&pending, interrupt),
-                Some(_) => Ok(stream.abandon_synchronize(&pending)),
+            let finish = |pending| {
+                if obstacle.is_none() {
+                    return stream.finish_synchronize(&pending, interrupt);
+                }
+                stream.abandon_synchronize(&pending);
+                Ok(())
             };
             match begun.and_then(finish) {
                 Ok(()) => {}
@@ -282,7 +285,9 @@ impl Runtime {
             None => together(errors.into_iter().map(|(_, error)| error).collect()),
             Some(obstacle) => {
                 // Not all streams are done: what was ended meanwhile goes on.
-                errors.into_iter().for_each(|(stream, error)| stream.put_back(error));
+                for (stream, error) in errors {
+                    stream.put_back(error);
+                }
                 Err(obstacle)
             }
         }

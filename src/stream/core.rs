@@ -312,7 +312,9 @@ impl StreamCore {
         };
         let error = context.error.take();
         for waiting in synchronizing.iter() {
-            error.iter().for_each(|error| waiting.give(error));
+            if let Some(error) = &error {
+                waiting.give(error);
+            }
         }
         synchronizing.swap_remove(place);
         drop(synchronizing);

@@ -16,6 +16,7 @@ fn program() {
         Some("runnable") => runnable(),
         Some("runnable and exit") => {
             runnable();
+            #[expect(clippy::disallowed_methods, reason = "the exit is what is tested")]
             std::process::exit(0);
         }
         Some("endless") => endless(),
@@ -71,7 +72,7 @@ fn enqueue_endless(stream: &Stream) -> Receiver<()> {
 
 fn loop_for_ever() {
     loop {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1)); // idle: it only has to be endless
     }
 }
 
@@ -143,6 +144,7 @@ fn too_much() {
     let (runtime, stream) = global();
     enqueue_until_exit(&runtime, &stream);
     for _ in 0..100_000 {
+        // An idle task: there only has to be more of them than the exit has time for.
         stream.enqueue(|| std::thread::sleep(Duration::from_millis(5))).unwrap();
     }
 }
@@ -186,6 +188,7 @@ fn a_task_that_exits_the_process_does_not_hang_it() {
 
 fn exit_inside_a_task() {
     let (_runtime, stream) = global();
+    #[expect(clippy::disallowed_methods, reason = "the exit is what is tested")]
     stream.enqueue(|| -> () { std::process::exit(7) }).unwrap();
     wait_by_query(&stream.record_event().unwrap());
 }

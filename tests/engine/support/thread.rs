@@ -59,7 +59,7 @@ impl ThreadId {
     pub(crate) fn cpu_time_of_half_a_second(threads: &[Self]) -> Duration {
         let read = || threads.iter().map(|thread| thread.cpu_time()).sum::<Duration>();
         let before = read();
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(500)); // the idle time that is measured
         read().saturating_sub(before)
     }
 }
