@@ -126,7 +126,8 @@ impl Model {
         Candidates { first: self.events[event].recorded }
     }
 
-    /// Called after it: the records that it can have meant; empty if the event may have been unused.
+    /// Called after it: the records that it can have meant; empty if the event may have been
+    /// unused.
     pub(crate) fn end_race(&self, event: usize, candidates: Candidates) -> Vec<usize> {
         let records = &self.events[event].records;
         candidates.first.checked_sub(1).map_or(Vec::new(), |first| records[first..].to_vec())
@@ -177,7 +178,8 @@ impl Model {
 
     /// A task up to `record` that is neither over nor before what `stream` gets next.
     pub(crate) fn unordered(&self, stream: usize, record: usize) -> Option<usize> {
-        let (wanted, known) = (self.up_to(Some(record), false), self.up_to(self.last(stream), true));
+        let (wanted, known) =
+            (self.up_to(Some(record), false), self.up_to(self.last(stream), true));
         let is_loose = |number: &usize| wanted[*number] && !known[*number];
         (0..wanted.len()).find(|number| is_loose(number) && self.is_unfinished_task(*number))
     }

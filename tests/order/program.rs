@@ -39,25 +39,67 @@ impl Parameters {
 /// One operation of a host thread. Numbers are slots, events and devices.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Task { slot: usize, fails: bool, is_large: bool, spins: usize },
-    Burst { slot: usize, count: usize },
+    Task {
+        slot: usize,
+        fails: bool,
+        is_large: bool,
+        spins: usize,
+    },
+    Burst {
+        slot: usize,
+        count: usize,
+    },
     /// A task that enqueues another one.
-    Spawn { slot: usize, onto: usize },
+    Spawn {
+        slot: usize,
+        onto: usize,
+    },
     /// A task that waits, on its worker, for what another stream has queued now.
-    BlockingTask { slot: usize, on: usize },
-    Record { event: usize, slot: usize },
-    Wait { event: usize, slot: usize },
+    BlockingTask {
+        slot: usize,
+        on: usize,
+    },
+    Record {
+        event: usize,
+        slot: usize,
+    },
+    Wait {
+        event: usize,
+        slot: usize,
+    },
     /// A wait that races with records of other threads.
-    RacyWait { event: usize, slot: usize },
-    WaitStream { slot: usize, other: usize },
-    AskOrdered { event: usize, slot: usize },
-    QueryEvent { event: usize },
-    QueryStream { slot: usize },
-    SynchronizeStream { slot: usize },
-    SynchronizeEvent { event: usize },
-    SynchronizeDevice { device: usize },
+    RacyWait {
+        event: usize,
+        slot: usize,
+    },
+    WaitStream {
+        slot: usize,
+        other: usize,
+    },
+    AskOrdered {
+        event: usize,
+        slot: usize,
+    },
+    QueryEvent {
+        event: usize,
+    },
+    QueryStream {
+        slot: usize,
+    },
+    SynchronizeStream {
+        slot: usize,
+    },
+    SynchronizeEvent {
+        event: usize,
+    },
+    SynchronizeDevice {
+        device: usize,
+    },
     /// The slot's stream is dropped, whatever it has queued; a dedicated one takes its place.
-    ReplaceStream { slot: usize, priority: i32 },
+    ReplaceStream {
+        slot: usize,
+        priority: i32,
+    },
 }
 
 /// What every host thread does.

@@ -35,7 +35,8 @@ fn shorten(program: &Program, failure: String) -> (Program, String) {
 fn check(draw: fn(u64) -> Program, programs: u64) {
     let seed = asked("ACCELRT_TEST_SEED");
     // Without a seed the same programs as ever; their interleavings differ each time.
-    let programs = asked("ACCELRT_TEST_PROGRAMS").unwrap_or(if seed.is_some() { 100 } else { programs });
+    let programs =
+        asked("ACCELRT_TEST_PROGRAMS").unwrap_or(if seed.is_some() { 100 } else { programs });
     let watchdog = Watchdog::new("random programs");
     for number in 0..programs {
         let program = draw(seed.unwrap_or(number));
@@ -50,10 +51,10 @@ fn check(draw: fn(u64) -> Program, programs: u64) {
 
 #[test]
 fn random_programs_keep_their_order_and_run_every_task_once() {
-    check(Program::on_cpu, 400);
+    check(Program::on_cpu, 1_000);
 }
 
 #[test]
 fn random_programs_of_records_and_waits_end_on_a_device_without_host_functions() {
-    check(Program::on_null, 400);
+    check(Program::on_null, 600);
 }

@@ -1,9 +1,9 @@
 //! What a random program works on: a runtime's streams and events, with the model beside them.
 //!
 //! Locks of the test, in this order: an event's, slots' by number, the model's. A slot's is held
-//! while something is enqueued, so that the model knows the order in the stream; an event's while it
-//! is recorded or waited for, so that the model knows which record a wait is bound to. None is held
-//! while anything is waited for, except by a producer that is throttled.
+//! while something is enqueued, so that the model knows the order in the stream; an event's while
+//! it is recorded or waited for, so that the model knows which record a wait is bound to. None is
+//! held while anything is waited for, except by a producer that is throttled.
 
 use std::fmt::Debug;
 use std::hint::black_box;
