@@ -79,11 +79,18 @@ struct Latest {
     failure: Option<Arc<StreamError>>,
 }
 
-/// One version of an event, looked up in one step.
+/// One version of an event, looked up in one step. The source's errors are bound to it, so that the
+/// one that extends over it is not forgotten before this is dropped.
 struct Record {
     source: Arc<StreamCore>,
     ticket: u64,
     version: u64,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.source.failures.unbind();
+    }
 }
 
 impl Event {
@@ -179,11 +186,8 @@ impl Event {
     fn wait_on_host(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         let Some(record) = self.core.record() else { return Ok(()) };
-        record.source.failures.bind();
-        let waited = self.core.wait_on_host(&record, interrupt);
-        let failure = waited.map(|()| self.core.failure_of(&record));
-        record.source.failures.unbind();
-        raise(failure?)
+        self.core.wait_on_host(&record, interrupt)?;
+        raise(self.core.failure_of(&record))
     }
 
     /// Milliseconds from this event's record to the other's; negative when it came first.
@@ -236,6 +240,8 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: written under the lock.
         let version = self.recorded.load(Ordering::Relaxed);
+        // Bound under the lock: until then the record is the latest, and knows its own failure.
+        source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
     }
 
@@ -286,8 +292,7 @@ impl EventCore {
         latest.mark.clone().filter(|_| latest.finished_version == record.version)
     }
 
-    /// The error that a finished record is failed with. The source's errors are bound, or the
-    /// record is still the latest.
+    /// The error that a finished record is failed with.
     fn failure_of(&self, record: &Record) -> Option<Arc<StreamError>> {
         let own = {
             let latest = self.latest.lock();
@@ -330,6 +335,10 @@ impl Command<TaskContext> for RecordCommand {
             return event.complete(version);
         }
         let mark = context.mark(event.is_timed);
+        if mark.is_none() && !context.on_host {
+            // Refused: the record is failed, and still not complete before the device is there.
+            let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
+        }
         let failure = context.failure().cloned();
         let is_done = context.on_host || mark.is_none();
         event.finish(version, mark.clone(), failure);

@@ -16,6 +16,7 @@ use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
 use crate::stream::core::StreamCore;
 use crate::stream::lifecycle::{Lifecycle, StreamCounts};
+use crate::stream::synchronize::raise_all;
 use crate::stream::table::StreamTable;
 use crate::stream::wait::Interrupt;
 use crate::sync::unmodelled::AtomicU64;
@@ -261,33 +262,16 @@ impl Runtime {
         let table = self.inner.tables.lock().get(&device).cloned();
         let Some(table) = table else { return Ok(()) };
         let busy: Vec<_> = table.all().into_iter().filter(|stream| !stream.is_quiet()).collect();
-        if let [stream] = &busy[..] {
+        let gone = self.inner.lifecycle.take_unseen(|error| error.device() == device);
+        if gone.is_empty()
+            && let [stream] = &busy[..]
+        {
             return stream.synchronize(interrupt);
         }
-        busy.iter().try_for_each(|stream| stream.check_wait())?;
-        let begun: Vec<_> = busy.iter().map(StreamCore::begin_synchronize).collect();
-        let (mut errors, mut obstacle) = (Vec::new(), None);
-        for (stream, begun) in busy.iter().zip(begun) {
-            let finish = |pending| {
-                if obstacle.is_none() {
-                    return stream.finish_synchronize(&pending, interrupt);
-                }
-                stream.abandon_synchronize(&pending);
-                Ok(())
-            };
-            match begun.and_then(finish) {
-                Ok(()) => {}
-                Err(Error::Stream(error)) => errors.push((stream, error)),
-                Err(other) => obstacle = Some(other),
-            }
-        }
-        match obstacle {
-            None => together(errors.into_iter().map(|(_, error)| error).collect()),
-            Some(obstacle) => {
-                // Not all streams are done: what was ended meanwhile goes on.
-                for (stream, error) in errors {
-                    stream.put_back(error);
-                }
+        match synchronize_all(&busy, interrupt) {
+            Ok(errors) => raise_all(gone.into_iter().chain(errors).collect()),
+            Err(obstacle) => {
+                self.inner.lifecycle.put_back(gone);
                 Err(obstacle)
             }
         }
@@ -299,8 +283,10 @@ impl Runtime {
         if fork::is_child() {
             return Counters::default(); // a thread that is not here may hold a lock
         }
-        let mut counts: StreamCounts = self.inner.lifecycle.kept().0;
-        for stream in self.inner.streams() {
+        // Streams first: one that ends in between is then counted twice rather than not at all.
+        let streams = self.inner.streams();
+        let mut counts: StreamCounts = self.inner.lifecycle.kept_counts();
+        for stream in streams {
             let own = stream.counters.read();
             counts.helped += own.helped;
             counts.skipped += own.skipped;
@@ -378,13 +364,36 @@ impl Drop for Inner {
     }
 }
 
-/// Several errors as one, each now seen.
-fn together(errors: Vec<Arc<StreamError>>) -> Result<()> {
-    match &errors[..] {
-        [] => Ok(()),
-        [error] => Err(Error::Stream(Arc::clone(error))),
-        _ => Err(Error::Streams { errors: errors.into() }),
+/// Synchronises with streams; the errors that this ended, one or more a stream. When something
+/// stands in the way, nothing has ended.
+fn synchronize_all(
+    streams: &[Arc<StreamCore>],
+    interrupt: &mut Interrupt<'_>,
+) -> Result<Vec<Arc<StreamError>>> {
+    streams.iter().try_for_each(|stream| stream.check_wait())?;
+    let begun: Vec<_> = streams.iter().map(StreamCore::begin_synchronize).collect();
+    let (mut errors, mut obstacle) = (Vec::new(), None);
+    for (stream, begun) in streams.iter().zip(begun) {
+        let finish = |pending| {
+            if obstacle.is_none() {
+                return stream.take_synchronized(&pending, interrupt);
+            }
+            stream.abandon_synchronize(&pending);
+            Ok(Vec::new())
+        };
+        match begun.and_then(finish) {
+            Ok(own) => errors.extend(own.into_iter().map(|error| (stream, error))),
+            Err(other) => obstacle = Some(other),
+        }
     }
+    let Some(obstacle) = obstacle else {
+        return Ok(errors.into_iter().map(|(_, error)| error).collect());
+    };
+    // Not all streams are done: what was ended meanwhile goes on.
+    for (stream, error) in errors {
+        stream.put_back(error);
+    }
+    Err(obstacle)
 }
 
 impl fmt::Debug for Runtime {

@@ -131,8 +131,21 @@ impl Lifecycle {
         self.unseen.lock().extend(unseen);
     }
 
-    /// What the streams that are gone left: their counts, and errors that nobody saw.
-    pub(crate) fn kept(&self) -> (StreamCounts, Vec<Arc<StreamError>>) {
-        (self.retired_counters.read(), self.unseen.lock().clone())
+    /// The counts of the streams that are gone.
+    pub(crate) fn kept_counts(&self) -> StreamCounts {
+        self.retired_counters.read()
+    }
+
+    /// Takes the errors that nobody saw of streams that are gone and of which `is_wanted`.
+    pub(crate) fn take_unseen(
+        &self,
+        is_wanted: impl Fn(&StreamError) -> bool,
+    ) -> Vec<Arc<StreamError>> {
+        self.unseen.lock().extract_if(.., |error| is_wanted(error)).collect()
+    }
+
+    /// Keeps errors again that could not be raised.
+    pub(crate) fn put_back(&self, errors: Vec<Arc<StreamError>>) {
+        self.unseen.lock().extend(errors);
     }
 }

@@ -14,21 +14,21 @@ use crate::sync::{LockRank, Mutex};
 /// One thread inside a synchronise: where a consumer leaves the error that it ended meanwhile.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
-    error: Mutex<Option<Arc<StreamError>>>,
+    errors: Mutex<Vec<Arc<StreamError>>>,
 }
 
 impl SyncPoint {
     fn new() -> Arc<Self> {
-        Arc::new(Self { error: Mutex::new(LockRank::SyncPoint, None) })
+        Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// Leaves an error; the first one stays.
+    /// Leaves an error: usually one, several when others synchronise meanwhile.
     pub(crate) fn give(&self, error: &Arc<StreamError>) {
-        self.error.lock().get_or_insert_with(|| Arc::clone(error));
+        self.errors.lock().push(Arc::clone(error));
     }
 
-    fn take(&self) -> Option<Arc<StreamError>> {
-        self.error.lock().take()
+    fn take(&self) -> Vec<Arc<StreamError>> {
+        std::mem::take(&mut *self.errors.lock())
     }
 }
 
@@ -117,17 +117,27 @@ impl StreamCore {
         }
     }
 
-    /// Waits for the point. When something stands in the way of that, nothing has ended.
+    /// Waits for the point and raises what it has ended. When something stands in the way of that,
+    /// nothing has ended.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
+        raise_all(self.take_synchronized(pending, interrupt)?)
+    }
+
+    /// As [`Self::finish_synchronize`], for a caller who raises the errors together with others.
+    pub(crate) fn take_synchronized(
+        self: &Arc<Self>,
+        pending: &Pending,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Vec<Arc<StreamError>>> {
         if let Err(obstacle) = self.wait_for(pending, interrupt) {
             self.abandon_synchronize(pending);
             return Err(obstacle);
         }
-        raise(pending.point.take())
+        Ok(pending.point.take())
     }
 
     fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
@@ -147,7 +157,7 @@ impl StreamCore {
     /// Ends a synchronise that was begun and is not waited for to the end.
     pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
         self.give_up(&pending.point);
-        if let Some(error) = pending.point.take() {
+        for error in pending.point.take() {
             self.put_back(error);
         }
     }
@@ -164,14 +174,20 @@ impl StreamCore {
     }
 }
 
-/// The error as a result, now seen. Work that a shutdown cancelled is told as that.
+/// An error as a result, now seen. Work that a shutdown cancelled is told as that.
 pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
-    match error {
-        None => Ok(()),
-        Some(error) if error.is_cancellation() => Err(Error::ShutDown),
-        Some(error) => {
-            error.set_seen();
-            Err(Error::Stream(error))
-        }
+    raise_all(error.into_iter().collect())
+}
+
+/// Several errors as one result, each now seen.
+pub(crate) fn raise_all(mut errors: Vec<Arc<StreamError>>) -> Result<()> {
+    errors.iter().for_each(|error| error.set_seen());
+    let count = errors.len();
+    errors.retain(|error| !error.is_cancellation());
+    match (&errors[..], count) {
+        ([], 0) => Ok(()),
+        ([], _) => Err(Error::ShutDown),
+        ([error], _) => Err(Error::Stream(Arc::clone(error))),
+        _ => Err(Error::Streams { errors: errors.into() }),
     }
 }

@@ -1,5 +1,4 @@
-//! Tests of bugs that a review of the engine found. Each fails until its bug is mended: run them
-//! with `--ignored`, and take the attribute away with the fix.
+//! Tests of bugs that a review of the engine found: each failed or hung until its bug was mended.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +41,7 @@ fn closed_gate(stream: &Stream) -> mpsc::Sender<()> {
 /// Runs one test of this file in a process of its own, which may abort; true when it passed.
 fn passes_alone(test: &str) -> bool {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "--ignored", "--test-threads=1", test]).env("ACCELRT_TEST_CHILD", "1");
+    child.args(["--exact", "--test-threads=1", test]).env("ACCELRT_TEST_CHILD", "1");
     child.output().unwrap().status.success()
 }
 
@@ -51,7 +50,6 @@ fn is_child() -> bool {
 }
 
 #[test]
-#[ignore = "unsound: a scope looks once at what is queued, tasks may enqueue more"]
 fn a_scope_outlives_the_tasks_that_its_tasks_enqueue() {
     let _watchdog = Watchdog::new("nested tasks of a scope");
     let runtime = patient(2);
@@ -87,7 +85,6 @@ fn a_scope_outlives_the_tasks_that_its_tasks_enqueue() {
 }
 
 #[test]
-#[ignore = "hang: the last worker that looks ends as surplus and leaves work queued"]
 fn a_worker_that_is_no_longer_needed_leaves_no_work_behind() {
     let watchdog = Watchdog::new("a surplus worker");
     for round in 0..200 {
@@ -116,7 +113,6 @@ fn a_worker_that_is_no_longer_needed_leaves_no_work_behind() {
 }
 
 #[test]
-#[ignore = "abort: cancelled streams resume each other on one stack"]
 fn a_long_chain_of_parked_streams_is_cancelled_without_recursion() {
     if !is_child() {
         let name = "hazards::a_long_chain_of_parked_streams_is_cancelled_without_recursion";
@@ -152,7 +148,6 @@ impl Drop for Bomb {
 }
 
 #[test]
-#[ignore = "hang: a panic in the drop of a skipped task ends the worker and keeps the stream"]
 fn a_skipped_task_may_panic_when_it_is_dropped() {
     let _watchdog = Watchdog::new("a panic in the drop of a skipped task");
     let runtime = patient(1);
@@ -169,7 +164,6 @@ fn a_skipped_task_may_panic_when_it_is_dropped() {
 }
 
 #[test]
-#[ignore = "hang: what a task panicked with is dropped outside the catch"]
 fn a_task_may_panic_with_what_panics_when_it_is_dropped() {
     let _watchdog = Watchdog::new("a panic in the drop of a panic");
     let runtime = patient(1);
@@ -207,7 +201,6 @@ impl Drop for Curious {
 }
 
 #[test]
-#[ignore = "deadlock: old errors are dropped while the log of errors is locked (law 7)"]
 fn an_error_of_a_task_may_use_its_stream_when_it_is_dropped() {
     let _watchdog = Watchdog::new("an error that uses its stream");
     let runtime = patient(1);
@@ -220,7 +213,6 @@ fn an_error_of_a_task_may_use_its_stream_when_it_is_dropped() {
 }
 
 #[test]
-#[ignore = "lost work: a look at all streams misses work that is handed over meanwhile"]
 fn a_shutdown_finishes_work_that_two_streams_hand_to_each_other() {
     let watchdog = Watchdog::new("a shutdown of two streams");
     for round in 0..300 {
@@ -238,7 +230,6 @@ fn a_shutdown_finishes_work_that_two_streams_hand_to_each_other() {
 }
 
 #[test]
-#[ignore = "lost error: the point of an interrupted synchronise still ends the error"]
 fn an_interrupted_synchronise_leaves_the_error_to_the_next_one() {
     let _watchdog = Watchdog::new("an interrupted synchronise");
     let runtime = patient(1);
@@ -255,7 +246,6 @@ fn an_interrupted_synchronise_leaves_the_error_to_the_next_one() {
 }
 
 #[test]
-#[ignore = "silent loss: records behind cancelled tasks complete as if these had run"]
 fn an_event_behind_cancelled_tasks_is_failed() {
     let _watchdog = Watchdog::new("an event behind cancelled tasks");
     let runtime = runtime(1, Duration::ZERO);
@@ -271,7 +261,6 @@ fn an_event_behind_cancelled_tasks_is_failed() {
 }
 
 #[test]
-#[ignore = "debug panic: driver kinds execute at any depth, frames know two"]
 fn a_helped_task_may_enqueue_on_a_driver_kind() {
     let _watchdog = Watchdog::new("a helped task that records on a driver's stream");
     let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
@@ -291,7 +280,6 @@ fn a_helped_task_may_enqueue_on_a_driver_kind() {
 }
 
 #[test]
-#[ignore = "lost error: a dropped stream takes its error out of the device's reach"]
 fn a_device_synchronise_raises_errors_of_streams_that_are_gone() {
     let runtime = patient(1);
     let stream = dedicated(&runtime);
@@ -308,7 +296,6 @@ fn a_device_synchronise_raises_errors_of_streams_that_are_gone() {
 }
 
 #[test]
-#[ignore = "stall: a shutdown inside a task waits for that task until its time is over"]
 fn a_task_may_drop_the_last_handle_of_its_runtime() {
     let _watchdog = Watchdog::new("a runtime that ends inside a task");
     let runtime = runtime(2, Duration::from_secs(3_000));
@@ -323,7 +310,6 @@ fn a_task_may_drop_the_last_handle_of_its_runtime() {
 }
 
 #[test]
-#[ignore = "debug abort: lock ranks are asked for after their thread-local is gone"]
 fn a_thread_may_end_with_a_stream_of_its_own_current() {
     if !is_child() {
         assert!(passes_alone("hazards::a_thread_may_end_with_a_stream_of_its_own_current"));
@@ -339,7 +325,6 @@ fn a_thread_may_end_with_a_stream_of_its_own_current() {
 }
 
 #[test]
-#[ignore = "debug abort: lock ranks are asked for after their thread-local is gone"]
 fn a_process_that_used_the_global_runtime_exits() {
     if !is_child() {
         assert!(passes_alone("hazards::a_process_that_used_the_global_runtime_exits"));
