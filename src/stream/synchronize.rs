@@ -181,7 +181,9 @@ pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
 
 /// Several errors as one result, each now seen.
 pub(crate) fn raise_all(mut errors: Vec<Arc<StreamError>>) -> Result<()> {
-    errors.iter().for_each(|error| error.set_seen());
+    for error in &errors {
+        error.set_seen();
+    }
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());
     match (&errors[..], count) {
