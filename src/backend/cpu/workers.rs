@@ -103,10 +103,15 @@ impl Workers {
                 // Work never panics: what runs user code catches.
                 let _ = worker.join();
             }
-            if busy.is_empty() || Instant::now() >= deadline {
+            if busy.is_empty() {
+                return Leftover::default();
+            }
+            if Instant::now() >= deadline {
                 // Relaxed: a figure. A worker that is only slow to end is not inside a task.
-                let running = self.shared.running.load(Ordering::Relaxed);
-                return Leftover { busy_threads: to_usize(running).saturating_sub(own.len()) };
+                let running = to_usize(self.shared.running.load(Ordering::Relaxed));
+                let left = Leftover { busy_threads: running.saturating_sub(own.len()) };
+                self.shared.threads.lock().extend(busy); // for a later shutdown
+                return left;
             }
             left = busy;
             thread::sleep(Duration::from_micros(50));
