@@ -4,6 +4,7 @@
 //! * [`turnstile`]: one consumer at a time, nothing left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
 //! * [`context`], [`commands`]: what runs, and what it is given
+//! * [`native`]: calls of C functions
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
@@ -18,6 +19,7 @@ pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
+mod native;
 mod pace;
 mod scope;
 pub(crate) mod synchronize;
