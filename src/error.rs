@@ -264,6 +264,8 @@ pub enum FailureCause {
         /// What it returned.
         status: i32,
     },
+    /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
+    Unfinished,
     /// The backend refused an operation.
     Backend(Error),
     /// An event that the stream waited for was failed.
@@ -348,6 +350,9 @@ impl fmt::Display for StreamError {
             (FailureCause::Status { function, status }, _) => {
                 write!(f, "the native function at {function:#x} returned status {status}")
             }
+            (FailureCause::Unfinished, _) => {
+                f.write_str("the completion of a deferred task was dropped unfinished")
+            }
             (FailureCause::Backend(error), _) => write!(f, "{error}"),
             (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
             (FailureCause::Inherited, Some(from)) => {
@@ -364,9 +369,10 @@ impl std::error::Error for StreamError {
             FailureCause::Returned(error) => Some(error.as_ref()),
             FailureCause::Backend(error) => Some(error),
             FailureCause::Inherited => self.inherited_from.as_deref().map(|from| from as _),
-            FailureCause::Panicked(_) | FailureCause::Status { .. } | FailureCause::Cancelled => {
-                None
-            }
+            FailureCause::Panicked(_)
+            | FailureCause::Status { .. }
+            | FailureCause::Unfinished
+            | FailureCause::Cancelled => None,
         }
     }
 }

@@ -25,6 +25,19 @@ pub(crate) fn null_stream(runtime: &Runtime) -> Stream {
     runtime.stream(Device::new(DeviceKind::Null, 0).unwrap()).unwrap()
 }
 
+/// One runtime and stream for each way in which streams are executed.
+pub(crate) fn streams_of_every_kind() -> Vec<(Runtime, Stream)> {
+    let cpu = runtime();
+    let stream = cpu.stream(Device::cpu(0)).unwrap();
+    let completions = [Completion::AtOnce, Completion::WhenAsked { polls: 3 }];
+    let null = completions.map(|completion| {
+        let runtime = runtime_with_null(completion);
+        let stream = null_stream(&runtime);
+        (runtime, stream)
+    });
+    [(cpu, stream)].into_iter().chain(null).collect()
+}
+
 /// A call of a function that the test wrote.
 pub(crate) fn call(function: *const c_void, arguments: &[Argument]) -> NativeCall {
     NativeCall::new(function, arguments).unwrap()
