@@ -100,6 +100,8 @@ pub(crate) enum LockRank {
     Marks = 60,
     /// Who waits for one stream's counter.
     Waiters = 70,
+    /// What one deferred task's end is waited for with.
+    Gate = 75,
     /// Work handed to the threads of one device.
     RunQueue = 80,
     /// Bookkeeping inside one backend: the innermost.

@@ -46,10 +46,7 @@ where
         match catch_unwind(AssertUnwindSafe(|| (self.0)().into_task_result())) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
-            Err(panic) => {
-                context.fail(FailureCause::Panicked(panic_message(&*panic)));
-                drop_quietly(|| drop(panic));
-            }
+            Err(panic) => context.fail(panicked(panic)),
         }
     }
 }
@@ -60,6 +57,14 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it)) {
         std::mem::forget(panic); // its drop may panic as well
     }
+}
+
+/// A caught panic as a cause.
+#[cold]
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
+    let cause = FailureCause::Panicked(panic_message(&*panic));
+    drop_quietly(|| drop(panic));
+    cause
 }
 
 /// What a panic said.

@@ -374,6 +374,8 @@ impl StreamCore {
                     self.unpark(parking);
                 }
             }
+            Blocker::Gate(gate) if gate.wait(Arc::clone(self), parking) => {}
+            Blocker::Gate(_) => self.unpark(parking),
         }
     }
 
