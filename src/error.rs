@@ -183,6 +183,17 @@ pub enum Error {
         /// What was asked for.
         capability: &'static str,
     },
+    /// A native call of the null address.
+    #[error("A native call needs a function: its address is null")]
+    NullFunction,
+    /// A native call with more arguments than are placed.
+    #[error("A native call takes at most {most} arguments: {count} were given")]
+    TooManyArguments {
+        /// How many were given.
+        count: usize,
+        /// How many are possible.
+        most: usize,
+    },
     /// One stream failed; raised where the failure is synchronised with.
     #[error(transparent)]
     Stream(Arc<StreamError>),
@@ -246,6 +257,15 @@ pub enum FailureCause {
     Returned(TaskError),
     /// The task panicked with this message.
     Panicked(String),
+    /// A checked native function returned a number other than 0.
+    Status {
+        /// The function's address.
+        function: usize,
+        /// What it returned.
+        status: i32,
+    },
+    /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
+    Unfinished,
     /// The backend refused an operation.
     Backend(Error),
     /// An event that the stream waited for was failed.
@@ -297,6 +317,11 @@ impl StreamError {
         self.inherited_from.as_ref()
     }
 
+    /// True when nothing failed but a shutdown came first.
+    pub(crate) fn is_cancellation(&self) -> bool {
+        matches!(self.root().cause, FailureCause::Cancelled)
+    }
+
     /// This error was raised to somebody.
     pub(crate) fn set_seen(&self) {
         // Relaxed, here and below: read at exit, to decide what is printed.
@@ -322,6 +347,12 @@ impl fmt::Display for StreamError {
         match (&self.cause, &self.inherited_from) {
             (FailureCause::Returned(error), _) => write!(f, "a task returned an error: {error}"),
             (FailureCause::Panicked(message), _) => write!(f, "a task panicked: {message}"),
+            (FailureCause::Status { function, status }, _) => {
+                write!(f, "the native function at {function:#x} returned status {status}")
+            }
+            (FailureCause::Unfinished, _) => {
+                f.write_str("the completion of a deferred task was dropped unfinished")
+            }
             (FailureCause::Backend(error), _) => write!(f, "{error}"),
             (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
             (FailureCause::Inherited, Some(from)) => {
@@ -338,7 +369,10 @@ impl std::error::Error for StreamError {
             FailureCause::Returned(error) => Some(error.as_ref()),
             FailureCause::Backend(error) => Some(error),
             FailureCause::Inherited => self.inherited_from.as_deref().map(|from| from as _),
-            FailureCause::Panicked(_) | FailureCause::Cancelled => None,
+            FailureCause::Panicked(_)
+            | FailureCause::Status { .. }
+            | FailureCause::Unfinished
+            | FailureCause::Cancelled => None,
         }
     }
 }

@@ -13,14 +13,14 @@
 //! O(1) and clones no frontier: the ticket is looked up in the stream's history by who waits.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use crate::backend::blocking::while_blocked;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
-use crate::fork::Inherited;
+use crate::fork::{self, Inherited};
 use crate::frontier::Point;
 use crate::queue::{Class, Command};
 use crate::spin::SpinMutex;
@@ -59,6 +59,9 @@ pub struct Event {
 
 struct EventCore {
     is_timed: bool,
+    /// Of all its records: an event does not change its device. Read without the lock, also in a
+    /// forked child.
+    device: OnceLock<Device>,
     recorded: AtomicU64,
     /// On a line of its own: consumers write it while the recording thread works on the others.
     completed: CachePadded<AtomicU64>,
@@ -76,11 +79,18 @@ struct Latest {
     failure: Option<Arc<StreamError>>,
 }
 
-/// One version of an event, looked up in one step.
+/// One version of an event, looked up in one step. The source's errors are bound to it, so that the
+/// one that extends over it is not forgotten before this is dropped.
 struct Record {
     source: Arc<StreamCore>,
     ticket: u64,
     version: u64,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.source.failures.unbind();
+    }
 }
 
 impl Event {
@@ -106,6 +116,7 @@ impl Event {
         let latest = Latest { kind, source: None, finished_version: 0, mark: None, failure: None };
         let core = EventCore {
             is_timed,
+            device: OnceLock::new(),
             recorded: AtomicU64::new(0),
             completed: CachePadded::new(AtomicU64::new(0)),
             latest: SpinMutex::new(latest),
@@ -122,8 +133,7 @@ impl Event {
     /// The device of the latest record; `None` before the first.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
-        let latest = self.core.latest.lock();
-        latest.source.as_ref().map(|(source, _)| source.identity.device)
+        self.core.device.get().copied()
     }
 
     /// How often the event was recorded: names the latest record; 0 before the first.
@@ -153,6 +163,9 @@ impl Event {
     /// Asks the driver about the latest record.
     #[cold]
     fn poll(&self) -> bool {
+        if fork::is_child() {
+            return false; // a thread that is not here may hold the lock; nothing goes on here
+        }
         let Some(record) = self.core.record() else { return true };
         if record.source.on_host {
             return self.core.is_complete(record.version);
@@ -177,12 +190,10 @@ impl Event {
     }
 
     fn wait_on_host(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        fork::check()?;
         let Some(record) = self.core.record() else { return Ok(()) };
-        record.source.failures.bind();
-        let waited = self.core.wait_on_host(&record, interrupt);
-        let failure = waited.map(|()| self.core.failure_of(&record));
-        record.source.failures.unbind();
-        raise(failure?)
+        self.core.wait_on_host(&record, interrupt)?;
+        raise(self.core.failure_of(&record))
     }
 
     /// Milliseconds from this event's record to the other's; negative when it came first.
@@ -190,6 +201,7 @@ impl Event {
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed.
     /// Resolution: the time stamp counter's tick where it is the system's clock, else its step.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
+        fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
         let (this_kind, other_kind) = (self.core.kind(), other.core.kind());
         if let (Some(this), Some(other)) = (this_kind, other_kind)
@@ -210,6 +222,11 @@ impl Event {
         raise(other.core.failure_of(&other_record))?;
         let start = self.core.mark_of(&this_record).ok_or(Error::EventNotComplete)?;
         let end = other.core.mark_of(&other_record).ok_or(Error::EventNotComplete)?;
+        let (source, other_source) = (&this_record.source, &other_record.source);
+        if !source.on_host && source.identity.device != other_source.identity.device {
+            let capability = "elapsed time between events of two devices";
+            return Err(Error::Unsupported { kind: source.identity.device.kind(), capability });
+        }
         let elapsed_ns = this_record.source.backend.elapsed_ns(start.mark(), end.mark())?;
         #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days")]
         Ok(elapsed_ns as f64 / 1e6)
@@ -229,6 +246,8 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: written under the lock.
         let version = self.recorded.load(Ordering::Relaxed);
+        // Bound under the lock: until then the record is the latest, and knows its own failure.
+        source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
     }
 
@@ -279,8 +298,7 @@ impl EventCore {
         latest.mark.clone().filter(|_| latest.finished_version == record.version)
     }
 
-    /// The error that a finished record is failed with. The source's errors are bound, or the
-    /// record is still the latest.
+    /// The error that a finished record is failed with.
     fn failure_of(&self, record: &Record) -> Option<Arc<StreamError>> {
         let own = {
             let latest = self.latest.lock();
@@ -323,6 +341,10 @@ impl Command<TaskContext> for RecordCommand {
             return event.complete(version);
         }
         let mark = context.mark(event.is_timed);
+        if mark.is_none() && !context.on_host {
+            // Refused: the record is failed, and still not complete before the device is there.
+            let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
+        }
         let failure = context.failure().cloned();
         let is_done = context.on_host || mark.is_none();
         event.finish(version, mark.clone(), failure);
@@ -347,6 +369,7 @@ impl Stream {
         let pushed = {
             let mut latest = event.core.latest.lock();
             previous = latest.move_to(core)?;
+            event.core.device.get_or_init(|| core.identity.device);
             // Relaxed: written under the lock.
             let version = event.core.recorded.load(Ordering::Relaxed) + 1;
             let event_core = Arc::clone(&event.core);
@@ -411,6 +434,9 @@ impl Stream {
     /// others. May lag behind waits that are being enqueued; never runs ahead of them.
     #[must_use]
     pub fn is_ordered_after(&self, event: &Event) -> bool {
+        if fork::is_child() {
+            return event.query();
+        }
         let Some(record) = event.core.record() else { return true };
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         let is_own = Arc::ptr_eq(&record.source, self.core());

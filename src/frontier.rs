@@ -15,6 +15,10 @@ use std::sync::Arc;
 
 use crate::sync::{AtomicU64, LockRank, Mutex, Ordering};
 
+/// Points of a frontier. Streams that wait for thousands of others know the order of some: the rest
+/// is found by asking whether it is done.
+const MOST_POINTS: usize = 64;
+
 /// How far one stream has come: shared by the stream and by every frontier that names it.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -105,7 +109,8 @@ impl Frontier {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
 
-    /// Both frontiers and the point, without what is done and without `own_key`'s stream.
+    /// Both frontiers and the point, without what is done and without `own_key`'s stream; at most
+    /// [`MOST_POINTS`], of which the point is one. Knowing less is lagging, which is allowed.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
             .concat()
@@ -115,6 +120,15 @@ impl Frontier {
         // Per stream the largest ticket first, of which the dedup keeps the first.
         points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
         points.dedup_by_key(|point| point.progress.stream_key());
+        if points.len() > MOST_POINTS {
+            let joined = point.progress.stream_key();
+            let mut others = MOST_POINTS - 1;
+            points.retain(|point| {
+                let is_joined = point.progress.stream_key() == joined;
+                others -= usize::from(!is_joined && others > 0);
+                is_joined || others > 0
+            });
+        }
         Self(points)
     }
 }
@@ -173,7 +187,12 @@ impl History {
         }
         let previous = place.checked_sub(1).map_or(&nothing, |place| &*versions[place].frontier);
         let frontier = Arc::new(previous.joined(before, point, own_key));
-        versions.insert(place, Version { from_ticket: ticket, frontier });
+        let version = Version { from_ticket: ticket, frontier };
+        // No record stands between two waits in a row, so nothing is looked up in the first one.
+        match place.checked_sub(1).map(|place| &mut versions[place]) {
+            Some(last) if last.from_ticket + 1 == ticket => *last = version,
+            _ => versions.insert(place, version),
+        }
     }
 }
 

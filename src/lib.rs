@@ -9,6 +9,8 @@
 //! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is the process's
 //! * [`Device`]: a kind and an index, `cpu:0`
 //! * [`Stream`]: in-order work; functions are enqueued, workers run them
+//! * [`NativeCall`]: a C function with [`Argument`]s, for a stream to call
+//! * [`Completion`]: the end of a stream's task that somebody else finishes
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
@@ -49,8 +51,12 @@ mod event;
 mod fork;
 mod frontier;
 mod guard;
+<<<<<<< HEAD
 #[cfg(feature = "python")]
 mod python;
+=======
+mod native;
+>>>>>>> main
 mod queue;
 mod runtime;
 pub mod size;
@@ -64,8 +70,9 @@ pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use error::{Error, FailureCause, Result, StreamError, TaskError};
 pub use event::Event;
 pub use guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
+pub use native::{Argument, NativeCall};
 pub use runtime::{Counters, Runtime, ShutdownReport};
-pub use stream::{Scope, Stream, TaskOutcome};
+pub use stream::{Completion, Scope, Stream, TaskOutcome};
 
 /// The README's examples, kept true by running them.
 #[cfg(doctest)]

@@ -100,6 +100,8 @@ pub(crate) enum LockRank {
     Marks = 60,
     /// Who waits for one stream's counter.
     Waiters = 70,
+    /// What one deferred task's end is waited for with.
+    Gate = 75,
     /// Work handed to the threads of one device.
     RunQueue = 80,
     /// Bookkeeping inside one backend: the innermost.
@@ -111,35 +113,37 @@ thread_local! {
     static HELD_RANKS: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
 }
 
-fn rank_taken(rank: LockRank) {
+/// Calls `check` with the ranks held by this thread, in debug builds. At the exit of a process the
+/// handlers run after the thread's own variables are gone: nothing is checked then.
+fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
     if cfg!(debug_assertions) {
-        HELD_RANKS.with_borrow_mut(|held| {
-            if let Some(last) = held.last() {
-                assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
-            }
-            held.push(rank);
-        });
+        let _ = HELD_RANKS.try_with(|held| check(&mut held.borrow_mut()));
     }
 }
 
+fn rank_taken(rank: LockRank) {
+    with_held_ranks(|held| {
+        if let Some(last) = held.last() {
+            assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
+        }
+        held.push(rank);
+    });
+}
+
 fn rank_given_back(rank: LockRank) {
-    if cfg!(debug_assertions) {
-        HELD_RANKS.with_borrow_mut(|held| {
-            let position = held.iter().rposition(|taken| *taken == rank);
-            held.remove(position.expect("a lock that is given back was taken by this thread"));
-        });
-    }
+    with_held_ranks(|held| {
+        let position = held.iter().rposition(|taken| *taken == rank);
+        held.remove(position.expect("a lock that is given back was taken by this thread"));
+    });
 }
 
 /// Asserts in debug builds that this thread holds no lock of ours: before a user's function or a
 /// wait for a device (law 7).
 #[inline]
 pub(crate) fn assert_no_lock_held() {
-    if cfg!(debug_assertions) {
-        HELD_RANKS.with_borrow(|held| {
-            assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
-        });
-    }
+    with_held_ranks(|held| {
+        assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
+    });
 }
 
 #[cfg(not(loom))]

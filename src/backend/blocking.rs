@@ -31,7 +31,8 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
             self.0.end();
         }
     }
-    let hook = HOOK.with_borrow(Clone::clone);
+    // `try_with`: handlers at the exit of a process run after the thread's own variables are gone.
+    let hook = HOOK.try_with(|hook| hook.borrow().clone()).ok().flatten();
     let _end = hook.map(|hook| {
         hook.begin();
         End(hook)

@@ -61,6 +61,8 @@ fn untagged<C>(tagged: *mut Segment<C>) -> *mut Segment<C> {
 struct Tail<C: 'static> {
     index: AtomicU64,
     segment: AtomicPtr<Segment<C>>,
+    /// How many of the commands are the runtime's own: only users' work is reported as not run.
+    own: AtomicU64,
 }
 
 struct Shared<C: 'static> {
@@ -135,6 +137,7 @@ pub(crate) fn channel<C: 'static>() -> (Sender<C>, Receiver<C>) {
         tail: CachePadded::new(Tail {
             index: AtomicU64::new(0),
             segment: AtomicPtr::new(before_first),
+            own: AtomicU64::new(0),
         }),
         installing: AtomicUsize::new(0),
         first: AtomicPtr::new(ptr::null_mut()),
@@ -185,6 +188,10 @@ impl<C: 'static> Sender<C> {
         // SAFETY: the place was claimed by this call alone, and the consumer does not read it
         // before it is published.
         slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
+        if matches!(T::CLASS, Class::Own) {
+            // Relaxed: a figure that is read when nobody pushes.
+            tail.own.fetch_add(1, Ordering::Relaxed);
+        }
         // Release: publishes the command; pairs with the acquire in `Receiver::front`.
         slot.sequence.store(index + 1, Ordering::Release);
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
@@ -195,6 +202,14 @@ impl<C: 'static> Sender<C> {
     pub(crate) fn pushed(&self) -> u64 {
         // SeqCst: the reader may be one half of a Dekker pair; partner: the claim in `push`.
         self.0.tail.index.load(Ordering::SeqCst)
+    }
+}
+
+impl<C: 'static> Sender<C> {
+    /// How many users' commands were pushed so far.
+    pub(crate) fn users_pushed(&self) -> u64 {
+        // Relaxed: a figure, exact when nobody pushes.
+        self.pushed() - self.0.tail.own.load(Ordering::Relaxed)
     }
 }
 

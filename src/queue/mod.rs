@@ -20,6 +20,6 @@ mod segment;
 mod tests;
 
 pub(crate) use channel::{Front, Pushed, Receiver, Sender, channel};
-pub(crate) use command::{Class, Command};
+pub(crate) use command::{Class, Command, INLINE_BYTES};
 #[cfg(test)]
 pub(crate) use segment::SLOTS;

@@ -1,7 +1,7 @@
 //! The current device and the current streams of each thread, per runtime.
 //!
-//! Each kind has its own current device, as torch's `cuda` and `xpu` modules have. A new thread starts
-//! at device 0 with default streams; nothing is inherited.
+//! Each kind has its own current device, as torch's `cuda` and `xpu` modules have. A new thread
+//! starts at device 0 with default streams; nothing is inherited.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

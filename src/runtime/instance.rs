@@ -10,13 +10,13 @@ use crate::backend::registry::Registry;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
-use crate::fork;
+use crate::fork::{self, Inherited};
 use crate::runtime::current;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
 use crate::stream::core::StreamCore;
 use crate::stream::lifecycle::{Lifecycle, StreamCounts};
-use crate::stream::synchronize::Pending;
+use crate::stream::synchronize::raise_all;
 use crate::stream::table::StreamTable;
 use crate::stream::wait::Interrupt;
 use crate::sync::unmodelled::AtomicU64;
@@ -30,7 +30,7 @@ use crate::sync::{LockRank, Mutex, Ordering};
 /// clone; when the last one is dropped the runtime is shut down, as at the end of the process.
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    inner: Inherited<Arc<Inner>>,
 }
 
 pub(super) struct Inner {
@@ -83,7 +83,7 @@ impl Runtime {
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
@@ -262,30 +262,31 @@ impl Runtime {
         let table = self.inner.tables.lock().get(&device).cloned();
         let Some(table) = table else { return Ok(()) };
         let busy: Vec<_> = table.all().into_iter().filter(|stream| !stream.is_quiet()).collect();
-        if let [stream] = &busy[..] {
+        let gone = self.inner.lifecycle.take_unseen(|error| error.device() == device);
+        if gone.is_empty()
+            && let [stream] = &busy[..]
+        {
             return stream.synchronize(interrupt);
         }
-        busy.iter().try_for_each(|stream| stream.check_wait())?;
-        let begin =
-            |stream: Arc<StreamCore>| stream.begin_synchronize().map(|pending| (stream, pending));
-        let pending: Vec<(Arc<StreamCore>, Pending)> =
-            busy.into_iter().map(begin).collect::<Result<_>>()?;
-        let mut errors = Vec::new();
-        for (stream, pending) in pending {
-            match stream.finish_synchronize(&pending, interrupt) {
-                Ok(()) => {}
-                Err(Error::Stream(error)) => errors.push(error),
-                Err(other) => return Err(other),
+        match synchronize_all(&busy, interrupt) {
+            Ok(errors) => raise_all(gone.into_iter().chain(errors).collect()),
+            Err(obstacle) => {
+                self.inner.lifecycle.put_back(gone);
+                Err(obstacle)
             }
         }
-        together(errors)
     }
 
     /// How often something happened since the runtime started.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let mut counts: StreamCounts = self.inner.lifecycle.kept().0;
-        for stream in self.inner.streams() {
+        if fork::is_child() {
+            return Counters::default(); // a thread that is not here may hold a lock
+        }
+        // Streams first: one that ends in between is then counted twice rather than not at all.
+        let streams = self.inner.streams();
+        let mut counts: StreamCounts = self.inner.lifecycle.kept_counts();
+        for stream in streams {
             let own = stream.counters.read();
             counts.helped += own.helped;
             counts.skipped += own.skipped;
@@ -368,13 +369,36 @@ impl Drop for Inner {
     }
 }
 
-/// Several errors as one, each now seen.
-fn together(errors: Vec<Arc<StreamError>>) -> Result<()> {
-    match &errors[..] {
-        [] => Ok(()),
-        [error] => Err(Error::Stream(Arc::clone(error))),
-        _ => Err(Error::Streams { errors: errors.into() }),
+/// Synchronises with streams; the errors that this ended, one or more a stream. When something
+/// stands in the way, nothing has ended.
+fn synchronize_all(
+    streams: &[Arc<StreamCore>],
+    interrupt: &mut Interrupt<'_>,
+) -> Result<Vec<Arc<StreamError>>> {
+    streams.iter().try_for_each(|stream| stream.check_wait())?;
+    let begun: Vec<_> = streams.iter().map(StreamCore::begin_synchronize).collect();
+    let (mut errors, mut obstacle) = (Vec::new(), None);
+    for (stream, begun) in streams.iter().zip(begun) {
+        let finish = |pending| {
+            if obstacle.is_none() {
+                return stream.take_synchronized(&pending, interrupt);
+            }
+            stream.abandon_synchronize(&pending);
+            Ok(Vec::new())
+        };
+        match begun.and_then(finish) {
+            Ok(own) => errors.extend(own.into_iter().map(|error| (stream, error))),
+            Err(other) => obstacle = Some(other),
+        }
     }
+    let Some(obstacle) = obstacle else {
+        return Ok(errors.into_iter().map(|(_, error)| error).collect());
+    };
+    // Not all streams are done: what was ended meanwhile goes on.
+    for (stream, error) in errors {
+        stream.put_back(error);
+    }
+    Err(obstacle)
 }
 
 impl fmt::Debug for Runtime {

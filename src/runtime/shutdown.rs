@@ -11,7 +11,7 @@ use crate::backend::contract::{Turn, Work};
 use crate::error::StreamError;
 use crate::runtime::instance::Inner;
 use crate::stream::core::StreamCore;
-use crate::sync::park;
+use crate::stream::frames;
 
 /// Between two looks at what still runs.
 const PERIOD: Duration = Duration::from_micros(200);
@@ -60,13 +60,16 @@ impl fmt::Display for ShutdownReport {
 pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
-    wait_until(deadline, || !streams.iter().any(is_runnable));
+    // Only a stream that is done cannot be handed work any more by one that is not.
+    wait_until(deadline, || streams.iter().all(is_done));
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
-    let busy_threads = inner.backends().map(|backend| backend.shutdown(grace).busy_threads).sum();
+    let end = Instant::now() + GRACE;
+    let busy_threads = inner.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
-    let (kept, mut unseen_errors) = inner.lifecycle.kept();
+    let kept = inner.lifecycle.kept_counts();
+    let mut unseen_errors = inner.lifecycle.take_unseen(|_| true);
     let cancelled: u64 = streams.iter().map(|stream| stream.counters.read().cancelled).sum();
     unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
     ShutdownReport {
@@ -74,6 +77,11 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         num_busy_threads: busy_threads,
         unseen_errors: only_origins(&unseen_errors),
     }
+}
+
+/// True when every task is retired, or this thread is inside one: it cannot wait for itself.
+fn is_done(stream: &Arc<StreamCore>) -> bool {
+    stream.progress.retired() >= stream.pushed() || frames::is_inside(stream.key())
 }
 
 /// True when somebody executes the stream or will.
@@ -87,13 +95,12 @@ fn retire(stream: &Arc<StreamCore>) -> bool {
         stream.unpark(parking);
     }
     Arc::clone(stream).run(&Turn::unshared());
-    stream.progress.retired() >= stream.pushed()
+    is_done(stream)
 }
 
 /// Tasks behind one that a thread is still inside of.
 fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
-    let queued = stream.pushed().saturating_sub(stream.progress.retired());
-    queued.saturating_sub(u64::from(is_runnable(stream)))
+    stream.unretired_users_tasks().saturating_sub(u64::from(is_runnable(stream)))
 }
 
 /// Each failure once: those inherited from another one that is reported go.
@@ -106,7 +113,7 @@ fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
 
 fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     while !is_over() && Instant::now() < deadline {
-        park(Some(PERIOD));
+        std::thread::sleep(PERIOD);
     }
 }
 

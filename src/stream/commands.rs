@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::backend::blocking::while_blocked;
 use crate::error::{FailureCause, StreamError, TaskError};
 use crate::queue::{Class, Command};
 use crate::stream::context::{Blocker, TaskContext};
@@ -45,10 +46,7 @@ where
         match catch_unwind(AssertUnwindSafe(|| (self.0)().into_task_result())) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
-            Err(panic) => {
-                context.fail(FailureCause::Panicked(panic_message(&*panic)));
-                drop_quietly(|| drop(panic));
-            }
+            Err(panic) => context.fail(panicked(panic)),
         }
     }
 }
@@ -59,6 +57,14 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it)) {
         std::mem::forget(panic); // its drop may panic as well
     }
+}
+
+/// A caught panic as a cause.
+#[cold]
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
+    let cause = FailureCause::Panicked(panic_message(&*panic));
+    drop_quietly(|| drop(panic));
+    cause
 }
 
 /// What a panic said.
@@ -91,17 +97,17 @@ impl WaitFor {
         if source.on_host || source.progress.retired() < ticket {
             return Some(Blocker::Retired(Arc::clone(source), ticket));
         }
-        // Submitted, and perhaps done. A refusal to tell is an error of this stream, not a hang.
-        if let Err(refusal) = source.marks.poll() {
-            context.fail(FailureCause::Backend(refusal));
-            return None;
-        }
+        // Submitted, and perhaps done. A driver that refuses to tell is asked to wait instead.
+        let _ = source.marks.poll();
         let mark = source.marks.at(ticket)?;
         if !Arc::ptr_eq(&source.backend, &context.backend) {
             return Some(Blocker::Reached(Arc::clone(source), ticket));
         }
         if let Err(refusal) = context.backend.stream_wait(context.handle, mark.mark()) {
             context.fail(FailureCause::Backend(refusal));
+            // The order that was promised holds all the same: this thread waits in place of the
+            // stream. A driver that refuses that too is lost.
+            let _ = while_blocked(|| source.backend.wait_mark(mark.mark()));
         }
         None
     }

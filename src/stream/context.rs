@@ -6,6 +6,7 @@ use crate::backend::contract::{Backend, StreamHandle};
 use crate::device::Device;
 use crate::error::{FailureCause, StreamError};
 use crate::stream::core::StreamCore;
+use crate::stream::gate::Gate;
 use crate::stream::marks::OwnedMark;
 use crate::stream::synchronize::SyncPoint;
 
@@ -44,6 +45,8 @@ pub(crate) enum Blocker {
     Retired(Arc<StreamCore>, u64),
     /// Until a driver has reached the mark of a stream's task.
     Reached(Arc<StreamCore>, u64),
+    /// Until somebody opens a gate.
+    Gate(Arc<Gate<StreamCore>>),
 }
 
 impl TaskContext {

@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::backend::contract::{Backend, StreamHandle, Turn, Work};
 use crate::device::Device;
-use crate::error::{Result, StreamError};
+use crate::error::{FailureCause, Result, StreamError};
 use crate::frontier::{History, Progress};
 use crate::queue::{Class, Command, Front, Pushed, Receiver, Sender, channel};
 use crate::stream::commands::drop_quietly;
@@ -212,7 +212,6 @@ impl StreamCore {
 
     fn drain_batch(&self, consumer: &mut Consumer, until: u64, turn: Option<&Turn<'_>>) -> Stop {
         let Consumer { receiver, context, .. } = consumer;
-        let mut is_cancelled = self.lifecycle.is_cancelled();
         let mut left = BATCH_TASKS;
         let mut unpublished = 0;
         while receiver.consumed() < until {
@@ -231,9 +230,14 @@ impl StreamCore {
                 Front::Unpublished => return Stop::Yield,
             };
             let class = entry.class();
+            let is_cancelled = self.lifecycle.is_cancelled();
             if class != Class::Own && (is_cancelled || context.error.is_some()) {
                 drop_quietly(|| entry.discard());
                 self.count_unrun(is_cancelled);
+                if is_cancelled {
+                    // Who waits for what stands behind is told that it did not run.
+                    context.fail(FailureCause::Cancelled);
+                }
             } else if turn.is_none() && self.pace.expects_long(class) {
                 return Stop::Yield;
             } else if is_cancelled || entry.is_ready(context) {
@@ -241,6 +245,9 @@ impl StreamCore {
             } else {
                 let blocker = context.effects().blocked_on.take();
                 return Stop::Blocked(blocker.expect("who is not ready says what it waits for"));
+            }
+            if class == Class::Own {
+                self.counters.add_own();
             }
             let ticket = receiver.consumed();
             if context.is_marker || context.effects.is_some() {
@@ -250,7 +257,6 @@ impl StreamCore {
             }
             left = left.saturating_sub(1);
             if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.pace.is_long() {
-                is_cancelled = self.lifecycle.is_cancelled();
                 let is_over =
                     |turn: &Turn<'_>| turn.must_yield() || left == 0 && turn.others_wait();
                 if turn.is_some_and(is_over) {
@@ -284,8 +290,7 @@ impl StreamCore {
                 self.marks.push(ticket, mark);
             }
             if let Some(point) = sync {
-                self.end_error(ticket, context);
-                self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, &point));
+                self.pass(&point, ticket, context);
             }
         }
         context.is_marker = false;
@@ -298,17 +303,35 @@ impl StreamCore {
         }
     }
 
-    /// Ends the open error and hands it to every thread that is inside a synchronise now.
+    /// The queue passes a synchronise: ends the open error and hands it to every thread that is
+    /// inside a synchronise now. A point that was given up ends nothing.
+    fn pass(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
+        let mut synchronizing = self.synchronizing.lock();
+        let Some(place) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
+            return;
+        };
+        let error = context.error.take();
+        for waiting in synchronizing.iter() {
+            if let Some(error) = &error {
+                waiting.give(error);
+            }
+        }
+        synchronizing.swap_remove(place);
+        drop(synchronizing);
+        if error.is_some() {
+            self.failures.end(ticket);
+        }
+    }
+
+    /// As [`Self::pass`], for a thread that stands at this place itself.
     pub(crate) fn end_error(
         &self,
         ticket: u64,
         context: &mut TaskContext,
     ) -> Option<Arc<StreamError>> {
         let error = context.error.take()?;
+        self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
         self.failures.end(ticket);
-        for waiting in self.synchronizing.lock().iter() {
-            waiting.give(&error);
-        }
         Some(error)
     }
 
@@ -351,6 +374,8 @@ impl StreamCore {
                     self.unpark(parking);
                 }
             }
+            Blocker::Gate(gate) if gate.wait(Arc::clone(self), parking) => {}
+            Blocker::Gate(_) => self.unpark(parking),
         }
     }
 
@@ -361,9 +386,15 @@ impl StreamCore {
         }
     }
 
+    /// Users' tasks that were not retired, the one that a thread may be inside of included.
+    pub(crate) fn unretired_users_tasks(&self) -> u64 {
+        let retired = self.progress.retired() - self.counters.own();
+        self.sender.users_pushed().saturating_sub(retired)
+    }
+
     /// The error that stays open and that nobody saw.
     pub(crate) fn unseen_error(&self) -> Option<Arc<StreamError>> {
-        self.failures.current().filter(|error| !error.is_seen())
+        self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
     }
 }
 

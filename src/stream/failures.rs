@@ -2,8 +2,8 @@
 //!
 //! A failing task *opens* an error at its ticket; a synchronise *ends* it. Everything recorded in
 //! between is failed. Whoever waits for a record that is still pending binds the log first; an
-//! error that ended is forgotten when another opens while nobody is bound, because then every
-//! record it extended over has been passed and knows its own failure.
+//! error that ended is forgotten as soon as nobody is bound, because every record it extended over
+//! has been passed and knows its own failure.
 
 use std::sync::Arc;
 
@@ -45,9 +45,6 @@ impl Failures {
     pub(crate) fn open(&self, ticket: u64, error: Arc<StreamError>) {
         let mut log = self.log.lock();
         debug_assert!(log.extents.iter().all(|extent| extent.to_ticket != OPEN));
-        if log.bound == 0 {
-            log.extents.clear();
-        }
         log.extents.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
         // Release: pairs with `at`. Who sees a later task retired sees this first.
         self.any.store(true, Ordering::Release);
@@ -55,10 +52,14 @@ impl Failures {
 
     /// The consumer ends the open error: `ticket` is the first that is not failed.
     pub(crate) fn end(&self, ticket: u64) {
-        let mut log = self.log.lock();
-        if let Some(extent) = log.extents.last_mut() {
-            extent.to_ticket = extent.to_ticket.min(ticket);
-        }
+        let forgotten = {
+            let mut log = self.log.lock();
+            if let Some(extent) = log.extents.last_mut() {
+                extent.to_ticket = extent.to_ticket.min(ticket);
+            }
+            log.forget()
+        };
+        drop(forgotten); // without the lock: an error of a user's may use the stream in its drop
     }
 
     /// The error that extends over the task `ticket`.
@@ -84,7 +85,22 @@ impl Failures {
 
     /// Ends one [`Failures::bind`].
     pub(crate) fn unbind(&self) {
-        self.log.lock().bound -= 1;
+        let forgotten = {
+            let mut log = self.log.lock();
+            log.bound -= 1;
+            log.forget()
+        };
+        drop(forgotten); // as in `end`
+    }
+}
+
+impl Log {
+    /// Takes out what nobody can ask for any more, to be dropped without the lock.
+    fn forget(&mut self) -> Vec<Extent> {
+        if self.bound > 0 {
+            return Vec::new();
+        }
+        self.extents.extract_if(.., |extent| extent.to_ticket != OPEN).collect()
     }
 }
 
@@ -105,6 +121,7 @@ mod tests {
     #[test]
     fn an_error_extends_from_its_task_to_the_synchronise() {
         let failures = Failures::new();
+        failures.bind();
         assert!(failures.current().is_none());
         failures.open(5, error(1));
         assert_eq!(failures.current().map(|error| error.stream_id()), Some(1));
@@ -125,8 +142,8 @@ mod tests {
             failures.end(round * 10 + 5);
         }
         assert_eq!(id_at(&failures, 2), Some(0));
-        failures.unbind();
         failures.open(200, error(99));
+        failures.unbind();
         assert_eq!(failures.log.lock().extents.len(), 1);
         assert_eq!((id_at(&failures, 2), id_at(&failures, 300)), (None, Some(99)));
     }

@@ -25,7 +25,7 @@ use crate::stream::core::StreamCore;
 /// let runtime = Runtime::new(Config::default())?;
 /// let stream = runtime.stream(Device::cpu(0))?;
 /// stream.enqueue(|| Err::<(), _>("no such file"))?;
-/// stream.enqueue(|| unreachable!("skipped"))?; // enqueueing never raises
+/// stream.enqueue(|| -> () { unreachable!("skipped") })?; // enqueueing never raises
 /// let error = stream.synchronize().unwrap_err();
 /// assert!(matches!(error, Error::Stream(_)) && error.to_string().contains("no such file"));
 /// stream.synchronize()?; // the error ended

@@ -32,6 +32,8 @@ pub(crate) struct StreamCounters {
     helped: AtomicU64,
     skipped: AtomicU64,
     cancelled: AtomicU64,
+    /// The runtime's own tasks that were retired; written by the consumer.
+    own: AtomicU64,
 }
 
 /// A reading of [`StreamCounters`].
@@ -63,6 +65,18 @@ impl StreamCounters {
         // Relaxed, and two steps: only the consumer writes this counter of its stream.
         let helped = self.helped.load(Ordering::Relaxed);
         self.helped.store(helped + count, Ordering::Relaxed);
+    }
+
+    /// Adds one of the runtime's own tasks, as the one consumer.
+    #[inline]
+    pub(crate) fn add_own(&self) {
+        // Relaxed, and two steps: as `add_helped`.
+        self.own.store(self.own() + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn own(&self) -> u64 {
+        // Relaxed: a figure.
+        self.own.load(Ordering::Relaxed)
     }
 
     pub(crate) fn read(&self) -> StreamCounts {
@@ -117,8 +131,21 @@ impl Lifecycle {
         self.unseen.lock().extend(unseen);
     }
 
-    /// What the streams that are gone left: their counts, and errors that nobody saw.
-    pub(crate) fn kept(&self) -> (StreamCounts, Vec<Arc<StreamError>>) {
-        (self.retired_counters.read(), self.unseen.lock().clone())
+    /// The counts of the streams that are gone.
+    pub(crate) fn kept_counts(&self) -> StreamCounts {
+        self.retired_counters.read()
+    }
+
+    /// Takes the errors that nobody saw of streams that are gone and of which `is_wanted`.
+    pub(crate) fn take_unseen(
+        &self,
+        is_wanted: impl Fn(&StreamError) -> bool,
+    ) -> Vec<Arc<StreamError>> {
+        self.unseen.lock().extract_if(.., |error| is_wanted(error)).collect()
+    }
+
+    /// Keeps errors again that could not be raised.
+    pub(crate) fn put_back(&self, errors: Vec<Arc<StreamError>>) {
+        self.unseen.lock().extend(errors);
     }
 }

@@ -1,15 +1,17 @@
 //! Loom models of a stream: nothing left behind, resumed once, woken in time.
 //!
-//! The models drive the production queue, turnstile, progress and waiters. A run queue is a number
-//! here: how many entries the stream has in it. At the end the model is the worker that serves
-//! them.
+//! The models drive the production queue, turnstile, progress, waiters and gates. A run queue is a
+//! number here: how many entries the stream has in it. At the end the model is the worker that
+//! serves them.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
+use crate::error::FailureCause;
 use crate::frontier::Progress;
 use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
+use crate::stream::gate::Gate;
 use crate::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::stream::waiters::{Waiter, Waiters};
 use crate::sync::Sleeper;
@@ -243,6 +245,79 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
         first.join().unwrap();
         second.join().unwrap();
         assert_eq!(stream.entries.load(Ordering::SeqCst), 1);
+        stream.assert_all_ran(0);
+    });
+}
+
+/// Resumes `stream`; how often: once or not at all.
+fn resume(stream: &Stream, parking: Parking) -> usize {
+    let next = stream.turnstile.unpark(parking);
+    stream.schedule(next);
+    usize::from(next == Next::Schedule)
+}
+
+/// Somebody finishes a deferred task, as a completion does it; how often the stream was resumed.
+fn finish(gate: &Gate<Arc<Stream>>, outcome: Result<(), FailureCause>) -> usize {
+    gate.open(outcome).map_or(0, |(stream, parking)| resume(&stream, parking))
+}
+
+/// Parks `stream` in front of a gate, as the engine does it.
+fn park_at(stream: &Arc<Stream>, pass: Pass<'_, Consumer>, gate: &Gate<Arc<Stream>>) {
+    let parking = pass.park();
+    if !gate.wait(std::sync::Arc::new(Arc::clone(stream)), parking) {
+        stream.schedule(stream.turnstile.unpark(parking));
+    }
+}
+
+/// Goal: a deferred task that is finished while its stream parks, and while somebody enqueues, is
+/// gone on with exactly once, and its outcome is there.
+#[test]
+fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
+    model(3, || {
+        let (stream, gate) = (Stream::new(), Gate::new());
+        let pass = stream.turnstile.enter_to_help().expect("the model's streams begin idle");
+        let finisher = {
+            let gate = std::sync::Arc::clone(&gate);
+            thread::spawn(move || finish(&gate, Err(FailureCause::Unfinished)))
+        };
+        let producer = {
+            let stream = Arc::clone(&stream);
+            thread::spawn(move || stream.enqueue())
+        };
+        if gate.is_open() {
+            stream.schedule(pass.leave_with_work());
+        } else {
+            park_at(&stream, pass, &gate);
+        }
+        assert!(finisher.join().unwrap() <= 1);
+        producer.join().unwrap();
+        assert!(stream.turnstile.parking().is_none(), "the stream is resumed");
+        assert!(matches!(gate.take(), Some(Err(FailureCause::Unfinished))));
+        stream.assert_all_ran(1);
+    });
+}
+
+/// Goal: of a shutdown and a finish one resumes the stream, and a finish that comes later than the
+/// task was discarded finds nobody.
+#[test]
+fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
+    model(3, || {
+        let (stream, gate) = (Stream::new(), Gate::new());
+        let pass = stream.turnstile.enter_to_help().expect("the model's streams begin idle");
+        park_at(&stream, pass, &gate);
+        let finisher = {
+            let gate = std::sync::Arc::clone(&gate);
+            thread::spawn(move || finish(&gate, Ok(())))
+        };
+        // The shutdown: resumes what is parked and retires it here, which discards the task.
+        let parking = stream.turnstile.parking();
+        let by_shutdown = parking.map_or(0, |parking| resume(&stream, parking));
+        while stream.work() {}
+        gate.abandon();
+        let by_finish = finisher.join().unwrap();
+        assert_eq!(by_shutdown + by_finish, 1, "resumptions");
+        assert!(stream.turnstile.parking().is_none(), "the stream is resumed");
+        assert!(gate.open(Ok(())).is_none() && gate.take().is_none());
         stream.assert_all_ran(0);
     });
 }

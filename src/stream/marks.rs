@@ -9,6 +9,9 @@ use crate::error::Result;
 use crate::frontier::Progress;
 use crate::sync::{LockRank, Mutex};
 
+/// Pending marks of a stream between two looks at the device.
+const MARKS_PER_POLL: usize = 64;
+
 /// A mark that is released when nobody needs it any more.
 pub(crate) struct OwnedMark {
     backend: Arc<dyn Backend>,
@@ -52,9 +55,18 @@ impl Marks {
         Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending }
     }
 
-    /// The consumer marked the place of its task `ticket`.
+    /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that
+    /// marks that nobody waits for do not pile up.
     pub(crate) fn push(&self, ticket: u64, mark: Arc<OwnedMark>) {
-        self.pending.lock().push_back((ticket, mark));
+        let count = {
+            let mut pending = self.pending.lock();
+            pending.push_back((ticket, mark));
+            pending.len()
+        };
+        if count.is_multiple_of(MARKS_PER_POLL) {
+            // A refusal is no answer: whoever needs one asks again.
+            let _ = self.poll();
+        }
     }
 
     /// The first mark that stands at `ticket` or behind it; `None` when the device has reached it.

@@ -4,6 +4,7 @@
 //! * [`turnstile`]: one consumer at a time, nothing left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
 //! * [`context`], [`commands`]: what runs, and what it is given
+//! * [`native`], [`deferred`], [`gate`]: calls of C functions, tasks that somebody else finishes
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
@@ -11,13 +12,16 @@
 pub(crate) mod commands;
 pub(crate) mod context;
 pub(crate) mod core;
+mod deferred;
 mod failures;
 pub(crate) mod frames;
+pub(crate) mod gate;
 mod handle;
 pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
+mod native;
 mod pace;
 mod scope;
 pub(crate) mod synchronize;
@@ -27,5 +31,6 @@ pub(crate) mod wait;
 mod waiters;
 
 pub use commands::TaskOutcome;
+pub use deferred::Completion;
 pub use handle::Stream;
 pub use scope::Scope;

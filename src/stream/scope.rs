@@ -14,18 +14,20 @@ use std::time::Duration;
 
 use crate::error::{Result, TaskError};
 use crate::stream::commands::TaskOutcome;
-use crate::stream::core::StreamCore;
 use crate::stream::handle::Stream;
-use crate::sync::park;
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{Ordering, park};
 
-/// Between two looks at a stream that takes no synchronise any more.
-const STOPPED_PERIOD: Duration = Duration::from_micros(200);
+/// Between two looks at tasks that a synchronise did not wait for.
+const PENDING_PERIOD: Duration = Duration::from_micros(200);
 
 type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
 
 /// Enqueues tasks that borrow; see [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'scope Stream,
+    /// Tasks that were enqueued here and not yet run or dropped; tasks may enqueue more.
+    pending: Arc<AtomicU64>,
     invariant: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -37,9 +39,14 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> R + Send + 'scope,
         R: TaskOutcome,
     {
-        let task: Task<'scope> = Box::new(|| function().into_task_result());
+        let pending = Pending::new(&self.pending);
+        let task: Task<'scope> = Box::new(move || {
+            // Dropped behind the function and everything it borrows, also when it panics.
+            let _pending = pending;
+            function().into_task_result()
+        });
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
-        // returns, also by a panic, only when every task enqueued here was run or dropped.
+        // returns, also by a panic, only when no task enqueued here is pending.
         let task = unsafe { std::mem::transmute::<Task<'scope>, Task<'static>>(task) };
         self.stream.enqueue(task)
     }
@@ -75,10 +82,16 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let scope = Scope { stream: self, invariant: PhantomData, env: PhantomData };
+        let pending = Arc::new(AtomicU64::new(0));
+        let scope = Scope {
+            stream: self,
+            pending: Arc::clone(&pending),
+            invariant: PhantomData,
+            env: PhantomData,
+        };
         let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
         let synchronized = self.core().synchronize(&mut None);
-        finish(self.core());
+        finish(&pending);
         match outcome {
             Ok(value) => synchronized.map(|()| value),
             Err(panic) => resume_unwind(panic),
@@ -86,12 +99,31 @@ impl Stream {
     }
 }
 
-/// Blocks until everything enqueued so far was run or dropped, whatever a synchronise said: after a
-/// shutdown it is refused, and tasks may still be running. In a forked child nothing will ever run.
-fn finish(core: &Arc<StreamCore>) {
-    let until = core.pushed();
-    while core.progress.retired() < until && !crate::fork::is_child() {
-        park(Some(STOPPED_PERIOD));
+/// One task of a scope that was not yet run or dropped.
+struct Pending(Arc<AtomicU64>);
+
+impl Pending {
+    fn new(count: &Arc<AtomicU64>) -> Self {
+        // Relaxed: raised by the scope's thread or inside a pending task, so never from zero while
+        // somebody could leave the scope.
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // Release: the task's borrows ended; pairs with `finish`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Blocks until no task is pending, whatever a synchronise said: tasks may have enqueued more, and
+/// after a shutdown it is refused. In a forked child nothing will ever run.
+fn finish(pending: &AtomicU64) {
+    // Acquire: pairs with the release of each task's end.
+    while pending.load(Ordering::Acquire) > 0 && !crate::fork::is_child() {
+        park(Some(PENDING_PERIOD));
     }
 }
 

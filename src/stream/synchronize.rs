@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result, StreamError};
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
@@ -13,21 +14,21 @@ use crate::sync::{LockRank, Mutex};
 /// One thread inside a synchronise: where a consumer leaves the error that it ended meanwhile.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
-    error: Mutex<Option<Arc<StreamError>>>,
+    errors: Mutex<Vec<Arc<StreamError>>>,
 }
 
 impl SyncPoint {
     fn new() -> Arc<Self> {
-        Arc::new(Self { error: Mutex::new(LockRank::SyncPoint, None) })
+        Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// Leaves an error; the first one stays.
+    /// Leaves an error: usually one, several when others synchronise meanwhile.
     pub(crate) fn give(&self, error: &Arc<StreamError>) {
-        self.error.lock().get_or_insert_with(|| Arc::clone(error));
+        self.errors.lock().push(Arc::clone(error));
     }
 
-    fn take(&self) -> Option<Arc<StreamError>> {
-        self.error.lock().take()
+    fn take(&self) -> Vec<Arc<StreamError>> {
+        std::mem::take(&mut *self.errors.lock())
     }
 }
 
@@ -43,6 +44,17 @@ impl Command<TaskContext> for Synchronize {
     }
 }
 
+/// An error that goes on.
+struct Reopen(Arc<StreamError>);
+
+impl Command<TaskContext> for Reopen {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.effects().failure = Some(self.0);
+    }
+}
+
 /// A synchronise under way.
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
@@ -52,6 +64,7 @@ pub(crate) struct Pending {
 impl StreamCore {
     /// Blocks until everything enqueued before is done; raises the open error and ends it.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        crate::fork::check()?;
         if let Some(result) = self.synchronize_at_once() {
             return result;
         }
@@ -97,31 +110,62 @@ impl StreamCore {
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.push(Synchronize(Arc::clone(&point))) {
             Ok(ticket) => Ok(Pending { point, ticket }),
-            Err(error) => {
-                self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, &point));
-                Err(error)
+            Err(refusal) => {
+                self.give_up(&point);
+                Err(refusal)
             }
         }
     }
 
-    /// Waits for the point.
+    /// Waits for the point and raises what it has ended. When something stands in the way of that,
+    /// nothing has ended.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
+        raise_all(self.take_synchronized(pending, interrupt)?)
+    }
+
+    /// As [`Self::finish_synchronize`], for a caller who raises the errors together with others.
+    pub(crate) fn take_synchronized(
+        self: &Arc<Self>,
+        pending: &Pending,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Vec<Arc<StreamError>>> {
+        if let Err(obstacle) = self.wait_for(pending, interrupt) {
+            self.abandon_synchronize(pending);
+            return Err(obstacle);
+        }
+        Ok(pending.point.take())
+    }
+
+    fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
         if !self.on_host {
-            crate::backend::blocking::while_blocked(|| {
-                self.backend.stream_synchronize(self.handle)
-            })?;
+            while_blocked(|| self.backend.stream_synchronize(self.handle))?;
             self.marks.reached(pending.ticket);
         }
-        let error = pending.point.take();
-        if error.is_none() && self.lifecycle.is_cancelled() {
-            return Err(Error::ShutDown);
+        Ok(())
+    }
+
+    /// Takes a point back: when the queue passes it, it ends nothing.
+    fn give_up(&self, point: &Arc<SyncPoint>) {
+        self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
+    }
+
+    /// Ends a synchronise that was begun and is not waited for to the end.
+    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
+        self.give_up(&pending.point);
+        for error in pending.point.take() {
+            self.put_back(error);
         }
-        raise(error)
+    }
+
+    /// Opens an error again that was ended and could not be raised.
+    pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamError>) {
+        // Refused after a shutdown only, when nothing is raised any more.
+        let _ = self.push(Reopen(error));
     }
 
     /// True when a synchronise would neither wait nor raise.
@@ -130,13 +174,22 @@ impl StreamCore {
     }
 }
 
-/// The error as a result, now seen.
+/// An error as a result, now seen. Work that a shutdown cancelled is told as that.
 pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
-    match error {
-        None => Ok(()),
-        Some(error) => {
-            error.set_seen();
-            Err(Error::Stream(error))
-        }
+    raise_all(error.into_iter().collect())
+}
+
+/// Several errors as one result, each now seen.
+pub(crate) fn raise_all(mut errors: Vec<Arc<StreamError>>) -> Result<()> {
+    for error in &errors {
+        error.set_seen();
+    }
+    let count = errors.len();
+    errors.retain(|error| !error.is_cancellation());
+    match (&errors[..], count) {
+        ([], 0) => Ok(()),
+        ([], _) => Err(Error::ShutDown),
+        ([error], _) => Err(Error::Stream(Arc::clone(error))),
+        _ => Err(Error::Streams { errors: errors.into() }),
     }
 }

@@ -68,7 +68,8 @@ impl StreamTable {
         }
         // Made without the lock, because the backend is called; whoever was first is kept.
         let made = self.make(DEFAULT_ID, 0, false)?;
-        Ok(Arc::clone(self.streams.lock().default.get_or_insert(made)))
+        let kept = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&made)));
+        Ok(kept)
     }
 
     /// The next stream of the pool of a priority.
@@ -87,7 +88,8 @@ impl StreamTable {
         let id = self.streams.lock().take_id();
         let made = self.make(id, priority, false)?;
         let mut streams = self.streams.lock();
-        Ok(Arc::clone(streams.pool(priority).streams[place].get_or_insert(made)))
+        let kept = streams.pool(priority).streams[place].get_or_insert_with(|| Arc::clone(&made));
+        Ok(Arc::clone(kept)) // a stream that was made for nothing is dropped behind the lock
     }
 
     /// A stream that nobody else is given; it ends with its last handle.

@@ -47,6 +47,7 @@ const AREAS: &[Area] = &[
     area("fork", 0, &["error", "sync"]),
     area("spin", 0, &["sync"]),
     area("queue", 0, &["size", "sync"]),
+    area("native", 0, &["error"]),
     // L1, the machine. A kind never names another; `backend` itself is `src/backend/mod.rs`.
     area("backend", 1, &[]),
     area("backend::contract", 1, &[]),

@@ -92,7 +92,8 @@ impl<W> RunQueue<W> {
     /// A worker that looks asks for work.
     pub(crate) fn take(&self) -> Found<W> {
         let mut state = self.state.lock();
-        if state.has_surplus_workers() {
+        // The last one that looks stays while there is work: nobody else was told of it.
+        if state.has_surplus_workers() && (state.looking > 1 || !state.has_work()) {
             return state.end_looking_worker();
         }
         let Some((work, level)) = state.pop() else {
@@ -133,12 +134,14 @@ impl<W> RunQueue<W> {
         self.state.lock().blocked -= 1;
     }
 
-    /// A worker that [`Help::Start`] asked for could not be started.
-    pub(crate) fn start_failed(&self) -> usize {
+    /// A worker that [`Help::Start`] asked for could not be started. Somebody who is asleep takes
+    /// the work instead; `None` when there is no worker at all.
+    pub(crate) fn start_failed(&self) -> Option<Help> {
         let mut state = self.state.lock();
         state.workers -= 1;
         state.looking -= 1;
-        state.workers
+        let exists = state.workers > 0;
+        exists.then(|| if state.has_work() { state.wake() } else { Help::None })
     }
 
     /// No more work. Those who sleep are to be woken.
@@ -202,9 +205,8 @@ impl<W> State<W> {
         if self.looking > 0 {
             return Help::None;
         }
-        if let Some(sleeper) = self.asleep.pop() {
-            self.looking += 1;
-            return Help::Wake(sleeper);
+        if !self.asleep.is_empty() {
+            return self.wake();
         }
         if self.workers < self.worker_limit + self.blocked {
             self.workers += 1;
@@ -212,6 +214,15 @@ impl<W> State<W> {
             return Help::Start;
         }
         Help::None
+    }
+}
+
+impl<W> State<W> {
+    /// Somebody who is asleep, if there is one.
+    fn wake(&mut self) -> Help {
+        let Some(sleeper) = self.asleep.pop() else { return Help::None };
+        self.looking += 1;
+        Help::Wake(sleeper)
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::backend::blocking::{BlockingHook, set_hook};
 use crate::backend::contract::{Leftover, Turn, Work};
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::size::to_usize;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint};
 
@@ -49,6 +50,8 @@ struct Shared {
     may_spin: bool,
     wakes: AtomicU64,
     started: AtomicU64,
+    /// Workers inside a turn.
+    running: AtomicU64,
     worker_limit: usize,
 }
 
@@ -62,6 +65,7 @@ impl Workers {
             may_spin: cpu_count > 1,
             wakes: AtomicU64::new(0),
             started: AtomicU64::new(0),
+            running: AtomicU64::new(0),
             worker_limit,
         };
         Self { shared: Arc::new(shared) }
@@ -82,15 +86,16 @@ impl Workers {
         (self.shared.wakes.load(Ordering::Relaxed), spare)
     }
 
-    /// Ends the workers after the work that is queued; those inside user code at the deadline, and
-    /// the calling thread, are left alone.
+    /// Ends the workers after the work that is queued. Those inside user code at the deadline are
+    /// left alone and counted; the calling thread is neither waited for nor counted.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         for sleeper in self.shared.queue.close() {
             sleeper.wake();
         }
-        let threads = std::mem::take(&mut *self.shared.threads.lock());
         let own = thread::current().id();
-        let mut left: Vec<_> = threads.into_iter().filter(|one| one.thread().id() != own).collect();
+        let threads = std::mem::take(&mut *self.shared.threads.lock());
+        let (own, mut left): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|one| one.thread().id() == own);
         loop {
             let (finished, busy): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(JoinHandle::is_finished);
@@ -98,8 +103,15 @@ impl Workers {
                 // Work never panics: what runs user code catches.
                 let _ = worker.join();
             }
-            if busy.is_empty() || Instant::now() >= deadline {
-                return Leftover { busy_threads: busy.len() };
+            if busy.is_empty() {
+                return Leftover::default();
+            }
+            if Instant::now() >= deadline {
+                // Relaxed: a figure. A worker that is only slow to end is not inside a task.
+                let running = to_usize(self.shared.running.load(Ordering::Relaxed));
+                let left = Leftover { busy_threads: running.saturating_sub(own.len()) };
+                self.shared.threads.lock().extend(busy); // for a later shutdown
+                return left;
             }
             left = busy;
             thread::sleep(Duration::from_micros(50));
@@ -134,10 +146,10 @@ impl Shared {
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
             }
-            Err(refusal) => {
-                let workers = this.queue.start_failed();
-                assert!(workers > 0, "the system starts no worker thread at all: {refusal}");
-            }
+            Err(refusal) => match this.queue.start_failed() {
+                Some(help) => Self::give(this, help),
+                None => panic!("the system starts no worker thread at all: {refusal}"),
+            },
         }
     }
 
@@ -155,7 +167,10 @@ impl Shared {
                     let must_yield = || this.queue.may_have_more_urgent(level);
                     let others_wait = || this.queue.may_have_work();
                     let turn = Turn::new(&must_yield, &others_wait);
+                    // Relaxed, here and below: a figure that a shutdown reads.
+                    this.running.fetch_add(1, Ordering::Relaxed);
                     work.run(&turn);
+                    this.running.fetch_sub(1, Ordering::Relaxed);
                     this.queue.look();
                     turns_for_nothing =
                         if turn.made_progress() { 0 } else { turns_for_nothing + 1 };

@@ -1,0 +1,48 @@
+"""`python -m accelrt info`: what is there, and why the rest is not."""
+
+import platform
+import sys
+
+import accelrt
+from accelrt import _core
+
+_KINDS = ("cpu", "cuda", "xpu")
+
+
+def run() -> int:
+    """Print what was found; return the exit status."""
+    lines = [
+        f"accelrt {accelrt.__version__} on Python {platform.python_version()}, {platform.platform()}",
+        f"accelerator: {_core.current_accelerator()}",
+        "",
+        "devices",
+        *(line for kind in _KINDS for line in _devices(kind)),
+        "",
+        "settings",
+        *(f"  {name:<22} {_shown(value)}" for name, value in _core.settings().items()),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _devices(kind: str) -> list[str]:
+    reason = _core.unavailable_reason(kind)
+    if reason is not None:
+        return [f"  {kind:<7} none: {reason}"]
+    return [_device(kind, index) for index in range(_core.device_count(kind))]
+
+
+def _device(kind: str, index: int) -> str:
+    known = _core.get_device_properties(kind, index)
+    free_bytes, total_bytes = _core.get_memory_info(kind, index)
+    caches = ", ".join(f"{size >> 10} KiB" for size in known.cache_bytes)
+    huge = f"{known.huge_page_bytes >> 10} KiB" if known.huge_page_bytes else "none"
+    return (
+        f"  {kind}:{index:<3} {known.name}; {known.core_count} cores; "
+        f"{free_bytes / 2**30:.1f} of {total_bytes / 2**30:.1f} GiB free; "
+        f"caches {caches or 'unknown'}; pages {known.page_bytes >> 10} KiB, huge {huge}"
+    )
+
+
+def _shown(value: str | int | None) -> str:
+    return "default" if value is None else str(value)

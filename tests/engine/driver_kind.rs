@@ -1,0 +1,290 @@
+//! A driver kind under the same engine: marks tell what is done, the device waits for itself.
+
+use std::sync::Arc;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::fault::{FaultBackend, Method};
+use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
+
+use crate::support::finishes;
+
+/// The engine over numbers instead of a device, with every call counted.
+pub(crate) struct Driver {
+    pub(crate) runtime: Runtime,
+    pub(crate) calls: Arc<FaultBackend>,
+    pub(crate) null: Arc<NullBackend>,
+}
+
+pub(crate) const NULL: DeviceKind = DeviceKind::Null;
+
+impl Driver {
+    pub(crate) fn new(completion: Completion) -> Self {
+        let null =
+            NullBackend::new(NullConfig { completion, device_count: 2, ..NullConfig::default() });
+        let calls = FaultBackend::new(Arc::clone(&null) as Arc<dyn Backend>);
+        let backend = Arc::clone(&calls) as Arc<dyn Backend>;
+        let runtime = Runtime::with_backends(Config::default(), [backend]).unwrap();
+        Self { runtime, calls, null }
+    }
+
+    /// A device that is done when it is asked, after so many questions.
+    pub(crate) fn slow(polls: u32) -> Self {
+        Self::new(Completion::WhenAsked { polls })
+    }
+
+    pub(crate) fn device() -> Device {
+        Device::new(NULL, 0).unwrap()
+    }
+
+    pub(crate) fn stream(&self) -> Stream {
+        self.runtime.dedicated_stream(Self::device(), 0).unwrap()
+    }
+}
+
+/// Runs a test with each way in which a device may complete.
+fn with_each_completion(test: impl Fn(Driver) + Send + 'static) {
+    finishes(move || {
+        for completion in [
+            Completion::AtOnce,
+            Completion::WhenAsked { polls: 0 },
+            Completion::WhenAsked { polls: 3 },
+            Completion::WhenAsked { polls: u32::MAX },
+        ] {
+            test(Driver::new(completion));
+        }
+    });
+}
+
+#[test]
+fn a_driver_kind_refuses_functions_of_the_host_as_tasks() {
+    with_each_completion(|driver| {
+        let refused = driver.stream().enqueue(|| ()).unwrap_err();
+        assert!(matches!(refused, Error::Unsupported { kind: NULL, .. }), "{refused}");
+    });
+}
+
+#[test]
+fn a_driver_kind_has_native_handles_and_its_own_priorities() {
+    let driver = Driver::new(Completion::AtOnce);
+    let range = driver.runtime.priority_range(Driver::device()).unwrap();
+    let stream = driver.stream();
+    assert_eq!(stream.priority_range(), range);
+    stream.native_handle().unwrap();
+    let beyond = driver.runtime.dedicated_stream(Driver::device(), range.least + 1);
+    assert!(matches!(beyond, Err(Error::PriorityOutOfRange { .. })));
+}
+
+#[test]
+fn the_enqueuing_thread_submits_directly() {
+    // Goal: no detour while nothing is parked. Method: the driver's calls are there when the
+    // enqueuing call returns.
+    let driver = Driver::slow(1_000);
+    let [one, other] = [driver.stream(), driver.stream()];
+    let event = one.record_event().unwrap();
+    assert_eq!(driver.calls.calls(Method::Mark), 1);
+    other.wait_event(&event).unwrap();
+    assert_eq!(driver.calls.calls(Method::StreamWait), 1);
+    assert_eq!(driver.calls.calls(Method::WhenDone), 0);
+}
+
+#[test]
+fn a_mark_is_placed_only_where_somebody_needs_it() {
+    with_each_completion(|driver| {
+        let stream = driver.stream();
+        stream.wait_event(&Event::new()).unwrap();
+        stream.synchronize().unwrap();
+        assert!(stream.query());
+        driver.runtime.synchronize(Driver::device()).unwrap();
+        assert_eq!(driver.calls.calls(Method::Mark), 0);
+    });
+}
+
+#[test]
+fn a_query_is_true_when_the_device_says_so() {
+    let driver = Driver::slow(3);
+    let stream = driver.stream();
+    let event = stream.record_event().unwrap();
+    let answers = [(); 5].map(|()| event.query());
+    assert_eq!(answers, [false, false, false, true, true]);
+    stream.record(&event).unwrap();
+    assert!(!event.query(), "a new version");
+    assert!(!stream.query());
+}
+
+#[test]
+fn every_wait_returns_when_the_device_has_reached_the_record() {
+    with_each_completion(|driver| {
+        let stream = driver.stream();
+        let event = stream.record_event().unwrap();
+        event.synchronize().unwrap();
+        assert!(event.query());
+        stream.record(&event).unwrap();
+        stream.synchronize().unwrap();
+        assert!(event.query() && stream.query());
+        stream.record(&event).unwrap();
+        driver.runtime.synchronize(Driver::device()).unwrap();
+        assert!(event.query() && stream.query());
+        stream.record(&event).unwrap();
+        event.synchronize_unless(&mut || false).unwrap();
+        assert!(event.query());
+    });
+}
+
+#[test]
+fn a_stream_waits_on_the_device_and_no_thread_does() {
+    // Goal: order without a host wait. Method: finishing the last stream of a chain must have
+    // finished the first.
+    with_each_completion(|driver| {
+        let chain: Vec<Stream> = (0..50).map(|_| driver.stream()).collect();
+        let first = chain[0].record_event().unwrap();
+        for pair in chain.windows(2) {
+            pair[1].wait_stream(&pair[0]).unwrap();
+        }
+        assert!(chain[49].is_ordered_after(&first));
+        let last = chain[49].record_event().unwrap();
+        assert_eq!(driver.calls.calls(Method::WaitMark), 0);
+        last.synchronize().unwrap();
+        let done = driver.calls.calls(Method::WaitMark);
+        first.synchronize().unwrap();
+        assert!(driver.calls.calls(Method::WaitMark) <= done + 1);
+        assert!(first.query());
+    });
+}
+
+#[test]
+fn a_wait_for_what_is_done_submits_nothing() {
+    with_each_completion(|driver| {
+        let [one, other] = [driver.stream(), driver.stream()];
+        let event = one.record_event().unwrap();
+        event.synchronize().unwrap();
+        other.wait_event(&event).unwrap();
+        assert_eq!(driver.calls.calls(Method::StreamWait), 0);
+    });
+}
+
+#[test]
+fn order_is_known_before_the_device_is_done() {
+    finishes(|| {
+        let driver = Driver::slow(u32::MAX);
+        let [one, other, third] = [driver.stream(), driver.stream(), driver.stream()];
+        let event = one.record_event().unwrap();
+        assert!(one.is_ordered_after(&event) && !other.is_ordered_after(&event));
+        other.wait_event(&event).unwrap();
+        third.wait_stream(&other).unwrap();
+        assert!(other.is_ordered_after(&event) && third.is_ordered_after(&event));
+        one.record(&event).unwrap();
+        assert!(!third.is_ordered_after(&event), "a later record");
+    });
+}
+
+#[test]
+fn a_wait_binds_to_the_record_that_is_latest_at_that_moment() {
+    // Goal: versions, on a device. Method: the waiting stream is finished; the later record of the
+    // event, on a third stream, must not be.
+    finishes(|| {
+        let driver = Driver::slow(u32::MAX);
+        let [first, second, waiting] = [driver.stream(), driver.stream(), driver.stream()];
+        let event = first.record_event().unwrap();
+        waiting.wait_event(&event).unwrap();
+        second.record(&event).unwrap();
+        waiting.synchronize().unwrap();
+        assert!(!event.query());
+        event.synchronize().unwrap();
+        assert!(event.query());
+    });
+}
+
+#[test]
+fn elapsed_time_is_the_devices() {
+    with_each_completion(|driver| {
+        let stream = driver.stream();
+        let (start, end) = (Event::timed(), Event::timed());
+        stream.record(&start).unwrap();
+        assert!(stream.record_event().is_ok());
+        stream.record(&end).unwrap();
+        stream.synchronize().unwrap();
+        // One microsecond of virtual time a submission: at least the records are some.
+        let elapsed = start.elapsed_ms(&end).unwrap();
+        assert!(elapsed >= 0.002, "{elapsed}");
+        assert!((end.elapsed_ms(&start).unwrap() + elapsed).abs() < 1e-9);
+    });
+}
+
+#[test]
+fn elapsed_time_between_two_devices_of_a_driver_is_an_error_and_not_a_panic() {
+    // Goal: misuse is caught above the backend, whose contract is about marks of one device.
+    finishes(|| {
+        let driver = Driver::new(Completion::AtOnce);
+        let elsewhere = driver.runtime.dedicated_stream(Device::new(NULL, 1).unwrap(), 0).unwrap();
+        let (here, there) = (Event::timed(), Event::timed());
+        driver.stream().record(&here).unwrap();
+        elsewhere.record(&there).unwrap();
+        here.elapsed_ms(&there).unwrap_err();
+    });
+}
+
+#[test]
+fn streams_of_two_devices_wait_for_each_other() {
+    with_each_completion(|driver| {
+        let here = driver.stream();
+        let there = driver.runtime.dedicated_stream(Device::new(NULL, 1).unwrap(), 0).unwrap();
+        let event = here.record_event().unwrap();
+        there.wait_event(&event).unwrap();
+        there.synchronize().unwrap();
+        assert!(event.query() && there.is_ordered_after(&event));
+    });
+}
+
+#[test]
+fn streams_of_two_drivers_wait_for_each_other_without_a_blocked_thread() {
+    // Goal: what no device can wait for is parked and resumed. Method: two runtimes, each with a
+    // driver of its own.
+    with_each_completion(|driver| {
+        let other = Driver::slow(2);
+        let (before, after) = (driver.stream(), other.stream());
+        let event = before.record_event().unwrap();
+        after.wait_event(&event).unwrap();
+        after.synchronize().unwrap();
+        assert!(event.query());
+        assert_eq!(other.calls.calls(Method::StreamWait), 0);
+    });
+}
+
+#[test]
+fn a_driver_kind_and_the_cpu_are_used_side_by_side() {
+    with_each_completion(|driver| {
+        let cpu = driver.runtime.stream(Device::cpu(0)).unwrap();
+        let journal = crate::support::Journal::new();
+        let event = driver.stream().record_event().unwrap();
+        let waited = event.clone();
+        // The host's task waits for the device.
+        journal.enqueue(&cpu, "before");
+        cpu.enqueue(move || waited.synchronize()).unwrap();
+        journal.enqueue(&cpu, "after");
+        cpu.synchronize().unwrap();
+        assert_eq!(journal.read(), ["before", "after"]);
+        assert!(event.query());
+    });
+}
+
+#[test]
+fn everything_is_given_back() {
+    // Goal: streams and marks do not leak. Method: the driver's own books after the runtime's end.
+    with_each_completion(|driver| {
+        let Driver { runtime, null, .. } = driver;
+        for _ in 0..10 {
+            let device = Driver::device();
+            let [one, other] =
+                [runtime.dedicated_stream(device, 0), runtime.stream(device)].map(Result::unwrap);
+            let event = one.record_event().unwrap();
+            other.wait_event(&event).unwrap();
+            one.record(&event).unwrap();
+            other.record(&Event::timed()).unwrap();
+        }
+        assert!(runtime.shutdown().is_clean());
+        drop(runtime);
+        drop(driver.calls);
+        assert_eq!(null.live(), LiveCounts::default());
+    });
+}

@@ -1,0 +1,147 @@
+//! Limits: how much one stream may have queued, who is held back, who never is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use accelrt::{Config, Error, Runtime};
+
+use crate::support::gate::Gate;
+use crate::support::thread::ThreadId;
+use crate::support::{
+    CPU, enqueue_notice, enqueue_question, finishes, stream, wait_without_helping,
+};
+
+const LIMIT: u64 = 64;
+
+fn limited() -> Runtime {
+    let config = Config { stream_task_limit: LIMIT, cpu_threads: Some(1), ..Config::default() };
+    Runtime::new(config).unwrap()
+}
+
+/// A thread that enqueues many more tasks than the limit, counting them; and its number.
+fn flood(
+    stream: &accelrt::Stream,
+) -> (std::thread::JoinHandle<Result<(), Error>>, ThreadId, Arc<AtomicU64>) {
+    let enqueued = Arc::new(AtomicU64::new(0));
+    let (tell, told) = std::sync::mpsc::channel();
+    let (stream, count) = (stream.clone(), Arc::clone(&enqueued));
+    let thread = std::thread::spawn(move || {
+        tell.send(ThreadId::current()).unwrap();
+        for _ in 0..1_000 {
+            stream.enqueue(|| ())?;
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    (thread, told.recv().unwrap(), enqueued)
+}
+
+#[test]
+fn a_producer_that_is_ahead_of_the_limit_is_held_back_until_the_stream_catches_up() {
+    // Goal: queued work is bounded. Method: the stream is inside a gate; the producer must stop
+    // near the limit (it looks once in 64 tasks) and sleep.
+    finishes(|| {
+        let runtime = limited();
+        let stream = stream(&runtime);
+        let gate = Gate::shut(&stream);
+        let (thread, producer, enqueued) = flood(&stream);
+        while enqueued.load(Ordering::SeqCst) < LIMIT / 2 {
+            std::thread::yield_now();
+        }
+        producer.wait_until_asleep();
+        let ahead = enqueued.load(Ordering::SeqCst);
+        assert!(!thread.is_finished() && ahead <= LIMIT + 64, "{ahead} tasks are queued");
+        gate.open();
+        thread.join().unwrap().unwrap();
+        assert_eq!(enqueued.load(Ordering::SeqCst), 1_000);
+    });
+}
+
+#[test]
+fn a_producer_ahead_of_the_limit_helps_when_it_can() {
+    // Goal: held back by working. Method: the only worker is inside a gate elsewhere, so what runs
+    // is run by this thread; one task past the limit's next look is enough.
+    finishes(|| {
+        let runtime = limited();
+        let _gate = Gate::shut(&stream(&runtime));
+        let stream = stream(&runtime);
+        let first = enqueue_question(&stream, ThreadId::current);
+        let mut enqueued = 1;
+        while runtime.counters().num_helped_tasks == 0 {
+            stream.enqueue(|| ()).unwrap();
+            enqueued += 1;
+            assert!(enqueued <= 2 * LIMIT + 64);
+        }
+        assert!(enqueued > LIMIT, "not before the limit");
+        assert_eq!(first.recv().unwrap(), ThreadId::current());
+    });
+}
+
+#[test]
+fn tasks_are_never_held_back() {
+    // Goal: a task that fills its own stream would wait for itself. Method: far more than the
+    // limit, on its own stream and on one that is inside a gate behind it.
+    finishes(|| {
+        let runtime = limited();
+        let [own, other] = [stream(&runtime), stream(&runtime)];
+        let (inside, beside) = (own.clone(), other.clone());
+        let task = move || {
+            for _ in 0..10 * LIMIT {
+                inside.enqueue(|| ()).unwrap();
+                beside.enqueue(|| ()).unwrap();
+            }
+        };
+        enqueue_question(&own, task).recv().unwrap();
+        own.synchronize().unwrap();
+        other.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn a_producer_that_is_held_back_is_let_go_by_a_shutdown() {
+    finishes(|| {
+        let config = Config {
+            stream_task_limit: LIMIT,
+            exit_timeout: std::time::Duration::ZERO,
+            ..Config::default()
+        };
+        let runtime = Runtime::new(config).unwrap();
+        let stream = stream(&runtime);
+        let _gate = Gate::shut(&stream);
+        let (thread, _, enqueued) = flood(&stream);
+        while enqueued.load(Ordering::SeqCst) < LIMIT / 2 {
+            std::thread::yield_now();
+        }
+        runtime.shutdown();
+        assert!(matches!(thread.join().unwrap(), Err(Error::ShutDown)));
+    });
+}
+
+#[test]
+fn a_limit_below_the_smallest_is_refused() {
+    let refused = Runtime::new(Config { stream_task_limit: 63, ..Config::default() }).unwrap_err();
+    assert!(matches!(refused, Error::InvalidSetting { .. }), "{refused}");
+}
+
+#[test]
+fn a_hundred_thousand_tasks_are_queued_and_run_by_default() {
+    finishes(|| {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let stream = runtime.stream(CPU).unwrap();
+        let gate = Gate::shut(&stream);
+        let ran = Arc::new(AtomicU64::new(0));
+        for _ in 0..100_000 {
+            let ran = Arc::clone(&ran);
+            stream
+                .enqueue(move || {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
+        }
+        let last = enqueue_notice(&stream);
+        gate.open();
+        last.recv().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 100_000);
+        wait_without_helping(&stream);
+    });
+}

@@ -1,0 +1,27 @@
+//! Behaviour of the engine, through the public API: one file a noun, one test a sentence.
+//!
+//! No test is decided by a clock. Tasks are held by gates and watched by channels and events; a
+//! test that could hang runs inside [`support::finishes`], which gives up loudly. What needs a
+//! process of its own (an exit, a fork, the environment) runs this binary again, see
+//! [`support::process`].
+
+mod devices;
+mod driver_errors;
+mod driver_kind;
+mod errors;
+mod events;
+mod exit;
+mod fork;
+mod frontiers;
+mod guards;
+mod helping;
+mod limits;
+mod order;
+mod priorities;
+mod scopes;
+mod shutdown;
+mod streams;
+mod support;
+mod synchronize;
+mod wakes;
+mod workers;

@@ -1,0 +1,84 @@
+//! What the system says about a thread: asleep or not, how much processor time, which signals.
+
+use std::fs;
+use std::time::Duration;
+
+use accelrt::Runtime;
+
+/// A thread of this process, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ThreadId(u32);
+
+impl ThreadId {
+    /// The calling thread.
+    pub(crate) fn current() -> Self {
+        let link = fs::read_link("/proc/thread-self").expect("a thread has a folder");
+        let number = link.file_name().and_then(|name| name.to_str()).expect("a number");
+        Self(number.parse().expect("a number"))
+    }
+
+    fn read(self, file: &str) -> String {
+        let path = format!("/proc/self/task/{}/{file}", self.0);
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// A line of the thread's status, without its name.
+    pub(crate) fn status(self, name: &str) -> String {
+        let status = self.read("status");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_default().trim().to_owned()
+    }
+
+    /// True when the thread has not run between two looks, and sleeps.
+    fn is_asleep(self) -> bool {
+        let look = || (self.status("State"), self.status("voluntary_ctxt_switches"));
+        let before = look();
+        before.0.starts_with('S') && look() == before
+    }
+
+    /// Waits until the thread sleeps.
+    pub(crate) fn wait_until_asleep(self) {
+        while !self.is_asleep() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// True while the thread exists.
+    pub(crate) fn is_alive(self) -> bool {
+        !self.status("State").is_empty()
+    }
+
+    /// Processor time that the thread has used.
+    pub(crate) fn cpu_time(self) -> Duration {
+        let figures = self.read("schedstat");
+        let nanoseconds = figures.split_whitespace().next().and_then(|number| number.parse().ok());
+        Duration::from_nanos(nanoseconds.expect("the kernel counts threads' time"))
+    }
+
+    /// Processor time that these threads use in half a second.
+    pub(crate) fn cpu_time_of_half_a_second(threads: &[Self]) -> Duration {
+        let read = || threads.iter().map(|thread| thread.cpu_time()).sum::<Duration>();
+        let before = read();
+        std::thread::sleep(Duration::from_millis(500)); // the idle time that is measured
+        read().saturating_sub(before)
+    }
+}
+
+/// What a thread uses at most in half a second when it is idle: 0.2 %, for the odd stray wake.
+pub(crate) const IDLE: Duration = Duration::from_millis(1);
+
+/// Has every worker of a runtime with one device started, and waits until all sleep.
+pub(crate) fn sleeping_workers(runtime: &Runtime, count: usize) -> Vec<ThreadId> {
+    let streams: Vec<_> =
+        (0..count).map(|_| runtime.dedicated_stream(super::CPU, 0).unwrap()).collect();
+    let gates: Vec<_> = streams.iter().map(super::gate::Gate::enqueue).collect();
+    let mut threads: Vec<_> = gates.iter().map(super::gate::Gate::wait_until_inside).collect();
+    drop(gates);
+    threads.sort();
+    threads.dedup();
+    assert_eq!(threads.len(), count, "each worker is inside one gate");
+    for thread in &threads {
+        thread.wait_until_asleep();
+    }
+    threads
+}

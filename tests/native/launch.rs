@@ -1,0 +1,131 @@
+//! Native calls keep their place in the order, fail by status, and are skipped and refused.
+
+use std::sync::Mutex;
+use std::thread::{self, ThreadId};
+
+use accelrt::{Argument, Device, Error, Event, FailureCause};
+
+use super::support::{
+    append, append_digit, call, counter, digits, failure, hold, launch, null_stream, pointer,
+    runtime, runtime_with_null,
+};
+
+extern "C" fn answer(status: i32) -> i32 {
+    status
+}
+
+#[test]
+fn native_calls_and_closures_of_one_stream_run_in_order() {
+    let runtime = runtime();
+    let (stream, order) = (runtime.stream(Device::cpu(0)).unwrap(), counter());
+    for digit in 1..=6_u32 {
+        if digit % 2 == 0 {
+            let order = order.clone();
+            stream.enqueue(move || append_digit(&order, digit)).unwrap();
+        } else {
+            launch(&stream, call(append as _, &[pointer(&order), digit.into()])).unwrap();
+        }
+    }
+    stream.synchronize().unwrap();
+    assert_eq!(digits(&order), 123_456);
+}
+
+#[test]
+fn a_native_call_behind_an_event_of_another_stream_runs_after_it() {
+    let runtime = runtime();
+    let [first, second] = [0, 0].map(|_| runtime.stream(Device::cpu(0)).unwrap());
+    let (order, event) = (counter(), Event::new());
+    let gate = hold(&first);
+    launch(&first, call(append as _, &[pointer(&order), 1_u32.into()])).unwrap();
+    first.record(&event).unwrap();
+    second.wait_event(&event).unwrap();
+    launch(&second, call(append as _, &[pointer(&order), 2_u32.into()])).unwrap();
+    drop(gate);
+    second.synchronize().unwrap();
+    assert_eq!(digits(&order), 12);
+}
+
+#[test]
+fn tickets_count_the_tasks_of_a_stream() {
+    let runtime = runtime();
+    let (stream, order) = (runtime.dedicated_stream(Device::cpu(0), 0).unwrap(), counter());
+    let tickets = [0, 0, 0].map(|_| launch(&stream, call(answer as _, &[0.into()])).unwrap());
+    assert_eq!(tickets, [1, 2, 3]);
+    let arguments = [pointer(&order), 1_u32.into(), 0.into(), 0.into(), 0.into()];
+    assert_eq!(launch(&stream, call(append as _, &arguments)).unwrap(), 4);
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_checked_status_fails_the_stream_and_names_the_number() {
+    let runtime = runtime();
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
+    for arguments in [vec![Argument::I32(-7)], vec![Argument::I32(-7); 9]] {
+        launch(&stream, call(answer as _, &arguments).checked()).unwrap();
+        let Err(Error::Stream(error)) = stream.synchronize() else { panic!("it failed") };
+        let FailureCause::Status { function, status } = *error.cause() else { panic!("{error:?}") };
+        assert_eq!((function, status), (answer as *const () as usize, -7));
+        assert!(error.to_string().contains("status -7"), "{error}");
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn a_status_of_zero_and_one_that_is_not_checked_fail_nothing() {
+    let runtime = runtime();
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
+    launch(&stream, call(answer as _, &[0.into()]).checked()).unwrap();
+    launch(&stream, call(answer as _, &[5.into()])).unwrap();
+    assert!(!call(answer as _, &[]).is_checked() && call(answer as _, &[]).checked().is_checked());
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn native_calls_on_a_failed_stream_are_skipped() {
+    let runtime = runtime();
+    let (stream, order) = (runtime.stream(Device::cpu(0)).unwrap(), counter());
+    launch(&stream, call(answer as _, &[3.into()]).checked()).unwrap();
+    let short = [pointer(&order), Argument::U32(1)];
+    let long = [&short[..], &[Argument::F64(0.0); 8]].concat();
+    launch(&stream, call(append as _, &short)).unwrap();
+    launch(&stream, call(append as _, &long)).unwrap();
+    assert!(failure(&stream).contains("status 3"));
+    assert_eq!((digits(&order), runtime.counters().num_skipped_tasks), (0, 2));
+    launch(&stream, call(append as _, &long)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(digits(&order), 1);
+}
+
+#[test]
+fn without_a_history_a_waiting_thread_leaves_native_calls_to_a_worker() {
+    // Goal: calls that nothing is known of count as long. Method: the function tells its thread.
+    extern "C" fn tell_thread(seen: &Mutex<Option<ThreadId>>) {
+        *seen.lock().unwrap() = Some(thread::current().id());
+    }
+    let runtime = runtime();
+    let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+    let seen = Mutex::new(None::<ThreadId>);
+    launch(&stream, call(tell_thread as _, &[Argument::from(&raw const seen)])).unwrap();
+    stream.synchronize().unwrap();
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.is_some_and(|id| id != thread::current().id()));
+    assert_eq!(runtime.counters().num_helped_tasks, 0);
+}
+
+#[test]
+fn kinds_that_do_not_run_on_the_host_refuse_and_name_what_to_use() {
+    let runtime = runtime_with_null(accelrt::backend::null::Completion::AtOnce);
+    let refusal = launch(&null_stream(&runtime), call(answer as _, &[0.into()])).unwrap_err();
+    assert!(matches!(refusal, Error::Unsupported { .. }), "{refusal}");
+    let message = refusal.to_string();
+    assert!(message.contains("launch_host") && message.contains("Program"), "{message}");
+}
+
+#[test]
+fn a_runtime_that_was_shut_down_takes_no_native_calls() {
+    let runtime = runtime();
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
+    assert!(runtime.shutdown().is_clean());
+    let refusal = launch(&stream, call(answer as _, &[0.into()])).unwrap_err();
+    assert!(matches!(refusal, Error::ShutDown), "{refusal}");
+}

@@ -1,0 +1,11 @@
+//! Native calls and deferred tasks: placed, ordered, failed, skipped and cancelled as promised.
+//!
+//! Native functions are written in Rust as `extern "C"`, so the compiler places what they expect
+//! and the library what they get. Nothing here is decided by a clock: threads meet in channels.
+
+mod arguments;
+mod deferred;
+mod deferred_ends;
+mod late;
+mod launch;
+mod support;

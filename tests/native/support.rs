@@ -1,0 +1,98 @@
+//! What the tests share: runtimes, streams, addresses of what functions write to, messages.
+#![expect(unsafe_code, reason = "launches the functions that the tests wrote")]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
+
+use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::{Argument, Config, Device, DeviceKind, Error, NativeCall, Result, Runtime, Stream};
+
+/// A runtime of its own with one cpu device.
+pub(crate) fn runtime() -> Runtime {
+    Runtime::new(Config::default()).unwrap()
+}
+
+/// A runtime that also has the null kind.
+pub(crate) fn runtime_with_null(completion: Completion) -> Runtime {
+    let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
+    Runtime::with_backends(Config::default(), [null as _]).unwrap()
+}
+
+/// A stream of the first null device.
+pub(crate) fn null_stream(runtime: &Runtime) -> Stream {
+    runtime.stream(Device::new(DeviceKind::Null, 0).unwrap()).unwrap()
+}
+
+/// One runtime and stream for each way in which streams are executed.
+pub(crate) fn streams_of_every_kind() -> Vec<(Runtime, Stream)> {
+    let cpu = runtime();
+    let stream = cpu.stream(Device::cpu(0)).unwrap();
+    let completions = [Completion::AtOnce, Completion::WhenAsked { polls: 3 }];
+    let null = completions.map(|completion| {
+        let runtime = runtime_with_null(completion);
+        let stream = null_stream(&runtime);
+        (runtime, stream)
+    });
+    [(cpu, stream)].into_iter().chain(null).collect()
+}
+
+/// A call of a function that the test wrote.
+pub(crate) fn call(function: *const c_void, arguments: &[Argument]) -> NativeCall {
+    NativeCall::new(function, arguments).unwrap()
+}
+
+/// Launches a call that the test wrote.
+pub(crate) fn launch(stream: &Stream, call: NativeCall) -> Result<u64> {
+    // SAFETY: the tests launch their own functions with the arguments these take, and keep what
+    // they point to until they synchronised.
+    unsafe { stream.launch(call) }
+}
+
+/// A counter that native functions and closures reach.
+pub(crate) fn counter() -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(0))
+}
+
+/// The counter as an argument; the caller keeps it until the stream is done.
+pub(crate) fn pointer(counter: &Arc<AtomicU64>) -> Argument {
+    Argument::from(Arc::as_ptr(counter))
+}
+
+/// Appends one decimal digit, so that the counter shows an order.
+pub(crate) extern "C" fn append(counter: &AtomicU64, digit: u32) {
+    append_digit(counter, digit);
+}
+
+/// As [`append`], for closures.
+pub(crate) fn append_digit(counter: &AtomicU64, digit: u32) {
+    let append = |digits: u64| Some(digits * 10 + u64::from(digit));
+    counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, append).unwrap();
+}
+
+/// What stands in the counter.
+pub(crate) fn digits(counter: &Arc<AtomicU64>) -> u64 {
+    counter.load(Ordering::SeqCst)
+}
+
+/// The message of the error that a synchronise raises.
+pub(crate) fn failure(stream: &Stream) -> String {
+    match stream.synchronize() {
+        Err(Error::Stream(error)) => error.to_string(),
+        other => panic!("{other:?} instead of a failed stream"),
+    }
+}
+
+/// A task's gate: the stream stays inside the task until the returned sender is dropped.
+pub(crate) fn hold(stream: &Stream) -> mpsc::Sender<()> {
+    let (open, gate): (_, Receiver<()>) = mpsc::channel();
+    let (inside, entered) = mpsc::channel();
+    let task = move || {
+        inside.send(()).unwrap();
+        gate.recv().unwrap_err();
+    };
+    stream.enqueue(task).unwrap();
+    entered.recv().unwrap();
+    open
+}

@@ -1,0 +1,15 @@
+//! Laws 4 and 5 over random programs: tasks of streams, events and waits against a model.
+//!
+//! Goal: what the API promises about order holds whatever several threads do at once. Method: small
+//! programs drawn from a seed run on several devices; a graph beside them knows what must come
+//! before what; every task numbers its start and its end. `ACCELRT_TEST_SEED=n` repeats program n
+//! (its interleaving remains the machine's), `ACCELRT_TEST_PROGRAMS=n` says how many programs run.
+
+mod hazards;
+mod model;
+mod program;
+mod random;
+mod run;
+mod scenarios;
+mod support;
+mod world;

@@ -1,0 +1,104 @@
+//! Support: numbers from a seed, what the environment asks for, and a watchdog that names a hang.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A hang is what makes no progress for this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Repeatable numbers. Source: Steele, Lea and Flood's `SplitMix64`.
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of `0..count`.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.next() % count as u64).expect("below a usize")
+    }
+
+    /// One of `least..=most`.
+    pub(crate) fn between(&mut self, least: usize, most: usize) -> usize {
+        least + self.below(most - least + 1)
+    }
+
+    /// True `percent` times in a hundred.
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// A number that the environment may ask for.
+pub(crate) fn asked(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is no number")))
+}
+
+/// Aborts the process when nothing goes on, saying what was being done. It decides no test: without
+/// it a hang would only be silent.
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    doing: Mutex<String>,
+    steps: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Watchdog {
+    pub(crate) fn new(doing: &str) -> Self {
+        let shared = Arc::new(Shared {
+            doing: Mutex::new(doing.to_owned()),
+            steps: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let watched = Arc::clone(&shared);
+        Self { shared, thread: Some(std::thread::spawn(move || watch(&watched))) }
+    }
+
+    /// Something else is being done now.
+    pub(crate) fn step(&self, doing: impl Into<String>) {
+        *self.shared.doing.lock().unwrap() = doing.into();
+        self.shared.steps.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn watch(shared: &Shared) {
+    let mut seen = (0, Instant::now());
+    while !shared.is_over.load(Ordering::Relaxed) {
+        std::thread::park_timeout(Duration::from_secs(1));
+        let steps = shared.steps.load(Ordering::Relaxed);
+        if steps != seen.0 {
+            seen = (steps, Instant::now());
+        } else if seen.1.elapsed() > PATIENCE {
+            let doing = shared.doing.lock().unwrap();
+            let _ = writeln!(std::io::stderr(), "no progress for {PATIENCE:?}: {doing}");
+            #[expect(clippy::disallowed_methods, reason = "a watchdog ends a test that hangs")]
+            std::process::abort();
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
