@@ -51,12 +51,9 @@ mod event;
 mod fork;
 mod frontier;
 mod guard;
-<<<<<<< HEAD
+mod native;
 #[cfg(feature = "python")]
 mod python;
-=======
-mod native;
->>>>>>> main
 mod queue;
 mod runtime;
 pub mod size;

@@ -48,7 +48,8 @@ impl PyDevice {
         let named = Self::extract(r#type)?;
         let Some(index) = index else { return Ok(named) };
         if named.index.is_some() {
-            let text = "type (string) must not include an index because index was passed explicitly";
+            let text =
+                "type (string) must not include an index because index was passed explicitly";
             return Err(PyRuntimeError::new_err(format!("{text}: {}", r#type.str()?)));
         }
         Ok(Self { index: Some(index_argument(index)?), ..named })
@@ -88,7 +89,9 @@ impl PyDevice {
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let device = *slf.get();
         let previous = match device.index {
-            Some(index) => Some(Runtime::global()?.exchange_device(Device::new(device.kind, index)?)?),
+            Some(index) => {
+                Some(Runtime::global()?.exchange_device(Device::new(device.kind, index)?)?)
+            }
             None => None,
         };
         ENTERED.with_borrow_mut(|entered| entered.push(Entered { device, previous }));

@@ -114,7 +114,8 @@ impl PyEvent {
     }
 
     fn __repr__(&self) -> String {
-        let index = self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
+        let index =
+            self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
         format!(
             "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={:#x}",
             self.device.kind,

@@ -202,7 +202,8 @@ fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
 /// A device by kind and index. That it exists is checked by its use.
 fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
-    let negative = || PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative"));
+    let negative =
+        || PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative"));
     let index = usize::try_from(index).map_err(|_| negative())?;
     Ok(Device::new(kind, index)?)
 }

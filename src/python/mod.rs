@@ -25,7 +25,7 @@ mod _core {
     use super::functions::{
         PyDeviceProperties, accelerator_index, counters, current_accelerator, current_device,
         current_stream, device_count, exchange_device, get_device_properties, get_memory_info,
-        initialize, is_initialized, kind_index, settings, set_stream, shut_down, synchronize,
+        initialize, is_initialized, kind_index, set_stream, settings, shut_down, synchronize,
         unavailable_reason,
     };
     #[pymodule_export]

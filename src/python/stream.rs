@@ -65,8 +65,9 @@ impl PyStream {
                 let index = usize::try_from(device_index)
                     .map_err(|_| PyRuntimeError::new_err("Device index must not be negative"))?;
                 let device = Device::new(kind, index)?;
-                let stream_id = u64::try_from(stream_id)
-                    .map_err(|_| PyRuntimeError::new_err(format!("no stream has id {stream_id}")))?;
+                let stream_id = u64::try_from(stream_id).map_err(|_| {
+                    PyRuntimeError::new_err(format!("no stream has id {stream_id}"))
+                })?;
                 runtime.stream_by_id(device, stream_id)?
             }
         };
@@ -107,9 +108,9 @@ impl PyStream {
     #[getter]
     fn native_handle(&self) -> PyResult<u64> {
         self.stream.native_handle().map_err(|error| match error {
-            Error::Unsupported { .. } => PyRuntimeError::new_err(
-                "Backend doesn't support getting stream native handle.",
-            ),
+            Error::Unsupported { .. } => {
+                PyRuntimeError::new_err("Backend doesn't support getting stream native handle.")
+            }
             error => error.into(),
         })
     }
@@ -203,7 +204,11 @@ impl PyStream {
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let py = other.py();
         match other.cast::<Self>() {
-            Ok(other) => Ok((self.stream == other.get().stream).into_pyobject(py)?.to_owned().into_any().unbind()),
+            Ok(other) => Ok((self.stream == other.get().stream)
+                .into_pyobject(py)?
+                .to_owned()
+                .into_any()
+                .unbind()),
             Err(_) => Ok(py.NotImplemented()),
         }
     }
