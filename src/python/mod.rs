@@ -7,6 +7,7 @@ mod device;
 mod errors;
 mod event;
 mod functions;
+mod kernels;
 mod stream;
 mod waiting;
 
@@ -28,6 +29,8 @@ mod _core {
         initialize, is_initialized, kind_index, set_stream, settings, shut_down, synchronize,
         unavailable_reason,
     };
+    #[pymodule_export]
+    use super::kernels::kernel_address;
     #[pymodule_export]
     use super::stream::PyStream;
 
