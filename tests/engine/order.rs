@@ -28,7 +28,11 @@ fn no_thread_is_blocked_by_a_wait() {
         for stream in &waiting {
             stream.wait_event(&event).unwrap();
             let ran = Arc::clone(&ran);
-            stream.enqueue(move || drop(ran.fetch_add(1, Ordering::Relaxed))).unwrap();
+            stream
+                .enqueue(move || {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                })
+                .unwrap();
         }
         wait_without_helping(&stream(&runtime));
         assert_eq!(ran.load(Ordering::Relaxed), 0);
@@ -233,7 +237,11 @@ fn nothing_is_left_behind_when_producers_helpers_and_workers_meet() {
 fn produce_and_wait(shared: &[Stream], ran: &Arc<AtomicUsize>, thread: usize) {
     for number in 0..2_000 {
         let (stream, ran) = (&shared[(thread + number) % shared.len()], Arc::clone(ran));
-        stream.enqueue(move || drop(ran.fetch_add(1, Ordering::Relaxed))).unwrap();
+        stream
+            .enqueue(move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+            })
+            .unwrap();
         match number % 8 {
             0 => stream.synchronize().unwrap(),
             1 => stream.record_event().unwrap().synchronize().unwrap(),

@@ -72,7 +72,9 @@ fn a_host_thread_that_waits_uses_no_processor() {
         }
         let used = ThreadId::cpu_time_of_half_a_second(&threads);
         gate.open();
-        waits.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in waits {
+            thread.join().unwrap();
+        }
         assert!(used <= 2 * IDLE, "{used:?}");
     });
 }
