@@ -305,9 +305,10 @@ impl StreamError {
         self.stream_id
     }
 
-    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event.
+    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event. Not
+    /// named `cause`: behind an `Arc` that is the deprecated method of the standard trait.
     #[must_use]
-    pub fn cause(&self) -> &FailureCause {
+    pub fn failure(&self) -> &FailureCause {
         &self.cause
     }
 

@@ -144,9 +144,9 @@ fn a_thread_that_waits_for_a_long_stream_stays_interruptible() {
 
 #[test]
 fn whoever_stops_executing_a_stream_reschedules_what_is_left() {
-    // Goal: nothing is left behind at the ticket. Method: the worker comes for the stream while this
-    // thread is inside its first task, finds it taken and goes to sleep; what stands behind the
-    // event is then nobody's, unless this thread looks once more when it leaves.
+    // Goal: nothing is left behind at the ticket. Method: the worker comes for the stream while
+    // this thread is inside its first task, finds it taken and goes to sleep; what stands behind
+    // the event is then nobody's, unless this thread looks once more when it leaves.
     finishes(|| {
         let runtime = workers(1);
         let gate = Gate::enqueue(&stream(&runtime));
