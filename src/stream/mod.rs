@@ -5,6 +5,7 @@
 //! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
 //! * [`context`], [`commands`]: what runs, and what it is given
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
+//! * [`own`]: what the runtime itself needs of a stream, whatever state that is in
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
 
@@ -18,6 +19,7 @@ pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
+pub(crate) mod own;
 mod pace;
 mod scope;
 pub(crate) mod synchronize;
