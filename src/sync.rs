@@ -111,35 +111,37 @@ thread_local! {
     static HELD_RANKS: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
 }
 
-fn rank_taken(rank: LockRank) {
+/// Shows the ranks that this thread holds, in debug builds. Not while the thread's own locals are
+/// being dropped: the last handle of something of ours may be among them.
+fn with_held_ranks(look: impl FnOnce(&mut Vec<LockRank>)) {
     if cfg!(debug_assertions) {
-        HELD_RANKS.with_borrow_mut(|held| {
-            if let Some(last) = held.last() {
-                assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
-            }
-            held.push(rank);
-        });
+        let _ = HELD_RANKS.try_with(|held| look(&mut held.borrow_mut()));
     }
 }
 
+fn rank_taken(rank: LockRank) {
+    with_held_ranks(|held| {
+        if let Some(last) = held.last() {
+            assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
+        }
+        held.push(rank);
+    });
+}
+
 fn rank_given_back(rank: LockRank) {
-    if cfg!(debug_assertions) {
-        HELD_RANKS.with_borrow_mut(|held| {
-            let position = held.iter().rposition(|taken| *taken == rank);
-            held.remove(position.expect("a lock that is given back was taken by this thread"));
-        });
-    }
+    with_held_ranks(|held| {
+        let position = held.iter().rposition(|taken| *taken == rank);
+        held.remove(position.expect("a lock that is given back was taken by this thread"));
+    });
 }
 
 /// Asserts in debug builds that this thread holds no lock of ours: before a user's function or a
 /// wait for a device (law 7).
 #[inline]
 pub(crate) fn assert_no_lock_held() {
-    if cfg!(debug_assertions) {
-        HELD_RANKS.with_borrow(|held| {
-            assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
-        });
-    }
+    with_held_ranks(|held| {
+        assert!(held.is_empty(), "held across a user's function or a wait: {held:?}");
+    });
 }
 
 #[cfg(not(loom))]

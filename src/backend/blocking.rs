@@ -31,7 +31,8 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
             self.0.end();
         }
     }
-    let hook = HOOK.with_borrow(Clone::clone);
+    // While the thread's own locals are being dropped it is no worker of anybody any more.
+    let hook = HOOK.try_with(|hook| hook.borrow().clone()).ok().flatten();
     let _end = hook.map(|hook| {
         hook.begin();
         End(hook)
