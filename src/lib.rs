@@ -10,6 +10,7 @@
 //! * [`Device`]: a kind and an index, `cpu:0`
 //! * [`Stream`]: in-order work; functions are enqueued, workers run them
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
+//! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
 //! * [`backend`]: the contract for makers of devices, with the kinds at hand
@@ -42,6 +43,7 @@
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
 pub mod backend;
+mod buffer;
 mod config;
 mod device;
 mod error;
@@ -56,6 +58,7 @@ mod spin;
 mod stream;
 mod sync;
 
+pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;
 pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use error::{Error, FailureCause, Result, StreamError, TaskError};
