@@ -155,6 +155,71 @@ pub enum Error {
         /// The device's capacity.
         total_bytes: usize,
     },
+    /// A use of a buffer whose memory was freed by a release.
+    #[error("Buffer of {} at {address:#x} on {device} was released", display_bytes(*bytes))]
+    BufferReleased {
+        /// The device of the memory.
+        device: Device,
+        /// Where the buffer began.
+        address: u64,
+        /// Its size.
+        bytes: usize,
+    },
+    /// A release of a buffer whose memory others use without us.
+    #[error(
+        "Buffer of {} at {address:#x} on {device} cannot be released: {exports} exports of its \
+         memory exist",
+        display_bytes(*bytes)
+    )]
+    BufferExported {
+        /// The device of the memory.
+        device: Device,
+        /// Where the buffer begins.
+        address: u64,
+        /// Its size.
+        bytes: usize,
+        /// How many exports there are.
+        exports: usize,
+    },
+    /// A range that is not inside a buffer.
+    #[error("Range {start}..{end} is not inside a buffer of {bytes} bytes")]
+    BufferRange {
+        /// First byte asked for.
+        start: usize,
+        /// Where the range ends.
+        end: usize,
+        /// The buffer's size.
+        bytes: usize,
+    },
+    /// A copy between two ranges of different sizes.
+    #[error("Cannot copy {source_bytes} bytes into {target_bytes}: the sizes must be equal")]
+    CopySizeMismatch {
+        /// Size of what is written.
+        target_bytes: usize,
+        /// Size of what is read.
+        source_bytes: usize,
+    },
+    /// A copy between two ranges of one allocation that have bytes in common.
+    #[error(
+        "Cannot copy {bytes} bytes from offset {source_offset} to offset {target_offset} of one \
+         allocation: the ranges overlap"
+    )]
+    CopyOverlap {
+        /// Where what is written begins in the allocation.
+        target_offset: usize,
+        /// Where what is read begins.
+        source_offset: usize,
+        /// Size of both.
+        bytes: usize,
+    },
+    /// Work on a buffer was given to a stream whose device is not the buffer's.
+    #[error("A stream of {stream} cannot work on a buffer of {buffer}: it runs on another device")]
+    BufferDeviceMismatch {
+        /// The buffer's device.
+        buffer: Device,
+        /// The stream's device.
+        stream: Device,
+    },
     /// The device is gone for good.
     #[error("Device {device} is lost: {reason}")]
     DeviceLost {
@@ -305,9 +370,10 @@ impl StreamError {
         self.stream_id
     }
 
-    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event.
+    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event. Not
+    /// named `cause`: behind an `Arc` that is the deprecated method of the standard trait.
     #[must_use]
-    pub fn cause(&self) -> &FailureCause {
+    pub fn failure(&self) -> &FailureCause {
         &self.cause
     }
 

@@ -12,6 +12,7 @@
 //! * [`NativeCall`]: a C function with [`Argument`]s, for a stream to call
 //! * [`Completion`]: the end of a stream's task that somebody else finishes
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
+//! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
 //! * [`backend`]: the contract for makers of devices, with the kinds at hand
@@ -44,6 +45,7 @@
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
 pub mod backend;
+mod buffer;
 mod config;
 mod device;
 mod error;
@@ -62,6 +64,7 @@ mod stream;
 mod sync;
 
 pub use backend::contract::{DeviceProperties, MemoryInfo, PriorityRange};
+pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;
 pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use error::{Error, FailureCause, Result, StreamError, TaskError};

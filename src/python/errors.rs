@@ -85,7 +85,7 @@ fn single(py: Python<'_>, error: &EngineStreamError) -> PyErr {
 
 /// What made the original task fail.
 fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
-    match error.root().cause() {
+    match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
             Some(RaisedInTask(error)) => error.clone_ref(py),
             None => PyRuntimeError::new_err(returned.to_string()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::contract::{Backend, DeviceProperties, MemoryInfo, PriorityRange};
 use crate::backend::registry::Registry;
+use crate::buffer::free::PendingFrees;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
@@ -41,6 +42,7 @@ pub(super) struct Inner {
     pub(super) lifecycle: Arc<Lifecycle>,
     accelerator: OnceLock<DeviceKind>,
     tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
+    frees: Arc<PendingFrees>,
 }
 
 /// How often something happened since the runtime started: claims made visible.
@@ -82,6 +84,7 @@ impl Runtime {
             registry,
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
+            frees: PendingFrees::new(),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
@@ -320,6 +323,11 @@ impl Runtime {
     /// As [`Runtime::shutdown`], printing what was lost on standard error: for the end of a process.
     pub fn shutdown_and_report(&self) {
         shutdown::report(&self.shutdown());
+    }
+
+    /// What is freed in stream order, for who is short of memory.
+    pub(crate) fn frees(&self) -> &Arc<PendingFrees> {
+        &self.inner.frees
     }
 
     fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {

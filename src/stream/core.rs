@@ -18,7 +18,7 @@ use crate::queue::{Class, Command, Front, Pushed, Receiver, Sender, channel};
 use crate::stream::commands::drop_quietly;
 use crate::stream::context::{Blocker, Effects, TaskContext};
 use crate::stream::failures::Failures;
-use crate::stream::frames::Frame;
+use crate::stream::frames::{self, Frame};
 use crate::stream::lifecycle::{Lifecycle, StreamCounters, StreamCounts};
 use crate::stream::marks::Marks;
 use crate::stream::pace::{Pace, Stopwatch};
@@ -171,7 +171,7 @@ impl StreamCore {
     /// Hands the stream, which the caller is responsible for, to the backend.
     #[cold]
     #[inline(never)]
-    fn submit(self: &Arc<Self>) {
+    pub(super) fn submit(self: &Arc<Self>) {
         if self.lifecycle.is_cancelled() {
             // The workers are ending: what arrives this late is retired here, without running.
             return Arc::clone(self).run(&Turn::unshared());
@@ -196,6 +196,9 @@ impl StreamCore {
         until: u64,
         turn: Option<&Turn<'_>>,
     ) -> Stop {
+        // Deeper only where nobody helps: a driver's streams run where they are pushed to, and so
+        // do those of a runtime that ends.
+        debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
         let _frame = Frame::enter(self.key());
         let batch = consumer.stopwatch.start();
         let first = consumer.receiver.consumed();
@@ -417,6 +420,8 @@ impl Work for StreamCore {
 impl Drop for StreamCore {
     fn drop(&mut self) {
         self.lifecycle.keep(self.counters.read(), self.unseen_error());
+        // Nobody executes it any more: what was not submitted will not be.
+        self.finish_held(u64::MAX);
         // A refusal leaves nothing to do: nobody has the stream any more.
         let _ = self.backend.stream_destroy(self.handle);
     }

@@ -62,10 +62,15 @@ impl Failures {
         drop(forgotten); // without the lock: an error of a user's may use the stream in its drop
     }
 
+    /// True when anything ever failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        // Acquire: pairs with `open`.
+        self.any.load(Ordering::Acquire)
+    }
+
     /// The error that extends over the task `ticket`.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamError>> {
-        // Acquire: pairs with `open`.
-        if !self.any.load(Ordering::Acquire) {
+        if !self.has_failed() {
             return None;
         }
         let log = self.log.lock();

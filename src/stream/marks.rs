@@ -1,12 +1,17 @@
 //! Completion marks of one driver stream, by ticket: how far the device is known to be.
+//!
+//! Beside them stands what is held until the device has passed a task: memory to give back, and
+//! owners of memory that a copy still uses. It costs no mark of its own; whoever learns how far the
+//! device is drops what it has passed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::contract::{Backend, Mark};
 use crate::error::Result;
 use crate::frontier::Progress;
+use crate::stream::commands::drop_quietly;
 use crate::sync::{LockRank, Mutex};
 
 /// Pending marks of a stream between two looks at the device.
@@ -47,12 +52,64 @@ pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
     pending: Mutex<VecDeque<(u64, Arc<OwnedMark>)>>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// By ticket, then by order of arrival.
+    by_ticket: BTreeMap<(u64, u64), Box<dyn Send>>,
+    arrivals: u64,
 }
 
 impl Marks {
     pub(crate) fn new(backend: &Arc<dyn Backend>, progress: &Arc<Progress>) -> Self {
         let pending = Mutex::new(LockRank::Marks, VecDeque::new());
-        Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending }
+        let held = Mutex::new(LockRank::Marks, Held::default());
+        Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending, held }
+    }
+
+    /// Somebody marked a place behind the task `ticket`, while the consumer may be further.
+    pub(crate) fn insert(&self, ticket: u64, mark: Arc<OwnedMark>) {
+        let mut pending = self.pending.lock();
+        let place = pending.partition_point(|(at, _)| *at <= ticket);
+        pending.insert(place, (ticket, mark));
+    }
+
+    /// Keeps something until the device has done the task `ticket`.
+    pub(crate) fn hold(&self, ticket: u64, thing: Box<dyn Send>) {
+        {
+            let mut held = self.held.lock();
+            held.arrivals += 1;
+            let key = (ticket, held.arrivals);
+            held.by_ticket.insert(key, thing);
+        }
+        // Who moved the counter before this thing was there did not see it.
+        self.drop_passed();
+    }
+
+    /// The last task that something is held for.
+    pub(crate) fn held_until(&self) -> Option<u64> {
+        self.held.lock().by_ticket.last_key_value().map(|(key, _)| key.0)
+    }
+
+    /// Drops what was held for tasks that are done.
+    pub(crate) fn drop_passed(&self) {
+        let passed = {
+            let mut held = self.held.lock();
+            if held.by_ticket.is_empty() {
+                return;
+            }
+            let later = match self.progress.done().checked_add(1) {
+                Some(next) => held.by_ticket.split_off(&(next, 0)),
+                None => BTreeMap::new(),
+            };
+            std::mem::replace(&mut held.by_ticket, later)
+        };
+        // Without the lock: memory is given back to the driver, and owners are a user's.
+        for thing in passed.into_values() {
+            drop_quietly(|| drop(thing));
+        }
     }
 
     /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that
@@ -96,5 +153,6 @@ impl Marks {
             pending.drain(..count).collect()
         };
         drop(passed); // releases marks: calls the driver, hence without the lock
+        self.drop_passed();
     }
 }

@@ -6,6 +6,7 @@
 //! * [`context`], [`commands`]: what runs, and what it is given
 //! * [`native`], [`deferred`], [`gate`]: calls of C functions, tasks that somebody else finishes
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
+//! * [`own`]: what the runtime itself needs of a stream, whatever state that is in
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
 
@@ -22,6 +23,7 @@ pub(crate) mod lifecycle;
 mod loom_tests;
 pub(crate) mod marks;
 mod native;
+pub(crate) mod own;
 mod pace;
 mod scope;
 pub(crate) mod synchronize;

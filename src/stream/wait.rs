@@ -7,6 +7,7 @@ use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result};
 use crate::stream::core::{Stop, StreamCore};
 use crate::stream::frames;
+use crate::stream::own::Marker;
 use crate::stream::waiters::Waiter;
 use crate::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
 
@@ -21,6 +22,10 @@ const INTERRUPT_PERIOD: Duration = Duration::from_millis(50);
 
 /// Sleep of a producer that is ahead of its stream's limit, between two looks.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
+
+/// How often a thread looks at the counter itself while it waits for a task that is no marker: the
+/// marker that is to wake it may stand behind something long.
+const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
 /// Asked every 50 ms by a thread that sleeps in a wait; true gives the wait up with
 /// [`Error::Interrupted`]. The work goes on.
@@ -53,6 +58,51 @@ impl StreamCore {
             return Ok(());
         }
         while_blocked(|| self.sleep(ticket, interrupt))
+    }
+
+    /// Blocks until the task `ticket`, marker or not, is done: on a driver kind by the device,
+    /// which may have to finish what was submitted behind it. Raises and ends nothing.
+    pub(crate) fn wait_ticket(
+        self: &Arc<Self>,
+        ticket: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        if self.progress.done() >= ticket {
+            return Ok(());
+        }
+        if self.progress.retired() < ticket {
+            self.check_wait()?;
+            if !self.help(ticket) && !self.spin(ticket) {
+                self.push_always(Marker);
+                while_blocked(|| self.sleep_unmarked(ticket, interrupt))?;
+            }
+        }
+        if self.on_host { Ok(()) } else { self.wait_reached(ticket) }
+    }
+
+    /// Blocks until the device has done the task `ticket`, which was submitted to it.
+    fn wait_reached(&self, ticket: u64) -> Result<()> {
+        assert_no_lock_held();
+        let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
+        while_blocked(|| match marked {
+            Ok(mark) => self.backend.wait_mark(mark.mark()),
+            // Without a mark the whole stream is waited for.
+            Err(_) => self.backend.stream_synchronize(self.handle),
+        })?;
+        self.marks.reached(ticket);
+        Ok(())
+    }
+
+    /// Blocks until the task `ticket` does not touch its memory any more, also where a wait is
+    /// refused or the device cannot be asked: the memory is borrowed from the caller.
+    pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
+        while self.progress.retired() < ticket && !crate::fork::is_child() {
+            park(Some(THROTTLE_PERIOD));
+        }
+        if !self.on_host && self.progress.done() < ticket {
+            // A device that refuses this as well is lost, and executes nothing.
+            let _ = while_blocked(|| self.backend.stream_synchronize(self.handle));
+        }
     }
 
     /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
@@ -112,6 +162,28 @@ impl StreamCore {
             }
         }
         Ok(())
+    }
+
+    /// Sleeps until `ticket`, which may be no marker, is retired.
+    fn sleep_unmarked(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let sleeper = Sleeper::new();
+        let waiter = Waiter::Thread(Arc::clone(&sleeper));
+        let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
+            return Ok(());
+        };
+        let mut asked = Instant::now();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && self.progress.retired() < ticket {
+            park(Some(UNMARKED_PERIOD));
+            if let Some(is_interrupted) = interrupt
+                && asked.elapsed() >= INTERRUPT_PERIOD
+            {
+                asked = Instant::now();
+                outcome = if is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
+            }
+        }
+        self.waiters.withdraw(registration);
+        outcome
     }
 
     /// Holds a producer back while its stream has more tasks queued than its limit. Tasks are never

@@ -12,7 +12,7 @@ fn plan(driver: &Driver, method: Method, error: FaultError) {
 }
 
 fn is_driver_error(error: &StreamError) -> bool {
-    matches!(error.root().cause(), FailureCause::Backend(Error::Driver { .. }))
+    matches!(error.root().failure(), FailureCause::Backend(Error::Driver { .. }))
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_mark_that_is_refused_fails_the_stream_and_the_event_and_the_call_does_not_r
             assert!(is_driver_error(&stream_error(event.synchronize())));
             waiting.wait_event(&event).unwrap();
             let inherited = stream_error(waiting.synchronize());
-            assert!(matches!(inherited.cause(), FailureCause::Inherited));
+            assert!(matches!(inherited.failure(), FailureCause::Inherited));
             assert!(is_driver_error(&inherited));
             assert!(is_driver_error(&stream_error(failed.synchronize())));
             failed.synchronize().unwrap();
@@ -187,7 +187,7 @@ fn lose(driver: &Driver) {
 #[track_caller]
 fn assert_lost(result: &accelrt::Result<()>) {
     let is_cause = |error: &StreamError| {
-        matches!(error.root().cause(), FailureCause::Backend(Error::DeviceLost { .. }))
+        matches!(error.root().failure(), FailureCause::Backend(Error::DeviceLost { .. }))
     };
     let is_lost = match result {
         Err(Error::DeviceLost { .. }) => true,

@@ -131,7 +131,7 @@ fn a_stream_inherits_the_error_of_a_pending_event_it_waits_for() {
         journal.enqueue(&waiting, "behind");
         gate.open();
         let inherited = stream_error(waiting.synchronize());
-        assert!(matches!(inherited.cause(), FailureCause::Inherited));
+        assert!(matches!(inherited.failure(), FailureCause::Inherited));
         assert_eq!(inherited.stream_id(), waiting.id());
         let origin = inherited.inherited_from().unwrap();
         assert_eq!((origin.stream_id(), origin.device()), (failed.id(), CPU));
@@ -273,7 +273,7 @@ fn a_panic_is_an_error_with_its_words_and_the_worker_goes_on() {
         failed.enqueue(task).unwrap();
         wait_by_query(&failed.record_event().unwrap()); // a worker executes it
         let error = stream_error(failed.synchronize());
-        assert!(matches!(error.cause(), FailureCause::Panicked(_)));
+        assert!(matches!(error.failure(), FailureCause::Panicked(_)));
         assert!(error.to_string().contains(words), "{error}");
     }
     wait_without_helping(&failed);
@@ -289,7 +289,7 @@ fn the_error_says_which_stream_failed_and_carries_the_cause() {
     let text = raised.to_string();
     assert!(text.contains(&format!("Stream {} on cpu:0", failed.id())), "{text}");
     let error = stream_error(Err(raised));
-    assert!(matches!(error.cause(), FailureCause::Returned(_)));
+    assert!(matches!(error.failure(), FailureCause::Returned(_)));
     assert!(std::error::Error::source(&*error).unwrap().is::<std::io::Error>());
 }
 

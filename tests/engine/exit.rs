@@ -137,15 +137,16 @@ fn runnable_work_is_drained_for_the_set_time_and_then_cancelled() {
     // limit is half a minute.
     let lines = stderr_lines("too much", &[("ACCELRT_EXIT_MS", "50")]);
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("tasks not run and 0 thread"), "{lines:?}");
+    let lost: u32 = lines[0].split(' ').find_map(|word| word.parse().ok()).expect("a number");
+    assert!((1_900..2_000).contains(&lost), "{lines:?}");
 }
 
 fn too_much() {
     let (runtime, stream) = global();
     enqueue_until_exit(&runtime, &stream);
-    for _ in 0..100_000 {
+    for _ in 0..2_000 {
         // An idle task: there only has to be more of them than the exit has time for.
-        stream.enqueue(|| std::thread::sleep(Duration::from_millis(5))).unwrap();
+        stream.enqueue(|| std::thread::sleep(Duration::from_millis(50))).unwrap();
     }
 }
 

@@ -143,6 +143,30 @@ fn a_thread_that_waits_for_a_long_stream_stays_interruptible() {
 }
 
 #[test]
+fn whoever_stops_executing_a_stream_reschedules_what_is_left() {
+    // Goal: nothing is left behind at the ticket. Method: the worker comes for the stream while
+    // this thread is inside its first task, finds it taken and goes to sleep; what stands behind
+    // the event is then nobody's, unless this thread looks once more when it leaves.
+    finishes(|| {
+        let runtime = workers(1);
+        let gate = Gate::enqueue(&stream(&runtime));
+        let worker = gate.wait_until_inside();
+        let stream = stream(&runtime);
+        let task = move || {
+            gate.open();
+            worker.wait_until_asleep();
+            ThreadId::current()
+        };
+        let helper = enqueue_question(&stream, task);
+        let event = stream.record_event().unwrap();
+        let behind = enqueue_who(&stream);
+        event.synchronize().unwrap();
+        assert_eq!(helper.recv().unwrap(), ThreadId::current());
+        assert_eq!(behind.recv().unwrap(), worker);
+    });
+}
+
+#[test]
 fn a_stream_becomes_short_again_when_its_tasks_are() {
     // Goal: lately, not for ever. Method: short tasks by the worker until a waiting thread helps.
     finishes(|| {

@@ -49,8 +49,8 @@ fn streams_of_one_priority_are_taken_in_the_order_they_became_runnable() {
 
 #[test]
 fn a_stream_in_progress_gives_way_to_a_more_urgent_one() {
-    // Goal: urgency counts between tasks, not only between batches. Method: the first of many tasks
-    // of a lazy stream makes an urgent one runnable on the only worker.
+    // Goal: urgency counts between tasks, not only between batches, which have 64. Method: the
+    // first of many tasks of a lazy stream makes an urgent one runnable on the only worker.
     finishes(|| {
         let runtime = workers(1);
         let (lazy, urgent) = (with_priority(&runtime, 1), with_priority(&runtime, -1));
@@ -63,7 +63,7 @@ fn a_stream_in_progress_gives_way_to_a_more_urgent_one() {
         gate.open();
         last.recv().unwrap();
         let before = journal.read().iter().take_while(|entry| **entry == "lazy").count();
-        assert!(before < 64, "{before} tasks came first");
+        assert!(before <= 32, "{before} tasks came first");
     });
 }
 

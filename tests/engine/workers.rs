@@ -110,7 +110,10 @@ fn a_task_has_a_stack_of_eight_mebibytes() {
     finishes(|| {
         let runtime = workers(1);
         let nearly_all = (8 << 20) - (256 << 10);
-        let task = move || descend(std::ptr::from_ref(black_box(&0_u8)).addr(), nearly_all);
+        let task = move || {
+            let top = [0_u8; 1];
+            descend(std::ptr::from_ref(black_box(&top)).addr(), nearly_all)
+        };
         let depth = enqueue_question(&stream(&runtime), task);
         assert!(depth.recv().unwrap() >= nearly_all);
     });

@@ -44,7 +44,7 @@ fn a_completion_that_is_dropped_fails_the_stream_and_says_so() {
         let dropper = thread::spawn(move || drop(started.recv().unwrap()));
         stream.enqueue_deferred(move |completion| sender.send(completion).unwrap()).unwrap();
         let Err(Error::Stream(error)) = stream.synchronize() else { panic!("it failed") };
-        assert!(matches!(error.cause(), FailureCause::Unfinished), "{error}");
+        assert!(matches!(error.failure(), FailureCause::Unfinished), "{error}");
         dropper.join().unwrap();
     }
 }
@@ -225,7 +225,7 @@ fn a_driver_that_refuses_to_tell_fails_the_stream() {
         let inside = Arc::clone(&held);
         stream.enqueue_deferred(move |_| panic!("not started, with {inside:?}")).unwrap();
         let Err(Error::Stream(error)) = stream.synchronize() else { panic!("{method:?}") };
-        assert!(matches!(error.cause(), FailureCause::Backend(Error::Driver { .. })), "{error}");
+        assert!(matches!(error.failure(), FailureCause::Backend(Error::Driver { .. })), "{error}");
         assert_eq!(Arc::strong_count(&held), 1);
         stream.enqueue_deferred(finish).unwrap();
         stream.synchronize().unwrap();

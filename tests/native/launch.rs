@@ -63,7 +63,9 @@ fn a_checked_status_fails_the_stream_and_names_the_number() {
     for arguments in [vec![Argument::I32(-7)], vec![Argument::I32(-7); 9]] {
         launch(&stream, call(answer as _, &arguments).checked()).unwrap();
         let Err(Error::Stream(error)) = stream.synchronize() else { panic!("it failed") };
-        let FailureCause::Status { function, status } = *error.cause() else { panic!("{error:?}") };
+        let FailureCause::Status { function, status } = *error.failure() else {
+            panic!("{error:?}")
+        };
         assert_eq!((function, status), (answer as *const () as usize, -7));
         assert!(error.to_string().contains("status -7"), "{error}");
         stream.synchronize().unwrap();

@@ -71,7 +71,8 @@ const AREAS: &[Area] = &[
             "backend::xpu",
         ],
     ),
-    // L2, the engine: allocator, event, stream, frontier, in this order downwards.
+    // L2, the engine: buffer, allocator, event, stream, frontier, in this order downwards.
+    area("buffer", 2, &["allocator", "event", "stream", "frontier"]),
     area("allocator", 2, &["event", "stream", "frontier"]),
     area("event", 2, &["stream", "frontier"]),
     area("stream", 2, &["frontier"]),

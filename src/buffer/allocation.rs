@@ -1,0 +1,198 @@
+//! The memory behind the views of a buffer: who uses it, who forbids its release, when it goes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::contract::Address;
+use crate::buffer::free::{Memory, PendingFrees, free};
+use crate::buffer::uses::{Use, Uses};
+use crate::error::Result;
+use crate::spin::SpinMutex;
+use crate::stream::core::StreamCore;
+use crate::stream::wait::Interrupt;
+
+/// Alignment of every buffer: a cache line, and what vector instructions ask for at most.
+const ALIGN_BYTES: usize = 64;
+
+/// One piece of memory from a backend, shared by views. Freed in stream order when the last view is
+/// dropped, or by a release.
+pub(crate) struct Allocation {
+    pub(super) memory: Memory,
+    /// The stream that was current at the creation.
+    pub(super) home: Arc<StreamCore>,
+    pending: Arc<PendingFrees>,
+    state: SpinMutex<State>,
+}
+
+/// Who has to do with an allocation besides its views.
+///
+/// The memory is freed once: by the drop when `is_released` is false, else by whoever makes
+/// `accesses` zero after it became true. It becomes true only while `exports` is zero, and neither
+/// grows afterwards.
+#[derive(Debug, Default)]
+struct State {
+    uses: Uses,
+    /// Threads that are enqueuing uses.
+    accesses: usize,
+    exports: usize,
+    is_released: bool,
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Released,
+    Exported(usize),
+}
+
+impl Allocation {
+    /// Takes memory for a home stream. Zero bytes are no memory, at the address 0.
+    ///
+    /// Fails with `OutOfMemory` and has changed nothing then. Memory that is still being
+    /// freed is waited for if it would be enough.
+    pub(super) fn new(
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        is_pinned: bool,
+        pending: &Arc<PendingFrees>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Arc<Self>> {
+        home.lifecycle.check()?;
+        if !home.on_host {
+            home.poll_held();
+        }
+        let request = (home.identity.device, is_pinned, bytes);
+        let address = pending.take_or_wait(request, || take(home, bytes, is_pinned), interrupt);
+        let (backend, device) = (Arc::clone(&home.backend), home.identity.device);
+        let memory = Memory { backend, device, is_pinned, address: address?, bytes };
+        let (home, pending) = (Arc::clone(home), Arc::clone(pending));
+        Ok(Arc::new(Self { memory, home, pending, state: SpinMutex::new(State::default()) }))
+    }
+
+    /// Forbids to give the memory back while uses of it are enqueued. `None` after a release.
+    #[inline]
+    pub(super) fn access(&self) -> Option<Access<'_>> {
+        let mut state = self.state.lock();
+        if state.is_released {
+            return None;
+        }
+        state.accesses += 1;
+        Some(Access(self))
+    }
+
+    /// Counts one more export. `None` after a release.
+    pub(super) fn export(&self) -> Option<()> {
+        let mut state = self.state.lock();
+        if state.is_released {
+            return None;
+        }
+        state.exports += 1;
+        Some(())
+    }
+
+    pub(super) fn end_export(&self) {
+        self.state.lock().exports -= 1;
+    }
+
+    /// Frees the memory now, behind its uses. Nothing to do when that was done before.
+    pub(super) fn release(&self) -> Result<(), Refusal> {
+        let mut state = self.state.lock();
+        if state.is_released {
+            return Ok(());
+        }
+        if state.exports > 0 {
+            return Err(Refusal::Exported(state.exports));
+        }
+        state.is_released = true;
+        if state.accesses == 0 {
+            let uses = std::mem::take(&mut state.uses);
+            drop(state); // commands are pushed, and a backend may be called
+            self.free(uses);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.state.lock().is_released
+    }
+
+    /// Every recorded use that may still be waited for, or may have failed.
+    pub(super) fn uses(&self) -> Vec<Use> {
+        let state = self.state.lock();
+        let home_ticket = state.uses.home_ticket;
+        let at_home = Use { stream: Arc::clone(&self.home), ticket: home_ticket };
+        let at_home = (home_ticket > 0).then_some(at_home);
+        at_home.into_iter().chain(state.uses.others().cloned()).collect()
+    }
+
+    fn free(&self, uses: Uses) {
+        free(self.memory.clone(), &self.home, uses.into_others(), &self.pending);
+    }
+}
+
+fn take(home: &StreamCore, bytes: usize, is_pinned: bool) -> Result<Address> {
+    match bytes {
+        0 => Ok(Address(0)),
+        _ if is_pinned => home.backend.allocate_host(bytes),
+        _ => home.backend.allocate(home.identity.device.index(), bytes, ALIGN_BYTES),
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let uses = {
+            let mut state = self.state.lock();
+            debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
+            (!state.is_released).then(|| std::mem::take(&mut state.uses))
+        };
+        if let Some(uses) = uses {
+            self.free(uses);
+        }
+    }
+}
+
+impl fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = &self.memory;
+        f.debug_struct("Allocation")
+            .field("device", &format_args!("{}", memory.device))
+            .field("address", &format_args!("{:#x}", memory.address.0))
+            .field("bytes", &memory.bytes)
+            .field("is_pinned", &memory.is_pinned)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to enqueue uses of the memory: a release on another thread meanwhile takes effect when
+/// this is dropped, behind what was recorded.
+#[derive(Debug)]
+pub(crate) struct Access<'a>(&'a Allocation);
+
+impl Access<'_> {
+    /// The task `ticket` of a stream, which was just enqueued, uses the memory.
+    #[inline]
+    pub(crate) fn record(&self, stream: &Arc<StreamCore>, ticket: u64) {
+        let Self(allocation) = self;
+        let mut state = allocation.state.lock();
+        if Arc::ptr_eq(&allocation.home, stream) {
+            return state.uses.record_home(ticket);
+        }
+        let forgotten = state.uses.record(stream, ticket);
+        drop(state); // a stream may end with its last reference
+        drop(forgotten);
+    }
+}
+
+impl Drop for Access<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Self(allocation) = self;
+        let mut state = allocation.state.lock();
+        state.accesses -= 1;
+        if state.is_released && state.accesses == 0 {
+            let uses = std::mem::take(&mut state.uses);
+            drop(state);
+            allocation.free(uses);
+        }
+    }
+}

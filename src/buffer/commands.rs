@@ -1,0 +1,64 @@
+//! Copies and fills as tasks. They hold addresses, no buffer: a free stands behind them.
+
+use crate::backend::contract::Address;
+use crate::error::FailureCause;
+use crate::queue::{Class, Command};
+use crate::stream::context::TaskContext;
+
+/// Two ranges of equal size that do not overlap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranges {
+    pub(super) to: Address,
+    pub(super) from: Address,
+    pub(super) bytes: usize,
+}
+
+/// Copies one range to the other.
+pub(super) struct Copy(pub(super) Ranges);
+
+impl Command<TaskContext> for Copy {
+    const CLASS: Class = Class::User;
+
+    fn run(self, context: &mut TaskContext) {
+        // Threads wait for single copies, and this is little beside one.
+        context.is_marker = true;
+        let Ranges { to, from, bytes } = self.0;
+        if let Err(refusal) = context.backend.copy(context.handle, to, from, bytes) {
+            context.fail(FailureCause::Backend(refusal));
+        }
+    }
+}
+
+/// A copy on a kind that runs on the host, with the owner of memory that is not ours.
+pub(super) struct OwningCopy<O> {
+    pub(super) copy: Copy,
+    pub(super) owner: O,
+}
+
+impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
+    const CLASS: Class = Class::User;
+
+    fn run(self, context: &mut TaskContext) {
+        self.copy.run(context);
+        crate::stream::commands::drop_quietly(|| drop(self.owner));
+    }
+}
+
+/// Fills a range with one byte.
+pub(super) struct Fill {
+    pub(super) to: Address,
+    pub(super) bytes: usize,
+    pub(super) byte: u8,
+}
+
+impl Command<TaskContext> for Fill {
+    const CLASS: Class = Class::User;
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+        let Self { to, bytes, byte } = self;
+        if let Err(refusal) = context.backend.fill(context.handle, to, byte, bytes) {
+            context.fail(FailureCause::Backend(refusal));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The host's access to a buffer: a synchronisation with everything that uses it.
+
+use std::sync::Arc;
+
+use crate::backend::contract::Address;
+use crate::buffer::Buffer;
+use crate::buffer::allocation::Access;
+use crate::buffer::transfer::Watched;
+use crate::error::{Error, Result, StreamError};
+use crate::fork;
+use crate::stream::wait::Interrupt;
+
+impl Buffer {
+    /// Blocks until every recorded use of the memory is done, of all its views, helping streams
+    /// meanwhile. Raises the failures that cover those uses, unless a synchronise ended them
+    /// before, and ends none. Uses that are enqueued meanwhile are not waited for.
+    ///
+    /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
+    pub fn wait_for_host(&self) -> Result<()> {
+        self.wait_for_uses(&mut None)
+    }
+
+    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms while asleep; when that
+    /// says true the wait is given up with [`Error::Interrupted`] and the work goes on.
+    pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.wait_for_uses(&mut Some(is_interrupted))
+    }
+
+    /// Blocks until every recorded use is done; a copy of the bytes. Raises as
+    /// [`Buffer::wait_for_host`]. Bytes that tasks write at this moment, because they were enqueued
+    /// meanwhile, are old or new.
+    ///
+    /// Fails on kinds whose memory the host does not reach: copy with
+    /// [`Buffer::copy_to_slice`] there.
+    pub fn read_to_vec(&self) -> Result<Vec<u8>> {
+        let _access = self.host_access()?;
+        let mut bytes = vec![0; self.nbytes()];
+        let to = Address(bytes.as_mut_ptr().expose_provenance() as u64);
+        self.copy_here(to, self.begin())?;
+        Ok(bytes)
+    }
+
+    /// Blocks until every recorded use is done; then sets the bytes. Raises as
+    /// [`Buffer::wait_for_host`].
+    ///
+    /// Fails when the sizes differ, and on kinds whose memory the host does not reach: copy with
+    /// [`Buffer::copy_from_slice`] there.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.empty(3, accelrt::Device::cpu(0))?;
+    /// buffer.write_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(buffer.slice(1..)?.read_to_vec()?, [2, 3]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn write_from_slice(&self, bytes: &[u8]) -> Result<()> {
+        let (target_bytes, source_bytes) = (self.nbytes(), bytes.len());
+        if target_bytes != source_bytes {
+            return Err(Error::CopySizeMismatch { target_bytes, source_bytes });
+        }
+        let _access = self.host_access()?;
+        self.copy_here(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
+    }
+
+    /// True where the host reads and writes the memory itself, and so do
+    /// [`Buffer::read_to_vec`] and code that was given the address.
+    #[must_use]
+    pub fn is_host_accessible(&self) -> bool {
+        self.allocation().home.on_host
+    }
+
+    /// Waits for the uses, and forbids to give the memory back while the host is there.
+    fn host_access(&self) -> Result<Access<'_>> {
+        if !self.is_host_accessible() {
+            let (kind, capability) = (self.device().kind(), "access to their memory by the host");
+            return Err(Error::Unsupported { kind, capability });
+        }
+        let access = self.access()?;
+        self.wait_for_host()?;
+        Ok(access)
+    }
+
+    /// Copies on this thread: a kind that runs on the host does its work where it is called.
+    fn copy_here(&self, to: Address, from: Address) -> Result<()> {
+        let home = &self.allocation().home;
+        if self.is_empty() {
+            Ok(())
+        } else {
+            home.backend.copy(home.handle, to, from, self.nbytes())
+        }
+    }
+
+    fn wait_for_uses(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        fork::check()?;
+        let _access = self.access()?;
+        let mut errors: Vec<Arc<StreamError>> = Vec::new();
+        for point in self.allocation().uses() {
+            // What ended before this wait was told to whoever synchronised.
+            let was_done = point.is_done();
+            let task = Watched::new(&point.stream, point.ticket);
+            point.stream.wait_ticket(point.ticket, interrupt)?;
+            if !was_done && point.stream.lifecycle.is_cancelled() {
+                return Err(Error::ShutDown); // it may have been retired without running
+            }
+            let failures = &point.stream.failures;
+            let is_told = |error: &Arc<StreamError>| {
+                was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))
+            };
+            errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
+        }
+        for error in &errors {
+            error.set_seen();
+        }
+        match &errors[..] {
+            [] => Ok(()),
+            [error] => Err(Error::Stream(Arc::clone(error))),
+            _ => Err(Error::Streams { errors: errors.into() }),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Buffers: memory that is allocated at once and freed in stream order.
+//!
+//! * [`handle`]: the public [`Buffer`], a view of an allocation
+//! * [`allocation`]: the memory of one or several views, who is using it and who may not free it
+//! * [`uses`]: which tasks of which streams use it
+//! * [`free`]: giving it back behind every use, and waiting for that when memory is short
+//! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
+//! * [`host`]: the host's own access, which is a synchronisation
+
+pub(crate) mod allocation;
+mod commands;
+pub(crate) mod free;
+mod handle;
+mod host;
+mod transfer;
+mod uses;
+
+pub use handle::{Buffer, ExportGuard};
+pub use transfer::{HostTransfer, Transfer};

@@ -1,0 +1,101 @@
+//! What the runtime itself needs of a stream: commands that are never refused, marks on demand.
+//!
+//! Memory is freed whatever happened to the stream: it failed, its runtime was shut down, or more
+//! is queued in it than its limit.
+
+use std::sync::Arc;
+
+use crate::backend::blocking::while_blocked;
+use crate::error::Result;
+use crate::queue::{Class, Command};
+use crate::stream::context::TaskContext;
+use crate::stream::core::StreamCore;
+use crate::stream::marks::OwnedMark;
+use crate::stream::turnstile::Next;
+
+/// A place that threads wait for.
+pub(crate) struct Marker;
+
+impl Command<TaskContext> for Marker {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+    }
+}
+
+/// A place that has a number, and nothing else.
+pub(crate) struct Place;
+
+impl Command<TaskContext> for Place {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, _context: &mut TaskContext) {}
+}
+
+impl StreamCore {
+    /// Enqueues an own command, also after a stop, and never waits for the stream's limit; its
+    /// ticket. Not called in a forked child.
+    pub(crate) fn push_always<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
+        debug_assert_eq!(T::CLASS, Class::Own, "a user's task can be refused");
+        let pushed = self.push_unscheduled(command);
+        if self.turnstile.schedule_if_idle() == Next::Schedule {
+            self.submit();
+        }
+        pushed.ticket
+    }
+
+    /// Marks the place on a driver stream behind everything submitted so far.
+    pub(super) fn mark_now(&self) -> Result<Arc<OwnedMark>> {
+        // The counter first: what it counts was submitted before the mark.
+        let submitted = self.progress.retired();
+        let mark = OwnedMark::new(&self.backend, self.backend.mark(self.handle, false)?);
+        self.marks.insert(submitted, Arc::clone(&mark));
+        Ok(mark)
+    }
+
+    /// True when the task `ticket` is known to be done. Asks the device, and places a mark when
+    /// none would ever tell; a refusal is no answer yet.
+    pub(crate) fn poll_ticket(&self, ticket: u64) -> bool {
+        if self.progress.done() >= ticket {
+            return true;
+        }
+        if self.on_host {
+            return false;
+        }
+        if self.progress.retired() >= ticket && self.marks.at(ticket).is_none() {
+            let _ = self.mark_now();
+        }
+        let _ = self.marks.poll();
+        self.progress.done() >= ticket
+    }
+
+    /// Keeps something until the device has done the task `ticket` of this driver stream. After a
+    /// shutdown nobody asks any more, so the device is waited for.
+    pub(crate) fn hold(&self, ticket: u64, thing: Box<dyn Send>) {
+        self.marks.hold(ticket, thing);
+        if self.lifecycle.is_cancelled() {
+            self.finish_held(self.progress.retired());
+        }
+    }
+
+    /// Drops what the device is done with; true when nothing is held any more.
+    pub(crate) fn poll_held(&self) -> bool {
+        if let Some(ticket) = self.marks.held_until() {
+            self.poll_ticket(ticket.min(self.progress.retired()));
+            // A driver's callback only moves the counter.
+            self.marks.drop_passed();
+        }
+        self.marks.held_until().is_none()
+    }
+
+    /// Waits for the device, if something is held, and drops what is held for tasks up to `until`.
+    pub(super) fn finish_held(&self, until: u64) {
+        if self.marks.held_until().is_none() {
+            return;
+        }
+        // On a lost device nothing is executed any more, so a refusal ends the wait as well.
+        let _ = while_blocked(|| self.backend.stream_synchronize(self.handle));
+        self.marks.reached(until);
+    }
+}

@@ -1,0 +1,265 @@
+//! Frees in stream order: when the memory goes back, and that nobody waits for it.
+
+use std::cell::RefCell;
+
+use accelrt::{Buffer, Config, Event, Stream};
+
+use crate::support::{Gate, Machine, enqueue_failure, finishes, kept};
+
+const BYTES: usize = 100_000;
+
+fn buffer(machine: &Machine) -> Buffer {
+    machine.runtime.empty(BYTES, machine.device()).unwrap()
+}
+
+#[test]
+fn dropping_right_after_a_copy_is_a_stream_ordered_free() {
+    // Goal: the copy reads its source, though that was dropped. Method: a gate in front of the
+    // copy; the memory is taken until the gate opens, and back when the stream is done.
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let stream = machine.home();
+        let (source, target) = (buffer(&machine), buffer(&machine));
+        source.fill(0xA5, &stream).unwrap().wait().unwrap();
+        let gate = Gate::shut(&stream);
+        target.copy_from(&source, &stream).unwrap();
+        drop(source);
+        assert_eq!(machine.taken(), 2 * BYTES);
+        gate.open();
+        stream.synchronize().unwrap();
+        assert_eq!(machine.taken(), BYTES);
+        assert_eq!(target.read_to_vec().unwrap(), vec![0xA5; BYTES]);
+        drop(target);
+        machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn dropping_right_after_a_launch_is_a_stream_ordered_free() {
+    // Goal: a function that was given an address on the home stream needs no record of its use.
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (stream, buffer) = (machine.home(), buffer(&machine));
+        let address = buffer.address().unwrap();
+        let gate = Gate::shut(&stream);
+        let (answer, seen) = std::sync::mpsc::channel();
+        let backend = std::sync::Arc::clone(&machine.backend);
+        let look = move || {
+            use accelrt::backend::contract::{Address, Backend};
+            answer.send(backend.pointer_owner(Address(address)).unwrap().is_some()).unwrap();
+        };
+        stream.enqueue(look).unwrap();
+        drop(buffer);
+        assert_eq!(machine.taken(), BYTES);
+        gate.open();
+        assert!(seen.recv().unwrap(), "the memory is there while the function runs");
+        machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn a_free_with_nothing_enqueued_is_immediate_where_tasks_run_on_the_host() {
+    let machine = Machine::cpu(1);
+    let buffer = buffer(&machine);
+    drop(buffer);
+    assert_eq!(machine.taken(), 0);
+    assert_eq!(machine.runtime.counters().num_worker_wakes, 0);
+}
+
+#[test]
+fn a_recorded_use_on_another_stream_holds_the_memory_and_the_home_stream_goes_on() {
+    // Goal: a free waits for every use, and makes no stream wait for another. Method: the use is
+    // behind a gate on another stream; the home stream is synchronised meanwhile.
+    finishes(|| {
+        let machine = Machine::cpu(3);
+        let (home, other) = (machine.home(), machine.stream_on(machine.devices[1]));
+        let buffer = buffer(&machine);
+        buffer.fill(1, &home).unwrap();
+        let gate = Gate::shut(&other);
+        buffer.record_use(&other).unwrap();
+        drop(buffer);
+        home.enqueue(|| ()).unwrap();
+        home.synchronize().unwrap();
+        assert_eq!(machine.taken(), BYTES, "the other stream still uses it");
+        gate.open();
+        machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn the_last_of_several_streams_frees_whichever_that_is() {
+    for last in 0..3 {
+        finishes(move || {
+            let machine = Machine::cpu(1);
+            let mut streams = vec![machine.home(), machine.stream(), machine.stream()];
+            let buffer = buffer(&machine);
+            let mut gates: Vec<Gate> = streams.iter().map(Gate::enqueue).collect();
+            for stream in &streams {
+                buffer.record_use(stream).unwrap();
+            }
+            drop(buffer);
+            let (last_gate, last_stream) = (gates.remove(last), streams.remove(last));
+            gates.into_iter().for_each(Gate::open);
+            for stream in &streams {
+                stream.synchronize().unwrap();
+            }
+            assert_eq!(machine.taken(), BYTES);
+            last_gate.open();
+            last_stream.synchronize().unwrap();
+            assert_eq!(machine.taken(), 0);
+        });
+    }
+}
+
+#[test]
+fn uses_that_are_done_hold_nothing() {
+    for machine in Machine::each() {
+        let buffer = buffer(&machine);
+        for device in machine.devices.clone() {
+            for _ in 0..20 {
+                let stream = machine.stream_on(device);
+                buffer.record_use(&stream).unwrap();
+                stream.synchronize().unwrap();
+            }
+        }
+        drop(buffer);
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn a_buffer_keeps_the_streams_of_its_unfinished_uses_and_forgets_the_others() {
+    // Goal: a dedicated stream ends although a buffer was used on it. Method: its id is asked for
+    // after a use on a further stream, which is when uses that are over are forgotten; a worker may
+    // still be leaving it.
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let buffer = buffer(&machine);
+        let use_once = || {
+            let stream = machine.stream();
+            buffer.fill(1, &stream).unwrap();
+            stream.synchronize().unwrap();
+            stream.id()
+        };
+        let ids: Vec<u64> = (0..10).map(|_| use_once()).collect();
+        use_once();
+        for id in ids {
+            while machine.runtime.stream_by_id(machine.device(), id).is_ok() {
+                std::thread::yield_now();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_free_on_a_failed_stream_is_executed() {
+    for machine in [Machine::cpu(1), Machine::cpu(3)] {
+        let (home, buffer) = (machine.home(), buffer(&machine));
+        enqueue_failure(&home);
+        buffer.fill(1, &home).unwrap();
+        drop(buffer);
+        assert!(home.synchronize().is_err());
+        assert_eq!(machine.taken(), 0);
+    }
+}
+
+#[test]
+fn a_free_on_a_parked_stream_waits_with_it() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (home, other, event) = (machine.home(), machine.stream(), Event::new());
+        let gate = Gate::shut(&other);
+        other.record(&event).unwrap();
+        home.wait_event(&event).unwrap();
+        drop(buffer(&machine));
+        assert_eq!(machine.taken(), BYTES);
+        gate.open();
+        home.synchronize().unwrap();
+        assert_eq!(machine.taken(), 0);
+    });
+}
+
+#[test]
+fn a_free_is_possible_inside_a_task_of_any_stream() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        for stream in [machine.home(), machine.stream()] {
+            let buffer = buffer(&machine);
+            stream.enqueue(move || drop(buffer)).unwrap();
+            stream.synchronize().unwrap();
+            machine.assert_nothing_taken();
+        }
+    });
+}
+
+#[test]
+fn a_task_that_is_skipped_frees_what_it_owns() {
+    let machine = Machine::cpu(1);
+    for stream in [machine.home(), machine.stream()] {
+        enqueue_failure(&stream);
+        let owned = kept(buffer(&machine));
+        stream.enqueue(move || drop(owned.lock().unwrap().take())).unwrap();
+        assert!(stream.synchronize().is_err());
+    }
+    machine.assert_nothing_taken();
+}
+
+#[test]
+fn a_free_is_not_held_back_by_a_streams_limit() {
+    // Goal: a drop never waits. Method: a stream behind a gate, with many more frees than its limit
+    // of tasks; each segment of a queue would be a moment to hold a producer back.
+    finishes(|| {
+        let config = Config { stream_task_limit: 64, ..Config::default() };
+        let machine = Machine::cpu_with(&config);
+        let gate = Gate::shut(&machine.home());
+        for _ in 0..1_000 {
+            drop(machine.runtime.empty(64, machine.device()).unwrap());
+        }
+        assert_eq!(machine.taken(), 64_000);
+        gate.open();
+        machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn buffers_are_dropped_by_other_threads_than_the_one_that_made_them() {
+    for machine in Machine::each() {
+        let stream = machine.stream();
+        let buffers: Vec<Buffer> = (0..64).map(|_| buffer(&machine)).collect();
+        std::thread::scope(|scope| {
+            for chunk in buffers.chunks(16) {
+                let (chunk, stream) = (chunk.to_vec(), &stream);
+                scope.spawn(move || {
+                    for buffer in chunk {
+                        buffer.fill(1, stream).unwrap();
+                        drop(buffer.slice(1..).unwrap());
+                    }
+                });
+            }
+        });
+        drop(buffers);
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn a_thread_that_ends_frees_the_buffers_and_streams_that_it_keeps() {
+    // Goal: locals of a thread are dropped when others are gone already. Method: the local is made
+    // before anything of ours was called in the thread, so that it is dropped behind our own.
+    thread_local! {
+        static KEPT: RefCell<Option<(Buffer, Stream)>> = const { RefCell::new(None) };
+    }
+    for machine in Machine::each() {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                KEPT.set(None);
+                let stream = machine.stream();
+                machine.runtime.set_stream(&stream).unwrap();
+                let kept = machine.runtime.zeros(BYTES, machine.device()).unwrap();
+                KEPT.set(Some((kept, stream)));
+            });
+            thread.join().unwrap(); // the end of a scope does not wait for a thread's locals
+        });
+        machine.assert_nothing_taken();
+    }
+}

@@ -1,0 +1,19 @@
+//! Behaviour of buffers, through the public API: views, stream-ordered frees, copies, host access.
+//!
+//! No test is decided by a clock. Tasks are held by gates and watched by channels; what every kind
+//! has to do runs on cpu with one and three devices and on null with both completions. Leaks are
+//! looked for by [`support::Machine::assert_nothing_taken`], which compares the free memory of
+//! every device with that at the start.
+
+mod copies;
+mod driver;
+mod faults;
+mod fork;
+mod frees;
+mod host;
+mod model;
+mod release;
+mod shortage;
+mod shutdown;
+mod support;
+mod views;

@@ -1,0 +1,81 @@
+//! Too little memory: what is being freed is waited for, when that is enough.
+
+use accelrt::Error;
+use accelrt::backend::fault::Method;
+use accelrt::backend::null::Completion;
+
+use crate::support::{CAPACITY, Gate, Machine, finishes};
+
+#[test]
+fn memory_that_is_being_freed_serves_the_next_request() {
+    // Goal: a loop that allocates most of the memory each time needs no synchronise.
+    for machine in Machine::each() {
+        let (device, stream) = (machine.device(), machine.home());
+        for byte in 0..20 {
+            let buffer = machine.runtime.empty(CAPACITY / 4 * 3, device).unwrap();
+            buffer.slice(..1 << 16).unwrap().fill(byte, &stream).unwrap();
+        }
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn memory_is_waited_for_on_whichever_streams_use_it() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let other = machine.stream();
+        let buffer = machine.runtime.empty(CAPACITY, machine.device()).unwrap();
+        let gate = Gate::shut(&other);
+        buffer.record_use(&other).unwrap();
+        drop(buffer);
+        let opener = std::thread::spawn(move || gate.open());
+        machine.runtime.empty(CAPACITY, machine.device()).unwrap();
+        opener.join().unwrap();
+    });
+}
+
+#[test]
+fn what_would_not_be_enough_is_not_waited_for() {
+    // Goal: the refusal is immediate. Method: the memory being freed is behind a gate that opens
+    // only after the refusal.
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (device, home) = (machine.device(), machine.home());
+        let _held = machine.runtime.empty(CAPACITY / 2, device).unwrap();
+        let gate = Gate::shut(&home);
+        drop(machine.runtime.empty(CAPACITY / 4, device).unwrap());
+        let refused = machine.runtime.empty(CAPACITY / 2 + 1, device);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        gate.open();
+    });
+}
+
+#[test]
+fn a_task_does_not_wait_for_its_own_stream_to_free() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (device, home) = (machine.device(), machine.home());
+        let runtime = machine.runtime.clone();
+        home.enqueue(move || {
+            drop(runtime.empty(CAPACITY, device).unwrap()); // goes back behind this task
+            let refused = runtime.empty(CAPACITY, device);
+            assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        })
+        .unwrap();
+        home.synchronize().unwrap();
+        machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn a_driver_is_asked_by_the_next_request_without_a_synchronise() {
+    // Goal: what the device is done with goes back although nobody ever waits, and a mark serves
+    // many frees. Method: two hundred buffers one after the other; marks are counted.
+    let machine = Machine::null(Completion::WhenAsked { polls: 0 });
+    for _ in 0..200 {
+        let buffer = machine.runtime.empty(1000, machine.device()).unwrap();
+        buffer.fill(1, &machine.home()).unwrap();
+    }
+    assert!(machine.taken() <= 2 * 1000, "{} bytes wait", machine.taken());
+    assert!(machine.backend.calls(Method::Mark) <= 200);
+}

@@ -1,0 +1,275 @@
+//! What the tests share: machines of every kind, gates, watched drops, numbers from a seed.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::cpu::CpuBackend;
+use accelrt::backend::fault::FaultBackend;
+use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError};
+
+pub(crate) const CPU: Device = Device::cpu(0);
+
+/// Capacity of every device: enough for all tests but those that look for the limit.
+pub(crate) const CAPACITY: usize = 64 << 20;
+
+/// Far beyond what any test takes: only a hang lasts as long.
+const HANG: Duration = Duration::from_secs(30);
+
+/// A runtime whose backend fails on demand, and whose free memory is known from the start.
+pub(crate) struct Machine {
+    pub(crate) runtime: Runtime,
+    pub(crate) backend: Arc<FaultBackend>,
+    pub(crate) devices: Vec<Device>,
+    null: Option<Arc<NullBackend>>,
+    free_bytes: Vec<usize>,
+}
+
+impl Machine {
+    pub(crate) fn cpu(cpu_devices: usize) -> Self {
+        Self::cpu_with(&Config { cpu_devices, ..Config::default() })
+    }
+
+    pub(crate) fn cpu_with(config: &Config) -> Self {
+        let cpu_memory_bytes = Some(config.cpu_memory_bytes.unwrap_or(CAPACITY));
+        let config = Config { cpu_memory_bytes, ..config.clone() };
+        let backend = CpuBackend::new(&config).unwrap();
+        Self::new(config, backend, None)
+    }
+
+    pub(crate) fn null(completion: Completion) -> Self {
+        let config = NullConfig {
+            completion,
+            device_count: 2,
+            capacity_bytes: CAPACITY,
+            ..NullConfig::default()
+        };
+        let null = NullBackend::new(config);
+        let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
+        Self::new(config, Arc::<NullBackend>::clone(&null), Some(null))
+    }
+
+    fn new(config: Config, backend: Arc<dyn Backend>, null: Option<Arc<NullBackend>>) -> Self {
+        let backend = FaultBackend::new(backend);
+        let count = backend.device_count().unwrap();
+        let devices: Vec<_> =
+            (0..count).map(|index| Device::new(backend.kind(), index).unwrap()).collect();
+        let wrapped: [Arc<dyn Backend>; 1] = [Arc::<FaultBackend>::clone(&backend)];
+        let runtime = Runtime::with_backends(config, wrapped).unwrap();
+        let free_bytes = (0..count).map(|index| free_bytes(&backend, index)).collect();
+        Self { runtime, backend, devices, null, free_bytes }
+    }
+
+    /// cpu with one and three devices, null with both completions.
+    pub(crate) fn each() -> [Self; 4] {
+        [
+            Self::cpu(1),
+            Self::cpu(3),
+            Self::null(Completion::AtOnce),
+            Self::null(Completion::WhenAsked { polls: 2 }),
+        ]
+    }
+
+    pub(crate) fn runs_on_host(&self) -> bool {
+        self.null.is_none()
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.devices[0]
+    }
+
+    /// A stream that nobody else has.
+    pub(crate) fn stream(&self) -> Stream {
+        self.stream_on(self.device())
+    }
+
+    pub(crate) fn stream_on(&self, device: Device) -> Stream {
+        self.runtime.dedicated_stream(device, 0).unwrap()
+    }
+
+    /// The stream that buffers of this thread have for their home.
+    pub(crate) fn home(&self) -> Stream {
+        self.runtime.default_stream(self.device()).unwrap()
+    }
+
+    /// Bytes of a device that are not free.
+    pub(crate) fn taken_on(&self, device: Device) -> usize {
+        self.free_bytes[device.index()] - free_bytes(&self.backend, device.index())
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.taken_on(self.device())
+    }
+
+    /// Waits for every device; whoever fails is forgiven.
+    pub(crate) fn settle(&self) {
+        for device in &self.devices {
+            // Failures are what some tests are about.
+            let _ = self.runtime.synchronize(*device);
+        }
+    }
+
+    /// Asserts that all memory is back, after everything was dropped.
+    #[track_caller]
+    pub(crate) fn assert_nothing_taken(&self) {
+        self.settle();
+        for device in &self.devices {
+            assert_eq!(self.taken_on(*device), 0, "bytes of {device}");
+        }
+        if let Some(null) = &self.null {
+            assert_eq!(null.live().host_bytes, 0, "pinned bytes");
+        }
+    }
+
+    /// What a null kind gave out and did not get back.
+    pub(crate) fn live(&self) -> LiveCounts {
+        self.null.as_ref().map(|null| null.live()).unwrap_or_default()
+    }
+}
+
+fn free_bytes(backend: &FaultBackend, device_index: usize) -> usize {
+    backend.inner().memory_info(device_index).unwrap().free_bytes
+}
+
+/// Holds one task of a stream. Dropped, it opens: a test that fails leaves nobody behind.
+pub(crate) struct Gate {
+    inside: Receiver<()>,
+    open: Sender<()>,
+}
+
+impl Gate {
+    /// Enqueues a task that stays inside; it may not have begun when this returns.
+    pub(crate) fn enqueue(stream: &Stream) -> Self {
+        let (enter, inside) = mpsc::channel();
+        let (open, opened) = mpsc::channel::<()>();
+        let task = move || {
+            let _ = enter.send(()); // nobody listens when the gate was opened before
+            let _ = opened.recv(); // an error says that the gate was dropped
+        };
+        stream.enqueue(task).unwrap();
+        Self { inside, open }
+    }
+
+    /// As [`Gate::enqueue`], and waits until a worker is inside: from here on nobody helps it.
+    pub(crate) fn shut(stream: &Stream) -> Self {
+        let gate = Self::enqueue(stream);
+        gate.inside.recv().expect("the task begins");
+        gate
+    }
+
+    /// Lets the task go.
+    pub(crate) fn open(self) {
+        drop(self.open);
+    }
+}
+
+/// Runs a test that would hang if it failed; a hang is a failure then.
+pub(crate) fn finishes(test: impl FnOnce() + Send + 'static) {
+    let (done, over) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let _done = done;
+        test();
+    });
+    match over.recv_timeout(HANG) {
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
+        _ => {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// Bytes of the host that count their drop.
+pub(crate) struct Watched {
+    bytes: Vec<u8>,
+    drops: Arc<AtomicUsize>,
+}
+
+/// How often something was dropped.
+#[derive(Clone, Default)]
+pub(crate) struct Drops(Arc<AtomicUsize>);
+
+impl Drops {
+    pub(crate) fn watch(&self, bytes: Vec<u8>) -> Watched {
+        Watched { bytes, drops: Arc::clone(&self.0) }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsMut<[u8]> for Watched {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Enqueues a task that fails.
+pub(crate) fn enqueue_failure(stream: &Stream) {
+    stream.enqueue(|| Err::<(), _>("planned")).unwrap();
+}
+
+/// The error of one stream inside a result.
+#[track_caller]
+pub(crate) fn stream_error<T: std::fmt::Debug>(result: accelrt::Result<T>) -> Arc<StreamError> {
+    match result {
+        Err(Error::Stream(error)) => error,
+        other => panic!("expected the error of one stream, got {other:?}"),
+    }
+}
+
+/// A value that a task drops later: the last view of a buffer, say.
+pub(crate) fn kept<T>(value: T) -> Arc<Mutex<Option<T>>> {
+    Arc::new(Mutex::new(Some(value)))
+}
+
+/// Bytes that differ from place to place and from salt to salt.
+pub(crate) fn pattern(bytes: usize, salt: usize) -> Vec<u8> {
+    (0..bytes).map(|place| u8::try_from((place * 7 + salt * 31) % 251).unwrap()).collect()
+}
+
+/// The seed of this run: `ACCELRT_TEST_SEED` if set, so that a failure can be repeated.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var_os("ACCELRT_TEST_SEED");
+    let given = given.and_then(|seed| seed.to_str()?.parse().ok());
+    given.unwrap_or_else(|| RandomState::new().hash_one("seed"))
+}
+
+/// Numbers from a seed. Source: `SplitMix64`.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).unwrap()
+    }
+}

@@ -1,0 +1,149 @@
+//! Making buffers and slicing them: what a view says, and what keeps memory alive.
+
+use accelrt::{Device, Error, StreamGuard};
+
+use crate::support::{CAPACITY, Machine};
+
+#[test]
+fn a_buffer_says_where_and_how_large_it_is() {
+    for machine in Machine::each() {
+        for device in machine.devices.clone() {
+            let buffer = machine.runtime.empty(1000, device).unwrap();
+            assert_eq!((buffer.nbytes(), buffer.offset(), buffer.device()), (1000, 0, device));
+            assert!(!buffer.is_pinned() && !buffer.is_empty() && !buffer.is_released());
+            assert_eq!(buffer.is_host_accessible(), machine.runs_on_host());
+            let address = buffer.address().unwrap();
+            assert!(address != 0 && address.is_multiple_of(64), "{address:#x}");
+            assert!(format!("{buffer:?}").contains(&format!("{address:#x}")));
+        }
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn the_home_is_the_stream_that_was_current_at_the_creation() {
+    for machine in Machine::each() {
+        let (stream, device) = (machine.stream(), machine.device());
+        let guard = StreamGuard::new(&machine.runtime, &stream).unwrap();
+        let buffer = machine.runtime.zeros(16, device).unwrap();
+        drop(guard);
+        assert_eq!(buffer.stream(), stream);
+        assert_eq!(machine.runtime.empty(16, device).unwrap().stream(), machine.home());
+    }
+}
+
+#[test]
+fn slices_of_slices_are_views_of_the_same_bytes() {
+    for machine in Machine::each() {
+        let whole = machine.runtime.empty(100, machine.device()).unwrap();
+        let begin = whole.address().unwrap();
+        let middle = whole.slice(25..75).unwrap();
+        let inner = middle.slice(5..=9).unwrap();
+        assert_eq!((middle.offset(), middle.nbytes()), (25, 50));
+        assert_eq!((inner.offset(), inner.nbytes()), (30, 5));
+        assert_eq!(inner.address().unwrap(), begin + 30);
+        assert_eq!(middle.slice(..).unwrap().nbytes(), 50);
+        let end = middle.slice(50..).unwrap();
+        assert!(end.is_empty() && end.address().unwrap() == begin + 75);
+    }
+}
+
+#[test]
+fn a_range_outside_a_view_is_refused_with_its_numbers() {
+    let machine = Machine::cpu(1);
+    let view = machine.runtime.empty(100, machine.device()).unwrap().slice(10..60).unwrap();
+    #[expect(clippy::reversed_empty_ranges, reason = "refusing it is what this is about")]
+    let ranges = [0..51, 50..51, 30..20, 60..70, usize::MAX - 1..usize::MAX];
+    for range in ranges {
+        let Err(Error::BufferRange { start, end, bytes }) = view.slice(range.clone()) else {
+            panic!("{range:?} was given out")
+        };
+        assert_eq!((start, end, bytes), (range.start, range.end, 50));
+    }
+    assert!(view.slice(..=usize::MAX).is_err());
+}
+
+#[test]
+fn a_slice_keeps_the_memory_alive() {
+    for machine in Machine::each() {
+        let whole = machine.runtime.empty(1 << 20, machine.device()).unwrap();
+        let byte = whole.slice(77..78).unwrap();
+        let clone = byte.clone();
+        drop(whole);
+        drop(byte);
+        machine.settle();
+        assert!(machine.taken() >= 1 << 20);
+        drop(clone);
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn a_buffer_of_no_bytes_has_no_memory() {
+    for machine in Machine::each() {
+        let (device, stream) = (machine.device(), machine.home());
+        for empty in [machine.runtime.empty(0, device), machine.runtime.zeros(0, device)] {
+            let empty = empty.unwrap();
+            assert_eq!((empty.nbytes(), empty.address().unwrap()), (0, 0));
+            assert!(empty.is_empty() && machine.taken() == 0);
+            empty.fill(1, &stream).unwrap().wait().unwrap();
+            empty.copy_from(&empty.slice(..).unwrap(), &stream).unwrap().wait().unwrap();
+            empty.copy_from_slice(&[], &stream).unwrap();
+            empty.wait_for_host().unwrap();
+            empty.record_use(&stream).unwrap();
+            empty.release().unwrap();
+        }
+        assert!(machine.runtime.empty_pinned(0).unwrap().is_empty());
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn too_much_is_refused_with_true_numbers_and_takes_nothing() {
+    for machine in Machine::each() {
+        let device = machine.device();
+        let held = machine.runtime.empty(CAPACITY / 2, device).unwrap();
+        for bytes in [CAPACITY / 2 + 1, usize::MAX / 2] {
+            let refused = machine.runtime.empty(bytes, device);
+            let Err(Error::OutOfMemory { device: on, requested_bytes, free_bytes, total_bytes }) =
+                refused
+            else {
+                panic!("{refused:?}")
+            };
+            assert_eq!((on, requested_bytes), (device, bytes));
+            assert_eq!((free_bytes, total_bytes), (CAPACITY / 2, CAPACITY));
+        }
+        assert_eq!(machine.taken(), CAPACITY / 2);
+        drop(held);
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there_has_no_memory() {
+    for machine in Machine::each() {
+        let absent = Device::new(machine.device().kind(), 100).unwrap();
+        assert!(matches!(machine.runtime.empty(1, absent), Err(Error::NoSuchDevice { .. })));
+    }
+}
+
+#[test]
+fn pinned_memory_is_the_accelerators_and_reached_by_all_of_its_devices() {
+    for machine in Machine::each() {
+        let pinned = machine.runtime.empty_pinned(4096).unwrap();
+        assert!(pinned.is_pinned());
+        assert_eq!(pinned.device().kind(), machine.device().kind());
+        assert_eq!(pinned.stream(), machine.home());
+        assert_eq!(machine.taken(), 0, "a device's memory is not the host's");
+        for device in machine.devices.clone() {
+            let stream = machine.stream_on(device);
+            let buffer = machine.runtime.zeros(4096, device).unwrap();
+            stream.wait_stream(&buffer.stream()).unwrap();
+            pinned.copy_from(&buffer, &stream).unwrap().wait().unwrap();
+            pinned.fill(3, &stream).unwrap().wait().unwrap();
+            buffer.copy_from(&pinned, &stream).unwrap().wait().unwrap();
+        }
+        drop(pinned);
+        machine.assert_nothing_taken();
+    }
+}
