@@ -55,7 +55,9 @@ where
 /// the task has no second outcome to report it as.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it)) {
-        std::mem::forget(panic); // its drop may panic as well
+        if !panic.is::<&str>() && !panic.is::<String>() {
+            std::mem::forget(panic); // its drop may panic as well
+        }
     }
 }
 
