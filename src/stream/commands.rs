@@ -54,17 +54,12 @@ where
 /// Drops something of a user's: a panic of its drop must not end the thread that retires tasks, and
 /// the task has no second outcome to report it as.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it)) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it))
+        && !panic.is::<&str>()
+        && !panic.is::<String>()
+    {
         std::mem::forget(panic); // its drop may panic as well
     }
-}
-
-/// A caught panic as a cause.
-#[cold]
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
-    let cause = FailureCause::Panicked(panic_message(&*panic));
-    drop_quietly(|| drop(panic));
-    cause
 }
 
 /// What a panic said.

@@ -57,6 +57,16 @@ impl MapCount {
         assert!(used >= mappings, "{mappings} mappings come back while {used} are out");
     }
 
+    /// A counter of its own for a test, as long-lived as a static and known to leak checkers.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn for_test(kernel_limit: usize) -> &'static MapCount {
+        use crate::sync::{LockRank, Mutex};
+        static KEPT: Mutex<Vec<&'static MapCount>> = Mutex::new(LockRank::Backend, Vec::new());
+        let counter = Box::leak(Box::new(MapCount::new(kernel_limit)));
+        KEPT.lock().push(counter);
+        counter
+    }
+
     /// How many are in use.
     #[cfg(all(test, not(loom)))]
     pub(super) fn used(&self) -> usize {

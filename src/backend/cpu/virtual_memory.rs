@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn too_many_mappings_and_too_much_memory_are_refused_before_the_kernel_would() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
-        let mappings = Box::leak(Box::new(MapCount::new(3)));
+        let mappings = MapCount::for_test(3);
         let memory = VirtualMemory::with_mappings(capacity, mappings);
         let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
         let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());

@@ -10,9 +10,7 @@ const CAPACITY_BYTES: usize = 64 * GRANULE_BYTES;
 
 fn memory() -> VirtualMemory {
     let capacity = Arc::new(Capacity::new(Device::cpu(0), CAPACITY_BYTES));
-    // Left behind: the counter must live as long as a static.
-    let mappings = Box::leak(Box::new(MapCount::new(1000)));
-    VirtualMemory::with_mappings(capacity, mappings)
+    VirtualMemory::with_mappings(capacity, MapCount::for_test(1000))
 }
 
 /// What virtual memory promises after everything was given back.
