@@ -23,8 +23,8 @@ use crate::runtime::Runtime;
 /// 0
 /// >>> accelrt.device("cpu") == accelrt.device("cpu:0")
 /// False
-#[pyclass(name = "device", module = "accelrt", frozen, eq, hash)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[pyclass(name = "device", module = "accelrt", frozen, eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PyDevice {
     pub(super) kind: DeviceKind,
     pub(super) index: Option<usize>,
@@ -65,6 +65,10 @@ impl PyDevice {
     #[getter]
     fn index(&self) -> Option<usize> {
         self.index
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash_of((self.kind, self.index))
     }
 
     fn __str__(&self) -> String {

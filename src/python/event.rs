@@ -1,4 +1,4 @@
-//! `accelrt.Event`.
+//! The class `accelrt.Event`: a mark in a stream.
 
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -98,6 +98,7 @@ impl PyEvent {
     }
 
     /// Not supported, as in torch.
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn ipc_handle(&self) -> PyResult<()> {
         Err(PyNotImplementedError::new_err("accelrt.Event ipc is not supported"))
     }

@@ -1,6 +1,6 @@
 //! Functions of `accelrt._core`: devices, what is current, and the runtime as a whole.
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 
@@ -172,9 +172,10 @@ fn index_of(
     if is_number {
         return device.extract();
     }
-    let named = match device.is_none() {
-        true => PyDevice { kind, index: None },
-        false => PyDevice::extract(device).map_err(|error| argument_error(error, device))?,
+    let named = if device.is_none() {
+        PyDevice { kind, index: None }
+    } else {
+        PyDevice::extract(device).map_err(|error| argument_error(error, device))?
     };
     if named.kind != kind {
         return Err(mismatch(named.kind));
@@ -193,9 +194,10 @@ fn index_of(
 
 /// A wrong type is named with what an argument may be; other errors stay.
 fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
-    match error.is_instance_of::<pyo3::exceptions::PyTypeError>(device.py()) {
-        true => wrong_type("device", "an accelrt.device, a string, an integer or None", device),
-        false => error,
+    if error.is_instance_of::<PyTypeError>(device.py()) {
+        wrong_type("device", "an accelrt.device, a string, an integer or None", device)
+    } else {
+        error
     }
 }
 

@@ -1,4 +1,4 @@
-//! `accelrt.Stream`.
+//! The class `accelrt.Stream`: in-order work on one device.
 
 use std::cell::RefCell;
 
@@ -53,9 +53,10 @@ impl PyStream {
         let stream = match arguments {
             Arguments::New { device, priority, is_dedicated } => {
                 let device = device_or_default(&runtime, device.as_ref())?;
-                match is_dedicated {
-                    true => runtime.dedicated_stream(device, priority)?,
-                    false => runtime.stream_with_priority(device, priority)?,
+                if is_dedicated {
+                    runtime.dedicated_stream(device, priority)?
+                } else {
+                    runtime.stream_with_priority(device, priority)?
                 }
             }
             Arguments::Existing { stream_id, device_index, device_type } => {
@@ -104,7 +105,7 @@ impl PyStream {
         self.stream.priority()
     }
 
-    /// The driver's handle as an integer; RuntimeError on kinds without one.
+    /// The driver's handle as an integer; `RuntimeError` on kinds without one.
     #[getter]
     fn native_handle(&self) -> PyResult<u64> {
         self.stream.native_handle().map_err(|error| match error {
@@ -133,6 +134,7 @@ impl PyStream {
     fn is_capturing(&self) -> bool {
         false
     }
+    #[expect(clippy::unused_self, reason = "a method in Python")]
 
     /// Blocks, without the GIL, until everything enqueued so far is done; raises and ends the
     /// stream's error.
@@ -221,6 +223,7 @@ impl PyStream {
         Err(PyTypeError::new_err("cannot pickle 'accelrt.Stream' object"))
     }
 
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __repr__(&self) -> String {
         let device = self.stream.device();
         format!(
@@ -248,14 +251,12 @@ impl<'py> Arguments<'py> {
             named.push((name.extract()?, value));
         }
         let is_existing = args.len() > 1 || named.iter().any(|(name, _)| name == "stream_id");
-        let names: &[&str] = match is_existing {
-            true => &["stream_id", "device_index", "device_type"],
-            false => &["device"],
-        };
-        if args.len() > names.len() {
+        let positions: &[&str] =
+            if is_existing { &["stream_id", "device_index", "device_type"] } else { &["device"] };
+        if args.len() > positions.len() {
             return Err(PyTypeError::new_err(format!("too many arguments: it is {FORMS}")));
         }
-        let positional = names.iter().map(|name| (*name).to_owned()).zip(args.iter());
+        let positional = positions.iter().map(|name| (*name).to_owned()).zip(args.iter());
         let mut given: Vec<_> = positional.collect();
         given.extend(named);
         let mut take = |name: &str| {
