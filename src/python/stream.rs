@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
+use crate::fork;
 use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
@@ -140,7 +141,7 @@ impl PyStream {
     /// stream's error.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.stream.is_quiet() {
-            return Ok(());
+            return Ok(fork::check()?);
         }
         let stream = &self.stream;
         without_gil(py, |is_interrupted| stream.synchronize_unless(is_interrupted))
