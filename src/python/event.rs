@@ -117,11 +117,15 @@ impl PyEvent {
     fn __repr__(&self) -> String {
         let index =
             self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
+        // As C++ writes a pointer.
+        let id = match self.event.id() {
+            0 => "0".to_owned(),
+            id => format!("{id:#x}"),
+        };
         format!(
-            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={:#x}",
+            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}",
             self.device.kind,
             u8::from(self.event.is_timed()),
-            self.event.id()
         )
     }
 }
