@@ -4,9 +4,9 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 
-use crate::device::{Device, DeviceKind};
+use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Error;
-use crate::python::device::{PyDevice, kind_argument};
+use crate::python::device::{PyDevice, integer, kind_argument};
 use crate::python::errors::wrong_type;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
@@ -170,7 +170,14 @@ fn index_of(
 ) -> PyResult<i64> {
     let is_number = device.is_instance_of::<PyInt>() && !device.is_instance_of::<PyBool>();
     if is_number {
-        return device.extract();
+        let index = integer("device", device)?;
+        if index > i64::from(MAX_DEVICE_INDEX) {
+            let (given, allowed) = (device.str()?, format!("at most {MAX_DEVICE_INDEX}"));
+            return Err(PyRuntimeError::new_err(format!(
+                "Device index {given} of {kind} is out of range: an index is {allowed}"
+            )));
+        }
+        return Ok(index);
     }
     let named = if device.is_none() {
         PyDevice { kind, index: None }
@@ -186,7 +193,7 @@ fn index_of(
             Ok(i64::try_from(runtime.current_device_of(kind)?.index()).unwrap_or(-1))
         }
         None => Err(PyValueError::new_err(format!(
-            "Expected an accelrt.device with a specified index or an integer, but got: {}",
+            "Expected an accelrt.device with a specified index or an integer, but got:{}",
             device.str()?
         ))),
     }
@@ -204,8 +211,10 @@ fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
 /// A device by kind and index. That it exists is checked by its use.
 fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
-    let negative =
-        || PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative"));
+    let negative = || {
+        let allowed = format!("an index is 0 to {MAX_DEVICE_INDEX}");
+        PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative: {allowed}"))
+    };
     let index = usize::try_from(index).map_err(|_| negative())?;
     Ok(Device::new(kind, index)?)
 }

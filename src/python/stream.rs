@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
 use crate::fork;
-use crate::python::device::{PyDevice, device_or_default, hash_of};
+use crate::python::device::{PyDevice, device_or_default, hash_of, integer};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::waiting::without_gil;
@@ -67,9 +67,11 @@ impl PyStream {
                 let index = usize::try_from(device_index)
                     .map_err(|_| PyRuntimeError::new_err("Device index must not be negative"))?;
                 let device = Device::new(kind, index)?;
-                let stream_id = u64::try_from(stream_id).map_err(|_| {
-                    PyRuntimeError::new_err(format!("no stream has id {stream_id}"))
-                })?;
+                let negative = || {
+                    let text = format!("Device {device} has no stream with id {stream_id}");
+                    PyRuntimeError::new_err(format!("{text}: ids are not negative"))
+                };
+                let stream_id = u64::try_from(stream_id).map_err(|_| negative())?;
                 runtime.stream_by_id(device, stream_id)?
             }
         };
@@ -132,10 +134,10 @@ impl PyStream {
     }
 
     /// False: streams are not captured into graphs.
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn is_capturing(&self) -> bool {
         false
     }
-    #[expect(clippy::unused_self, reason = "a method in Python")]
 
     /// Blocks, without the GIL, until everything enqueued so far is done; raises and ends the
     /// stream's error.
@@ -182,8 +184,9 @@ impl PyStream {
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let runtime = Runtime::global()?;
         let stream = slf.get().stream.clone();
-        let previous_device = runtime.exchange_device(stream.device())?;
+        // The stream first: when that is refused, nothing has changed.
         let previous_stream = runtime.exchange_stream(&stream)?;
+        let previous_device = runtime.exchange_device(stream.device())?;
         let entered = Entered { stream, previous_device, previous_stream };
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(slf)
@@ -220,11 +223,11 @@ impl PyStream {
         hash_of((self.stream.device(), self.stream.id()))
     }
 
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err("cannot pickle 'accelrt.Stream' object"))
     }
 
-    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __repr__(&self) -> String {
         let device = self.stream.device();
         format!(
@@ -267,15 +270,15 @@ impl<'py> Arguments<'py> {
         let arguments = if is_existing {
             let mut number = |name: &str| {
                 let missing = || PyTypeError::new_err(format!("{name} is missing: it is {FORMS}"));
-                take(name).ok_or_else(missing)?.extract::<i64>()
+                integer(name, &take(name).ok_or_else(missing)?)
             };
             let (stream_id, device_index) = (number("stream_id")?, number("device_index")?);
             Self::Existing { stream_id, device_index, device_type: number("device_type")? }
         } else {
             let device = take("device").filter(|device| !device.is_none());
-            let priority = take("priority").map_or(Ok(0), |priority| priority.extract())?;
-            let is_dedicated = take("dedicated").map_or(Ok(false), |flag| flag.extract())?;
-            Self::New { device, priority, is_dedicated }
+            let priority = take("priority").map_or(Ok(0), |given| integer("priority", &given))?;
+            let is_dedicated = take("dedicated").map_or(Ok(false), |given| boolean(&given))?;
+            Self::New { device, priority: nearest(priority), is_dedicated }
         };
         match given.first() {
             None => Ok(arguments),
@@ -284,6 +287,16 @@ impl<'py> Arguments<'py> {
             }
         }
     }
+}
+
+fn boolean(flag: &Bound<'_, PyAny>) -> PyResult<bool> {
+    flag.extract().map_err(|_| wrong_type("dedicated", "True or False", flag))
+}
+
+/// The nearest priority that a number of its type holds: what is further off is out of range too.
+fn nearest(priority: i64) -> i32 {
+    let bound = if priority < 0 { i32::MIN } else { i32::MAX };
+    i32::try_from(priority).unwrap_or(bound)
 }
 
 fn unknown_type(device_type: i64) -> PyErr {
