@@ -11,8 +11,13 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 # Every feature compiles without the others.
 EACH_FEATURE := python cuda xpu
+# What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
+TEST_FEATURES := cuda,xpu
 # For `make build`: make build FEATURES=cuda,xpu
 FEATURES ?=
+# The interpreter that the environment of the Python tests is made with: 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
 
 .PHONY: help
 help: ## list the targets
@@ -22,7 +27,7 @@ help: ## list the targets
 ci: check loom test ## everything that must pass before a change is merged
 
 .PHONY: check
-check: fmt-check clippy features doc-check tidy ## format, lints, features, documentation, house rules
+check: fmt-check clippy features doc-check tidy check-python ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
@@ -45,14 +50,14 @@ doc-check:
 
 .PHONY: tidy
 tidy: ## the house rules alone
-	$(CARGO) test --quiet --all-features --test tidy -- --nocapture
+	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --nocapture
 
 .PHONY: test
-test: test-debug test-release ## every test: in debug with the laws checked, then optimised
+test: test-debug test-release test-python ## every test: Rust in debug and optimised, then Python
 
 .PHONY: test-debug
 test-debug:
-	$(CARGO) test --all-features
+	$(CARGO) test --features $(TEST_FEATURES)
 
 # Races show up at full speed, not under debug assertions. Without link-time optimisation, which
 # would be paid once for every test binary.
@@ -60,7 +65,32 @@ test-debug:
 test-release:
 	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		CARGO_TARGET_DIR=$(TARGET_DIR)/test-release \
-		$(CARGO) test --release --all-features --lib --tests
+		$(CARGO) test --release --features $(TEST_FEATURES) --lib --tests
+
+# From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
+# does not know dependency groups.
+$(VENV)/ready: pyproject.toml
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(VENV)/bin/python -m pip install --quiet --group build --group test --group check
+	touch $@
+
+# The module in the environment, as it is now: cargo knows what to build again.
+.PHONY: module
+module: $(VENV)/ready
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet
+
+.PHONY: test-python
+test-python: module ## the Python tests and the examples in docstrings
+	$(VENV)/bin/python -m pytest
+
+.PHONY: check-python
+check-python: module ## format, lints and types of the Python part, and its stubs against it
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m mypy.stubtest accelrt
 
 # Optimised, and so without debug assertions: they keep the ranks of held locks per system thread,
 # and a model runs all of its threads on one.
@@ -75,7 +105,7 @@ loom: ## every interleaving of the lock-free parts, in models
 .PHONY: asan
 asan: ## unit and integration tests under the address sanitizer
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan \
-		$(CARGO) test --target $(HOST) --all-features --lib --tests
+		$(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
 
 # Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
 # for the one crate type keeps it.
@@ -89,8 +119,9 @@ doc: ## the documentation, in target/doc
 	$(CARGO) doc --no-deps --all-features
 
 .PHONY: fmt
-fmt: ## format the code
+fmt: $(VENV)/ready ## format the code
 	$(CARGO) fmt
+	$(VENV)/bin/ruff format
 
 .PHONY: deny
 deny: ## licences, advisories and sources of the dependencies
@@ -104,3 +135,4 @@ deny: ## licences, advisories and sources of the dependencies
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
+	rm -rf $(VENV)

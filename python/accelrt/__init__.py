@@ -48,6 +48,7 @@ atexit.register(shut_down)
 def get_device_module(device: device | str | None = None) -> ModuleType:
     """Return the module of a device's kind, by default that of the current accelerator.
 
+    >>> import accelrt
     >>> accelrt.get_device_module("cpu") is accelrt.cpu
     True
     """

@@ -1,4 +1,4 @@
-"""Types of the native part of accelrt, written by hand and checked against it."""
+# Types of the native part of accelrt, written by hand and checked against it.
 
 import builtins
 from types import TracebackType

@@ -24,6 +24,9 @@ class StreamContext:
 
     def __init__(self, stream: _core.Stream | None) -> None:
         """Keep the stream for the `with`."""
+        if stream is not None and not isinstance(stream, _core.Stream):
+            message = f"stream must be an accelrt.Stream or None, not {type(stream).__name__}"
+            raise TypeError(message)
         self.stream = stream
 
     def __enter__(self) -> None:
@@ -96,7 +99,8 @@ class Kind:
 
     def set_device(self, device: DeviceArgument) -> None:
         """Make a device current in this thread; a negative index changes nothing."""
-        _core.exchange_device(self._kind, self._index(device))
+        index = _core.kind_index(self._kind, device, optional=False)
+        _core.exchange_device(self._kind, index)
 
     def device(self, device: DeviceArgument) -> DeviceContext:
         """Return a context manager with a device as the current one; None changes nothing."""

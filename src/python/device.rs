@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString, PyTuple};
 
@@ -23,8 +23,8 @@ use crate::runtime::Runtime;
 /// 0
 /// >>> accelrt.device("cpu") == accelrt.device("cpu:0")
 /// False
-#[pyclass(name = "device", module = "accelrt", frozen, eq, hash)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[pyclass(name = "device", module = "accelrt", frozen, eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PyDevice {
     pub(super) kind: DeviceKind,
     pub(super) index: Option<usize>,
@@ -65,6 +65,10 @@ impl PyDevice {
     #[getter]
     fn index(&self) -> Option<usize> {
         self.index
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash_of((self.kind, self.index))
     }
 
     fn __str__(&self) -> String {
@@ -121,7 +125,8 @@ impl PyDevice {
             return Ok(*device.get());
         }
         if let Ok(text) = object.cast::<PyString>() {
-            let (kind, index) = parse(&text.to_cow()?)?;
+            // Lossy: a lone surrogate is no name of a device, which the error then says.
+            let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
         if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
@@ -166,7 +171,7 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::Null {
         // Only programs that register this kind have it, which Python ones cannot.
-        return Err(Error::UnknownDeviceKind { given: text.to_owned() });
+        return Err(Error::UnknownDeviceKind { given: kind.name().to_owned() });
     }
     if let Some(index) = index {
         Device::new(kind, index)?;
@@ -176,16 +181,29 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
 
 /// An index from an integer argument; its range is 0 to 127.
 fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if index.is_instance_of::<PyBool>() {
-        return Err(wrong_type("index", "an integer", index));
-    }
-    let number: i64 = index.extract().map_err(|_| wrong_type("index", "an integer", index))?;
+    let number = integer("index", index)?;
     match usize::try_from(number) {
         Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
-        Ok(index) => Err(PyRuntimeError::new_err(format!(
-            "Device index {index} is out of range: an index is at most {MAX_DEVICE_INDEX}"
+        Ok(_) => Err(PyRuntimeError::new_err(format!(
+            "Device index {} is out of range: an index is at most {MAX_DEVICE_INDEX}",
+            index.str()?
         ))),
         Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
+    }
+}
+
+/// An integer argument. One that no machine word holds becomes the nearest that one does, which is
+/// out of every range of ours as well.
+pub(super) fn integer(what: &str, number: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if number.is_instance_of::<PyBool>() {
+        return Err(wrong_type(what, "an integer", number));
+    }
+    match number.extract() {
+        Ok(number) => Ok(number),
+        Err(error) if error.is_instance_of::<PyOverflowError>(number.py()) => {
+            Ok(if number.lt(0)? { i64::MIN } else { i64::MAX })
+        }
+        Err(_) => Err(wrong_type(what, "an integer", number)),
     }
 }
 

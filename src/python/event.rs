@@ -1,4 +1,4 @@
-//! `accelrt.Event`.
+//! The class `accelrt.Event`: a mark in a stream.
 
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -98,6 +98,7 @@ impl PyEvent {
     }
 
     /// Not supported, as in torch.
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn ipc_handle(&self) -> PyResult<()> {
         Err(PyNotImplementedError::new_err("accelrt.Event ipc is not supported"))
     }
@@ -116,11 +117,15 @@ impl PyEvent {
     fn __repr__(&self) -> String {
         let index =
             self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
+        // As C++ writes a pointer.
+        let id = match self.event.id() {
+            0 => "0".to_owned(),
+            id => format!("{id:#x}"),
+        };
         format!(
-            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={:#x}",
+            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}",
             self.device.kind,
             u8::from(self.event.is_timed()),
-            self.event.id()
         )
     }
 }

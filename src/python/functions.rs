@@ -1,12 +1,12 @@
 //! Functions of `accelrt._core`: devices, what is current, and the runtime as a whole.
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 
-use crate::device::{Device, DeviceKind};
+use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Error;
-use crate::python::device::{PyDevice, kind_argument};
+use crate::python::device::{PyDevice, integer, kind_argument};
 use crate::python::errors::wrong_type;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
@@ -170,11 +170,19 @@ fn index_of(
 ) -> PyResult<i64> {
     let is_number = device.is_instance_of::<PyInt>() && !device.is_instance_of::<PyBool>();
     if is_number {
-        return device.extract();
+        let index = integer("device", device)?;
+        if index > i64::from(MAX_DEVICE_INDEX) {
+            let (given, allowed) = (device.str()?, format!("at most {MAX_DEVICE_INDEX}"));
+            return Err(PyRuntimeError::new_err(format!(
+                "Device index {given} of {kind} is out of range: an index is {allowed}"
+            )));
+        }
+        return Ok(index);
     }
-    let named = match device.is_none() {
-        true => PyDevice { kind, index: None },
-        false => PyDevice::extract(device).map_err(|error| argument_error(error, device))?,
+    let named = if device.is_none() {
+        PyDevice { kind, index: None }
+    } else {
+        PyDevice::extract(device).map_err(|error| argument_error(error, device))?
     };
     if named.kind != kind {
         return Err(mismatch(named.kind));
@@ -185,7 +193,7 @@ fn index_of(
             Ok(i64::try_from(runtime.current_device_of(kind)?.index()).unwrap_or(-1))
         }
         None => Err(PyValueError::new_err(format!(
-            "Expected an accelrt.device with a specified index or an integer, but got: {}",
+            "Expected an accelrt.device with a specified index or an integer, but got:{}",
             device.str()?
         ))),
     }
@@ -193,17 +201,20 @@ fn index_of(
 
 /// A wrong type is named with what an argument may be; other errors stay.
 fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
-    match error.is_instance_of::<pyo3::exceptions::PyTypeError>(device.py()) {
-        true => wrong_type("device", "an accelrt.device, a string, an integer or None", device),
-        false => error,
+    if error.is_instance_of::<PyTypeError>(device.py()) {
+        wrong_type("device", "an accelrt.device, a string, an integer or None", device)
+    } else {
+        error
     }
 }
 
 /// A device by kind and index. That it exists is checked by its use.
 fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
-    let negative =
-        || PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative"));
+    let negative = || {
+        let allowed = format!("an index is 0 to {MAX_DEVICE_INDEX}");
+        PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative: {allowed}"))
+    };
     let index = usize::try_from(index).map_err(|_| negative())?;
     Ok(Device::new(kind, index)?)
 }
@@ -242,8 +253,9 @@ pub(super) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// Ends the runtime at interpreter exit; what was lost is printed.
 #[pyfunction]
-pub(super) fn shut_down(py: Python<'_>) -> PyResult<()> {
-    let runtime = Runtime::global()?;
-    py.detach(|| runtime.shutdown_and_report());
-    Ok(())
+pub(super) fn shut_down(py: Python<'_>) {
+    // With malformed settings there is no runtime to end, and calls have said so.
+    if let Ok(runtime) = Runtime::global() {
+        py.detach(|| runtime.shutdown_and_report());
+    }
 }

@@ -1,7 +1,7 @@
 //! L4, Python: the extension module `accelrt._core`, which the facade in `python/accelrt` wraps.
 //!
-//! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types carry
-//! their public module's name, so that messages and pickles say `accelrt.Stream`.
+//! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types
+//! carry their public module's name, so that messages and pickles say `accelrt.Stream`.
 
 mod device;
 mod errors;

@@ -1,4 +1,4 @@
-//! `accelrt.Stream`.
+//! The class `accelrt.Stream`: in-order work on one device.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,8 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
-use crate::python::device::{PyDevice, device_or_default, hash_of};
+use crate::fork;
+use crate::python::device::{PyDevice, device_or_default, hash_of, integer};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::waiting::without_gil;
@@ -53,9 +54,10 @@ impl PyStream {
         let stream = match arguments {
             Arguments::New { device, priority, is_dedicated } => {
                 let device = device_or_default(&runtime, device.as_ref())?;
-                match is_dedicated {
-                    true => runtime.dedicated_stream(device, priority)?,
-                    false => runtime.stream_with_priority(device, priority)?,
+                if is_dedicated {
+                    runtime.dedicated_stream(device, priority)?
+                } else {
+                    runtime.stream_with_priority(device, priority)?
                 }
             }
             Arguments::Existing { stream_id, device_index, device_type } => {
@@ -65,9 +67,11 @@ impl PyStream {
                 let index = usize::try_from(device_index)
                     .map_err(|_| PyRuntimeError::new_err("Device index must not be negative"))?;
                 let device = Device::new(kind, index)?;
-                let stream_id = u64::try_from(stream_id).map_err(|_| {
-                    PyRuntimeError::new_err(format!("no stream has id {stream_id}"))
-                })?;
+                let negative = || {
+                    let text = format!("Device {device} has no stream with id {stream_id}");
+                    PyRuntimeError::new_err(format!("{text}: ids are not negative"))
+                };
+                let stream_id = u64::try_from(stream_id).map_err(|_| negative())?;
                 runtime.stream_by_id(device, stream_id)?
             }
         };
@@ -104,7 +108,7 @@ impl PyStream {
         self.stream.priority()
     }
 
-    /// The driver's handle as an integer; RuntimeError on kinds without one.
+    /// The driver's handle as an integer; `RuntimeError` on kinds without one.
     #[getter]
     fn native_handle(&self) -> PyResult<u64> {
         self.stream.native_handle().map_err(|error| match error {
@@ -130,6 +134,7 @@ impl PyStream {
     }
 
     /// False: streams are not captured into graphs.
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn is_capturing(&self) -> bool {
         false
     }
@@ -138,7 +143,7 @@ impl PyStream {
     /// stream's error.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.stream.is_quiet() {
-            return Ok(());
+            return Ok(fork::check()?);
         }
         let stream = &self.stream;
         without_gil(py, |is_interrupted| stream.synchronize_unless(is_interrupted))
@@ -179,8 +184,9 @@ impl PyStream {
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         let runtime = Runtime::global()?;
         let stream = slf.get().stream.clone();
-        let previous_device = runtime.exchange_device(stream.device())?;
+        // The stream first: when that is refused, nothing has changed.
         let previous_stream = runtime.exchange_stream(&stream)?;
+        let previous_device = runtime.exchange_device(stream.device())?;
         let entered = Entered { stream, previous_device, previous_stream };
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(slf)
@@ -217,6 +223,7 @@ impl PyStream {
         hash_of((self.stream.device(), self.stream.id()))
     }
 
+    #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err("cannot pickle 'accelrt.Stream' object"))
     }
@@ -248,14 +255,12 @@ impl<'py> Arguments<'py> {
             named.push((name.extract()?, value));
         }
         let is_existing = args.len() > 1 || named.iter().any(|(name, _)| name == "stream_id");
-        let names: &[&str] = match is_existing {
-            true => &["stream_id", "device_index", "device_type"],
-            false => &["device"],
-        };
-        if args.len() > names.len() {
+        let positions: &[&str] =
+            if is_existing { &["stream_id", "device_index", "device_type"] } else { &["device"] };
+        if args.len() > positions.len() {
             return Err(PyTypeError::new_err(format!("too many arguments: it is {FORMS}")));
         }
-        let positional = names.iter().map(|name| (*name).to_owned()).zip(args.iter());
+        let positional = positions.iter().map(|name| (*name).to_owned()).zip(args.iter());
         let mut given: Vec<_> = positional.collect();
         given.extend(named);
         let mut take = |name: &str| {
@@ -265,15 +270,15 @@ impl<'py> Arguments<'py> {
         let arguments = if is_existing {
             let mut number = |name: &str| {
                 let missing = || PyTypeError::new_err(format!("{name} is missing: it is {FORMS}"));
-                take(name).ok_or_else(missing)?.extract::<i64>()
+                integer(name, &take(name).ok_or_else(missing)?)
             };
             let (stream_id, device_index) = (number("stream_id")?, number("device_index")?);
             Self::Existing { stream_id, device_index, device_type: number("device_type")? }
         } else {
             let device = take("device").filter(|device| !device.is_none());
-            let priority = take("priority").map_or(Ok(0), |priority| priority.extract())?;
-            let is_dedicated = take("dedicated").map_or(Ok(false), |flag| flag.extract())?;
-            Self::New { device, priority, is_dedicated }
+            let priority = take("priority").map_or(Ok(0), |given| integer("priority", &given))?;
+            let is_dedicated = take("dedicated").map_or(Ok(false), |given| boolean(&given))?;
+            Self::New { device, priority: nearest(priority), is_dedicated }
         };
         match given.first() {
             None => Ok(arguments),
@@ -282,6 +287,16 @@ impl<'py> Arguments<'py> {
             }
         }
     }
+}
+
+fn boolean(flag: &Bound<'_, PyAny>) -> PyResult<bool> {
+    flag.extract().map_err(|_| wrong_type("dedicated", "True or False", flag))
+}
+
+/// The nearest priority that a number of its type holds: what is further off is out of range too.
+fn nearest(priority: i64) -> i32 {
+    let bound = if priority < 0 { i32::MIN } else { i32::MAX };
+    i32::try_from(priority).unwrap_or(bound)
 }
 
 fn unknown_type(device_type: i64) -> PyErr {

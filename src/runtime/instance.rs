@@ -320,7 +320,7 @@ impl Runtime {
         self.inner.shutdown(self.inner.config.exit_timeout)
     }
 
-    /// As [`Runtime::shutdown`], printing what was lost on standard error: for the end of a process.
+    /// As [`Runtime::shutdown`], printing what was lost on standard error: for a process's end.
     pub fn shutdown_and_report(&self) {
         shutdown::report(&self.shutdown());
     }

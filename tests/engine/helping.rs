@@ -35,7 +35,7 @@ fn a_waiting_thread_executes_short_tasks_itself_and_each_is_counted() {
             assert!(answers.iter().all(|who| who.recv().unwrap() == ThreadId::current()));
         }
         let after = runtime.counters();
-        assert_eq!(after.num_helped_tasks - before.num_helped_tasks, (1..=20).sum());
+        assert_eq!(after.num_helped_tasks - before.num_helped_tasks, (1..=20).sum::<u64>());
         assert_eq!(after.num_worker_wakes, before.num_worker_wakes);
         assert_eq!(after.num_spare_workers, 0);
     });

@@ -12,8 +12,9 @@ _KINDS = ("cpu", "cuda", "xpu")
 def run() -> int:
     """Print what was found; return the exit status."""
     lines = [
-        f"accelrt {accelrt.__version__} on Python {platform.python_version()}, {platform.platform()}",
-        f"accelerator: {_core.current_accelerator()}",
+        f"accelrt {accelrt.__version__}",
+        f"Python {platform.python_version()} on {platform.platform()}",
+        f"accelerator: {_accelerator()}",
         "",
         "devices",
         *(line for kind in _KINDS for line in _devices(kind)),
@@ -23,6 +24,13 @@ def run() -> int:
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _accelerator() -> str:
+    try:
+        return str(_core.current_accelerator())
+    except RuntimeError as error:  # one was asked for by name that is not there
+        return f"none: {error}"
 
 
 def _devices(kind: str) -> list[str]:

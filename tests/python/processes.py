@@ -1,0 +1,33 @@
+"""Python processes of their own, for what a process can do once."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+# A limit for hangs, far above what any of them takes.
+LIMIT_SECONDS = 120
+
+
+def run(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run an interpreter with these settings and no others; its output is text."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("ACCELRT_")
+    }
+    environment["PYTHONPATH"] = str(Path(__file__).parent)
+    return subprocess.run(  # noqa: S603  the interpreter of this test
+        [sys.executable, *arguments],
+        env=environment | settings,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+
+
+def output_of(code: str, **settings: str) -> str:
+    """Return what code prints; it must end well and with nothing on standard error."""
+    ended = run("-c", textwrap.dedent(code), **settings)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    return ended.stdout

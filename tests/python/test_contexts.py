@@ -1,0 +1,260 @@
+"""Devices and streams as context managers: nesting, reuse of one object, errors, threads.
+
+Method: every context leaves what was before, on the way out of any nesting.
+"""
+
+import threading
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import accelrt
+from accelrt import accelerator, cpu
+
+
+def current() -> tuple[int, accelrt.Stream]:
+    """Return the current device and its current stream."""
+    return accelerator.current_device_index(), accelerator.current_stream()
+
+
+def test_device_index_switches_and_restores() -> None:
+    with accelerator.device_index(1) as entered:
+        assert entered is None
+        assert accelerator.current_device_index() == 1
+    assert accelerator.current_device_index() == 0
+
+
+def test_device_index_of_none_changes_nothing() -> None:
+    accelerator.set_device_index(2)
+    with accelerator.device_index(None) as entered:
+        assert entered is None
+        assert accelerator.current_device_index() == 2
+        accelerator.set_device_index(1)
+    assert accelerator.current_device_index() == 1
+
+
+def test_one_device_index_nests_in_itself() -> None:
+    context = accelerator.device_index(1)
+    with context:
+        accelerator.set_device_index(2)
+        with context:
+            assert accelerator.current_device_index() == 1
+        assert accelerator.current_device_index() == 2
+    assert accelerator.current_device_index() == 0
+
+
+def test_device_index_checks_existence_when_it_is_entered() -> None:
+    context = accelerator.device_index(7)
+    with pytest.raises(RuntimeError, match="cpu:7 does not exist"), context:
+        pass
+    assert accelerator.current_device_index() == 0
+    with pytest.raises(RuntimeError, match=r"^Device context stack is empty\.$"):
+        context.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, b"cpu"])
+def test_device_index_refuses_other_types(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"^device must be .*, not {type(wrong).__name__}$"):
+        accelerator.device_index(wrong)
+
+
+def test_a_device_is_current_inside_its_context() -> None:
+    device = accelrt.device("cpu:1")
+    with device as entered:
+        assert entered is device
+        assert accelerator.current_device_index() == 1
+        assert accelrt.Stream().device == device
+    assert accelerator.current_device_index() == 0
+
+
+def test_a_device_without_index_changes_nothing() -> None:
+    accelerator.set_device_index(2)
+    with accelrt.device("cpu"):
+        assert accelerator.current_device_index() == 2
+    assert accelerator.current_device_index() == 2
+
+
+def test_one_device_nests_in_itself() -> None:
+    one, two = accelrt.device("cpu:1"), accelrt.device("cpu:2")
+    with one, two, one:
+        assert accelerator.current_device_index() == 1
+        with two:
+            assert accelerator.current_device_index() == 2
+        assert accelerator.current_device_index() == 1
+    assert accelerator.current_device_index() == 0
+
+
+def test_the_contexts_of_a_kind_are_those_of_the_accelerator() -> None:
+    with cpu.device(2):
+        assert cpu.current_device() == 2
+        with cpu.device(None), cpu.device("cpu:1"):
+            assert cpu.current_device() == 1
+        assert cpu.current_device() == 2
+    with cpu.device_of(accelrt.Stream("cpu:1")):
+        assert cpu.current_device() == 1
+    with cpu.device_of(object()):
+        assert cpu.current_device() == 0
+
+
+def test_a_stream_switches_device_and_stream_and_restores_both() -> None:
+    before = current()
+    stream = accelrt.Stream("cpu:2")
+    with stream as entered:
+        assert entered is stream
+        assert current() == (2, stream)
+    assert current() == before
+    assert accelerator.current_stream(2) == accelrt.Stream(0, 2, 0)
+
+
+def test_one_stream_nests_in_itself_and_around_others() -> None:
+    first, second = accelrt.Stream("cpu:0"), accelrt.Stream("cpu:1")
+    with first, first, second:
+        assert current() == (1, second)
+        with first:
+            assert current() == (0, first)
+        assert current() == (1, second)
+    assert current() == (0, accelrt.Stream(0, 0, 0))
+
+
+def test_another_handle_of_the_stream_nests_too() -> None:
+    stream = accelrt.Stream("cpu:1")
+    again = accelrt.Stream(stream.stream_id, 1, 0)
+    with stream, again:
+        assert current() == (1, stream)
+    assert current() == (0, accelrt.Stream(0, 0, 0))
+
+
+def test_stream_contexts_of_a_kind_take_none() -> None:
+    stream = accelrt.Stream("cpu:1")
+    with cpu.stream(stream) as entered:
+        assert entered is None
+        assert current() == (1, stream)
+        with cpu.stream(None), cpu.StreamContext(None):
+            assert current() == (1, stream)
+    assert accelerator.current_device_index() == 0
+
+
+def test_stream_contexts_of_a_kind_refuse_what_is_no_stream() -> None:
+    expected = r"^stream must be an accelrt\.Stream or None, not int$"
+    with pytest.raises(TypeError, match=expected):
+        cpu.stream(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("context", "name"),
+    [
+        (accelrt.Stream(), "Stream"),
+        (accelrt.device("cpu:1"), "Device"),
+        (accelrt.device("cpu"), "Device"),
+        (accelerator.device_index(1), "Device"),
+        (accelerator.device_index(None), "Device"),
+    ],
+)
+def test_an_exit_without_an_enter_raises(
+    context: AbstractContextManager[object], name: str
+) -> None:
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=rf"^{name} context stack is empty\.$"):
+            context.__exit__(None, None, None)
+        with context:
+            pass
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        accelrt.Stream("cpu:1"),
+        accelrt.device("cpu:1"),
+        accelerator.device_index(1),
+        cpu.stream(accelrt.Stream("cpu:1")),
+        cpu.device(1),
+    ],
+)
+def test_an_exception_inside_passes_through_and_all_is_restored(
+    context: AbstractContextManager[object],
+) -> None:
+    before = current()
+    error = KeyError("inside")
+
+    def fail() -> None:
+        with context, context:
+            assert accelerator.current_device_index() == 1
+            raise error
+
+    with pytest.raises(KeyError) as raised:
+        fail()
+    assert raised.value is error
+    assert current() == before
+
+
+@pytest.mark.parametrize(
+    "context", [accelrt.Stream("cpu:1"), accelrt.device("cpu:1"), accelerator.device_index(1)]
+)
+def test_an_object_entered_by_two_threads_keeps_their_states_apart(
+    context: AbstractContextManager[object],
+) -> None:
+    # Method: both threads are inside at once, and leave in the order they came.
+    both_inside, first_left = threading.Barrier(2), threading.Event()
+    ends = {}
+
+    def visit(name: str, start: int) -> None:
+        accelerator.set_device_index(start)
+        with context:
+            both_inside.wait()
+            if name == "second":
+                first_left.wait()
+        ends[name] = accelerator.current_device_index()
+        first_left.set()
+
+    threads = [threading.Thread(target=visit, args=pair) for pair in [("first", 0), ("second", 2)]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends == {"first": 0, "second": 2}
+
+
+def test_a_context_entered_by_one_thread_is_not_left_by_another() -> None:
+    stream, device = accelrt.Stream(), accelrt.device("cpu:1")
+    index = accelerator.device_index(1)
+    errors = []
+
+    def leave() -> None:
+        for context in (stream, device, index):
+            with pytest.raises(RuntimeError, match="context stack is empty") as raised:
+                context.__exit__(None, None, None)
+            errors.append(raised.value)
+
+    with stream, device, index:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        assert accelerator.current_device_index() == 1
+    assert len(errors) == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=12))
+def test_any_nesting_restores_what_was_before(steps: list[tuple[int, int]]) -> None:
+    streams = [accelrt.Stream(index) for index in range(3)]
+    devices = [accelrt.device("cpu", index) for index in range(3)]
+    indices = [accelerator.device_index(index) for index in range(3)]
+    contexts: list[list[Any]] = [
+        streams,
+        devices,
+        indices,
+        [cpu.stream(stream) for stream in streams],
+    ]
+
+    def nest(remaining: list[tuple[int, int]]) -> None:
+        before = current()
+        if remaining:
+            (kind, index), *inner = remaining
+            with contexts[kind][index]:
+                assert accelerator.current_device_index() == index
+                nest(inner)
+        assert current() == before
+
+    nest(steps)

@@ -1,0 +1,61 @@
+"""`python -m accelrt info`: devices, why others are not there, settings; and the command line."""
+
+import pytest
+
+import accelrt
+from accelrt import cli
+from processes import run
+
+
+def info(**settings: str) -> list[str]:
+    ended = run("-m", "accelrt", "info", **settings)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()
+
+
+def test_info_names_the_build_the_accelerator_and_the_devices() -> None:
+    lines = info(ACCELRT_CPU_DEVICES="2", ACCELRT_CPU_MEMORY="1073741824")
+    assert lines[0] == f"accelrt {accelrt.__version__}"
+    assert "accelerator: cpu" in lines
+    devices = [line for line in lines if line.startswith("  cpu:")]
+    assert [line.split()[0] for line in devices] == ["cpu:0", "cpu:1"]
+    assert all("of 1.0 GiB free" in line for line in devices)
+
+
+def test_info_says_why_a_kind_is_not_there() -> None:
+    lines = info()
+    for kind in ("cuda", "xpu"):
+        if not any(line.startswith(f"  {kind}:") for line in lines):
+            (reason,) = [line for line in lines if line.startswith(f"  {kind} ")]
+            assert "none: " in reason
+
+
+def test_info_lists_the_settings_in_force() -> None:
+    lines = [line.split() for line in info(ACCELRT_CPU_DEVICES="2", ACCELRT_EXIT_MS="5")]
+    assert ["ACCELRT_CPU_DEVICES", "2"] in lines
+    assert ["ACCELRT_EXIT_MS", "5"] in lines
+    assert ["ACCELRT_CPU_THREADS", "default"] in lines
+
+
+def test_info_answers_also_when_the_accelerator_asked_for_is_not_there() -> None:
+    lines = info(ACCELRT_ACCELERATOR="cuda")
+    (accelerator,) = [line for line in lines if line.startswith("accelerator: ")]
+    assert accelerator.startswith("accelerator: none: No cuda device is available: ")
+    assert any(line.startswith("  cpu:0") for line in lines)
+
+
+def test_info_runs_in_this_process_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info"]) == 0
+    assert "cpu:2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["nothing"], ["info", "more"], ["demo", "--streams", "0"]]
+)
+def test_a_wrong_command_line_is_told_what_is_right(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments)
+    assert raised.value.code == 2
+    assert "usage: python -m accelrt" in capsys.readouterr().err
