@@ -62,6 +62,14 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     }
 }
 
+/// A caught panic as a cause.
+#[cold]
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
+    let cause = FailureCause::Panicked(panic_message(&*panic));
+    drop_quietly(|| drop(panic));
+    cause
+}
+
 /// What a panic said.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
