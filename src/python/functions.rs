@@ -8,6 +8,7 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Error;
 use crate::python::device::{PyDevice, kind_argument};
 use crate::python::errors::wrong_type;
+use crate::python::helper;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
 use crate::runtime::Runtime;
@@ -244,6 +245,11 @@ pub(super) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 pub(super) fn shut_down(py: Python<'_>) -> PyResult<()> {
     let runtime = Runtime::global()?;
-    py.detach(|| runtime.shutdown_and_report());
+    // Callables have that long to run: the helper takes the GIL meanwhile.
+    py.detach(|| {
+        runtime.shutdown_and_report();
+        helper::close();
+    });
+    helper::drop_pending(py);
     Ok(())
 }
