@@ -239,7 +239,9 @@ impl<'py> Passing<'_, 'py> {
     }
 
     fn caused(&self, error: &PyErr) -> PyErr {
-        PyTypeError::new_err(format!("{}: {error}", self.place()))
+        let reason = error.to_string();
+        let reason = reason.strip_prefix("TypeError: ").unwrap_or(&reason);
+        PyTypeError::new_err(format!("{}: {reason}", self.place()))
     }
 
     fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {

@@ -3,7 +3,7 @@
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyTuple};
+use pyo3::types::{PyBool, PyInt};
 
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::{type_name, wrong_type};
@@ -62,7 +62,7 @@ fn declared(function: &Bound<'_, PyAny>) -> PyResult<Option<Signature>> {
     if argtypes.is_none() {
         return Ok(None);
     }
-    signature::of_argtypes(argtypes.cast::<PyTuple>()?).map(Some)
+    signature::of_argtypes(&argtypes).map(Some)
 }
 
 fn address_argument(object: &Bound<'_, PyAny>) -> PyResult<u64> {

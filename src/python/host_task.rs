@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::error::TaskError;
-use crate::guard::StreamGuard;
 use crate::python::errors::{RaisedInTask, wrong_type};
 use crate::python::helper;
 use crate::python::references::{self, Kept};
@@ -51,15 +50,17 @@ impl HostTask {
         let _frame = stream.enter_task();
         let _inside = InsideCallable::enter();
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
-            let _current = StreamGuard::new(&runtime, &stream)?;
+            runtime.serve(Some(&stream));
             let mut objects = call.bind(py);
-            match (objects.next(), objects.next()) {
+            let outcome = match (objects.next(), objects.next()) {
                 (Some(callable), Some(args)) => call_python(callable, args),
                 _ => unreachable!("a host task has a callable and arguments"),
-            }
+            };
+            runtime.serve(None);
+            outcome
         });
         call.release(py);
-        outcome.map_err(|error| Box::new(RaisedInTask::new(py, error)).into())
+        outcome.map_err(|error| RaisedInTask::new(py, error).into())
     }
 
     /// Drops it uncalled.

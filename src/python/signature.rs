@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyList, PyTuple, PyType};
 
 use crate::python::ctypes::Types;
 use crate::python::identity_cache::IdentityCache;
@@ -23,19 +23,47 @@ pub(super) enum Declared {
 /// The types of all arguments.
 pub(super) type Signature = Arc<[Declared]>;
 
-/// By the tuple of `argtypes`, which ctypes replaces and never changes.
-static KNOWN: IdentityCache<Signature> = IdentityCache::new();
+/// By the sequence of `argtypes`, with the types it had: a list may be changed and set again.
+static KNOWN: IdentityCache<Arc<Known>> = IdentityCache::new();
+
+struct Known {
+    argtypes: Py<PyTuple>,
+    signature: Signature,
+}
 
 /// The signature that `argtypes` declares.
 #[inline]
-pub(super) fn of_argtypes(argtypes: &Bound<'_, PyTuple>) -> PyResult<Signature> {
-    if let Some(signature) = KNOWN.get(argtypes) {
-        return Ok(signature);
+pub(super) fn of_argtypes(argtypes: &Bound<'_, PyAny>) -> PyResult<Signature> {
+    match KNOWN.get(argtypes) {
+        Some(known) if known.is_of(argtypes)? => Ok(Arc::clone(&known.signature)),
+        _ => read_argtypes(argtypes),
     }
+}
+
+impl Known {
+    /// True when these are the types that the signature was made of.
+    #[inline]
+    fn is_of(&self, argtypes: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(list) = argtypes.cast::<PyList>() else {
+            return Ok(argtypes.is_exact_instance_of::<PyTuple>());
+        };
+        let known = self.argtypes.bind(argtypes.py());
+        let mut is_same = known.len() == list.len();
+        for index in 0..known.len().min(list.len()) {
+            is_same &= known.get_borrowed_item(index)?.is(&list.get_item(index)?);
+        }
+        Ok(is_same)
+    }
+}
+
+#[cold]
+fn read_argtypes(argtypes: &Bound<'_, PyAny>) -> PyResult<Signature> {
     let types = Types::get(argtypes.py())?;
-    let declared = argtypes.iter().map(|argtype| declared_by_ctypes(types, &argtype));
-    let signature = declared.collect::<PyResult<Vec<_>>>()?.into();
-    KNOWN.put(argtypes, Arc::clone(&signature));
+    let read = PyTuple::new(argtypes.py(), argtypes.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
+    let declared = read.iter().map(|argtype| declared_by_ctypes(types, &argtype));
+    let signature: Signature = declared.collect::<PyResult<Vec<_>>>()?.into();
+    let known = Known { argtypes: read.unbind(), signature: Arc::clone(&signature) };
+    KNOWN.put(argtypes, Arc::new(known));
     Ok(signature)
 }
 

@@ -240,6 +240,17 @@ impl Runtime {
         current::set_stream(self.inner.number, stream);
     }
 
+    /// Makes a stream and its device all that is set in this thread, also after a shutdown; `None`
+    /// forgets what is set. For a thread that serves many streams.
+    #[cfg(feature = "python")]
+    pub(crate) fn serve(&self, stream: Option<&Stream>) {
+        current::forget(self.inner.number);
+        if let Some(stream) = stream {
+            self.restore_device(stream.device());
+            self.restore_stream(stream);
+        }
+    }
+
     /// Blocks until everything enqueued on every stream of the device before this call is done.
     /// Raises the errors that are open then, together, and ends them. Returns at once when the
     /// device was never used. Fails inside a task of one of its streams.

@@ -119,6 +119,19 @@ def test_declared_types_check_count_range_and_type(typed_memset):
     assert text.value == b"AAA"
 
 
+def test_argtypes_that_are_set_again_count():
+    function, work = ctypes.CDLL(None).abs, stream()
+    types = [ctypes.c_int]
+    function.argtypes = types
+    work.launch(function, 1)
+    types.append(ctypes.c_int)
+    function.argtypes = types
+    work.launch(function, 1, 2)
+    with pytest.raises(TypeError, match="takes 2 arguments"):
+        work.launch(function, 1)
+    work.synchronize()
+
+
 class Pair(ctypes.Structure):
     _fields_ = (("first", ctypes.c_int), ("second", ctypes.c_int))
 
