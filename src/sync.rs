@@ -108,6 +108,9 @@ pub(crate) enum LockRank {
     RunQueue = 80,
     /// Bookkeeping inside one backend: the innermost.
     Backend = 90,
+    /// What the Python bindings know of objects.
+    #[cfg(feature = "python")]
+    Bindings = 95,
 }
 
 thread_local! {

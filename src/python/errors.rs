@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::python::references::Kept;
 
 pyo3::create_exception!(
     accelrt,
@@ -27,13 +28,24 @@ pyo3::create_exception!(
     "The device, or the limit set on it, has no room for the request."
 );
 
-/// A Python exception that a task failed with, carried through the engine.
+/// A Python exception that a task failed with, carried through the engine. May be dropped by any
+/// thread.
 #[derive(Debug)]
-pub(super) struct RaisedInTask(pub(super) PyErr);
+pub(super) struct RaisedInTask {
+    message: String,
+    exception: Kept,
+}
+
+impl RaisedInTask {
+    pub(super) fn new(py: Python<'_>, error: PyErr) -> Self {
+        let message = error.to_string();
+        Self { message, exception: Kept::new(vec![error.into_value(py).into_any()]) }
+    }
+}
 
 impl std::fmt::Display for RaisedInTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
+        f.write_str(&self.message)
     }
 }
 
@@ -87,7 +99,7 @@ fn single(py: Python<'_>, error: &EngineStreamError) -> PyErr {
 fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
-            Some(RaisedInTask(error)) => error.clone_ref(py),
+            Some(raised) => PyErr::from_value(raised.exception.bind(py).next()?.clone()),
             None => PyRuntimeError::new_err(returned.to_string()),
         }),
         FailureCause::Backend(error) => Some(error.clone().into()),

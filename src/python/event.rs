@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::event::Event;
 use crate::python::device::PyDevice;
 use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
-use crate::python::waiting::without_gil;
+use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 
 /// A mark that streams record, wait for and query.
@@ -59,16 +59,16 @@ impl PyEvent {
 
     /// Records behind everything enqueued on `stream`, by default the current one. Does not block.
     #[pyo3(signature = (stream=None))]
-    fn record(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn record(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
-        Ok(stream.record(&self.event)?)
+        enqueue(py, &stream, || stream.record(&self.event))
     }
 
     /// Makes `stream`, by default the current one, wait for the latest record. Does not block.
     #[pyo3(signature = (stream=None))]
-    fn wait(&self, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
-        Ok(stream.wait_event(&self.event)?)
+        enqueue(py, &stream, || stream.wait_event(&self.event))
     }
 
     /// True when everything before the latest record is done, also when it failed.

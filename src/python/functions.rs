@@ -8,6 +8,7 @@ use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Error;
 use crate::python::device::{PyDevice, integer, kind_argument};
 use crate::python::errors::wrong_type;
+use crate::python::helper;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
 use crate::runtime::Runtime;
@@ -256,6 +257,11 @@ pub(super) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 pub(super) fn shut_down(py: Python<'_>) {
     // With malformed settings there is no runtime to end, and calls have said so.
     if let Ok(runtime) = Runtime::global() {
-        py.detach(|| runtime.shutdown_and_report());
+        // Callables have that long to run: the helper takes the GIL meanwhile.
+        py.detach(|| {
+            runtime.shutdown_and_report();
+            helper::close();
+        });
+        helper::drop_pending(py);
     }
 }

@@ -3,11 +3,20 @@
 //! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types
 //! carry their public module's name, so that messages and pickles say `accelrt.Stream`.
 
+mod argument;
+mod ctypes;
 mod device;
 mod errors;
 mod event;
+mod function;
 mod functions;
+mod helper;
+mod host_task;
+mod identity_cache;
 mod kernels;
+mod launch;
+mod references;
+mod signature;
 mod stream;
 mod waiting;
 

@@ -12,7 +12,9 @@ use crate::fork;
 use crate::python::device::{PyDevice, device_or_default, hash_of, integer};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
-use crate::python::waiting::without_gil;
+use crate::python::host_task;
+use crate::python::launch;
+use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
 
@@ -154,14 +156,16 @@ impl PyStream {
     fn wait_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         let expected = || wrong_type("event", "an accelrt.Event", event);
         let event = event.cast::<PyEvent>().map_err(|_| expected())?;
-        Ok(self.stream.wait_event(&event.get().event)?)
+        let (py, event) = (event.py(), &event.get().event);
+        enqueue(py, &self.stream, || self.stream.wait_event(event))
     }
 
     /// What is enqueued from now on runs after everything enqueued on `stream` so far. Does not
     /// block.
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
-        Ok(self.stream.wait_stream(&stream.get().stream)?)
+        let (py, stream) = (stream.py(), &stream.get().stream);
+        enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 
     /// Records an event, by default a new one without timing, and returns it. Does not block.
@@ -177,8 +181,53 @@ impl PyStream {
         };
         let expected = || PyRuntimeError::new_err("expected event to be an accelrt.Event object");
         let recorded = event.cast::<PyEvent>().map_err(|_| expected())?;
-        self.stream.record(&recorded.get().event)?;
+        let recorded = &recorded.get().event;
+        enqueue(py, &self.stream, || self.stream.record(recorded))?;
         Ok(event)
+    }
+
+    /// Enqueues a call of a native function, which a worker makes without the GIL. Does not block.
+    ///
+    /// `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
+    /// (ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
+    /// int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
+    /// null pointer; objects of ctypes and cffi go by their types, bytes and what has `data_ptr()`
+    /// or `_as_parameter_` as pointers, kept alive until the task is done. The result is ignored;
+    /// with `check=True` it is a 32-bit status, and one other than 0 fails the stream. As with
+    /// ctypes, a wrong signature or address is undefined behaviour.
+    ///
+    /// >>> import accelrt, ctypes
+    /// >>> libc, stream = ctypes.CDLL(None), accelrt.Stream()
+    /// >>> text = ctypes.create_string_buffer(4)
+    /// >>> stream.launch(libc.memset, text, ord("x"), ctypes.c_size_t(3))
+    /// >>> stream.synchronize()
+    /// >>> text.value
+    /// b'xxx'
+    #[pyo3(signature = (function, *args, check=false))]
+    fn launch(
+        &self,
+        function: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        check: bool,
+    ) -> PyResult<()> {
+        launch::launch(&self.stream, function, args, check)
+    }
+
+    /// Enqueues a call of a Python callable. Does not block.
+    ///
+    /// One helper thread of the process calls it, in stream order, with this stream and its device
+    /// as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
+    /// of the `StreamError`. It may enqueue, and must not wait for unfinished work, which raises.
+    ///
+    /// >>> import accelrt
+    /// >>> stream, seen = accelrt.Stream(), []
+    /// >>> stream.launch_host(seen.append, 1)
+    /// >>> stream.synchronize()
+    /// >>> seen
+    /// [1]
+    #[pyo3(signature = (callable, *args))]
+    fn launch_host(&self, callable: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        host_task::launch_host(&self.stream, callable, args)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

@@ -1,15 +1,47 @@
-//! Waiting without the GIL, with Ctrl-C.
+//! Waiting without the GIL, with Ctrl-C, and never inside a callable of `launch_host`.
 
+use std::cell::Cell;
+
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::python::references;
+use crate::stream::Stream;
+
+thread_local! {
+    /// True while the helper thread runs a callable.
+    static IS_INSIDE_CALLABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread is inside a callable of `launch_host` until dropped.
+pub(super) struct InsideCallable;
+
+impl InsideCallable {
+    pub(super) fn enter() -> Self {
+        IS_INSIDE_CALLABLE.set(true);
+        Self
+    }
+}
+
+impl Drop for InsideCallable {
+    fn drop(&mut self) {
+        IS_INSIDE_CALLABLE.set(false);
+    }
+}
 
 /// Calls `wait` without the GIL. `wait` asks the closure it is given at least every 50 ms while
 /// asleep; a signal handler that raises ends the wait with its exception, and the work goes on.
+/// Refused inside a callable: what is waited for may need the helper thread, which is this one.
 pub(super) fn without_gil<T: Send>(
     py: Python<'_>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T> + Send,
 ) -> PyResult<T> {
+    if IS_INSIDE_CALLABLE.get() {
+        return Err(PyRuntimeError::new_err(
+            "a callable of launch_host cannot wait for unfinished work: it would wait for itself",
+        ));
+    }
     let (result, raised) = py.detach(|| {
         let mut raised = None;
         let mut is_interrupted = || {
@@ -18,8 +50,21 @@ pub(super) fn without_gil<T: Send>(
         };
         (wait(&mut is_interrupted), raised)
     });
+    references::collect(py);
     match (result, raised) {
         (Err(Error::Interrupted), Some(raised)) => Err(raised),
         (result, _) => result.map_err(PyErr::from),
     }
+}
+
+/// Calls `push`, which enqueues on `stream`: without the GIL where that may wait for the stream's
+/// tasks, since callables among them need it.
+#[inline]
+pub(super) fn enqueue<T: Send>(
+    py: Python<'_>,
+    stream: &Stream,
+    push: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
+    let pushed = if stream.is_crowded() { py.detach(push) } else { push() };
+    Ok(pushed?)
 }

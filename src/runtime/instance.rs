@@ -226,8 +226,9 @@ impl Runtime {
 
     /// Makes a stream current on its device, and its device current, for this thread.
     pub fn set_stream(&self, stream: &Stream) -> Result<()> {
-        self.exchange_device(stream.device())?;
-        self.exchange_stream(stream).map(drop)
+        // The stream first: when it is refused, the device has not changed.
+        self.exchange_stream(stream)?;
+        self.exchange_device(stream.device()).map(drop)
     }
 
     /// Makes a stream current on its device without changing the current device; returns the one
@@ -241,6 +242,17 @@ impl Runtime {
     /// For guards: the stream was current.
     pub(crate) fn restore_stream(&self, stream: &Stream) {
         current::set_stream(self.inner.number, stream);
+    }
+
+    /// Makes a stream and its device all that is set in this thread, also after a shutdown; `None`
+    /// forgets what is set. For a thread that serves many streams.
+    #[cfg(feature = "python")]
+    pub(crate) fn serve(&self, stream: Option<&Stream>) {
+        current::forget(self.inner.number);
+        if let Some(stream) = stream {
+            self.restore_device(stream.device());
+            self.restore_stream(stream);
+        }
     }
 
     /// Blocks until everything enqueued on every stream of the device before this call is done.

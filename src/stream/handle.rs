@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 use crate::fork::Inherited;
 use crate::stream::commands::{Call, TaskOutcome};
 use crate::stream::core::StreamCore;
+#[cfg(feature = "python")]
+use crate::stream::frames::Frame;
 
 /// In-order work on one device.
 ///
@@ -106,6 +108,22 @@ impl Stream {
             kind: self.device().kind(),
             capability: "functions of the host as tasks",
         }
+    }
+
+    /// True when enqueueing may soon help or wait, because half the limit of tasks is queued. For
+    /// callers who must give something back before that.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        let queued = self.core.pushed().saturating_sub(self.core.progress.retired());
+        queued > self.core.lifecycle.stream_task_limit / 2
+    }
+
+    /// This thread executes a task of the stream until the frame is dropped: it may not wait for
+    /// the stream, and its enqueueing is not held back.
+    #[cfg(feature = "python")]
+    pub(crate) fn enter_task(&self) -> Frame {
+        Frame::enter(self.core.key())
     }
 
     /// True when [`Stream::synchronize`] would neither wait nor raise.

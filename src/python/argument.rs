@@ -1,0 +1,271 @@
+//! Arguments of a launch: Python objects as C values, and what must stay alive for them.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
+
+use crate::native::Argument;
+use crate::python::ctypes::{self, Types};
+use crate::python::errors::type_name;
+use crate::python::function::name_of;
+use crate::python::signature::{self, Declared};
+
+/// How far `_as_parameter_` is followed.
+const MAX_DEPTH: usize = 8;
+
+/// One argument on its way.
+pub(super) struct Passing<'a, 'py> {
+    pub(super) function: &'a Bound<'py, PyAny>,
+    /// From 0.
+    pub(super) index: usize,
+    /// What the function may use through pointers.
+    pub(super) kept: &'a mut Vec<Py<PyAny>>,
+}
+
+impl<'py> Passing<'_, 'py> {
+    /// An argument of a function that declares no types.
+    #[inline]
+    pub(super) fn undeclared(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        if value.is_exact_instance_of::<PyInt>() {
+            return self.integer(value);
+        }
+        if let Ok(value) = value.cast_exact::<PyFloat>() {
+            return Ok(Argument::F64(value.extract()?));
+        }
+        self.by_kind(value, 0)
+    }
+
+    /// An argument of a declared type.
+    pub(super) fn declared(
+        &mut self,
+        declared: &Declared,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        match declared {
+            Declared::Integer(bytes, is_signed) => self.sized(*bytes, *is_signed, value),
+            Declared::Bool => Ok(Argument::U8(u8::from(plain(value)?.is_truthy()?))),
+            Declared::Float => Ok(Argument::F32(self.float(value)?)),
+            Declared::Double => Ok(Argument::F64(self.float(value)?)),
+            Declared::Pointer(class) => self.pointer(class.as_ref(), value),
+        }
+    }
+
+    /// An `int64_t`, or a `uint64_t` when it is too large for that.
+    #[inline]
+    fn integer(&self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        if let Ok(value) = value.extract::<i64>() {
+            return Ok(Argument::I64(value));
+        }
+        match value.extract::<u64>() {
+            Ok(value) => Ok(Argument::U64(value)),
+            Err(_) => Err(self.out_of_range(value, "64 bits")),
+        }
+    }
+
+    fn sized(&self, bytes: u8, is_signed: bool, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        let value = &plain(value)?;
+        let number: i128 = match value.extract() {
+            Ok(number) => number,
+            Err(_) if value.is_instance_of::<PyInt>() => {
+                return Err(self.out_of_range(value, "64 bits"));
+            }
+            Err(_) => return Err(self.wrong("an integer", value)),
+        };
+        let bits = u32::from(bytes) * 8;
+        let (least, most) = if is_signed {
+            (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1)
+        } else {
+            (0, (1_i128 << bits) - 1)
+        };
+        if number < least || number > most {
+            let what = format!("{bits} bits {} a sign", if is_signed { "with" } else { "without" });
+            return Err(self.out_of_range(value, &what));
+        }
+        // Extended by its sign or by zeros, as a narrower type would be.
+        #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits, after the check")]
+        Ok(Argument::I64(number as i64))
+    }
+
+    fn float<T: FromPyObjectOwned<'py>>(&self, value: &Bound<'py, PyAny>) -> PyResult<T> {
+        let value = plain(value)?;
+        value.extract().map_err(|_| self.wrong("a float", &value))
+    }
+
+    /// A pointer by the rules of its declared class.
+    fn pointer(
+        &mut self,
+        class: Option<&Py<PyAny>>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        if value.is_none() {
+            return Ok(Argument::U64(0));
+        }
+        if let Some(address) = self.owned_memory(value)? {
+            return Ok(address);
+        }
+        let Some(class) = class else {
+            return match self.by_kind(value, 0)? {
+                Argument::F64(_) | Argument::F32(_) => Err(self.wrong("a pointer", value)),
+                address => Ok(address),
+            };
+        };
+        if ctypes::cffi_backend(value)?.is_some() {
+            return self.by_kind(value, 0);
+        }
+        let converted = class.bind(value.py()).call_method1("from_param", (value,));
+        let converted = converted.map_err(|error| self.caused(&error))?;
+        self.keep(value);
+        self.by_kind(&converted, 0)
+    }
+
+    /// The slow rest, by what an object is.
+    #[cold]
+    fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
+        let py = value.py();
+        if value.is_none() {
+            return Ok(Argument::U64(0));
+        }
+        if value.is_instance_of::<PyBool>() {
+            return Ok(Argument::I64(i64::from(value.is_truthy()?)));
+        }
+        if value.is_instance_of::<PyFloat>() {
+            return Ok(Argument::F64(value.extract()?));
+        }
+        if value.is_instance_of::<PyInt>() {
+            return self.integer(value);
+        }
+        let types = Types::get(py)?;
+        if types.is_data(value)? {
+            return self.ctypes_data(types, value);
+        }
+        if let Some(backend) = ctypes::cffi_backend(value)? {
+            return self.cffi_data(&backend, value);
+        }
+        if let Some(address) = self.owned_memory(value)? {
+            return Ok(address);
+        }
+        if value.is_instance_of::<PyBytes>() {
+            self.keep(value);
+            return Ok(Argument::U64(types.address(value)?));
+        }
+        if let Ok(inner) = value.getattr("_as_parameter_")
+            && depth < MAX_DEPTH
+        {
+            self.keep(value);
+            return self.by_kind(&inner, depth + 1);
+        }
+        if value.hasattr("__index__")? {
+            return self.integer(value);
+        }
+        Err(self.wrong("an int, a float, None, or an object of ctypes or cffi", value))
+    }
+
+    fn ctypes_data(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        let py = value.py();
+        if types.is_aggregate(value)? {
+            return Err(self.wrong("passed by ctypes.byref: structures go by pointer", value));
+        }
+        if value.is_instance(types.function.bind(py))? {
+            ctypes::check_needs_no_gil(value).map_err(|error| self.caused(&error))?;
+        }
+        if value.is_instance(types.simple.bind(py))? {
+            let code: String = value.getattr(intern!(py, "_type_"))?.extract()?;
+            let class = value.get_type().into_any();
+            return match signature::of_code(&code, &class) {
+                Some(Declared::Pointer(_)) => self.address_of(types, value),
+                Some(declared) => self.declared(&declared, &plain(value)?),
+                None => Err(self.wrong("of a type that can be launched", value)),
+            };
+        }
+        self.address_of(types, value)
+    }
+
+    fn address_of(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        let address = types.address(value).map_err(|error| self.caused(&error))?;
+        self.keep(value);
+        Ok(Argument::U64(address))
+    }
+
+    fn cffi_data(
+        &mut self,
+        backend: &Bound<'py, PyModule>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        let data_type = backend.call_method1("typeof", (value,))?;
+        let kind: String = data_type.getattr("kind")?.extract()?;
+        match &*kind {
+            "pointer" | "array" | "function" if !type_name(value).ends_with("OwnGC") => {
+                self.keep(value);
+                Ok(Argument::U64(ctypes::cffi_address(backend, value)?))
+            }
+            "primitive" | "enum" => {
+                let name: String = data_type.getattr("cname")?.extract()?;
+                match &*name {
+                    "float" => Ok(Argument::F32(value.call_method0("__float__")?.extract()?)),
+                    "double" => Ok(Argument::F64(value.call_method0("__float__")?.extract()?)),
+                    _ => self.integer(&value.call_method0("__int__")?),
+                }
+            }
+            _ => Err(self.wrong("a number or a pointer that needs no GIL", value)),
+        }
+    }
+
+    /// Memory that an object owns: a Buffer's, or that of whatever has `data_ptr()`.
+    fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
+        if let Some(address) = buffer_address(value)? {
+            return Ok(Some(address));
+        }
+        let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
+        if !method.is_callable() {
+            return Ok(None);
+        }
+        let address = method.call0()?.extract()?;
+        self.keep(value);
+        Ok(Some(Argument::U64(address)))
+    }
+
+    fn keep(&mut self, value: &Bound<'py, PyAny>) {
+        self.kept.push(value.clone().unbind());
+    }
+
+    fn place(&self) -> String {
+        format!("argument {} of {}", self.index + 1, name_of(self.function))
+    }
+
+    fn wrong(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+        let (place, name) = (self.place(), type_name(given));
+        PyTypeError::new_err(format!("{place} must be {expected}, not {name}"))
+    }
+
+    fn caused(&self, error: &PyErr) -> PyErr {
+        let reason = error.to_string();
+        let reason = reason.strip_prefix("TypeError: ").unwrap_or(&reason);
+        PyTypeError::new_err(format!("{}: {reason}", self.place()))
+    }
+
+    fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {
+        PyOverflowError::new_err(format!("{} does not fit into {range}: {given}", self.place()))
+    }
+}
+
+/// Where a Buffer's memory is, noting the use. There is no such type yet: this is its one place.
+#[expect(clippy::unnecessary_wraps, reason = "noting a use will fail for released buffers")]
+fn buffer_address(_value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
+    Ok(None)
+}
+
+/// The Python number in a simple ctypes object; other objects as they are.
+fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
+        return Ok(value.clone());
+    }
+    let types = Types::get(value.py())?;
+    if value.is_instance(types.simple.bind(value.py()))? {
+        return value.getattr(intern!(value.py(), "value"));
+    }
+    match value.getattr("_as_parameter_") {
+        Ok(inner) => Ok(inner),
+        Err(_) => Ok(value.clone()),
+    }
+}

@@ -1,0 +1,169 @@
+//! The function of a launch: what may be one, where it is, and which arguments it declares.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt};
+
+use crate::python::ctypes::{self, Types};
+use crate::python::errors::{type_name, wrong_type};
+use crate::python::identity_cache::IdentityCache;
+use crate::python::signature::{self, Signature};
+
+/// What is known of a function object for good.
+#[derive(Clone)]
+struct Known {
+    address: u64,
+    types: KnownTypes,
+}
+
+#[derive(Clone)]
+enum KnownTypes {
+    /// A ctypes function, whose `argtypes` are read at each launch.
+    InArgtypes,
+    /// Of cffi, or a numba one that was asked once; kept alive when its code goes with it.
+    Fixed { signature: Option<Signature>, is_kept: bool },
+}
+
+/// Every kind of function but bare addresses.
+static KNOWN: IdentityCache<Known> = IdentityCache::new();
+
+/// A function as a launch needs it.
+pub(super) struct Function {
+    pub(super) address: u64,
+    pub(super) signature: Option<Signature>,
+    /// True when the code may go with the object.
+    pub(super) is_kept: bool,
+}
+
+impl Function {
+    /// Finds the function, or says why the object is none that a stream can call.
+    #[inline]
+    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.is_exact_instance_of::<PyInt>() {
+            let address = address_argument(object)?;
+            return Ok(Self { address, signature: None, is_kept: false });
+        }
+        let known = match KNOWN.get(object) {
+            Some(known) => known,
+            None => find(object)?,
+        };
+        let (signature, is_kept) = match known.types {
+            KnownTypes::InArgtypes => (declared(object)?, false),
+            KnownTypes::Fixed { signature, is_kept } => (signature, is_kept),
+        };
+        Ok(Self { address: known.address, signature, is_kept })
+    }
+}
+
+#[inline]
+fn declared(function: &Bound<'_, PyAny>) -> PyResult<Option<Signature>> {
+    let argtypes = function.getattr(intern!(function.py(), "argtypes"))?;
+    if argtypes.is_none() {
+        return Ok(None);
+    }
+    signature::of_argtypes(&argtypes).map(Some)
+}
+
+fn address_argument(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    match object.extract::<u64>() {
+        Ok(0) => Err(PyValueError::new_err("the function's address is null")),
+        Ok(address) => Ok(address),
+        Err(_) => {
+            Err(PyOverflowError::new_err(format!("{object} is not the address of a function")))
+        }
+    }
+}
+
+#[cold]
+fn find(object: &Bound<'_, PyAny>) -> PyResult<Known> {
+    let types = Types::get(object.py())?;
+    let known = if object.is_instance(types.function.bind(object.py()))? {
+        ctypes::check_needs_no_gil(object)?;
+        Known { address: types.address(object)?, types: KnownTypes::InArgtypes }
+    } else if let Some(backend) = ctypes::cffi_backend(object)? {
+        of_cffi(&backend, object)?
+    } else if let Some(known) = of_numba(object)? {
+        known
+    } else {
+        return Err(refusal(object));
+    };
+    if known.address == 0 {
+        return Err(PyValueError::new_err("the function's address is null"));
+    }
+    KNOWN.put(object, known.clone());
+    Ok(known)
+}
+
+fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult<Known> {
+    let mut function_type = backend.call_method1("typeof", (object,))?;
+    if function_type.getattr("kind")?.eq("pointer")? {
+        function_type = function_type.getattr("item")?;
+    }
+    if !function_type.getattr("kind")?.eq("function")? {
+        let what = function_type.getattr("cname")?;
+        return Err(PyTypeError::new_err(format!(
+            "function must be a function, not cffi's {what}"
+        )));
+    }
+    if type_name(object).ends_with("GC") {
+        return Err(PyTypeError::new_err(
+            "a cffi callback runs a Python function, which needs the GIL: give that function to \
+             launch_host",
+        ));
+    }
+    let signature = signature::of_cffi(backend, &function_type)?;
+    let address = ctypes::cffi_address(backend, object)?;
+    Ok(Known { address, types: KnownTypes::Fixed { signature, is_kept: false } })
+}
+
+/// A `numba.cfunc`, or whatever has an integer `address` as it does.
+fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
+    let Ok(address) = object.getattr("address") else { return Ok(None) };
+    if !address.is_instance_of::<PyInt>() || address.is_instance_of::<PyBool>() {
+        return Ok(None);
+    }
+    let signature = match object.getattr("ctypes") {
+        Ok(typed) if typed.is_instance(Types::get(object.py())?.function.bind(object.py()))? => {
+            declared(&typed)?
+        }
+        _ => None,
+    };
+    let types = KnownTypes::Fixed { signature, is_kept: true };
+    Ok(Some(Known { address: address_argument(&address)?, types }))
+}
+
+fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
+    if object.is_callable() {
+        return PyTypeError::new_err(format!(
+            "launch calls native functions, without the GIL; a Python callable ({}) needs it: use \
+             launch_host",
+            type_name(object)
+        ));
+    }
+    let expected = "the address of a function, or a function of ctypes, cffi or numba.cfunc";
+    wrong_type("function", expected, object)
+}
+
+/// For `check=True`: the function returns a status that is an `int`, as far as it says what it
+/// returns.
+pub(super) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let types = Types::get(object.py())?;
+    if !object.is_instance(types.function.bind(object.py()))? {
+        return Ok(());
+    }
+    let restype = object.getattr("restype")?;
+    let code = restype.getattr("_type_").and_then(|code| code.extract::<String>());
+    if matches!(code.as_deref(), Ok("i" | "I")) {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(format!(
+        "check=True needs a function that returns a 32-bit status; its restype is {restype}"
+    )))
+}
+
+/// The name of a function in messages.
+pub(super) fn name_of(object: &Bound<'_, PyAny>) -> String {
+    let name = object.getattr("__name__").and_then(|name| name.extract());
+    name.unwrap_or_else(|_| "the function".to_owned())
+}

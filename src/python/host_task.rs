@@ -1,0 +1,102 @@
+//! `Stream.launch_host`: Python callables as tasks.
+#![expect(unsafe_code, reason = "calls Python so that the end of the interpreter stops the thread")]
+
+use std::mem;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::error::TaskError;
+use crate::python::errors::{RaisedInTask, wrong_type};
+use crate::python::helper;
+use crate::python::references::{self, Kept};
+use crate::python::waiting::{InsideCallable, enqueue};
+use crate::runtime::Runtime;
+use crate::stream::Stream;
+use crate::sync::park;
+
+/// A callable with its arguments, to be called on the helper thread.
+pub(super) struct HostTask {
+    stream: Stream,
+    /// The callable, and the tuple of its arguments.
+    call: Kept,
+}
+
+/// Enqueues a call of `callable` with `args`.
+pub(super) fn launch_host(
+    stream: &Stream,
+    callable: &Bound<'_, PyAny>,
+    args: &Bound<'_, PyTuple>,
+) -> PyResult<()> {
+    let py = callable.py();
+    references::collect(py);
+    if !callable.is_callable() {
+        return Err(wrong_type("callable", "callable", callable));
+    }
+    crate::fork::check()?;
+    helper::ensure_started()?;
+    let call = Kept::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
+    let task = HostTask { stream: stream.clone(), call };
+    let start = move |completion| helper::post(task, completion);
+    enqueue(py, stream, || stream.enqueue_deferred(start))?;
+    Ok(())
+}
+
+impl HostTask {
+    /// Calls it, with its stream and device as the current ones.
+    pub(super) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
+        let Self { stream, call } = self;
+        let _frame = stream.enter_task();
+        let _inside = InsideCallable::enter();
+        let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
+            runtime.serve(Some(&stream));
+            let mut objects = call.bind(py);
+            let outcome = match (objects.next(), objects.next()) {
+                (Some(callable), Some(args)) => call_python(callable, args),
+                _ => unreachable!("a host task has a callable and arguments"),
+            };
+            runtime.serve(None);
+            outcome
+        });
+        call.release(py);
+        outcome.map_err(|error| RaisedInTask::new(py, error).into())
+    }
+
+    /// Drops it uncalled.
+    pub(super) fn release(self, py: Python<'_>) {
+        self.call.release(py);
+    }
+}
+
+/// Sleeps for ever when the interpreter ends this thread.
+struct Hang;
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        loop {
+            park(None);
+        }
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn PyObject_Call(
+        callable: *mut ffi::PyObject,
+        args: *mut ffi::PyObject,
+        kwargs: *mut ffi::PyObject,
+    ) -> *mut ffi::PyObject;
+}
+
+/// Calls a callable. Before Python 3.14 an interpreter that has ended exits threads that ask for
+/// the GIL, here one inside a callable that had given it up, by unwinding their stacks. Code that
+/// is not prepared for that would abort the process; this thread sleeps instead until it ends.
+fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
+    let hang = Hang;
+    // SAFETY: the callable and its arguments, which are a tuple, are alive, and the GIL is held:
+    // bound references say both. The function is declared with the unwinding that it may do.
+    let returned = unsafe { PyObject_Call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
+    mem::forget(hang);
+    // SAFETY: the pointer is a new reference, or null with an exception set: what the call returns.
+    unsafe { Bound::from_owned_ptr_or_err(callable.py(), returned) }.map(drop)
+}

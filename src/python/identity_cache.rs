@@ -1,0 +1,47 @@
+//! A small cache of what is known of Python objects, by their identity.
+
+use pyo3::prelude::*;
+
+use crate::sync::{LockRank, Mutex};
+
+/// A power of two: the place of an object is a part of its address.
+const PLACES: usize = 128;
+
+/// Keeps the objects it knows alive, so that an address is not another object's; a newer object
+/// takes the place of an older one. The lock is held for no Python code, and thus by nobody in a
+/// process that forks with the GIL.
+pub(super) struct IdentityCache<V> {
+    places: Mutex<[Place<V>; PLACES]>,
+}
+
+type Place<V> = Option<(Py<PyAny>, V)>;
+
+impl<V: Clone> IdentityCache<V> {
+    pub(super) const fn new() -> Self {
+        Self { places: Mutex::new(LockRank::Bindings, [const { None }; PLACES]) }
+    }
+
+    /// What is known of an object.
+    #[inline]
+    pub(super) fn get(&self, object: &Bound<'_, PyAny>) -> Option<V> {
+        let places = self.places.lock();
+        match &places[place_of(object)] {
+            Some((known, value)) if known.as_ptr() == object.as_ptr() => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    /// Remembers an object.
+    pub(super) fn put(&self, object: &Bound<'_, PyAny>, value: V) {
+        let entry = Some((object.clone().unbind(), value));
+        let place = place_of(object);
+        let replaced = std::mem::replace(&mut self.places.lock()[place], entry);
+        drop(replaced); // without the lock: it may be the last reference
+    }
+}
+
+#[inline]
+fn place_of(object: &Bound<'_, PyAny>) -> usize {
+    let address = object.as_ptr().addr();
+    (address >> 4 ^ address >> 11) % PLACES
+}

@@ -1,0 +1,318 @@
+"""Goal: Python callables run in stream order, and nothing waits for itself.
+
+Method: callables note what they see; gates that the test holds keep streams where they are. What
+concerns the end or a fork of a process runs in a process of its own.
+"""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import accelrt
+import pytest
+
+libc = ctypes.CDLL(None)
+
+
+def stream() -> accelrt.Stream:
+    return accelrt.Stream(dedicated=True)
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    environment = {**os.environ, **environment}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def test_callables_run_in_stream_order_on_one_thread():
+    work, seen, threads = stream(), [], set()
+
+    def note(number: int) -> None:
+        seen.append(number)
+        threads.add(threading.get_ident())
+
+    for number in range(1000):
+        work.launch_host(note, number)
+    work.synchronize()
+    assert seen == list(range(1000))
+    other = stream()
+    other.launch_host(note, 0)
+    other.synchronize()
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_native_tasks_and_callables_take_turns():
+    work, text, seen = stream(), ctypes.create_string_buffer(4), []
+    for byte in b"abc":
+        work.launch(libc.memset, text, byte, 3)
+        work.launch_host(lambda: seen.append(text.value))
+    work.synchronize()
+    assert seen == [b"aaa", b"bbb", b"ccc"]
+
+
+def test_events_order_callables_of_two_streams():
+    first, second, seen = stream(), stream(), []
+    gate = threading.Event()
+    first.launch_host(gate.wait)
+    first.launch_host(seen.append, 1)
+    second.wait_event(first.record_event())
+    second.launch_host(seen.append, 2)
+    assert seen == []
+    gate.set()
+    second.synchronize()
+    assert seen == [1, 2]
+
+
+def test_the_stream_and_its_device_are_current_inside():
+    work, seen = stream(), []
+    work.launch_host(lambda: seen.append(accelrt.accelerator.current_stream()))
+    work.synchronize()
+    other = stream()
+    other.launch_host(lambda: seen.append(accelrt.accelerator.current_stream()))
+    other.synchronize()
+    assert seen == [work, other]
+
+
+def test_an_exception_fails_the_stream_and_is_the_cause():
+    work, seen = stream(), []
+
+    def fail() -> None:
+        message = "no such thing"
+        raise KeyError(message)
+
+    work.launch_host(fail)
+    work.launch_host(seen.append, 1)
+    with pytest.raises(accelrt.StreamError, match="no such thing") as raised:
+        work.synchronize()
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert raised.value.__cause__.__traceback__ is not None
+    work.launch_host(seen.append, 2)
+    work.synchronize()
+    assert seen == [2]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_exceptions_that_end_programs_fail_the_stream(kind):
+    def fail() -> None:
+        raise kind
+
+    work = stream()
+    work.launch_host(fail)
+    with pytest.raises(accelrt.StreamError) as raised:
+        work.synchronize()
+    assert isinstance(raised.value.__cause__, kind)
+
+
+def test_a_failure_reaches_streams_that_wait_for_its_event():
+    first, second = stream(), stream()
+    first.launch_host(lambda: 1 / 0)
+    second.wait_event(first.record_event())
+    with pytest.raises(accelrt.StreamError) as raised:
+        second.synchronize()
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    with pytest.raises(accelrt.StreamError):
+        first.synchronize()
+
+
+def test_waiting_inside_a_callable_raises():
+    work, other, gate = stream(), stream(), threading.Event()
+    messages = []
+
+    def attempt(wait) -> None:
+        try:
+            wait()
+        except RuntimeError as error:
+            messages.append(str(error))
+
+    work.launch_host(lambda: None)
+    work.synchronize()
+    work.launch_host(gate.wait)
+    other.launch_host(lambda: None)
+    event = other.record_event()
+    for wait in (work.synchronize, other.synchronize, accelrt.accelerator.synchronize):
+        work.launch_host(attempt, wait)
+    work.launch_host(lambda: attempt(work.record_event().synchronize))
+    gate.set()
+    work.synchronize()
+    other.synchronize()
+    event.synchronize()
+    # `other` is ready behind the gate in the helper's own queue, so it may be done by its turn.
+    assert len(messages) >= 3
+    assert all("wait for itself" in message for message in messages)
+
+
+def test_enqueueing_inside_a_callable_is_fine():
+    work, seen = stream(), []
+
+    def again(count: int) -> None:
+        seen.append(count)
+        if count:
+            work.launch_host(again, count - 1)
+
+    work.launch_host(again, 5)
+    for _ in range(6):
+        work.synchronize()
+    assert seen == [5, 4, 3, 2, 1, 0]
+
+
+def test_a_done_event_may_be_synchronised_with_inside():
+    done, work, seen = accelrt.Event(), stream(), []
+    work.launch_host(lambda: seen.append(done.synchronize()))
+    work.synchronize()
+    assert seen == [None]
+
+
+class Owner:
+    def __call__(self) -> None:
+        pass
+
+
+def test_callables_and_arguments_go_when_they_ran_or_were_skipped():
+    work = stream()
+    ran, skipped = Owner(), Owner()
+    alive = [weakref.ref(ran), weakref.ref(skipped)]
+    work.launch_host(ran)
+    work.launch_host(lambda: 1 / 0)
+    work.launch_host(skipped)
+    work.launch_host(print, skipped)
+    del ran, skipped
+    with pytest.raises(accelrt.StreamError):
+        work.synchronize()
+    work.synchronize()
+    work.launch(libc.abs, 1)  # a binding call collects what workers dropped
+    work.synchronize()
+    gc.collect()
+    assert [reference() for reference in alive] == [None, None]
+
+
+def test_only_callables_are_taken():
+    with pytest.raises(TypeError, match="callable must be callable, not int"):
+        stream().launch_host(1)
+
+
+def test_many_threads_and_streams_keep_their_orders():
+    def produce(work: accelrt.Stream, seen: list[int]) -> None:
+        for number in range(500):
+            work.launch_host(seen.append, number)
+
+    streams = [stream() for _ in range(4)]
+    lists: list[list[int]] = [[] for _ in streams]
+    pairs = zip(streams, lists, strict=True)
+    threads = [threading.Thread(target=produce, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for work in streams:
+        work.synchronize()
+    assert lists == [list(range(500))] * 4
+
+
+def test_a_stream_at_its_limit_lets_the_helper_have_the_gil():
+    program = """
+        import accelrt
+        work, seen = accelrt.Stream(), []
+        for number in range(5000):
+            work.launch_host(seen.append, number)
+        def many():
+            for number in range(5000):
+                work.launch_host(seen.append, number)
+        work.launch_host(many)  # held back by nothing: it would wait for itself
+        work.synchronize()
+        work.synchronize()
+        assert len(seen) == 10000, len(seen)
+        print("done")
+    """
+    ended = run(program, ACCELRT_STREAM_TASKS="64")
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)
+
+
+def test_callables_that_are_pending_at_exit_run():
+    program = """
+        import accelrt
+        for number in range(100):
+            accelrt.Stream().launch_host(print, number)
+    """
+    ended = run(program)
+    assert sorted(map(int, ended.stdout.split())) == list(range(100))
+    assert (ended.stderr, ended.returncode) == ("", 0)
+
+
+def test_a_callable_that_does_not_end_does_not_keep_the_process():
+    program = """
+        import accelrt, threading
+        work, started = accelrt.Stream(), threading.Event()
+        def block():
+            started.set()
+            threading.Event().wait()
+        work.launch_host(block)
+        work.launch_host(print, "never")
+        started.wait()
+    """
+    ended = run(program, ACCELRT_EXIT_MS="50")
+    assert (ended.stdout, ended.returncode) == ("", 0)
+    assert "tasks not run" in ended.stderr
+
+
+def test_a_callable_that_outlives_the_interpreter_ends_quietly():
+    # It asks for the GIL again at any time around the end of the interpreter.
+    program = """
+        import accelrt, threading, time
+        work, started = accelrt.Stream(), threading.Event()
+        def nap():
+            started.set()
+            while True:
+                time.sleep(0.0005)
+        work.launch_host(nap)
+        started.wait()
+    """
+    for _ in range(5):
+        assert run(program, ACCELRT_EXIT_MS="10").returncode == 0
+
+
+def test_a_forked_child_neither_runs_nor_launches():
+    program = """
+        import accelrt, os, threading
+        work, gate, seen = accelrt.Stream(), threading.Event(), []
+        work.launch_host(gate.wait)
+        work.launch_host(lambda: seen.append(os.getpid()))
+        child = os.fork()
+        if child == 0:
+            gate.set()
+            try:
+                work.launch_host(print, "child")
+            except RuntimeError as error:
+                assert "spawn" in str(error)
+                os._exit(7 if not seen else 1)
+            os._exit(2)
+        _, status = os.waitpid(child, 0)
+        gate.set()
+        work.synchronize()
+        assert seen == [os.getpid()]
+        print(os.waitstatus_to_exitcode(status))
+    """
+    ended = run(program)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("7\n", "", 0)
+
+
+def test_a_fork_that_ends_normally_ends():
+    program = """
+        import accelrt, os
+        work = accelrt.Stream()
+        work.launch_host(int)
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status))
+            work.synchronize()
+    """
+    ended = run(program)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("0\n", "", 0)
