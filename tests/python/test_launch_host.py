@@ -12,9 +12,12 @@ import sys
 import textwrap
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 import accelrt
-import pytest
 
 libc = ctypes.CDLL(None)
 
@@ -26,13 +29,15 @@ def stream() -> accelrt.Stream:
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(program)]
     environment = {**os.environ, **environment}
-    return subprocess.run(
+    return subprocess.run(  # noqa: S603  # our own interpreter and programs
         command, capture_output=True, text=True, timeout=60, check=False, env=environment
     )
 
 
-def test_callables_run_in_stream_order_on_one_thread():
-    work, seen, threads = stream(), [], set()
+def test_callables_run_in_stream_order_on_one_thread() -> None:
+    work = stream()
+    seen: list[int] = []
+    threads: set[int] = set()
 
     def note(number: int) -> None:
         seen.append(number)
@@ -49,8 +54,9 @@ def test_callables_run_in_stream_order_on_one_thread():
     assert threading.get_ident() not in threads
 
 
-def test_native_tasks_and_callables_take_turns():
-    work, text, seen = stream(), ctypes.create_string_buffer(4), []
+def test_native_tasks_and_callables_take_turns() -> None:
+    work, text = stream(), ctypes.create_string_buffer(4)
+    seen: list[bytes] = []
     for byte in b"abc":
         work.launch(libc.memset, text, byte, 3)
         work.launch_host(lambda: seen.append(text.value))
@@ -58,8 +64,9 @@ def test_native_tasks_and_callables_take_turns():
     assert seen == [b"aaa", b"bbb", b"ccc"]
 
 
-def test_events_order_callables_of_two_streams():
-    first, second, seen = stream(), stream(), []
+def test_events_order_callables_of_two_streams() -> None:
+    first, second = stream(), stream()
+    seen: list[int] = []
     gate = threading.Event()
     first.launch_host(gate.wait)
     first.launch_host(seen.append, 1)
@@ -71,8 +78,9 @@ def test_events_order_callables_of_two_streams():
     assert seen == [1, 2]
 
 
-def test_the_stream_and_its_device_are_current_inside():
-    work, seen = stream(), []
+def test_the_stream_and_its_device_are_current_inside() -> None:
+    work = stream()
+    seen: list[Any] = []
     work.launch_host(lambda: seen.append(accelrt.accelerator.current_stream()))
     work.synchronize()
     other = stream()
@@ -81,8 +89,9 @@ def test_the_stream_and_its_device_are_current_inside():
     assert seen == [work, other]
 
 
-def test_an_exception_fails_the_stream_and_is_the_cause():
-    work, seen = stream(), []
+def test_an_exception_fails_the_stream_and_is_the_cause() -> None:
+    work = stream()
+    seen: list[Any] = []
 
     def fail() -> None:
         message = "no such thing"
@@ -100,7 +109,7 @@ def test_an_exception_fails_the_stream_and_is_the_cause():
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_exceptions_that_end_programs_fail_the_stream(kind):
+def test_exceptions_that_end_programs_fail_the_stream(kind: type[BaseException]) -> None:
     def fail() -> None:
         raise kind
 
@@ -111,7 +120,7 @@ def test_exceptions_that_end_programs_fail_the_stream(kind):
     assert isinstance(raised.value.__cause__, kind)
 
 
-def test_a_failure_reaches_streams_that_wait_for_its_event():
+def test_a_failure_reaches_streams_that_wait_for_its_event() -> None:
     first, second = stream(), stream()
     first.launch_host(lambda: 1 / 0)
     second.wait_event(first.record_event())
@@ -122,11 +131,11 @@ def test_a_failure_reaches_streams_that_wait_for_its_event():
         first.synchronize()
 
 
-def test_waiting_inside_a_callable_raises():
+def test_waiting_inside_a_callable_raises() -> None:
     work, other, gate = stream(), stream(), threading.Event()
-    messages = []
+    messages: list[str] = []
 
-    def attempt(wait) -> None:
+    def attempt(wait: Callable[[], object]) -> None:
         try:
             wait()
         except RuntimeError as error:
@@ -149,8 +158,9 @@ def test_waiting_inside_a_callable_raises():
     assert all("wait for itself" in message for message in messages)
 
 
-def test_enqueueing_inside_a_callable_is_fine():
-    work, seen = stream(), []
+def test_enqueueing_inside_a_callable_is_fine() -> None:
+    work = stream()
+    seen: list[Any] = []
 
     def again(count: int) -> None:
         seen.append(count)
@@ -163,9 +173,10 @@ def test_enqueueing_inside_a_callable_is_fine():
     assert seen == [5, 4, 3, 2, 1, 0]
 
 
-def test_a_done_event_may_be_synchronised_with_inside():
-    done, work, seen = accelrt.Event(), stream(), []
-    work.launch_host(lambda: seen.append(done.synchronize()))
+def test_a_done_event_may_be_synchronised_with_inside() -> None:
+    done, work = accelrt.Event(), stream()
+    seen: list[object] = []
+    work.launch_host(lambda: seen.append(done.synchronize()))  # type: ignore[func-returns-value]
     work.synchronize()
     assert seen == [None]
 
@@ -175,7 +186,7 @@ class Owner:
         pass
 
 
-def test_callables_and_arguments_go_when_they_ran_or_were_skipped():
+def test_callables_and_arguments_go_when_they_ran_or_were_skipped() -> None:
     work = stream()
     ran, skipped = Owner(), Owner()
     alive = [weakref.ref(ran), weakref.ref(skipped)]
@@ -193,12 +204,12 @@ def test_callables_and_arguments_go_when_they_ran_or_were_skipped():
     assert [reference() for reference in alive] == [None, None]
 
 
-def test_only_callables_are_taken():
+def test_only_callables_are_taken() -> None:
     with pytest.raises(TypeError, match="callable must be callable, not int"):
-        stream().launch_host(1)
+        stream().launch_host(1)  # type: ignore[arg-type]
 
 
-def test_many_threads_and_streams_keep_their_orders():
+def test_many_threads_and_streams_keep_their_orders() -> None:
     def produce(work: accelrt.Stream, seen: list[int]) -> None:
         for number in range(500):
             work.launch_host(seen.append, number)
@@ -216,7 +227,7 @@ def test_many_threads_and_streams_keep_their_orders():
     assert lists == [list(range(500))] * 4
 
 
-def test_a_stream_at_its_limit_lets_the_helper_have_the_gil():
+def test_a_stream_at_its_limit_lets_the_helper_have_the_gil() -> None:
     program = """
         import accelrt
         work, seen = accelrt.Stream(), []
@@ -235,7 +246,7 @@ def test_a_stream_at_its_limit_lets_the_helper_have_the_gil():
     assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)
 
 
-def test_callables_that_are_pending_at_exit_run():
+def test_callables_that_are_pending_at_exit_run() -> None:
     program = """
         import accelrt
         for number in range(100):
@@ -246,7 +257,7 @@ def test_callables_that_are_pending_at_exit_run():
     assert (ended.stderr, ended.returncode) == ("", 0)
 
 
-def test_a_callable_that_does_not_end_does_not_keep_the_process():
+def test_a_callable_that_does_not_end_does_not_keep_the_process() -> None:
     program = """
         import accelrt, threading
         work, started = accelrt.Stream(), threading.Event()
@@ -262,7 +273,7 @@ def test_a_callable_that_does_not_end_does_not_keep_the_process():
     assert "tasks not run" in ended.stderr
 
 
-def test_a_callable_that_outlives_the_interpreter_ends_quietly():
+def test_a_callable_that_outlives_the_interpreter_ends_quietly() -> None:
     # It asks for the GIL again at any time around the end of the interpreter.
     program = """
         import accelrt, threading, time
@@ -278,7 +289,7 @@ def test_a_callable_that_outlives_the_interpreter_ends_quietly():
         assert run(program, ACCELRT_EXIT_MS="10").returncode == 0
 
 
-def test_a_forked_child_neither_runs_nor_launches():
+def test_a_forked_child_neither_runs_nor_launches() -> None:
     program = """
         import accelrt, os, threading
         work, gate, seen = accelrt.Stream(), threading.Event(), []
@@ -303,7 +314,7 @@ def test_a_forked_child_neither_runs_nor_launches():
     assert (ended.stdout, ended.stderr, ended.returncode) == ("7\n", "", 0)
 
 
-def test_a_fork_that_ends_normally_ends():
+def test_a_fork_that_ends_normally_ends() -> None:
     program = """
         import accelrt, os
         work = accelrt.Stream()

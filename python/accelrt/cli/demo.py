@@ -93,7 +93,9 @@ def _stream_through(
     _show_progress(None, len(content), is_serial=is_serial)
     histograms = [struct.unpack("256Q", memoryview(lane.histogram)) for lane in lanes]
     stage_ms = [sum(marks[i].elapsed_time(marks[i + 1]) for marks in events) for i in range(3)]
-    return _Outcome(seconds, [sum(column) for column in zip(*histograms, strict=True)], floats, stage_ms)
+    return _Outcome(
+        seconds, [sum(column) for column in zip(*histograms, strict=True)], floats, stage_ms
+    )
 
 
 def _chunks(total_bytes: int, chunk_bytes: int) -> Iterator[slice]:
@@ -101,9 +103,7 @@ def _chunks(total_bytes: int, chunk_bytes: int) -> Iterator[slice]:
         yield slice(start, min(start + chunk_bytes, total_bytes))
 
 
-def _enqueue(
-    lane: _Lane, content: bytes, floats: bytearray, chunk: slice
-) -> list[accelrt.Event]:
+def _enqueue(lane: _Lane, content: bytes, floats: bytearray, chunk: slice) -> list[accelrt.Event]:
     """Enqueue one chunk; return the events before, between and after its three stages."""
     count = chunk.stop - chunk.start
     marks = [accelrt.Event(enable_timing=True) for _ in range(len(_STAGES) + 1)]
@@ -156,11 +156,15 @@ def _report(path: Path, content: bytes, overlapped: _Outcome, serial: _Outcome) 
         f"{stage} {ms:.2f} ms" for stage, ms in zip(_STAGES, overlapped.stage_ms, strict=True)
     )
     counters = "  ".join(f"{key[4:]} {value}" for key, value in _core.counters().items())
+
+    def speed(seconds: float) -> str:
+        return f"{megabytes / seconds:.0f} MB/s in {seconds * 1e3:.1f} ms"
+
     lines = [
         f"device      {device} ({name})",
         f"file        {path} ({len(content)} bytes)",
-        f"overlapped  {megabytes / overlapped.seconds:.0f} MB/s in {overlapped.seconds * 1e3:.1f} ms",
-        f"serial      {megabytes / serial.seconds:.0f} MB/s in {serial.seconds * 1e3:.1f} ms",
+        f"overlapped  {speed(overlapped.seconds)}",
+        f"serial      {speed(serial.seconds)}",
         f"stages      {stages}",
         f"counters    {counters}",
     ]
