@@ -28,7 +28,7 @@ def test_the_cpu_is_the_accelerator_where_nothing_else_is() -> None:
     assert accelerator.device_count() == 3
     assert accelerator.current_accelerator() == accelrt.device("cpu")
     assert accelerator.current_accelerator(check_available=True) == accelrt.device("cpu")
-    assert accelerator.current_accelerator(True) == accelrt.device("cpu")  # noqa: FBT003
+    assert accelerator.current_accelerator(True) == accelrt.device("cpu")
 
 
 @pytest.mark.parametrize("device", [1, "cpu:1", accelrt.device("cpu:1")])
