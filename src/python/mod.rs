@@ -3,12 +3,18 @@
 //! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types carry
 //! their public module's name, so that messages and pickles say `accelrt.Stream`.
 
+mod buffer;
+mod deferred_drops;
 mod device;
 mod errors;
 mod event;
+mod exposure;
 mod functions;
+mod host_memory;
 mod kernels;
+mod memory;
 mod stream;
+mod transfers;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -16,6 +22,8 @@ use pyo3::prelude::*;
 /// The native part of accelrt.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
     #[pymodule_export]
     use super::device::PyDevice;
     #[pymodule_export]
