@@ -16,6 +16,7 @@ from types import ModuleType
 from accelrt import accelerator, cpu
 from accelrt._core import (
     __VERSION__,
+    Buffer,
     DeviceLost,
     Event,
     OutOfMemoryError,
@@ -23,11 +24,15 @@ from accelrt._core import (
     StreamError,
     current_accelerator,
     device,
+    empty,
+    empty_pinned,
     shut_down,
+    zeros,
 )
 from accelrt._kinds import module_of
 
 __all__ = [
+    "Buffer",
     "DeviceLost",
     "Event",
     "OutOfMemoryError",
@@ -37,7 +42,10 @@ __all__ = [
     "accelerator",
     "cpu",
     "device",
+    "empty",
+    "empty_pinned",
     "get_device_module",
+    "zeros",
 ]
 
 __version__ = __VERSION__

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 
 use crate::native::Argument;
+use crate::python::buffer::PyBuffer;
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::type_name;
 use crate::python::function::name_of;
@@ -214,6 +215,7 @@ impl<'py> Passing<'_, 'py> {
     /// Memory that an object owns: a Buffer's, or that of whatever has `data_ptr()`.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         if let Some(address) = buffer_address(value)? {
+            self.keep(value);
             return Ok(Some(address));
         }
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
@@ -249,10 +251,10 @@ impl<'py> Passing<'_, 'py> {
     }
 }
 
-/// Where a Buffer's memory is, noting the use. There is no such type yet: this is its one place.
-#[expect(clippy::unnecessary_wraps, reason = "noting a use will fail for released buffers")]
-fn buffer_address(_value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
-    Ok(None)
+/// The address of a `Buffer`, which the launch records its use of.
+fn buffer_address(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
+    let Ok(buffer) = value.cast::<PyBuffer>() else { return Ok(None) };
+    Ok(Some(Argument::U64(buffer.get().buffer.address()?)))
 }
 
 /// The Python number in a simple ctypes object; other objects as they are.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -58,7 +58,13 @@ impl From<Error> for PyErr {
             Error::EventWithoutTiming
             | Error::EventNotRecorded
             | Error::PriorityOutOfRange { .. }
-            | Error::InvalidSetting { .. } => PyValueError::new_err(message),
+            | Error::InvalidSetting { .. }
+            | Error::BufferRange { .. }
+            | Error::CopySizeMismatch { .. }
+            | Error::CopyOverlap { .. } => PyValueError::new_err(message),
+            Error::BufferReleased { .. } | Error::BufferExported { .. } => {
+                PyBufferError::new_err(message)
+            }
             Error::Unsupported { .. } => PyTypeError::new_err(message),
             Error::OutOfMemory { .. } => OutOfMemoryError::new_err(message),
             Error::DeviceLost { .. } => DeviceLost::new_err(message),

@@ -4,6 +4,7 @@ use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use crate::event::Event;
+use crate::python::deferred_drops::drop_parked;
 use crate::python::device::PyDevice;
 use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
@@ -80,6 +81,7 @@ impl PyEvent {
     /// it is failed with.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.event.query() {
+            drop_parked(py);
             return Ok(self.event.synchronize()?);
         }
         let event = &self.event;

@@ -10,6 +10,7 @@ use pyo3::types::PyTuple;
 
 use crate::native::{Argument, NativeCall};
 use crate::python::argument::Passing;
+use crate::python::buffer::PyBuffer;
 use crate::python::function::{Function, check_returns_status, name_of};
 use crate::python::references::{self, Kept};
 use crate::python::waiting::enqueue;
@@ -54,10 +55,27 @@ pub(super) fn launch(
         // as objects is kept alive by the next task.
         unsafe { stream.launch(call) }
     })?;
+    record_uses(py, stream, &mut kept)?;
     if !kept.is_empty() {
         keep_until_done(py, stream, kept);
     }
     Ok(())
+}
+
+/// Records the use of each buffer. No reference to it is kept: what frees it waits for the use.
+fn record_uses(py: Python<'_>, stream: &Stream, kept: &mut Vec<Py<PyAny>>) -> PyResult<()> {
+    let mut outcome = Ok(());
+    kept.retain(|object| match object.bind(py).cast::<PyBuffer>() {
+        Ok(buffer) => {
+            let recorded = buffer.get().buffer.record_use(stream);
+            if recorded.is_err() {
+                outcome = recorded;
+            }
+            false
+        }
+        Err(_) => true,
+    });
+    Ok(outcome?)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits")]

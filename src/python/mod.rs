@@ -4,20 +4,26 @@
 //! carry their public module's name, so that messages and pickles say `accelrt.Stream`.
 
 mod argument;
+mod buffer;
 mod ctypes;
+mod deferred_drops;
 mod device;
 mod errors;
 mod event;
+mod exposure;
 mod function;
 mod functions;
 mod helper;
+mod host_memory;
 mod host_task;
 mod identity_cache;
 mod kernels;
 mod launch;
+mod memory;
 mod references;
 mod signature;
 mod stream;
+mod transfers;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -25,6 +31,8 @@ use pyo3::prelude::*;
 /// The native part of accelrt.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
     #[pymodule_export]
     use super::device::PyDevice;
     #[pymodule_export]

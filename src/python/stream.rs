@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
 use crate::fork;
+use crate::python::deferred_drops::drop_parked;
 use crate::python::device::{PyDevice, device_or_default, hash_of, integer};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
@@ -131,8 +132,10 @@ impl PyStream {
     }
 
     /// True when everything enqueued is done. Does not block.
-    fn query(&self) -> bool {
-        self.stream.query()
+    fn query(&self, py: Python<'_>) -> bool {
+        let is_done = self.stream.query();
+        drop_parked(py);
+        is_done
     }
 
     /// False: streams are not captured into graphs.
@@ -145,6 +148,7 @@ impl PyStream {
     /// stream's error.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.stream.is_quiet() {
+            drop_parked(py);
             return Ok(fork::check()?);
         }
         let stream = &self.stream;

@@ -1,0 +1,230 @@
+//! `accelrt.Buffer`, and the functions that make one.
+#![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
+
+use std::ffi::c_int;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PySliceMethods};
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::python::deferred_drops::drop_parked;
+use crate::python::device::{PyDevice, device_or_default};
+use crate::python::errors::wrong_type;
+use crate::python::exposure::{self, Exposure};
+use crate::python::memory::lend;
+use crate::python::stream::{PyStream, stream_argument};
+use crate::python::transfers::{copy_into, copy_out, current_stream};
+use crate::python::waiting::without_gil;
+use crate::runtime::Runtime;
+
+/// Memory on a device, freed in stream order.
+///
+/// Slices share the memory and keep it alive; it goes back behind everything that uses it when the
+/// last of them is gone, or with `release()`. On the cpu it has the buffer protocol: asking for the
+/// bytes waits for the work that uses them.
+///
+/// >>> import accelrt
+/// >>> buffer = accelrt.zeros(8)
+/// >>> buffer[2:4].copy_(b"ab").nbytes
+/// 2
+/// >>> bytes(buffer)
+/// b'\x00\x00ab\x00\x00\x00\x00'
+#[pyclass(name = "Buffer", module = "accelrt", weakref, frozen)]
+pub(super) struct PyBuffer {
+    pub(super) buffer: Buffer,
+}
+
+#[pymethods]
+impl PyBuffer {
+    /// Size in bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.buffer.nbytes()
+    }
+
+    /// The device of the memory; of pinned host memory the one that it was made for.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.buffer.device().into()
+    }
+
+    /// The stream that was current when the memory was made.
+    #[getter]
+    fn stream(&self) -> PyStream {
+        PyStream { stream: self.buffer.stream() }
+    }
+
+    /// Address of the first byte, 0 without memory. Does not wait: tasks may be writing there.
+    fn data_ptr(&self) -> PyResult<u64> {
+        Ok(self.buffer.address()?)
+    }
+
+    /// Copies another buffer, or the bytes of an object with the buffer protocol, of the same size
+    /// into this one; returns this one. Runs on the current stream of this buffer's device; blocks,
+    /// without the GIL, for this copy alone.
+    #[pyo3(signature = (source, non_blocking=false))]
+    fn copy_<'py>(
+        slf: Bound<'py, Self>,
+        source: &Bound<'py, PyAny>,
+        non_blocking: bool,
+    ) -> PyResult<Bound<'py, Self>> {
+        copy_into(&slf.get().buffer, source, non_blocking)?;
+        Ok(slf)
+    }
+
+    /// Copies this buffer into another one, or into a writable object with the buffer protocol, of
+    /// the same size. Runs on the current stream of the target's device, or of this buffer's where
+    /// the target is the host; blocks, without the GIL, for this copy alone.
+    #[pyo3(signature = (target, non_blocking=false))]
+    fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: bool) -> PyResult<()> {
+        copy_out(&self.buffer, target, non_blocking)
+    }
+
+    /// Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
+    /// not block.
+    fn fill_<'py>(slf: Bound<'py, Self>, byte: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let number: i128 = byte.extract().map_err(|_| wrong_type("byte", "an integer", byte))?;
+        let byte = u8::try_from(number)
+            .map_err(|_| PyValueError::new_err(format!("byte must be 0 to 255, not {number}")))?;
+        let buffer = &slf.get().buffer;
+        buffer.fill(byte, &current_stream(buffer)?)?;
+        drop_parked(slf.py());
+        Ok(slf)
+    }
+
+    /// Frees the memory now, behind the work that uses it. BufferError while others have the bytes.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        drop_parked(py); // of which some may have the bytes
+        Ok(self.buffer.release()?)
+    }
+
+    /// Tells that everything enqueued on `stream` so far may use the memory. Does not block.
+    fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let stream = stream_argument("stream", stream)?;
+        Ok(self.buffer.record_use(&stream.get().stream)?)
+    }
+
+    fn __len__(&self) -> usize {
+        self.buffer.nbytes()
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let expected = || wrong_type("a Buffer's index", "a slice", key);
+        let key = key.cast::<PySlice>().map_err(|_| expected())?;
+        let limit = isize::try_from(self.buffer.nbytes()).unwrap_or(isize::MAX);
+        let range = key.indices(limit)?;
+        if range.step != 1 {
+            return Err(PyValueError::new_err("a Buffer is sliced with step 1"));
+        }
+        let start = usize::try_from(range.start).unwrap_or(0);
+        Ok(Self { buffer: self.buffer.slice(start..start + range.slicelength)? })
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure to fill.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let buffer = &slf.get().buffer;
+        let lent = lend(slf.py(), buffer)?;
+        let shape = vec![buffer.nbytes()];
+        let exposure = Exposure { lent, format: c"B".to_owned(), item_bytes: 1, shape };
+        // SAFETY: the interpreter gave the structure for this object.
+        unsafe { exposure.fill(slf.as_any(), view, flags) }
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure that was filled.
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: filled by `__getbuffer__`, released once.
+        unsafe { exposure::release(view) };
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("cannot pickle 'accelrt.Buffer' object"))
+    }
+
+    fn __repr__(&self) -> String {
+        let (bytes, device) = (self.buffer.nbytes(), self.buffer.device());
+        let state = if self.buffer.is_released() { ", released" } else { "" };
+        format!("accelrt.Buffer(nbytes={bytes}, device='{device}'{state})")
+    }
+}
+
+/// Memory with unspecified contents, aligned to 64 bytes, on a device: by default that of the
+/// innermost `with device(…)`, else the current one. Waits for memory that is being freed when
+/// there is too little and that would be enough; OutOfMemoryError otherwise.
+///
+/// >>> import accelrt
+/// >>> accelrt.empty(1024, device="cpu:0")
+/// accelrt.Buffer(nbytes=1024, device='cpu:0')
+#[pyfunction]
+#[pyo3(signature = (nbytes, *, device=None))]
+pub(super) fn empty(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let bytes = size_argument(nbytes)?;
+    let device = device_or_default(&Runtime::global()?, device)?;
+    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, false)? })
+}
+
+/// As `empty`, filled with zeros by a task of the current stream.
+///
+/// >>> import accelrt
+/// >>> bytes(accelrt.zeros(3))
+/// b'\x00\x00\x00'
+#[pyfunction]
+#[pyo3(signature = (nbytes, *, device=None))]
+pub(super) fn zeros(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let zeros = empty(nbytes, device)?;
+    zeros.buffer.fill(0, &zeros.buffer.stream())?;
+    Ok(zeros)
+}
+
+/// Host memory that the accelerator's devices reach directly.
+///
+/// >>> import accelrt
+/// >>> accelrt.empty_pinned(4096).nbytes
+/// 4096
+#[pyfunction]
+pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
+    let bytes = size_argument(nbytes)?;
+    let runtime = Runtime::global()?;
+    let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
+    let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
+    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, true)? })
+}
+
+/// Memory whose home is the current stream of a device.
+pub(super) fn allocate(
+    py: Python<'_>,
+    bytes: usize,
+    device: Device,
+    is_pinned: bool,
+) -> PyResult<Buffer> {
+    drop_parked(py);
+    let runtime = Runtime::global()?;
+    let home = runtime.current_stream_of(device)?;
+    without_gil(py, |is_interrupted| {
+        let interrupt = &mut Some(is_interrupted);
+        Buffer::allocate(&home, bytes, is_pinned, runtime.frees(), interrupt)
+    })
+}
+
+/// A number of bytes from an integer argument.
+fn size_argument(nbytes: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let number: i128 = nbytes.extract().map_err(|_| wrong_type("nbytes", "an integer", nbytes))?;
+    usize::try_from(number).map_err(|_| {
+        PyValueError::new_err(format!("nbytes must be 0 or more and fit an address, not {number}"))
+    })
+}

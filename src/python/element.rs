@@ -1,0 +1,117 @@
+//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name.
+
+use std::ffi::CString;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+
+use crate::python::errors::wrong_type;
+
+/// A type of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Element {
+    /// NumPy's name.
+    pub(super) name: &'static str,
+    /// NumPy's kind, the letter of the array interface.
+    kind: char,
+    /// The buffer protocol's letters.
+    format: &'static str,
+    pub(super) item_bytes: usize,
+    /// DLPack's code.
+    pub(super) code: u8,
+}
+
+const fn element(
+    name: &'static str,
+    kind: char,
+    format: &'static str,
+    item_bytes: usize,
+    code: u8,
+) -> Element {
+    Element { name, kind, format, item_bytes, code }
+}
+
+const ELEMENTS: [Element; 14] = [
+    element("bool", 'b', "?", 1, 6),
+    element("int8", 'i', "b", 1, 0),
+    element("int16", 'i', "h", 2, 0),
+    element("int32", 'i', "i", 4, 0),
+    element("int64", 'i', "q", 8, 0),
+    element("uint8", 'u', "B", 1, 1),
+    element("uint16", 'u', "H", 2, 1),
+    element("uint32", 'u', "I", 4, 1),
+    element("uint64", 'u', "Q", 8, 1),
+    element("float16", 'f', "e", 2, 2),
+    element("float32", 'f', "f", 4, 2),
+    element("float64", 'f', "d", 8, 2),
+    element("complex64", 'c', "Zf", 8, 5),
+    element("complex128", 'c', "Zd", 16, 5),
+];
+
+/// Bytes without a meaning.
+pub(super) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
+
+impl Element {
+    /// The type that an argument names: NumPy's name, dtype or scalar class.
+    pub(super) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let name = if let Ok(name) = object.cast::<PyString>() {
+            name.to_string()
+        } else if let Ok(class) = object.cast::<PyType>() {
+            class.name()?.to_string()
+        } else {
+            let expected = || wrong_type("dtype", "a NumPy dtype or its name", object);
+            let name = object.getattr("name").map_err(|_| expected())?;
+            let is_native = object.getattr("isnative").and_then(|native| native.extract());
+            if !is_native.unwrap_or(true) {
+                return Err(PyTypeError::new_err("dtype must have this machine's byte order"));
+            }
+            name.extract::<String>().map_err(|_| expected())?
+        };
+        let named = ELEMENTS.iter().find(|element| element.name == name);
+        named.copied().ok_or_else(|| {
+            let names = ELEMENTS.map(|element| element.name).join(", ");
+            PyTypeError::new_err(format!("dtype must be one of {names}, not {name}"))
+        })
+    }
+
+    /// The type that DLPack describes.
+    pub(super) fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Option<Self> {
+        let is_it = |element: &&Element| {
+            element.code == code && element.item_bytes * 8 == usize::from(bits) && lanes == 1
+        };
+        ELEMENTS.iter().find(is_it).copied()
+    }
+
+    /// The type that a format of the buffer protocol describes, in this machine's byte order.
+    pub(super) fn of_format(format: &str, item_bytes: usize) -> Option<Self> {
+        let letters = format.trim_start_matches(['@', '=']);
+        #[cfg(target_endian = "little")]
+        let letters = letters.trim_start_matches('<');
+        let kind = match letters {
+            "?" => 'b',
+            "b" | "h" | "i" | "l" | "q" | "n" => 'i',
+            "B" | "H" | "I" | "L" | "Q" | "N" | "c" => 'u',
+            "e" | "f" | "d" => 'f',
+            "Zf" | "Zd" => 'c',
+            _ => return None,
+        };
+        let is_it = |element: &&Element| element.kind == kind && element.item_bytes == item_bytes;
+        ELEMENTS.iter().find(is_it).copied()
+    }
+
+    /// As the buffer protocol writes it.
+    pub(super) fn format(self) -> CString {
+        CString::new(self.format).unwrap_or_default() // letters only
+    }
+
+    /// As the array interface writes it.
+    pub(super) fn type_string(self) -> String {
+        let order = match self.item_bytes {
+            1 => '|',
+            _ if cfg!(target_endian = "little") => '<',
+            _ => '>',
+        };
+        format!("{order}{}{}", self.kind, self.item_bytes)
+    }
+}

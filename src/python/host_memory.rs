@@ -1,0 +1,118 @@
+//! Memory of the host that somebody else lends us: an exporter of the buffer protocol, or DLPack.
+#![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
+
+use std::ffi::c_int;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::python::deferred_drops::{Parked, drop_parked, park};
+use crate::python::errors::type_name;
+
+/// Contiguous bytes of the host, valid while this exists. Dropped on any thread: the lender gets
+/// them back with the GIL, see [`park`].
+pub(super) struct HostMemory {
+    pub(super) address: *mut u8,
+    pub(super) bytes: usize,
+    pub(super) is_read_only: bool,
+    lender: Option<Box<dyn Parked>>,
+}
+
+// SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread, and
+// the lender is touched with the GIL only.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above; a shared reference reads plain fields.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// Memory of a lender.
+    pub(super) fn new(
+        address: *mut u8,
+        bytes: usize,
+        is_read_only: bool,
+        lender: Box<dyn Parked>,
+    ) -> Self {
+        Self { address, bytes, is_read_only, lender: Some(lender) }
+    }
+
+    /// The bytes of an object with the buffer protocol. `None` for other objects; the exporter's
+    /// error when they are not contiguous, or not writable where that is asked for.
+    pub(super) fn of_exporter(
+        object: &Bound<'_, PyAny>,
+        is_written: bool,
+    ) -> PyResult<Option<Self>> {
+        let flags = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
+        Ok(Exported::acquire(object, flags)?.map(Exported::into_memory))
+    }
+
+    /// True when it has bytes in common with a range.
+    pub(super) fn overlaps(&self, address: u64, bytes: usize) -> bool {
+        let own = self.address.addr() as u64;
+        own < address.saturating_add(bytes as u64)
+            && address < own.saturating_add(self.bytes as u64)
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        if let Some(lender) = self.lender.take() {
+            park(lender);
+        }
+    }
+}
+
+/// A view of an exporter. Boxed, because an exporter may point into it.
+pub(super) struct Exported(pub(super) Box<ffi::Py_buffer>);
+
+// SAFETY: it is only moved by other threads; its one use, the release, is made with the GIL.
+unsafe impl Send for Exported {}
+
+impl Exported {
+    /// Asks an object for its bytes. `None` when it has no buffer protocol.
+    pub(super) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
+        // SAFETY: a live object, with the GIL.
+        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+            return Ok(None);
+        }
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: as above; the structure is ours to fill, and stays where it is.
+        match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
+            0 => Ok(Some(Self(view))),
+            _ => Err(PyErr::fetch(object.py())),
+        }
+    }
+
+    /// The bytes, for as long as they are needed.
+    pub(super) fn into_memory(self) -> HostMemory {
+        let Self(view) = &self;
+        let (address, is_read_only) = (view.buf.cast::<u8>(), view.readonly != 0);
+        let bytes = usize::try_from(view.len).unwrap_or(0); // never negative
+        HostMemory::new(address, bytes, is_read_only, Box::new(self))
+    }
+}
+
+impl Parked for Exported {
+    fn release(mut self: Box<Self>, _py: Python<'_>) {
+        // SAFETY: acquired above, released once, with the GIL.
+        unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
+    }
+}
+
+/// What lives inside a Python object, and so is dropped with the GIL: what that parks goes at once.
+pub(super) struct DroppedWithGil<T>(pub(super) Option<T>);
+
+impl<T> Drop for DroppedWithGil<T> {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        Python::attach(drop_parked);
+    }
+}
+
+/// A `TypeError` for what is no memory.
+pub(super) fn no_memory(what: &str, object: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!(
+        "{what} must be an accelrt.Buffer or have the buffer protocol, not {}",
+        type_name(object)
+    ))
+}

@@ -1,0 +1,102 @@
+//! Memory behind an object that others may ask for: a buffer's, or a lender's.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+
+use crate::buffer::{Buffer, ExportGuard};
+use crate::device::Device;
+use crate::python::host_memory::{DroppedWithGil, HostMemory};
+use crate::python::waiting::without_gil;
+
+/// Address of memory of no bytes: null would be taken for an error by some.
+const EMPTY_ADDRESS: usize = 64;
+
+/// Where the bytes of a typed view are.
+pub(super) enum Memory {
+    Ours(Buffer),
+    Foreign(DroppedWithGil<Arc<HostMemory>>),
+}
+
+/// Memory that the host uses, valid while this exists.
+pub(super) struct Lent {
+    pub(super) address: *mut u8,
+    pub(super) is_read_only: bool,
+    _keeper: Keeper,
+}
+
+/// What keeps lent memory where it is.
+#[expect(dead_code, reason = "they are there to be dropped")]
+enum Keeper {
+    Export(ExportGuard),
+    Lender(Option<Arc<HostMemory>>),
+}
+
+impl Memory {
+    pub(super) fn nbytes(&self) -> usize {
+        match self {
+            Self::Ours(buffer) => buffer.nbytes(),
+            Self::Foreign(DroppedWithGil(memory)) => memory.as_ref().map_or(0, |it| it.bytes),
+        }
+    }
+
+    /// The address as the device sees it. Does not wait; fails after a release.
+    pub(super) fn address(&self) -> PyResult<u64> {
+        match self {
+            Self::Ours(buffer) => Ok(buffer.address()?),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                Ok(memory.as_ref().map_or(0, |it| it.address.addr() as u64))
+            }
+        }
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        match self {
+            Self::Ours(_) => false,
+            Self::Foreign(DroppedWithGil(memory)) => {
+                memory.as_ref().is_some_and(|it| it.is_read_only)
+            }
+        }
+    }
+
+    /// The device; memory of a lender is the host's, where device cpu:0 is.
+    pub(super) fn device(&self) -> Device {
+        match self {
+            Self::Ours(buffer) => buffer.device(),
+            Self::Foreign(_) => Device::cpu(0),
+        }
+    }
+
+    /// Lends the bytes to the host. Waits, without the GIL, for everything that uses them.
+    pub(super) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
+        match self {
+            Self::Ours(buffer) => lend(py, buffer),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                let memory = memory.clone();
+                let address = memory.as_ref().map_or(dangling(), |it| it.address);
+                let is_read_only = self.is_read_only();
+                Ok(Lent { address, is_read_only, _keeper: Keeper::Lender(memory) })
+            }
+        }
+    }
+}
+
+/// Lends a buffer's bytes to the host. Waits, without the GIL, for everything that uses them.
+pub(super) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
+    if !buffer.is_host_accessible() {
+        let text = format!("the host does not reach memory of {}", buffer.device());
+        return Err(PyBufferError::new_err(text));
+    }
+    let guard = buffer.export()?;
+    without_gil(py, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;
+    let address = match usize::try_from(buffer.address()?) {
+        Ok(address) if address != 0 => std::ptr::with_exposed_provenance_mut(address),
+        _ => dangling(),
+    };
+    Ok(Lent { address, is_read_only: false, _keeper: Keeper::Export(guard) })
+}
+
+fn dangling() -> *mut u8 {
+    std::ptr::without_provenance_mut(EMPTY_ADDRESS)
+}

@@ -1,0 +1,165 @@
+"""Buffers: memory, copies, slices, and their bytes on the host."""
+
+import array
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import accelrt
+
+
+def test_sizes_and_names():
+    buffer = accelrt.empty(100, device="cpu:0")
+    assert (buffer.nbytes, len(buffer)) == (100, 100)
+    assert buffer.device == accelrt.device("cpu:0")
+    assert buffer.stream == accelrt.accelerator.current_stream()
+    assert buffer.data_ptr() % 64 == 0
+    assert repr(buffer) == "accelrt.Buffer(nbytes=100, device='cpu:0')"
+    assert accelrt.empty_pinned(10).nbytes == 10
+    assert bytes(accelrt.empty(0)) == b""
+
+
+@pytest.mark.parametrize("nbytes", [-1, 1 << 70])
+def test_bad_sizes(nbytes):
+    with pytest.raises(ValueError, match="nbytes"):
+        accelrt.empty(nbytes)
+
+
+def test_wrong_types():
+    buffer = accelrt.zeros(4)
+    with pytest.raises(TypeError, match="nbytes must be an integer, not str"):
+        accelrt.empty("4")
+    with pytest.raises(TypeError, match="source must be .* not int"):
+        buffer.copy_(4)
+    with pytest.raises(TypeError, match="target must be .* not str"):
+        buffer.copy_to("text")
+    with pytest.raises(TypeError, match="slice, not int"):
+        buffer[1]
+    with pytest.raises(ValueError, match="0 to 255, not 256"):
+        buffer.fill_(256)
+    with pytest.raises(accelrt.OutOfMemoryError):
+        accelrt.empty(1 << 60)
+
+
+def test_copies_between_buffers_and_the_host():
+    source, target = accelrt.empty(5), accelrt.empty(5)
+    assert source.copy_(b"hello") is source
+    target.copy_(source)
+    out = bytearray(5)
+    target.copy_to(out)
+    assert out == b"hello"
+    source.fill_(7).copy_to(target)
+    assert bytes(target) == b"\x07" * 5
+
+
+def test_a_non_blocking_copy_holds_the_exporter():
+    stream = accelrt.Stream()
+    size = 1 << 22
+    source = bytearray(b"x" * size)
+    buffer = accelrt.empty(size)
+    with stream:
+        for _ in range(20):
+            buffer.fill_(0)
+        buffer.copy_(source, non_blocking=True)
+        with pytest.raises(BufferError):
+            source.append(1)
+        stream.synchronize()
+    source.append(1)  # given back
+    assert bytes(buffer) == b"x" * size
+
+
+def test_refused_copies_give_the_exporter_back():
+    buffer, source = accelrt.zeros(4), bytearray(5)
+    with pytest.raises(ValueError, match="Cannot copy 5 bytes into 4"):
+        buffer.copy_(source)
+    source.append(1)
+    with pytest.raises(BufferError):
+        buffer.copy_to(b"read")
+    with pytest.raises((BufferError, ValueError), match="contiguous"):
+        buffer.copy_(np.zeros(8, np.uint8)[::2])
+    with pytest.raises(ValueError, match="overlap"):
+        buffer[:3].copy_(buffer[1:])
+    with pytest.raises(ValueError, match="overlap"):
+        buffer.copy_(np.asarray(buffer))
+
+
+def test_slices():
+    buffer = accelrt.empty(10).copy_(bytes(range(10)))
+    assert bytes(buffer[-3:-1]) == bytes([7, 8])
+    assert bytes(buffer[2:][1:3]) == bytes([3, 4])
+    assert len(buffer[8:2]) == 0
+    assert len(buffer[5:100]) == 5
+    with pytest.raises(ValueError, match="step 1"):
+        buffer[::2]
+    part = buffer[4:6]
+    del buffer
+    gc.collect()
+    assert bytes(part) == bytes([4, 5])
+
+
+def test_release():
+    buffer = accelrt.zeros(4)
+    part = buffer[:2]
+    view = memoryview(part)
+    with pytest.raises(BufferError, match="1 exports"):
+        buffer.release()
+    view.release()
+    buffer.release()
+    buffer.release()
+    assert "released" in repr(buffer)
+    for use in (buffer.data_ptr, lambda: bytes(part), lambda: buffer.fill_(1), lambda: buffer[:1]):
+        with pytest.raises(BufferError, match="was released"):
+            use()
+
+
+def test_numpy_reads_and_writes_our_memory():
+    buffer = accelrt.zeros(8)
+    values = np.asarray(buffer)
+    assert values.ctypes.data == buffer.data_ptr()
+    assert values.dtype == np.uint8
+    assert values.flags.writeable
+    values[:] = 3
+    assert bytes(buffer) == b"\x03" * 8
+    view = memoryview(buffer)
+    assert (view.format, view.shape, view.strides, view.readonly) == ("B", (8,), (1,), False)
+
+
+def test_host_access_waits_for_uses():
+    buffer = accelrt.empty(1 << 24)
+    for byte in range(10):
+        with accelrt.Stream() as stream:
+            buffer.record_stream(stream)
+        buffer.fill_(byte)
+    assert bytes(buffer[-1:]) == b"\x09"
+
+
+def test_copy_runs_on_the_current_stream():
+    buffer, stream = accelrt.empty(array.array("d", [1.5]).itemsize), accelrt.Stream()
+    with stream:
+        buffer.copy_(array.array("d", [1.5]), non_blocking=True)
+        out = array.array("d", [0])
+        buffer.copy_to(out, non_blocking=True)
+    stream.synchronize()
+    assert out[0] == 1.5
+
+
+def test_a_blocking_copy_runs_without_the_gil():
+    size, ticks = 1 << 28, 0
+    source, target = accelrt.zeros(size), accelrt.empty(size)
+    done = threading.Event()
+
+    def tick():
+        nonlocal ticks
+        while not done.is_set():
+            ticks += 1
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    target.copy_(source)
+    done.set()
+    thread.join()
+    assert ticks > 1
