@@ -24,7 +24,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check loom test ## everything that must pass before a change is merged
+ci: check loom test demo ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-python ## format, lints, documentation, rules
@@ -80,6 +80,11 @@ $(VENV)/ready: pyproject.toml
 .PHONY: module
 module: $(VENV)/ready
 	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet
+
+.PHONY: demo
+demo: $(VENV)/ready ## builds the optimised module and runs the main job on a real file
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --release
+	$(VENV)/bin/python -m accelrt demo
 
 .PHONY: test-python
 test-python: module ## the Python tests and the examples in docstrings

@@ -1,11 +1,10 @@
 """The command line: `python -m accelrt info | demo [FILE]`."""
 
 import argparse
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelrt.cli import info
+from accelrt.cli import demo, info
 
 _CHUNK_BYTES = 4 << 20
 
@@ -15,10 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     if given.command == "info":
         return info.run()
-    # Loaded when asked for: `info` answers without what the job needs.
-    demo = importlib.import_module("accelrt.cli.demo")
-    status: int = demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
-    return status
+    return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
 
 
 def _parser() -> argparse.ArgumentParser:

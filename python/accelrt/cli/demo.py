@@ -37,6 +37,8 @@ class _Lane:
         self.floats = accelrt.empty(self.chunk_bytes * _FLOAT_BYTES)
         with self.compute:
             self.histogram = accelrt.zeros(_HISTOGRAM_BYTES)
+        self.source.fill_(0)  # touches the pages once, outside the timing
+        self.floats.fill_(0)
         self.drained = accelrt.Event()  # of the chunk before: its buffers may be written again
 
 
