@@ -12,11 +12,14 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::python::deferred_drops::drop_parked;
 use crate::python::device::{PyDevice, device_or_default};
+use crate::python::dlpack_export::{Request, device_of};
+use crate::python::element::BYTE;
 use crate::python::errors::wrong_type;
 use crate::python::exposure::{self, Exposure};
-use crate::python::memory::lend;
+use crate::python::memory::{Memory, lend};
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
+use crate::python::view::PyView;
 use crate::python::waiting::without_gil;
 use crate::runtime::Runtime;
 
@@ -107,6 +110,34 @@ impl PyBuffer {
         Ok(self.buffer.record_use(&stream.get().stream)?)
     }
 
+    /// A typed view of the memory that keeps it alive; `dtype` is a NumPy dtype or its name. Without
+    /// a shape it has one dimension.
+    #[pyo3(signature = (dtype, shape=None))]
+    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<&Bound<'_, PyAny>>) -> PyResult<PyView> {
+        PyView::of_buffer(&self.buffer, dtype, shape)
+    }
+
+    /// A DLPack capsule over the bytes; see `View.__dlpack__`.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let device = self.buffer.device();
+        let request = Request::read(device, stream, max_version, dl_device, copy)?;
+        let memory = Memory::Ours(self.buffer.clone());
+        request.capsule(py, &memory, BYTE, &[self.buffer.nbytes()])
+    }
+
+    /// Type and index of the device as DLPack has them.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        device_of(self.buffer.device())
+    }
+
     fn __len__(&self) -> usize {
         self.buffer.nbytes()
     }
@@ -126,7 +157,7 @@ impl PyBuffer {
     /// # Safety
     /// Called by an interpreter only, with a structure to fill.
     unsafe fn __getbuffer__(
-        slf: Bound<'_, Self>,
+        slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {

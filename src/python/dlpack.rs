@@ -95,6 +95,12 @@ pub(super) struct Owned<M>(pub(super) *mut M);
 // SAFETY: other threads only move it; it is freed with the GIL.
 unsafe impl<M> Send for Owned<M> {}
 
+impl<M: Carried> Owned<M> {
+    pub(super) fn release_now(self, py: Python<'_>) {
+        Box::new(self).release(py);
+    }
+}
+
 impl<M: Carried> Parked for Owned<M> {
     fn release(self: Box<Self>, _py: Python<'_>) {
         // SAFETY: whoever made this took it out of its capsule, and frees it here only.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "structures that are freed by who gets them")]
 
 use std::ffi::c_void;
+use std::ptr;
 
 use pyo3::exceptions::{PyAssertionError, PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -14,13 +15,12 @@ use crate::python::dlpack::{
     Tensor, Version, free,
 };
 use crate::python::element::Element;
-use crate::python::memory::Lent;
+use crate::python::memory::{Lent, Memory, lend};
 
 /// The arguments of `__dlpack__`, checked.
 pub(super) struct Request {
     is_versioned: bool,
-    pub(super) wants_copy: bool,
-    never_copies: bool,
+    wants_copy: bool,
 }
 
 impl Request {
@@ -37,19 +37,21 @@ impl Request {
             return Err(PyBufferError::new_err(text));
         }
         let is_versioned = max_version.is_some_and(|(major, _)| major >= MAJOR);
-        let (wants_copy, never_copies) = (copy == Some(true), copy == Some(false));
-        Ok(Self { is_versioned, wants_copy, never_copies })
+        Ok(Self { is_versioned, wants_copy: copy == Some(true) })
     }
 
     /// A capsule over memory of the host.
     pub(super) fn capsule<'py>(
         &self,
         py: Python<'py>,
-        lent: Lent,
+        memory: &Memory,
         element: Element,
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {
-        debug_assert!(!(self.wants_copy && self.never_copies), "one argument says both");
+        let lent = match self.wants_copy {
+            true => lend(py, &memory.copied(py)?)?,
+            false => memory.lend(py)?,
+        };
         let is_read_only = lent.is_read_only;
         if is_read_only && !self.is_versioned {
             let text = "read-only memory can be exported with max_version=(1, 0) or later only";
@@ -128,7 +130,7 @@ impl Content {
     fn tensor(&mut self) -> Tensor {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {
-            data: self.lent.address.cast(),
+            data: self.lent.pointer().cast(),
             device_type: CPU,
             device_id: 0,
             dimensions: i32::try_from(self.shape.len()).unwrap_or(i32::MAX),
@@ -146,7 +148,7 @@ fn capsule<M: Carried>(
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
 ) -> PyResult<Bound<'_, PyAny>> {
     // The structure is the first thing of what is freed, so no context is needed.
-    let managed = managed(content.tensor(), std::ptr::null_mut());
+    let managed = managed(content.tensor(), ptr::null_mut());
     let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
     // SAFETY: just made.
     let managed = unsafe { &raw mut (*whole).managed };

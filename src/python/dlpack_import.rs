@@ -35,7 +35,9 @@ pub(super) fn from_dlpack(x: &Bound<'_, PyAny>) -> PyResult<PyView> {
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
         // From before the versions.
-        Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => x.call_method0("__dlpack__")?,
+        Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
+            x.call_method0("__dlpack__")?
+        }
         capsule => capsule?,
     };
     import(&capsule)
@@ -117,7 +119,7 @@ fn describe(tensor: &Tensor) -> PyResult<(Element, Vec<usize>, usize)> {
         if bytes > 0 && *extent != 1 && *stride != dense {
             return Err(refusal("the memory is not contiguous"));
         }
-        dense *= extent;
+        dense = dense.wrapping_mul(*extent); // only where there are no bytes
     }
     if bytes > 0 && tensor.data.is_null() {
         return Err(refusal("the address is null"));

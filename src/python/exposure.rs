@@ -42,7 +42,7 @@ impl Exposure {
         }
         let (count, item_bytes) = (self.shape.iter().product::<usize>(), self.item_bytes);
         let strides = strides_of(&self.shape, item_bytes);
-        let (address, is_read_only) = (self.lent.address, self.lent.is_read_only);
+        let (address, is_read_only) = (self.lent.pointer(), self.lent.is_read_only);
         let shape = self.shape.iter().map(|extent| signed(*extent)).collect();
         let kept = Kept { _lent: self.lent, format: self.format, shape, strides };
         let kept = Box::into_raw(Box::new(kept));

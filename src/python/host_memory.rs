@@ -1,14 +1,12 @@
 //! Memory of the host that somebody else lends us: an exporter of the buffer protocol, or DLPack.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::python::deferred_drops::{Parked, drop_parked, park};
-use crate::python::errors::type_name;
 
 /// Contiguous bytes of the host, valid while this exists. Dropped on any thread: the lender gets
 /// them back with the GIL, see [`park`].
@@ -83,6 +81,26 @@ impl Exported {
         }
     }
 
+    /// Format, size of an element and shape; the format of what has none is bytes.
+    pub(super) fn description(&self) -> (String, usize, Vec<usize>) {
+        let Self(view) = self;
+        let format = if view.format.is_null() {
+            "B".to_owned()
+        } else {
+            // SAFETY: the exporter's text, which lives as long as the view.
+            unsafe { CStr::from_ptr(view.format) }.to_string_lossy().into_owned()
+        };
+        let count = usize::try_from(view.ndim).unwrap_or(0);
+        let extents = if count == 0 || view.shape.is_null() {
+            &[]
+        } else {
+            // SAFETY: a shape was asked for, so the exporter gave one number a dimension.
+            unsafe { std::slice::from_raw_parts(view.shape, count) }
+        };
+        let shape = extents.iter().map(|extent| usize::try_from(*extent).unwrap_or(0)).collect();
+        (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
+    }
+
     /// The bytes, for as long as they are needed.
     pub(super) fn into_memory(self) -> HostMemory {
         let Self(view) = &self;
@@ -107,12 +125,4 @@ impl<T> Drop for DroppedWithGil<T> {
         drop(self.0.take());
         Python::attach(drop_parked);
     }
-}
-
-/// A `TypeError` for what is no memory.
-pub(super) fn no_memory(what: &str, object: &Bound<'_, PyAny>) -> PyErr {
-    PyTypeError::new_err(format!(
-        "{what} must be an accelrt.Buffer or have the buffer protocol, not {}",
-        type_name(object)
-    ))
 }

@@ -7,7 +7,9 @@ use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, ExportGuard};
 use crate::device::Device;
+use crate::python::buffer::allocate;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
+use crate::python::transfers::{between, from_host};
 use crate::python::waiting::without_gil;
 
 /// Address of memory of no bytes: null would be taken for an error by some.
@@ -21,7 +23,7 @@ pub(super) enum Memory {
 
 /// Memory that the host uses, valid while this exists.
 pub(super) struct Lent {
-    pub(super) address: *mut u8,
+    pub(super) address: usize,
     pub(super) is_read_only: bool,
     _keeper: Keeper,
 }
@@ -33,7 +35,25 @@ enum Keeper {
     Lender(Option<Arc<HostMemory>>),
 }
 
+impl Lent {
+    pub(super) fn pointer(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address)
+    }
+}
+
 impl Memory {
+    /// A buffer of its own with the same bytes, once they are there.
+    pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
+        let copy = allocate(py, self.nbytes(), self.device(), false)?;
+        let transfer = match self {
+            Self::Ours(buffer) => between(&copy, buffer)?,
+            Self::Foreign(DroppedWithGil(Some(memory))) => from_host(&copy, Arc::clone(memory))?,
+            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // taken by the drop only
+        };
+        without_gil(py, |is_interrupted| transfer.wait_unless(is_interrupted))?;
+        Ok(copy)
+    }
+
     pub(super) fn nbytes(&self) -> usize {
         match self {
             Self::Ours(buffer) => buffer.nbytes(),
@@ -74,7 +94,10 @@ impl Memory {
             Self::Ours(buffer) => lend(py, buffer),
             Self::Foreign(DroppedWithGil(memory)) => {
                 let memory = memory.clone();
-                let address = memory.as_ref().map_or(dangling(), |it| it.address);
+                let address = memory
+                    .as_ref()
+                    .filter(|it| it.bytes > 0)
+                    .map_or(EMPTY_ADDRESS, |it| it.address.expose_provenance());
                 let is_read_only = self.is_read_only();
                 Ok(Lent { address, is_read_only, _keeper: Keeper::Lender(memory) })
             }
@@ -91,12 +114,8 @@ pub(super) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     let guard = buffer.export()?;
     without_gil(py, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;
     let address = match usize::try_from(buffer.address()?) {
-        Ok(address) if address != 0 => std::ptr::with_exposed_provenance_mut(address),
-        _ => dangling(),
+        Ok(address) if address != 0 => address,
+        _ => EMPTY_ADDRESS,
     };
     Ok(Lent { address, is_read_only: false, _keeper: Keeper::Export(guard) })
-}
-
-fn dangling() -> *mut u8 {
-    std::ptr::without_provenance_mut(EMPTY_ADDRESS)
 }

@@ -8,6 +8,10 @@ mod buffer;
 mod ctypes;
 mod deferred_drops;
 mod device;
+mod dlpack;
+mod dlpack_export;
+mod dlpack_import;
+mod element;
 mod errors;
 mod event;
 mod exposure;
@@ -24,6 +28,7 @@ mod references;
 mod signature;
 mod stream;
 mod transfers;
+mod view;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -35,6 +40,8 @@ mod _core {
     use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
     #[pymodule_export]
     use super::device::PyDevice;
+    #[pymodule_export]
+    use super::dlpack_import::from_dlpack;
     #[pymodule_export]
     use super::errors::{DeviceLost, OutOfMemoryError, StreamError};
     #[pymodule_export]
@@ -50,6 +57,8 @@ mod _core {
     use super::kernels::kernel_address;
     #[pymodule_export]
     use super::stream::PyStream;
+    #[pymodule_export]
+    use super::view::{PyView, as_buffer};
 
     #[pymodule_export]
     const __VERSION__: &str = env!("CARGO_PKG_VERSION");

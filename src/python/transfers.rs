@@ -1,7 +1,9 @@
 //! `Buffer.copy_` and `Buffer.copy_to`: to and from buffers and memory of the host.
 #![expect(unsafe_code, reason = "copies to and from addresses that exporters give")]
 
-use pyo3::exceptions::PyValueError;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, Transfer};
@@ -9,7 +11,11 @@ use crate::device::DeviceKind;
 use crate::error::Error;
 use crate::python::buffer::PyBuffer;
 use crate::python::deferred_drops::drop_parked;
-use crate::python::host_memory::{HostMemory, no_memory};
+use crate::python::dlpack_import::from_dlpack;
+use crate::python::errors::type_name;
+use crate::python::host_memory::HostMemory;
+use crate::python::memory::Memory;
+use crate::python::view::PyView;
 use crate::python::waiting::without_gil;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -20,11 +26,9 @@ pub(super) fn copy_into(
     source: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
-    let transfer = if let Ok(source) = source.cast::<PyBuffer>() {
-        between(target, &source.get().buffer)
-    } else {
-        let memory = HostMemory::of_exporter(source, false)?;
-        from_host(target, memory.ok_or_else(|| no_memory("source", source))?)
+    let transfer = match buffer_of(source) {
+        Some(source) => between(target, source),
+        None => from_host(target, Arc::new(host_memory("source", source, false)?)),
     };
     end(source.py(), transfer, is_non_blocking)
 }
@@ -35,16 +39,43 @@ pub(super) fn copy_out(
     target: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
-    let transfer = if let Ok(target) = target.cast::<PyBuffer>() {
-        between(&target.get().buffer, source)
-    } else {
-        let memory = HostMemory::of_exporter(target, true)?;
-        to_host(source, memory.ok_or_else(|| no_memory("target", target))?)
+    let transfer = match buffer_of(target) {
+        Some(target) => between(target, source),
+        None => to_host(source, host_memory("target", target, true)?),
     };
     end(target.py(), transfer, is_non_blocking)
 }
 
-fn between(target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
+/// The buffer that an object is, or is a view of.
+fn buffer_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Buffer> {
+    if let Ok(buffer) = object.cast::<PyBuffer>() {
+        return Some(&buffer.get().buffer);
+    }
+    match &object.cast::<PyView>().ok()?.get().memory {
+        Memory::Ours(buffer) => Some(buffer),
+        Memory::Foreign(_) => None,
+    }
+}
+
+/// The bytes of an object with the buffer protocol or DLPack.
+fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
+    if let Some(memory) = HostMemory::of_exporter(object, is_written)? {
+        return Ok(memory);
+    }
+    if object.hasattr("__dlpack__")? {
+        let view = Bound::new(object.py(), from_dlpack(object)?)?;
+        if let Some(memory) = HostMemory::of_exporter(view.as_any(), is_written)? {
+            return Ok(memory);
+        }
+    }
+    Err(PyTypeError::new_err(format!(
+        "{what} must be an accelrt.Buffer or have the buffer protocol or DLPack, not {}",
+        type_name(object)
+    )))
+}
+
+/// Copies one buffer into another. Does not block.
+pub(super) fn between(target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
     // The host's cores do not reach a device's memory; the device reaches the host's.
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::Cpu;
     let is_to_host = is_on_host(target) && !is_on_host(source);
@@ -53,7 +84,7 @@ fn between(target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
 }
 
 /// Copies memory of the host into a buffer and holds it until that is done. Does not block.
-pub(super) fn from_host(target: &Buffer, source: HostMemory) -> PyResult<Transfer> {
+pub(super) fn from_host(target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);

@@ -1,0 +1,219 @@
+//! `accelrt.View`: memory with a type and a shape, for others to take.
+#![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
+
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::buffer::Buffer;
+use crate::python::device::PyDevice;
+use crate::python::dlpack_export::{Request, device_of};
+use crate::python::element::{BYTE, Element};
+use crate::python::errors::{type_name, wrong_type};
+use crate::python::exposure::{self, Exposure};
+use crate::python::host_memory::{DroppedWithGil, Exported, HostMemory};
+use crate::python::memory::{Lent, Memory};
+
+/// Memory with a type and a shape, contiguous in C's order: of a buffer, or of somebody else's
+/// object. It keeps its owner alive.
+///
+/// It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them
+/// waits for the work that uses the memory.
+///
+/// >>> import accelrt
+/// >>> view = accelrt.zeros(24).view("float32", (2, 3))
+/// >>> memoryview(view).tolist()
+/// [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+#[pyclass(name = "View", module = "accelrt", weakref, frozen)]
+pub(super) struct PyView {
+    /// Lent to whoever read the array interface. Before the memory: dropped first.
+    interface: OnceLock<Lent>,
+    pub(super) memory: Memory,
+    element: Element,
+    shape: Vec<usize>,
+}
+
+impl PyView {
+    /// A view of a buffer.
+    pub(super) fn of_buffer(
+        buffer: &Buffer,
+        dtype: &Bound<'_, PyAny>,
+        shape: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let element = Element::extract(dtype)?;
+        let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
+        if !buffer.address()?.is_multiple_of(item_bytes.min(8) as u64) {
+            let text = format!("the buffer begins at an address that {name} cannot be at");
+            return Err(PyValueError::new_err(text));
+        }
+        let shape = match shape {
+            Some(shape) => extents(shape)?,
+            None if bytes.is_multiple_of(item_bytes) => vec![bytes / item_bytes],
+            None => {
+                let text = format!("{bytes} bytes are no whole number of {name} elements");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let size = shape.iter().try_fold(item_bytes, |all, extent| all.checked_mul(*extent));
+        if size != Some(bytes) {
+            let text = format!("shape {shape:?} of {name} does not have {bytes} bytes");
+            return Err(PyValueError::new_err(text));
+        }
+        Ok(Self::new(Memory::Ours(buffer.clone()), element, shape))
+    }
+
+    /// A view of a lender's memory.
+    pub(super) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
+        let memory = Memory::Foreign(DroppedWithGil(Some(Arc::new(memory))));
+        Self::new(memory, element, shape)
+    }
+
+    fn new(memory: Memory, element: Element, shape: Vec<usize>) -> Self {
+        Self { interface: OnceLock::new(), memory, element, shape }
+    }
+}
+
+#[pymethods]
+impl PyView {
+    /// NumPy's name of the elements' type.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.element.name
+    }
+
+    /// How many elements there are in each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// Size in bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.memory.nbytes()
+    }
+
+    /// The device of the memory.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.memory.device().into()
+    }
+
+    /// True when the memory may not be written.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.memory.is_read_only()
+    }
+
+    /// Address of the first byte. Does not wait: tasks may be writing there.
+    fn data_ptr(&self) -> PyResult<u64> {
+        self.memory.address()
+    }
+
+    /// What NumPy asks for. While this view lives its buffer cannot be released from here on.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let lent = self.memory.lend(py)?;
+        let dict = PyDict::new(py);
+        dict.set_item("version", 3)?;
+        dict.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        dict.set_item("typestr", self.element.type_string())?;
+        dict.set_item("data", (lent.address, lent.is_read_only))?;
+        dict.set_item("strides", py.None())?;
+        let _ = self.interface.set(lent); // the first one is enough
+        Ok(dict)
+    }
+
+    /// A DLPack capsule over the memory. Versioned when `max_version` is (1, 0) or later; read-only
+    /// memory needs that. `stream` is None or -1 on the cpu.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let device = self.memory.device();
+        let request = Request::read(device, stream, max_version, dl_device, copy)?;
+        request.capsule(py, &self.memory, self.element, &self.shape)
+    }
+
+    /// Type and index of the device as DLPack has them.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        device_of(self.memory.device())
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.shape.first().copied();
+        first.ok_or_else(|| PyTypeError::new_err("a view without dimensions has no length"))
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure to fill.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let Self { memory, element, shape, .. } = slf.get();
+        let (lent, shape) = (memory.lend(slf.py())?, shape.clone());
+        let (format, item_bytes) = (element.format(), element.item_bytes);
+        // SAFETY: the interpreter gave the structure for this object.
+        unsafe { Exposure { lent, format, item_bytes, shape }.fill(slf.as_any(), view, flags) }
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure that was filled.
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: filled by `__getbuffer__`, released once.
+        unsafe { exposure::release(view) };
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (shape, name) = (self.shape(py)?.repr()?, self.element.name);
+        let device = self.memory.device();
+        Ok(format!("accelrt.View(dtype='{name}', shape={shape}, device='{device}')"))
+    }
+}
+
+/// A typed view of the bytes of an object with the buffer protocol, without a copy. Elements that
+/// NumPy cannot name are bytes; the exporter's error for memory that is not contiguous.
+///
+/// >>> import accelrt, array
+/// >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
+/// >>> view.dtype, view.shape
+/// ('float64', (3,))
+#[pyfunction]
+pub(super) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
+    let flags = ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT;
+    let exported = Exported::acquire(obj, flags)?.ok_or_else(|| {
+        PyTypeError::new_err(format!("obj must have the buffer protocol, not {}", type_name(obj)))
+    })?;
+    let (format, item_bytes, shape) = exported.description();
+    let memory = exported.into_memory();
+    let known = Element::of_format(&format, item_bytes).map(|element| (element, shape));
+    let (element, shape) = known.unwrap_or_else(|| (BYTE, vec![memory.bytes]));
+    Ok(PyView::foreign(memory, element, shape))
+}
+
+/// A shape from an integer or a sequence of them.
+fn extents(shape: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    let numbers: Vec<i64> = match shape.extract::<i64>() {
+        Ok(number) => vec![number],
+        Err(_) => shape
+            .extract()
+            .map_err(|_| wrong_type("shape", "an integer or a sequence of them", shape))?,
+    };
+    if numbers.len() > ffi::PyBUF_MAX_NDIM {
+        return Err(PyBufferError::new_err("a shape has at most 64 dimensions"));
+    }
+    let extents: Result<_, _> = numbers.iter().map(|number| usize::try_from(*number)).collect();
+    extents.map_err(|_| PyValueError::new_err("a shape has no negative extents"))
+}

@@ -1,0 +1,214 @@
+"""Typed views: DLPack both ways, the array interface, the buffer protocol, foreign memory."""
+
+import array
+import ctypes
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import accelrt
+
+DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+
+class _OldStyle:
+    """An exporter from before the versions."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __dlpack__(self):
+        return self._values.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+class _Interface:
+    """Shows NumPy nothing but the array interface."""
+
+    def __init__(self, view):
+        self._view = view
+        self.__array_interface__ = view.__array_interface__
+
+
+class _NewMajor(ctypes.Structure):
+    """The fields that every version of DLPack has."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    )
+
+
+def _name(capsule):
+    get = ctypes.pythonapi.PyCapsule_GetName
+    get.restype, get.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return get(capsule)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_numpy_sees_every_type(name):
+    dtype = np.dtype(name)
+    buffer = accelrt.zeros(6 * dtype.itemsize)
+    view = buffer.view(dtype, (2, 3))
+    assert (view.dtype, view.shape, view.nbytes, len(view)) == (name, (2, 3), buffer.nbytes, 2)
+    for values in (np.asarray(view), np.from_dlpack(view), np.asarray(_Interface(view))):
+        assert (values.dtype, values.shape) == (dtype, (2, 3))
+        assert values.ctypes.data == buffer.data_ptr()
+    np.asarray(view)[1, 2] = 1
+    assert np.from_dlpack(view)[1, 2] == 1
+    back = accelrt.from_dlpack(np.asarray(view))
+    assert (back.dtype, back.shape) == (name, (2, 3))
+    assert accelrt.as_buffer(np.asarray(view)).dtype == name
+
+
+def test_shapes_and_types_are_checked():
+    buffer = accelrt.zeros(24)
+    assert buffer.view(np.float64).shape == (3,)
+    assert buffer.view("int16", 12).shape == (12,)
+    assert accelrt.zeros(8).view("int64", ()).shape == ()
+    for dtype, shape in (("float32", (5,)), ("float32", (-1, 3)), ("complex128", None)):
+        with pytest.raises(ValueError, match="shape|whole"):
+            buffer.view(dtype, shape)
+    with pytest.raises(ValueError, match="address"):
+        buffer[1:9].view("int64")
+    for dtype in ("float8", ">f4", np.dtype(">f4"), 3):
+        with pytest.raises(TypeError, match="dtype"):
+            buffer.view(dtype)
+    with pytest.raises(TypeError, match="shape"):
+        buffer.view("int8", "24")
+
+
+def test_views_keep_the_memory_and_exports_forbid_the_release():
+    view = accelrt.zeros(8).view("uint8")
+    gc.collect()
+    assert bytes(memoryview(view)) == b"\0" * 8
+    buffer = accelrt.zeros(8)
+    exports = (np.from_dlpack(buffer), memoryview(buffer.view("int8")), buffer.__dlpack__())
+    with pytest.raises(BufferError, match="3 exports"):
+        buffer.release()
+    del exports
+    view = buffer.view("int8")
+    values = np.asarray(_Interface(view))
+    with pytest.raises(BufferError, match="1 exports"):
+        buffer.release()
+    del view, values
+    buffer.release()
+    with pytest.raises(BufferError, match="released"):
+        buffer.__dlpack__()
+
+
+def test_names_of_capsules():
+    buffer = accelrt.zeros(8)
+    assert _name(buffer.__dlpack__()) == b"dltensor"
+    assert _name(buffer.__dlpack__(max_version=(0, 8))) == b"dltensor"
+    capsule = buffer.__dlpack__(max_version=(1, 1))
+    assert _name(capsule) == b"dltensor_versioned"
+    view = accelrt.from_dlpack(capsule)
+    assert _name(capsule) == b"used_dltensor_versioned"
+    with pytest.raises(BufferError, match="taken"):
+        accelrt.from_dlpack(capsule)
+    old = buffer.__dlpack__()
+    accelrt.from_dlpack(old)
+    assert _name(old) == b"used_dltensor"
+    assert view.data_ptr() == buffer.data_ptr()
+    assert buffer.__dlpack_device__() == (1, 0)
+
+
+def test_arguments_of_dlpack():
+    buffer = accelrt.zeros(8).copy_(b"12345678")
+    buffer.__dlpack__(stream=-1, dl_device=(1, 0), copy=False)
+    with pytest.raises(AssertionError, match="stream should be None on cpu"):
+        buffer.__dlpack__(stream=1)
+    with pytest.raises(TypeError, match="stream must be"):
+        buffer.__dlpack__(stream="1")
+    with pytest.raises(BufferError, match="no other device"):
+        buffer.__dlpack__(dl_device=(2, 0))
+    copy = np.from_dlpack(buffer, copy=True)
+    assert copy.tobytes() == b"12345678"
+    assert copy.ctypes.data != buffer.data_ptr()
+
+
+def test_read_only_is_respected():
+    values = np.arange(4)
+    values.flags.writeable = False
+    for view in (accelrt.from_dlpack(values), accelrt.as_buffer(values), accelrt.as_buffer(b"ab")):
+        assert view.readonly
+        assert memoryview(view).readonly
+        assert not np.asarray(_Interface(view)).flags.writeable
+        assert not np.from_dlpack(view).flags.writeable
+        with pytest.raises(BufferError, match="read-only"):
+            view.__dlpack__()
+        with pytest.raises(BufferError, match="read-only"):
+            accelrt.zeros(view.nbytes).copy_to(view)
+
+
+def test_foreign_memory_lives_as_long_as_its_views():
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    gone = weakref.ref(values)
+    views = [accelrt.from_dlpack(values), accelrt.from_dlpack(_OldStyle(values))]
+    views.append(accelrt.as_buffer(values))
+    again = np.from_dlpack(views[0])
+    del values
+    assert gone() is not None
+    assert all(memoryview(view).tolist() == [[0, 1, 2], [3, 4, 5]] for view in views)
+    del views
+    assert again[1, 2] == 5
+    del again
+    accelrt.zeros(1)  # any call gives back what was parked
+    assert gone() is None
+
+
+def test_what_cannot_be_taken():
+    with pytest.raises(BufferError, match="contiguous"):
+        accelrt.from_dlpack(np.zeros((4, 4))[:, ::2])
+    with pytest.raises(TypeError, match="DLPack"):
+        accelrt.from_dlpack(b"bytes")
+    with pytest.raises(TypeError, match="buffer protocol"):
+        accelrt.as_buffer(3)
+    assert accelrt.as_buffer(array.array("l", [1, 2])).dtype == "int64"
+    assert accelrt.as_buffer(np.zeros(2, "i4,f8")).shape == (24,)
+
+
+def test_an_unknown_major_version_is_freed_and_refused():
+    freed = []
+    structure = _NewMajor(2, 5, None, _NewMajor._fields_[3][1](freed.append))
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    name = ctypes.create_string_buffer(b"dltensor_versioned")
+    capsule = new(ctypes.addressof(structure), ctypes.addressof(name) and name, None)
+    with pytest.raises(BufferError, match=r"DLPack 2\.5"):
+        accelrt.from_dlpack(capsule)
+    assert freed == [ctypes.addressof(structure)]
+    assert _name(capsule) == b"used_dltensor_versioned"
+
+
+def test_copies_take_views():
+    buffer, other = accelrt.zeros(4), accelrt.empty(4).fill_(2)
+    buffer.copy_(other.view("int32"))
+    assert bytes(buffer) == b"\2" * 4
+    target = bytearray(4)
+    buffer.copy_to(accelrt.as_buffer(target))
+    assert target == b"\2" * 4
+    buffer.copy_(_OldStyle(np.arange(4, dtype=np.uint8)))
+    buffer.copy_to(other.view("uint8"))
+    assert bytes(other) == bytes(range(4))
+
+
+def test_jax_takes_our_memory():
+    jax = pytest.importorskip("jax")
+    view = accelrt.zeros(64).view("float32")
+    np.asarray(view)[:] = 1.5
+    assert view.data_ptr() % 64 == 0
+    values = jax.dlpack.from_dlpack(view)
+    assert float(values.sum()) == 24.0
+    assert accelrt.from_dlpack(jax.numpy.ones(3)).shape == (3,)
