@@ -98,7 +98,8 @@ impl PyBuffer {
         Ok(slf)
     }
 
-    /// Frees the memory now, behind the work that uses it. BufferError while others have the bytes.
+    /// Frees the memory now, behind the work that uses it. `BufferError` while others have
+    /// the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // of which some may have the bytes
         Ok(self.buffer.release()?)
@@ -110,8 +111,8 @@ impl PyBuffer {
         Ok(self.buffer.record_use(&stream.get().stream)?)
     }
 
-    /// A typed view of the memory that keeps it alive; `dtype` is a NumPy dtype or its name. Without
-    /// a shape it has one dimension.
+    /// A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
+    /// Without a shape it has one dimension.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<&Bound<'_, PyAny>>) -> PyResult<PyView> {
         PyView::of_buffer(&self.buffer, dtype, shape)
@@ -177,6 +178,7 @@ impl PyBuffer {
         unsafe { exposure::release(view) };
     }
 
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err("cannot pickle 'accelrt.Buffer' object"))
     }
@@ -190,7 +192,7 @@ impl PyBuffer {
 
 /// Memory with unspecified contents, aligned to 64 bytes, on a device: by default that of the
 /// innermost `with device(…)`, else the current one. Waits for memory that is being freed when
-/// there is too little and that would be enough; OutOfMemoryError otherwise.
+/// there is too little and that would be enough; `OutOfMemoryError` otherwise.
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty(1024, device="cpu:0")

@@ -48,10 +48,8 @@ impl Request {
         element: Element,
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let lent = match self.wants_copy {
-            true => lend(py, &memory.copied(py)?)?,
-            false => memory.lend(py)?,
-        };
+        let lent =
+            if self.wants_copy { lend(py, &memory.copied(py)?)? } else { memory.lend(py)? };
         let is_read_only = lent.is_read_only;
         if is_read_only && !self.is_versioned {
             let text = "read-only memory can be exported with max_version=(1, 0) or later only";
@@ -164,6 +162,9 @@ fn capsule<M: Carried>(
 }
 
 /// Our deleter. Called on any thread, takes no GIL.
+///
+/// # Safety
+/// `managed` is what a capsule of ours carried, and is freed once.
 unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
     // SAFETY: made by `capsule` out of a box with the structure in it; a consumer calls this once.
@@ -171,6 +172,9 @@ unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
 }
 
 /// A capsule that nobody consumed has its name still, and frees what it carries.
+///
+/// # Safety
+/// Called by the interpreter only, with a capsule that ends.
 unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
     // SAFETY: a live capsule, with the GIL.
     if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {

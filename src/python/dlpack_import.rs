@@ -14,8 +14,8 @@ use crate::python::errors::type_name;
 use crate::python::host_memory::HostMemory;
 use crate::python::view::PyView;
 
-/// A typed view of the memory of an object with DLPack, without a copy. BufferError for memory that
-/// the host does not reach, that is not contiguous, or whose elements NumPy cannot name.
+/// A typed view of the memory of an object with DLPack, without a copy. `BufferError` for memory
+/// that the host does not reach, that is not contiguous, or whose elements NumPy cannot name.
 ///
 /// >>> import accelrt
 /// >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
@@ -54,7 +54,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> PyResult<PyView> {
             return Err(PyBufferError::new_err(text));
         }
         // SAFETY: as above, of a version that has these fields.
-        let (tensor, flags) = unsafe { ((*owned.0).tensor, (*owned.0).flags) };
+        let known = unsafe { &*owned.0 };
+        let (tensor, flags) = (known.tensor, known.flags);
         return view(capsule.py(), &tensor, flags & READ_ONLY != 0, owned);
     }
     if let Some(owned) = take::<Managed>(capsule)? {

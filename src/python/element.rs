@@ -68,8 +68,8 @@ impl Element {
             }
             name.extract::<String>().map_err(|_| expected())?
         };
-        let named = ELEMENTS.iter().find(|element| element.name == name);
-        named.copied().ok_or_else(|| {
+        let found = ELEMENTS.iter().find(|element| element.name == name);
+        found.copied().ok_or_else(|| {
             let names = ELEMENTS.map(|element| element.name).join(", ");
             PyTypeError::new_err(format!("dtype must be one of {names}, not {name}"))
         })

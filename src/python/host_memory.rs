@@ -17,8 +17,8 @@ pub(super) struct HostMemory {
     lender: Option<Box<dyn Parked>>,
 }
 
-// SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread, and
-// the lender is touched with the GIL only.
+// SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread,
+// and the lender is touched with the GIL only.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above; a shared reference reads plain fields.
 unsafe impl Sync for HostMemory {}

@@ -80,6 +80,7 @@ impl Drop for Hang {
     }
 }
 
+// SAFETY: the declaration is that of the stable ABI, which the module is built against.
 unsafe extern "C-unwind" {
     fn PyObject_Call(
         callable: *mut ffi::PyObject,

@@ -4,6 +4,7 @@ import array
 import gc
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import accelrt
 
 
-def test_sizes_and_names():
+def test_sizes_and_names() -> None:
     buffer = accelrt.empty(100, device="cpu:0")
     assert (buffer.nbytes, len(buffer)) == (100, 100)
     assert buffer.device == accelrt.device("cpu:0")
@@ -23,28 +24,30 @@ def test_sizes_and_names():
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1 << 70])
-def test_bad_sizes(nbytes):
+def test_bad_sizes(nbytes: Any) -> None:
     with pytest.raises(ValueError, match="nbytes"):
         accelrt.empty(nbytes)
 
 
-def test_wrong_types():
+def test_wrong_types() -> None:
+    text: Any = "4"
+    number: Any = 4
     buffer = accelrt.zeros(4)
     with pytest.raises(TypeError, match="nbytes must be an integer, not str"):
-        accelrt.empty("4")
-    with pytest.raises(TypeError, match="source must be .* not int"):
-        buffer.copy_(4)
-    with pytest.raises(TypeError, match="target must be .* not str"):
-        buffer.copy_to("text")
+        accelrt.empty(text)
+    with pytest.raises(TypeError, match=r"source must be .* not int"):
+        buffer.copy_(number)
+    with pytest.raises(TypeError, match=r"target must be .* not str"):
+        buffer.copy_to(text)
     with pytest.raises(TypeError, match="slice, not int"):
-        buffer[1]
+        buffer[number]
     with pytest.raises(ValueError, match="0 to 255, not 256"):
         buffer.fill_(256)
     with pytest.raises(accelrt.OutOfMemoryError):
         accelrt.empty(1 << 60)
 
 
-def test_copies_between_buffers_and_the_host():
+def test_copies_between_buffers_and_the_host() -> None:
     source, target = accelrt.empty(5), accelrt.empty(5)
     assert source.copy_(b"hello") is source
     target.copy_(source)
@@ -55,7 +58,7 @@ def test_copies_between_buffers_and_the_host():
     assert bytes(target) == b"\x07" * 5
 
 
-def test_a_non_blocking_copy_holds_the_exporter():
+def test_a_non_blocking_copy_holds_the_exporter() -> None:
     stream = accelrt.Stream()
     size = 1 << 22
     source = bytearray(b"x" * size)
@@ -71,7 +74,7 @@ def test_a_non_blocking_copy_holds_the_exporter():
     assert bytes(buffer) == b"x" * size
 
 
-def test_refused_copies_give_the_exporter_back():
+def test_refused_copies_give_the_exporter_back() -> None:
     buffer, source = accelrt.zeros(4), bytearray(5)
     with pytest.raises(ValueError, match="Cannot copy 5 bytes into 4"):
         buffer.copy_(source)
@@ -86,7 +89,7 @@ def test_refused_copies_give_the_exporter_back():
         buffer.copy_(np.asarray(buffer))
 
 
-def test_slices():
+def test_slices() -> None:
     buffer = accelrt.empty(10).copy_(bytes(range(10)))
     assert bytes(buffer[-3:-1]) == bytes([7, 8])
     assert bytes(buffer[2:][1:3]) == bytes([3, 4])
@@ -100,7 +103,7 @@ def test_slices():
     assert bytes(part) == bytes([4, 5])
 
 
-def test_release():
+def test_release() -> None:
     buffer = accelrt.zeros(4)
     part = buffer[:2]
     view = memoryview(part)
@@ -115,7 +118,7 @@ def test_release():
             use()
 
 
-def test_numpy_reads_and_writes_our_memory():
+def test_numpy_reads_and_writes_our_memory() -> None:
     buffer = accelrt.zeros(8)
     values = np.asarray(buffer)
     assert values.ctypes.data == buffer.data_ptr()
@@ -127,7 +130,7 @@ def test_numpy_reads_and_writes_our_memory():
     assert (view.format, view.shape, view.strides, view.readonly) == ("B", (8,), (1,), False)
 
 
-def test_host_access_waits_for_uses():
+def test_host_access_waits_for_uses() -> None:
     buffer = accelrt.empty(1 << 24)
     for byte in range(10):
         with accelrt.Stream() as stream:
@@ -136,7 +139,7 @@ def test_host_access_waits_for_uses():
     assert bytes(buffer[-1:]) == b"\x09"
 
 
-def test_copy_runs_on_the_current_stream():
+def test_copy_runs_on_the_current_stream() -> None:
     buffer, stream = accelrt.empty(array.array("d", [1.5]).itemsize), accelrt.Stream()
     with stream:
         buffer.copy_(array.array("d", [1.5]), non_blocking=True)
@@ -146,12 +149,12 @@ def test_copy_runs_on_the_current_stream():
     assert out[0] == 1.5
 
 
-def test_a_blocking_copy_runs_without_the_gil():
+def test_a_blocking_copy_runs_without_the_gil() -> None:
     size, ticks = 1 << 28, 0
     source, target = accelrt.zeros(size), accelrt.empty(size)
     done = threading.Event()
 
-    def tick():
+    def tick() -> None:
         nonlocal ticks
         while not done.is_set():
             ticks += 1
