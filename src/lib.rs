@@ -55,6 +55,7 @@ mod frontier;
 mod guard;
 mod native;
 #[cfg(feature = "python")]
+#[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
 mod queue;
 mod runtime;
