@@ -1,6 +1,8 @@
 //! `Stream.launch_host`: Python callables as tasks.
 #![expect(unsafe_code, reason = "calls Python so that the end of the interpreter stops the thread")]
 
+use std::ffi::c_void;
+use std::hint::black_box;
 use std::mem;
 
 use pyo3::ffi;
@@ -80,23 +82,26 @@ impl Drop for Hang {
     }
 }
 
-// SAFETY: the declaration is that of the stable ABI, which the module is built against.
-unsafe extern "C-unwind" {
-    fn PyObject_Call(
-        callable: *mut ffi::PyObject,
-        args: *mut ffi::PyObject,
-        kwargs: *mut ffi::PyObject,
-    ) -> *mut ffi::PyObject;
-}
+/// `PyObject_Call`, with the unwinding that it may do.
+type Call = unsafe extern "C-unwind" fn(
+    *mut ffi::PyObject,
+    *mut ffi::PyObject,
+    *mut ffi::PyObject,
+) -> *mut ffi::PyObject;
 
 /// Calls a callable. Before Python 3.14 an interpreter that has ended exits threads that ask for
 /// the GIL, here one inside a callable that had given it up, by unwinding their stacks. Code that
 /// is not prepared for that would abort the process; this thread sleeps instead until it ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
+    // Trap: a declaration of our own is merged with pyo3's at link time, and that says "never
+    // unwinds". A pointer that the optimiser cannot see through is called as its type says.
+    let call = black_box(ffi::PyObject_Call as *const c_void);
+    // SAFETY: only the type changes, to one that allows more; it is the address of this function.
+    let call = unsafe { mem::transmute::<*const c_void, Call>(call) };
     let hang = Hang;
     // SAFETY: the callable and its arguments, which are a tuple, are alive, and the GIL is held:
-    // bound references say both. The function is declared with the unwinding that it may do.
-    let returned = unsafe { PyObject_Call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
+    // bound references say both.
+    let returned = unsafe { call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
     mem::forget(hang);
     // SAFETY: the pointer is a new reference, or null with an exception set: what the call returns.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), returned) }.map(drop)
