@@ -28,7 +28,7 @@ pub struct Config {
     /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is what the machine and
     /// the container allow.
     pub cpu_memory_bytes: Option<usize>,
-    /// `ACCELRT_EXIT_MS`: how long an exit goes on with runnable work.
+    /// `ACCELRT_EXIT_MS`: how long an exit goes on with queued work.
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
     pub stream_task_limit: u64,

@@ -90,7 +90,7 @@ impl Runtime {
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
-    /// what is runnable is finished, for at most `ACCELRT_EXIT_MS`.
+    /// what is queued is finished, for at most `ACCELRT_EXIT_MS`.
     ///
     /// Fails when an `ACCELRT_*` variable is malformed, each time until it is mended.
     pub fn global() -> Result<Self> {
@@ -321,7 +321,7 @@ impl Runtime {
         counters
     }
 
-    /// Ends the runtime: takes no new work, finishes what is runnable for at most the configured
+    /// Ends the runtime: takes no new work, finishes what is queued for at most the configured
     /// time, cancels the rest, joins the threads that come back. Returns at once when it was shut
     /// down before, and in a forked child.
     #[expect(

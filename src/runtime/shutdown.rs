@@ -1,4 +1,4 @@
-//! The end: finish what is runnable, cancel the rest, join the threads, say what was lost.
+//! The end: finish what is queued, cancel the rest, join the threads, say what was lost.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::collections::BTreeSet;

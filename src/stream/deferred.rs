@@ -186,9 +186,9 @@ impl Stream {
     ///
     /// Returns the task's ticket, which tells uses of memory apart. An error, a panic of `start` or
     /// a completion that is dropped unfinished becomes the stream's error. On a failed stream
-    /// `start` is dropped unrun. A shutdown does not wait for tasks that were started; it counts
-    /// them as cancelled. Does not block, except as [`Stream::enqueue`]; fails after a shutdown and
-    /// in a forked child.
+    /// `start` is dropped unrun. A shutdown waits for tasks that were started until its time is
+    /// over, and counts the others as cancelled. Does not block, except as [`Stream::enqueue`];
+    /// fails after a shutdown and in a forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
