@@ -25,9 +25,40 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize
 
 pub(crate) use std::sync::atomic::Ordering;
 
+/// A place that a value's users read and whoever frees it writes: lets loom see a free that does
+/// not come after every use, and one that never comes. Nothing outside of models.
+pub(crate) struct Life {
+    #[cfg(loom)]
+    place: loom::alloc::Track<UnsafeCell<()>>,
+}
+
+#[cfg_attr(not(loom), expect(clippy::unused_self, reason = "there is nothing outside of models"))]
+impl Life {
+    pub(crate) fn new() -> Self {
+        #[cfg(loom)]
+        let place = loom::alloc::Track::new(UnsafeCell::new(()));
+        Self {
+            #[cfg(loom)]
+            place,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        #[cfg(loom)]
+        self.place.get_ref().with(|_| ());
+    }
+
+    #[inline]
+    pub(crate) fn note_end(&self) {
+        #[cfg(loom)]
+        self.place.get_ref().with_mut(|_| ());
+    }
+}
+
 /// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
 pub(crate) mod unmodelled {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 }
 
 /// `UnsafeCell` with loom's closure interface, so that models see every access.

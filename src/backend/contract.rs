@@ -169,15 +169,26 @@ impl fmt::Debug for dyn Work {
 pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,
+    linger: Option<&'a Linger<'a>>,
     made_progress: Cell<bool>,
 }
+
+/// How a thread lingers at work that may have more to execute soon: until that says so, for a
+/// moment at most.
+pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) + 'a;
 
 impl<'a> Turn<'a> {
     /// A turn on a worker: `must_yield` says that something more urgent is runnable, `others_wait`
     /// that anything is.
     #[must_use]
     pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
-        Self { must_yield, others_wait, made_progress: Cell::new(false) }
+        Self { must_yield, others_wait, linger: None, made_progress: Cell::new(false) }
+    }
+
+    /// A turn whose thread may linger.
+    #[must_use]
+    pub fn with_linger(self, linger: &'a Linger<'a>) -> Self {
+        Self { linger: Some(linger), ..self }
     }
 
     /// A turn on a thread that has nothing else to execute.
@@ -196,6 +207,13 @@ impl<'a> Turn<'a> {
     #[must_use]
     pub fn others_wait(&self) -> bool {
         (self.others_wait)()
+    }
+
+    /// The work has run empty: waits, if this thread may, for a moment until `has_more` says true.
+    pub fn linger(&self, has_more: &dyn Fn() -> bool) {
+        if let Some(linger) = self.linger {
+            linger(has_more);
+        }
     }
 
     /// The work executed something. Without this the turn was for nothing: others were faster.

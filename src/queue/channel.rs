@@ -307,6 +307,23 @@ impl<C: 'static> Receiver<C> {
         self.shared.tail.index.load(Ordering::SeqCst) == self.position.head
     }
 
+    /// True when there is a command to be consumed next, or soon is. Reads no line but the one that
+    /// the next producer writes.
+    #[inline]
+    pub(crate) fn is_published(&self) -> bool {
+        let Position { head, segment_end, segment, .. } = self.position;
+        if segment.is_null() {
+            return false;
+        }
+        // SAFETY: `segment` is not null, and only this consumer retires it.
+        let segment = unsafe { &*segment };
+        if head == segment_end {
+            // Relaxed, here and below: a hint; `front` looks again.
+            return !segment.next().load(Ordering::Relaxed).is_null();
+        }
+        segment.slot(head).sequence.load(Ordering::Relaxed) == head + 1
+    }
+
     /// What is to be consumed next.
     #[inline]
     pub(crate) fn front(&mut self) -> Front<'_, C> {

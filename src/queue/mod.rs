@@ -19,7 +19,7 @@ mod segment;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use channel::{Front, Pushed, Receiver, Sender, channel};
+pub(crate) use channel::{Entry, Front, Pushed, Receiver, Sender, channel};
 pub(crate) use command::{Class, Command, INLINE_BYTES};
 #[cfg(test)]
 pub(crate) use segment::SLOTS;

@@ -302,7 +302,7 @@ impl Runtime {
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.kept_counts();
         for stream in streams {
-            let own = stream.counters.read();
+            let own = stream.figures.counters.read();
             counts.helped += own.helped;
             counts.skipped += own.skipped;
             counts.cancelled += own.cancelled;

@@ -72,7 +72,8 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let kept = inner.lifecycle.kept_counts();
     let mut unseen_errors = inner.lifecycle.take_unseen(|_| true);
-    let cancelled: u64 = streams.iter().map(|stream| stream.counters.read().cancelled).sum();
+    let cancelled: u64 =
+        streams.iter().map(|stream| stream.figures.counters.read().cancelled).sum();
     unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
     ShutdownReport {
         num_cancelled_tasks: kept.cancelled + cancelled + never_run,

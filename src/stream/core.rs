@@ -1,9 +1,8 @@
-//! A stream's engine, the same for every kind: push, drain, settle, park, resume.
+//! A stream's engine, the same for every kind: push, schedule, leave, park, resume.
 //!
 //! A task's way: [`StreamCore::push`] claims a place and publishes it; an idle stream is handed to
-//! the backend, whose worker (or the pushing thread, for a driver kind) calls [`Work::run`]; the
-//! drain asks each command whether it is ready, runs it, and advances the counter; effects that
-//! others must see before the counter moves are settled first, waiters are woken after it moved.
+//! the backend, whose worker (or the pushing thread, for a driver kind) calls [`Work::run`], which
+//! drains (`drain`) and gives the right to do so back as the drain's end demands.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,31 +11,20 @@ use crossbeam_utils::CachePadded;
 
 use crate::backend::contract::{Backend, StreamHandle, Turn, Work};
 use crate::device::Device;
-use crate::error::{FailureCause, Result, StreamError};
+use crate::error::{Result, StreamError};
 use crate::frontier::{History, Progress};
-use crate::queue::{Class, Command, Front, Pushed, Receiver, Sender, channel};
-use crate::stream::commands::drop_quietly;
-use crate::stream::context::{Blocker, Effects, TaskContext};
+use crate::queue::{Command, Pushed, Sender, channel};
+use crate::stream::context::{Blocker, TaskContext};
+use crate::stream::drain::{Consumer, Stop};
 use crate::stream::failures::Failures;
-use crate::stream::frames::{self, Frame};
-use crate::stream::lifecycle::{Lifecycle, StreamCounters, StreamCounts};
+use crate::stream::lifecycle::{Lifecycle, StreamCounters};
 use crate::stream::marks::Marks;
 use crate::stream::pace::{Pace, Stopwatch};
 use crate::stream::synchronize::SyncPoint;
 use crate::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::stream::waiters::{Waiter, Waiters};
 use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{LockRank, Mutex, Ordering, spin_hint, yield_now};
-
-/// Tasks that a worker runs before it looks whether other streams wait.
-const BATCH_TASKS: u32 = 64;
-
-/// Short tasks between two looks at what is more urgent.
-const TASKS_BETWEEN_LOOKS: u32 = 8;
-
-/// Looks at a place that its producer has claimed and not published, before the stream goes back to
-/// the run queue: the producer lost its processor.
-const UNPUBLISHED_LOOKS: u32 = 200;
+use crate::sync::{LockRank, Mutex, Ordering};
 
 /// What identifies a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,30 +50,18 @@ pub(crate) struct StreamCore {
     pub(crate) history: History,
     pub(crate) failures: Failures,
     pub(crate) marks: Marks,
-    pub(crate) pace: Pace,
     pub(crate) waiters: Waiters<StreamCore>,
     /// Threads inside a synchronise of this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
-    pub(crate) counters: StreamCounters,
+    pub(crate) figures: CachePadded<Figures>,
     sender: Sender<TaskContext>,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
 
-/// What only the draining thread touches.
-pub(crate) struct Consumer {
-    pub(crate) receiver: Receiver<TaskContext>,
-    pub(crate) context: TaskContext,
-    stopwatch: Stopwatch,
-}
-
-/// Why a drain stopped.
-pub(crate) enum Stop {
-    /// The queue is empty, or the wanted task was retired.
-    Here,
-    /// Others should have the thread, or a producer is slow to publish.
-    Yield,
-    /// The head is not ready.
-    Blocked(Blocker),
+/// What is written at each batch, on lines away from those that producers read.
+pub(crate) struct Figures {
+    pub(crate) counters: StreamCounters,
+    pub(crate) pace: Pace,
 }
 
 impl StreamCore {
@@ -120,10 +96,12 @@ impl StreamCore {
             history: History::new(Arc::clone(&progress)),
             failures: Failures::new(),
             marks: Marks::new(&backend, &progress),
-            pace: Pace::new(),
             waiters: Waiters::new(),
             synchronizing: Mutex::new(LockRank::ErrorLog, Vec::new()),
-            counters: StreamCounters::default(),
+            figures: CachePadded::new(Figures {
+                counters: StreamCounters::default(),
+                pace: Pace::new(),
+            }),
             sender,
             turnstile: CachePadded::new(Turnstile::new(consumer)),
             backend,
@@ -188,158 +166,9 @@ impl StreamCore {
         // When cancelled, the shutdown looks at every stream until all are retired.
     }
 
-    /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream, which
-    /// stops before tasks that may be long.
-    pub(crate) fn drain(
-        &self,
-        consumer: &mut Consumer,
-        until: u64,
-        turn: Option<&Turn<'_>>,
-    ) -> Stop {
-        // Deeper only where nobody helps: a driver's streams run where they are pushed to, and so
-        // do those of a runtime that ends.
-        debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
-        let _frame = Frame::enter(self.key());
-        let batch = consumer.stopwatch.start();
-        let first = consumer.receiver.consumed();
-        let stop = self.drain_batch(consumer, until, turn);
-        let tasks = consumer.receiver.consumed() - first;
-        consumer.stopwatch.finish(&batch, tasks, &self.pace);
-        match turn {
-            None => self.counters.add_helped(tasks),
-            Some(turn) if tasks > 0 => turn.note_progress(),
-            Some(_) => {}
-        }
-        stop
-    }
-
-    fn drain_batch(&self, consumer: &mut Consumer, until: u64, turn: Option<&Turn<'_>>) -> Stop {
-        let Consumer { receiver, context, .. } = consumer;
-        let mut left = BATCH_TASKS;
-        let mut unpublished = 0;
-        while receiver.consumed() < until {
-            let mut entry = match receiver.front() {
-                Front::Ready(entry) => entry,
-                Front::Empty => return Stop::Here,
-                Front::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
-                    unpublished += 1;
-                    if unpublished < UNPUBLISHED_LOOKS {
-                        spin_hint();
-                    } else {
-                        yield_now();
-                    }
-                    continue;
-                }
-                Front::Unpublished => return Stop::Yield,
-            };
-            let class = entry.class();
-            let is_cancelled = self.lifecycle.is_cancelled();
-            if class != Class::Own && (is_cancelled || context.error.is_some()) {
-                drop_quietly(|| entry.discard());
-                self.count_unrun(is_cancelled);
-                if is_cancelled {
-                    // Who waits for what stands behind is told that it did not run.
-                    context.fail(FailureCause::Cancelled);
-                }
-            } else if turn.is_none() && self.pace.expects_long(class) {
-                return Stop::Yield;
-            } else if is_cancelled || entry.is_ready(context) {
-                entry.run(context);
-            } else {
-                let blocker = context.effects().blocked_on.take();
-                return Stop::Blocked(blocker.expect("who is not ready says what it waits for"));
-            }
-            if class == Class::Own {
-                self.counters.add_own();
-            }
-            let ticket = receiver.consumed();
-            if context.is_marker || context.effects.is_some() {
-                self.settle(ticket, context);
-            } else {
-                self.progress.retire(ticket);
-            }
-            left = left.saturating_sub(1);
-            if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.pace.is_long() {
-                let is_over =
-                    |turn: &Turn<'_>| turn.must_yield() || left == 0 && turn.others_wait();
-                if turn.is_some_and(is_over) {
-                    return Stop::Yield;
-                }
-            }
-        }
-        Stop::Here
-    }
-
-    fn count_unrun(&self, is_cancelled: bool) {
-        let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
-        let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
-        self.counters.add(counts);
-    }
-
-    /// Retires a task that has effects or that somebody may wait for. What others may ask once they
-    /// see the counter is done before it moves.
-    fn settle(self: &StreamCore, ticket: u64, context: &mut TaskContext) {
-        if let Some(effects) = context.effects.take() {
-            let Effects { failure, mark, sync, .. } = *effects;
-            if let Some(error) = failure
-                && context.error.is_none()
-            {
-                self.failures.open(ticket, Arc::clone(&error));
-                context.error = Some(error);
-            }
-            if let Some(mark) = mark
-                && !self.on_host
-            {
-                self.marks.push(ticket, mark);
-            }
-            if let Some(point) = sync {
-                self.pass(&point, ticket, context);
-            }
-        }
-        context.is_marker = false;
-        self.progress.settle(ticket);
-        for waiter in self.waiters.served(ticket) {
-            match waiter {
-                Waiter::Stream(stream, parking) => stream.unpark(parking),
-                Waiter::Thread(sleeper) => sleeper.wake(),
-            }
-        }
-    }
-
-    /// The queue passes a synchronise: ends the open error and hands it to every thread that is
-    /// inside a synchronise now. A point that was given up ends nothing.
-    fn pass(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
-        let mut synchronizing = self.synchronizing.lock();
-        let Some(place) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
-            return;
-        };
-        let error = context.error.take();
-        for waiting in synchronizing.iter() {
-            if let Some(error) = &error {
-                waiting.give(error);
-            }
-        }
-        synchronizing.swap_remove(place);
-        drop(synchronizing);
-        if error.is_some() {
-            self.failures.end(ticket);
-        }
-    }
-
-    /// As [`Self::pass`], for a thread that stands at this place itself.
-    pub(crate) fn end_error(
-        &self,
-        ticket: u64,
-        context: &mut TaskContext,
-    ) -> Option<Arc<StreamError>> {
-        let error = context.error.take()?;
-        self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
-        self.failures.end(ticket);
-        Some(error)
-    }
-
     /// Gives the right to drain back as the drain's end demands. [`Next::Schedule`] leaves the
     /// stream in the caller's responsibility, to be put into the run queue.
+    #[inline]
     pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
         match stop {
             Stop::Here => {
@@ -348,12 +177,16 @@ impl StreamCore {
                 if is_left_behind { self.turnstile.schedule_if_idle() } else { Next::Nothing }
             }
             Stop::Yield => pass.leave_with_work(),
-            Stop::Blocked(blocker) => {
-                let parking = pass.park();
-                self.await_blocker(blocker, parking);
-                Next::Nothing
-            }
+            Stop::Blocked => self.leave_blocked(pass),
         }
+    }
+
+    #[cold]
+    fn leave_blocked(self: &Arc<Self>, mut pass: Pass<'_, Consumer>) -> Next {
+        let blocker = pass.context.effects().blocked_on.take();
+        let parking = pass.park();
+        self.await_blocker(blocker.expect("who is not ready says what it waits for"), parking);
+        Next::Nothing
     }
 
     /// Has the parked stream resumed when its blocker is gone.
@@ -391,7 +224,7 @@ impl StreamCore {
 
     /// Users' tasks that were not retired, the one that a thread may be inside of included.
     pub(crate) fn unretired_users_tasks(&self) -> u64 {
-        let retired = self.progress.retired() - self.counters.own();
+        let retired = self.progress.retired() - self.figures.counters.own();
         self.sender.users_pushed().saturating_sub(retired)
     }
 
@@ -419,7 +252,7 @@ impl Work for StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        self.lifecycle.keep(self.counters.read(), self.unseen_error());
+        self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
         // Nobody executes it any more: what was not submitted will not be.
         self.finish_held(u64::MAX);
         // A refusal leaves nothing to do: nobody has the stream any more.

@@ -1,6 +1,6 @@
 //! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
 //!
-//! * [`core`]: push, drain, settle, park, resume
+//! * [`core`], [`drain`]: push, schedule, park, resume; what the consumer does
 //! * [`turnstile`]: one consumer at a time, nothing left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
 //! * [`context`], [`commands`]: what runs, and what it is given
@@ -14,6 +14,7 @@ pub(crate) mod commands;
 pub(crate) mod context;
 pub(crate) mod core;
 mod deferred;
+mod drain;
 mod failures;
 pub(crate) mod frames;
 pub(crate) mod gate;

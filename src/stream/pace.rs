@@ -1,39 +1,71 @@
-//! How long a stream's tasks have taken lately: decides whether a waiting thread executes them.
+//! Who executes a stream best: how long its tasks have taken lately, and who has executed them.
+//!
+//! A waiting thread executes short tasks itself; a worker lingers where no thread does so.
 //!
 //! Reading a clock around every task would cost more than an empty task. A drain reads it at one
-//! batch in sixteen while tasks are short, and at every batch while they are long or unknown.
+//! batch in 64 while tasks are short, and at every batch while they are long or unknown.
 
 use std::time::{Duration, Instant};
 
 use crate::queue::Class;
 use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicU64;
+use crate::sync::unmodelled::{AtomicU32, AtomicU64};
 
 /// Tasks up to this are short: executing one costs a waiting thread less than waking a worker.
-const SHORT: Duration = Duration::from_micros(20);
+const SHORT_NS: u64 = 20_000;
 
-/// Batches between two readings of the clock, while tasks are short.
-const SAMPLED_BATCHES: u32 = 16;
+/// Batches between two readings of the clock, while tasks are short: two readings cost as much as
+/// an empty task.
+const SAMPLED_BATCHES: u32 = 64;
 
 /// No batch was measured yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The published figure of one stream.
+/// Turns in which workers execute something before a stream counts as theirs again.
+const TURNS_AFTER_HELP: u32 = 8;
+
+/// The published figures of one stream.
 #[derive(Debug)]
 pub(crate) struct Pace {
     recent_ns: AtomicU64,
+    /// Turns that workers still have to win before they linger at this stream.
+    turns_after_help: AtomicU32,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { recent_ns: AtomicU64::new(UNKNOWN) }
+        Self { recent_ns: AtomicU64::new(UNKNOWN), turns_after_help: AtomicU32::new(0) }
+    }
+
+    /// A host thread executes the stream while it waits, or wants to: workers do not linger.
+    #[inline]
+    pub(crate) fn note_helper(&self) {
+        // Relaxed, here and below: figures for heuristics order nothing.
+        if self.turns_after_help.load(Ordering::Relaxed) != TURNS_AFTER_HELP {
+            self.turns_after_help.store(TURNS_AFTER_HELP, Ordering::Relaxed);
+        }
+    }
+
+    /// A worker executed something in its turn.
+    #[inline]
+    pub(crate) fn note_worker(&self) {
+        let turns = self.turns_after_help.load(Ordering::Relaxed);
+        if turns != 0 {
+            self.turns_after_help.store(turns - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// True when host threads have executed this stream lately.
+    #[inline]
+    pub(crate) fn is_wanted_by_host(&self) -> bool {
+        self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
     /// True when tasks have been long.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
         let recent_ns = self.recent_ns();
-        recent_ns != UNKNOWN && Duration::from_nanos(recent_ns) > SHORT
+        recent_ns != UNKNOWN && recent_ns > SHORT_NS
     }
 
     /// True when a waiting thread should not execute a task of this class.
@@ -44,7 +76,6 @@ impl Pace {
 
     #[inline]
     fn recent_ns(&self) -> u64 {
-        // Relaxed, here and below: a figure for a heuristic orders nothing.
         self.recent_ns.load(Ordering::Relaxed)
     }
 
@@ -57,39 +88,34 @@ impl Pace {
     }
 }
 
-/// The consumer's side: which batches are measured.
+/// The consumer's side: measures some batches.
 #[derive(Debug, Default)]
 pub(crate) struct Stopwatch {
     batches_to_skip: u32,
+    /// When the current batch began and with which task, if it is measured.
+    started: Option<(Instant, u64)>,
 }
 
-/// One batch.
-#[derive(Debug)]
-pub(crate) struct Batch(Option<Instant>);
-
 impl Stopwatch {
-    /// A batch begins.
+    /// A batch begins behind the task `consumed`.
     #[inline]
-    pub(crate) fn start(&mut self) -> Batch {
+    pub(crate) fn start(&mut self, consumed: u64) {
         match self.batches_to_skip.checked_sub(1) {
-            Some(rest) => {
-                self.batches_to_skip = rest;
-                Batch(None)
-            }
-            None => Batch(Some(Instant::now())),
+            Some(rest) => self.batches_to_skip = rest,
+            None => self.started = Some((Instant::now(), consumed)),
         }
     }
 
-    /// A batch of `tasks` ended.
+    /// The batch ended with the task `consumed`.
     #[inline]
-    pub(crate) fn finish(&mut self, batch: &Batch, tasks: u64, pace: &Pace) {
-        let Batch(Some(started)) = batch else { return };
-        if tasks == 0 {
-            return;
-        }
-        pace.learn(started.elapsed(), tasks);
-        if !pace.is_long() {
-            self.batches_to_skip = SAMPLED_BATCHES - 1;
+    pub(crate) fn stop(&mut self, consumed: u64, pace: &Pace) {
+        if let Some((started, first)) = self.started.take()
+            && consumed > first
+        {
+            pace.learn(started.elapsed(), consumed - first);
+            if !pace.is_long() {
+                self.batches_to_skip = SAMPLED_BATCHES - 1;
+            }
         }
     }
 }
@@ -117,22 +143,36 @@ mod tests {
         assert!(!pace.is_long() && !pace.expects_long(Class::Native));
     }
 
+    /// Goes through one batch of short tasks; true when it was measured.
+    fn is_measured(stopwatch: &mut Stopwatch, pace: &Pace) -> bool {
+        stopwatch.start(0);
+        let is_measured = stopwatch.started.is_some();
+        stopwatch.stop(1_000_000_000, pace);
+        is_measured
+    }
+
     #[test]
     fn short_batches_are_sampled_and_long_ones_all_measured() {
         let (mut stopwatch, pace) = (Stopwatch::default(), Pace::new());
-        let first = stopwatch.start();
-        assert!(first.0.is_some());
-        stopwatch.finish(&first, 1_000_000_000, &pace);
-        let measured = (0..32).filter(|_| {
-            let batch = stopwatch.start();
-            stopwatch.finish(&batch, 1_000_000_000, &pace);
-            batch.0.is_some()
-        });
-        assert_eq!(measured.count(), 2);
+        assert!(is_measured(&mut stopwatch, &pace));
+        let batches = 0..2 * SAMPLED_BATCHES;
+        assert_eq!(batches.filter(|_| is_measured(&mut stopwatch, &pace)).count(), 2);
         pace.learn(Duration::from_secs(1), 1);
         stopwatch.batches_to_skip = 0;
-        let long = stopwatch.start();
-        stopwatch.finish(&long, 1, &pace);
-        assert!(stopwatch.start().0.is_some());
+        stopwatch.start(0);
+        stopwatch.stop(1, &pace);
+        assert!(is_measured(&mut stopwatch, &pace));
+    }
+
+    #[test]
+    fn a_stream_is_the_workers_again_after_some_turns_without_a_helper() {
+        let pace = Pace::new();
+        assert!(!pace.is_wanted_by_host());
+        pace.note_helper();
+        for _ in 0..TURNS_AFTER_HELP {
+            assert!(pace.is_wanted_by_host());
+            pace.note_worker();
+        }
+        assert!(!pace.is_wanted_by_host());
     }
 }

@@ -6,7 +6,8 @@ use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result, StreamError};
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
-use crate::stream::core::{Stop, StreamCore};
+use crate::stream::core::StreamCore;
+use crate::stream::drain::Stop;
 use crate::stream::frames;
 use crate::stream::wait::Interrupt;
 use crate::sync::{LockRank, Mutex};
@@ -86,9 +87,11 @@ impl StreamCore {
 
     /// Executes the stream here; the point is then where this thread stands, not a task.
     fn synchronize_by_helping(self: &Arc<Self>) -> Option<Result<()>> {
-        if !self.on_host || self.pace.is_long() || !frames::may_help() {
+        let pace = &self.figures.pace;
+        if !self.on_host || pace.is_long() || !frames::may_help() {
             return None;
         }
+        pace.note_helper();
         let until = self.pushed();
         let mut pass = self.turnstile.enter_to_help()?;
         let stop = self.drain(&mut pass, until, None);
@@ -175,11 +178,13 @@ impl StreamCore {
 }
 
 /// An error as a result, now seen. Work that a shutdown cancelled is told as that.
+#[inline]
 pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
-    raise_all(error.into_iter().collect())
+    error.map_or(Ok(()), |error| raise_all(vec![error]))
 }
 
 /// Several errors as one result, each now seen.
+#[cold]
 pub(crate) fn raise_all(mut errors: Vec<Arc<StreamError>>) -> Result<()> {
     for error in &errors {
         error.set_seen();

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result};
-use crate::stream::core::{Stop, StreamCore};
+use crate::stream::core::StreamCore;
+use crate::stream::drain::Stop;
 use crate::stream::frames;
 use crate::stream::own::Marker;
 use crate::stream::waiters::Waiter;
@@ -107,7 +108,8 @@ impl StreamCore {
 
     /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
     fn help(self: &Arc<Self>, ticket: u64) -> bool {
-        while self.on_host && !self.pace.is_long() && frames::may_help() {
+        while self.on_host && !self.figures.pace.is_long() && frames::may_help() {
+            self.figures.pace.note_helper();
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
             let stop = self.drain(&mut pass, ticket, None);
             let is_over = !matches!(stop, Stop::Here);

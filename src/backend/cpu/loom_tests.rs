@@ -113,3 +113,27 @@ fn loom_a_shutdown_loses_no_work() {
         assert_eq!(device.ran.load(Ordering::SeqCst), 11);
     });
 }
+
+/// Goal: work that arrives while the only worker lingers is told to nobody; it runs all the same
+/// when that worker goes on with what it lingered for.
+#[test]
+fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
+    model(3, || {
+        let device = Device::new(2);
+        assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this thread is the worker");
+        assert!(matches!(device.queue.take(), Found::Work(1, ..)));
+        let producer = {
+            let device = Arc::clone(&device);
+            thread::spawn(move || Device::submit(&device, 10))
+        };
+        device.queue.look();
+        let started = Device::give(&device, device.queue.stop_looking());
+        while device.ran.load(Ordering::SeqCst) != 10 {
+            thread::yield_now();
+        }
+        device.close();
+        for worker in producer.join().unwrap().into_iter().chain(started) {
+            worker.join().unwrap();
+        }
+    });
+}

@@ -110,6 +110,13 @@ impl<W> RunQueue<W> {
         self.state.lock().looking += 1;
     }
 
+    /// A worker that looked goes on with the work it has.
+    pub(crate) fn stop_looking(&self) -> Help {
+        let mut state = self.state.lock();
+        state.looking -= 1;
+        if state.has_work() { state.help() } else { Help::None }
+    }
+
     /// A worker that looks goes to sleep, unless there is work or the queue is closed. True when it
     /// is to sleep on `sleeper` now; woken, it looks.
     pub(crate) fn begin_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {

@@ -4,6 +4,7 @@
 //! that blocks inside a task. They block all signals, which are the main thread's business.
 #![expect(unsafe_code, reason = "sets the signal mask that new threads inherit")]
 
+use std::cell::Cell;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -26,12 +27,16 @@ const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// Shortest one, for a worker whose looks have been for nothing.
 const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
-/// Between two looks of a worker that helpers keep beating: each look takes the cache line away
-/// from them.
+/// Between two looks of a worker that helpers keep beating: each look takes cache lines away from
+/// them. Doubled at each further defeat, up to what waking a sleeping worker takes.
 const BEATEN_PERIOD: Duration = Duration::from_micros(1);
+const BEATEN_DOUBLINGS: u32 = 4;
 
 /// Turns in a row for nothing after which a worker counts as beaten.
 const BEATEN_TURNS: u32 = 2;
+
+/// Longest time at a stream that has run empty: what a pipeline's producer takes for its next task.
+const LONGEST_LINGER: Duration = Duration::from_micros(5);
 
 /// Spins between two readings of the clock.
 const SPINS_PER_READING: u32 = 16;
@@ -166,17 +171,25 @@ impl Shared {
                     Self::give(this, help);
                     let must_yield = || this.queue.may_have_more_urgent(level);
                     let others_wait = || this.queue.may_have_work();
-                    let turn = Turn::new(&must_yield, &others_wait);
+                    let is_looking = Cell::new(false);
+                    let linger = |has_more: &dyn Fn() -> bool| {
+                        if this.may_spin && !is_looking.get() {
+                            is_looking.set(Self::linger(this, has_more));
+                        }
+                    };
+                    let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
                     // Relaxed, here and below: a figure that a shutdown reads.
                     this.running.fetch_add(1, Ordering::Relaxed);
                     work.run(&turn);
                     this.running.fetch_sub(1, Ordering::Relaxed);
-                    this.queue.look();
+                    if !is_looking.get() {
+                        this.queue.look();
+                    }
                     turns_for_nothing =
                         if turn.made_progress() { 0 } else { turns_for_nothing + 1 };
                     look = LONGEST_LOOK;
                 }
-                Found::Nothing if this.look(look, turns_for_nothing >= BEATEN_TURNS) => {}
+                Found::Nothing if this.look(look, turns_for_nothing) => {}
                 Found::Nothing => {
                     look = (look / 2).max(SHORTEST_LOOK);
                     if this.queue.begin_sleep(&sleeper) {
@@ -187,23 +200,47 @@ impl Shared {
         }
     }
 
+    /// Looks, in the middle of a turn, for more of the same work and for other work. True when the
+    /// worker goes on looking: it was for nothing, or there is other work.
+    fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
+        this.queue.look();
+        let started = Instant::now();
+        loop {
+            for _ in 0..SPINS_PER_READING {
+                if has_more() {
+                    Self::give(this, this.queue.stop_looking());
+                    return false;
+                }
+                if this.queue.may_have_work() {
+                    return true;
+                }
+                spin_hint();
+            }
+            if started.elapsed() >= LONGEST_LINGER {
+                return true;
+            }
+        }
+    }
+
     /// Looks for work for `longest`; true when there may be some.
-    fn look(&self, longest: Duration, is_beaten: bool) -> bool {
+    fn look(&self, longest: Duration, turns_for_nothing: u32) -> bool {
         if !self.may_spin {
             return false;
         }
+        let defeats = turns_for_nothing.checked_sub(BEATEN_TURNS);
+        let beaten_period = defeats.map(|more| BEATEN_PERIOD * (1 << more.min(BEATEN_DOUBLINGS)));
         let started = Instant::now();
         loop {
             let period_started = Instant::now();
             if period_started - started >= longest {
                 return false;
             }
-            if is_beaten {
-                while period_started.elapsed() < BEATEN_PERIOD {
+            if let Some(period) = beaten_period {
+                while period_started.elapsed() < period {
                     (0..SPINS_PER_READING).for_each(|_| spin_hint());
                 }
             }
-            for _ in 0..if is_beaten { 1 } else { SPINS_PER_READING } {
+            for _ in 0..if beaten_period.is_some() { 1 } else { SPINS_PER_READING } {
                 if self.queue.may_have_work() {
                     return true;
                 }

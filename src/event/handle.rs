@@ -1,37 +1,20 @@
-//! Events: lazy, versioned marks in streams, with time stamps on request.
-//!
-//! Source of the behaviour: torch 2.13's `Event`, with its argument checks made complete.
-//!
-//! Each record makes a new *version*. Words:
-//!
-//! * `recorded`: the latest version; 0 before the first record
-//! * `completed`: the highest version that is known to be done
-//! * `latest`: where the latest version was recorded, and how the highest finished one ended
-//!
-//! The event is done when `completed >= recorded`. Recording is: under the lock, push a command
-//! that names the event and its version, note stream and ticket; then schedule the stream. It is
-//! O(1) and clones no frontier: the ticket is looked up in the stream's history by who waits.
+//! The public event: a handle to a versioned mark in streams.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use crossbeam_utils::CachePadded;
-
-use crate::backend::blocking::while_blocked;
 use crate::device::{Device, DeviceKind};
-use crate::error::{Error, Result, StreamError};
+use crate::error::{Error, Result};
+use crate::event::command::RecordCommand;
+use crate::event::core::EventCore;
+use crate::event::shared::Shared;
 use crate::fork::{self, Inherited};
 use crate::frontier::Point;
-use crate::queue::{Class, Command};
-use crate::spin::SpinMutex;
 use crate::stream::Stream;
 use crate::stream::commands::{Inherit, WaitFor};
-use crate::stream::context::TaskContext;
-use crate::stream::core::StreamCore;
-use crate::stream::marks::OwnedMark;
 use crate::stream::synchronize::raise;
 use crate::stream::wait::Interrupt;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
 
 /// A mark that streams record, wait for and query.
 ///
@@ -54,43 +37,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// ```
 #[derive(Clone)]
 pub struct Event {
-    core: Inherited<Arc<EventCore>>,
-}
-
-struct EventCore {
-    is_timed: bool,
-    /// Of all its records: an event does not change its device. Read without the lock, also in a
-    /// forked child.
-    device: OnceLock<Device>,
-    recorded: AtomicU64,
-    /// On a line of its own: consumers write it while the recording thread works on the others.
-    completed: CachePadded<AtomicU64>,
-    latest: SpinMutex<Latest>,
-}
-
-struct Latest {
-    /// The kind it was made for, or the kind of the first record.
-    kind: Option<DeviceKind>,
-    /// Where the version `recorded` stands.
-    source: Option<(Arc<StreamCore>, u64)>,
-    /// How the version `finished_version` ended. Successful untimed records on host leave nothing.
-    finished_version: u64,
-    mark: Option<Arc<OwnedMark>>,
-    failure: Option<Arc<StreamError>>,
-}
-
-/// One version of an event, looked up in one step. The source's errors are bound to it, so that the
-/// one that extends over it is not forgotten before this is dropped.
-struct Record {
-    source: Arc<StreamCore>,
-    ticket: u64,
-    version: u64,
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        self.source.failures.unbind();
-    }
+    core: Inherited<Shared>,
 }
 
 impl Event {
@@ -113,21 +60,13 @@ impl Event {
     }
 
     fn build(kind: Option<DeviceKind>, is_timed: bool) -> Self {
-        let latest = Latest { kind, source: None, finished_version: 0, mark: None, failure: None };
-        let core = EventCore {
-            is_timed,
-            device: OnceLock::new(),
-            recorded: AtomicU64::new(0),
-            completed: CachePadded::new(AtomicU64::new(0)),
-            latest: SpinMutex::new(latest),
-        };
-        Self { core: Inherited::new(Arc::new(core)) }
+        Self { core: Inherited::new(Shared::new(EventCore::new(kind, is_timed))) }
     }
 
     /// True when [`Event::elapsed_ms`] is allowed.
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        self.core.is_timed
+        self.core.finished.is_timed
     }
 
     /// The device of the latest record; `None` before the first.
@@ -139,14 +78,14 @@ impl Event {
     /// How often the event was recorded: names the latest record; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
-        // Acquire: pairs with the store in `record`.
+        // Acquire: pairs with `Shared::begin`.
         self.core.recorded.load(Ordering::Acquire)
     }
 
     /// Names this event while it lives; 0 before the first record.
     #[must_use]
     pub fn id(&self) -> u64 {
-        if self.version() == 0 { 0 } else { Arc::as_ptr(&self.core).addr() as u64 }
+        if self.version() == 0 { 0 } else { self.core.address() }
     }
 
     /// True when everything before the latest record is done, also when it failed, and before the
@@ -154,10 +93,9 @@ impl Event {
     #[must_use]
     #[inline]
     pub fn query(&self) -> bool {
-        // Acquire, in this order: a completion seen belongs to at least the record seen; pairs with
-        // `record` and `complete`.
+        // Acquire: pairs with `Shared::begin`. Before the look at what is completed.
         let recorded = self.core.recorded.load(Ordering::Acquire);
-        self.core.completed.load(Ordering::Acquire) >= recorded || self.poll()
+        self.core.is_complete(recorded) || self.poll()
     }
 
     /// Asks the driver about the latest record.
@@ -239,123 +177,6 @@ impl Default for Event {
     }
 }
 
-impl EventCore {
-    /// The latest record, if there is one.
-    fn record(&self) -> Option<Record> {
-        let latest = self.latest.lock();
-        let (source, ticket) = latest.source.as_ref()?;
-        // Relaxed: written under the lock.
-        let version = self.recorded.load(Ordering::Relaxed);
-        // Bound under the lock: until then the record is the latest, and knows its own failure.
-        source.failures.bind();
-        Some(Record { source: Arc::clone(source), ticket: *ticket, version })
-    }
-
-    fn kind(&self) -> Option<DeviceKind> {
-        self.latest.lock().kind
-    }
-
-    fn is_complete(&self, version: u64) -> bool {
-        // Acquire: pairs with `complete`.
-        self.completed.load(Ordering::Acquire) >= version
-    }
-
-    fn complete(&self, version: u64) {
-        // Release: what was done before, and how it ended, is visible to who sees it complete;
-        // pairs with the loads of `completed`.
-        self.completed.fetch_max(version, Ordering::Release);
-    }
-
-    /// True when the record is known to be done.
-    fn is_reached(&self, record: &Record) -> bool {
-        let is_reached =
-            self.is_complete(record.version) || record.source.progress.done() >= record.ticket;
-        if is_reached {
-            self.complete(record.version);
-        }
-        is_reached
-    }
-
-    /// Notes how a version ended, unless a later one ended before.
-    fn finish(
-        &self,
-        version: u64,
-        mark: Option<Arc<OwnedMark>>,
-        failure: Option<Arc<StreamError>>,
-    ) {
-        let (mut mark, mut failure) = (mark, failure);
-        let mut latest = self.latest.lock();
-        if version > latest.finished_version {
-            latest.finished_version = version;
-            std::mem::swap(&mut latest.mark, &mut mark);
-            std::mem::swap(&mut latest.failure, &mut failure);
-        }
-        drop(latest); // what was there before is dropped without the lock
-    }
-
-    fn mark_of(&self, record: &Record) -> Option<Arc<OwnedMark>> {
-        let latest = self.latest.lock();
-        latest.mark.clone().filter(|_| latest.finished_version == record.version)
-    }
-
-    /// The error that a finished record is failed with.
-    fn failure_of(&self, record: &Record) -> Option<Arc<StreamError>> {
-        let own = {
-            let latest = self.latest.lock();
-            latest.failure.clone().filter(|_| latest.finished_version == record.version)
-        };
-        own.or_else(|| record.source.failures.at(record.ticket))
-    }
-
-    fn wait_on_host(&self, record: &Record, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let Record { source, ticket, version } = record;
-        if self.is_complete(*version) {
-            return Ok(());
-        }
-        source.wait_retired(*ticket, interrupt)?;
-        if !source.on_host {
-            if let Some(mark) = source.marks.at(*ticket) {
-                while_blocked(|| source.backend.wait_mark(mark.mark()))?;
-                source.marks.reached(*ticket);
-            }
-            self.complete(*version);
-        }
-        Ok(())
-    }
-}
-
-/// The record as a task.
-struct RecordCommand {
-    event: Arc<EventCore>,
-    version: u64,
-}
-
-impl Command<TaskContext> for RecordCommand {
-    const CLASS: Class = Class::Own;
-
-    #[inline]
-    fn run(self, context: &mut TaskContext) {
-        let Self { event, version } = self;
-        context.is_marker = true;
-        if context.on_host && !event.is_timed && context.failure().is_none() {
-            return event.complete(version);
-        }
-        let mark = context.mark(event.is_timed);
-        if mark.is_none() && !context.on_host {
-            // Refused: the record is failed, and still not complete before the device is there.
-            let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
-        }
-        let failure = context.failure().cloned();
-        let is_done = context.on_host || mark.is_none();
-        event.finish(version, mark.clone(), failure);
-        if is_done {
-            event.complete(version);
-        } else {
-            context.effects().mark = mark;
-        }
-    }
-}
-
 impl Stream {
     /// Records the event behind everything enqueued so far. Never blocks; never fails because of an
     /// open error of the stream.
@@ -365,20 +186,15 @@ impl Stream {
     pub fn record(&self, event: &Event) -> Result<()> {
         let core = self.core();
         core.lifecycle.check()?;
-        let previous;
+        let mut previous = None;
         let pushed = {
             let mut latest = event.core.latest.lock();
-            previous = latest.move_to(core)?;
-            event.core.device.get_or_init(|| core.identity.device);
-            // Relaxed: written under the lock.
-            let version = event.core.recorded.load(Ordering::Relaxed) + 1;
-            let event_core = Arc::clone(&event.core);
-            let pushed = core.push_unscheduled(RecordCommand { event: event_core, version });
-            if let Some((_, ticket)) = &mut latest.source {
-                *ticket = pushed.ticket;
+            if !latest.is_on(core) {
+                previous = latest.move_to(core)?;
+                event.core.device.get_or_init(|| core.identity.device);
             }
-            // Release: pairs with `query`.
-            event.core.recorded.store(version, Ordering::Release);
+            let pushed = core.push_unscheduled(RecordCommand(event.core.begin()));
+            latest.stand_at(pushed.ticket);
             pushed
         };
         drop(previous); // the last reference to a stream is dropped without the lock
@@ -443,33 +259,6 @@ impl Stream {
         let is_joined =
             || self.core().history.latest().is_some_and(|known| known.dominates(&point));
         is_own || event.query() || is_joined()
-    }
-}
-
-impl Latest {
-    /// The event is about to be recorded on `core`. Returns what is to be dropped without the lock.
-    #[inline]
-    fn move_to(&mut self, core: &Arc<StreamCore>) -> Result<Option<Arc<StreamCore>>> {
-        if let Some((source, _)) = &self.source
-            && Arc::ptr_eq(source, core)
-        {
-            return Ok(None);
-        }
-        let device = core.identity.device;
-        if let Some(event) = self.kind
-            && event != device.kind()
-        {
-            let (role, stream) = ("recording", device.kind());
-            return Err(Error::EventKindMismatch { event, role, stream });
-        }
-        if let Some((source, _)) = &self.source
-            && source.identity.device != device
-        {
-            let (event, stream) = (source.identity.device.index(), device.index());
-            return Err(Error::EventDeviceMismatch { event, stream });
-        }
-        self.kind = Some(device.kind());
-        Ok(self.source.replace((Arc::clone(core), 0)).map(|(source, _)| source))
     }
 }
 

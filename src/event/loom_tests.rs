@@ -1,0 +1,43 @@
+//! Loom models of an event's life: its core is freed once, after everybody is done with it.
+
+use loom::thread;
+
+use crate::event::core::EventCore;
+use crate::event::shared::{Pending, Shared};
+
+fn event() -> Shared {
+    Shared::new(EventCore::new(None, false))
+}
+
+/// What a consumer does with a record.
+fn pass(record: Pending) {
+    record.complete(record.version);
+}
+
+/// Goal: whoever of two consumers and the last handle comes last frees the core. loom reports a
+/// core that is not freed, and one that is freed while somebody still uses it.
+#[test]
+fn loom_the_core_is_freed_by_whoever_comes_last() {
+    loom::model(|| {
+        let event = event();
+        let (first, second) = (event.begin(), event.begin());
+        let consumers = [first, second].map(|record| thread::spawn(move || pass(record)));
+        drop(event);
+        for consumer in consumers {
+            consumer.join().unwrap();
+        }
+    });
+}
+
+/// Goal: a handle that begins another record while its clone is dropped keeps the core alive.
+#[test]
+fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
+    loom::model(|| {
+        let event = event();
+        let clone = event.clone();
+        let other = thread::spawn(move || pass(clone.begin()));
+        pass(event.begin());
+        drop(event);
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,251 @@
+//! The consumer's side of a stream: runs what stands at the head of its queue and retires it.
+//!
+//! The drain asks each command whether it is ready, runs it, and advances the counter; effects that
+//! others must see before the counter moves are settled first, waiters are woken after it moved.
+//!
+//! A worker that finds its stream empty lingers for a moment: a producer that goes on then hands
+//! its tasks over by their slots alone, without the run queue. Streams that host threads execute
+//! are left at once, because those are faster still.
+
+use std::sync::Arc;
+
+use crate::backend::contract::Turn;
+use crate::error::{FailureCause, StreamError};
+use crate::queue::{Class, Entry, Front, Receiver};
+use crate::stream::commands::drop_quietly;
+use crate::stream::context::{Effects, TaskContext};
+use crate::stream::core::StreamCore;
+use crate::stream::frames::{self, Frame};
+use crate::stream::lifecycle::StreamCounts;
+use crate::stream::pace::Stopwatch;
+use crate::stream::synchronize::SyncPoint;
+use crate::stream::waiters::Waiter;
+use crate::sync::{spin_hint, yield_now};
+
+/// Tasks that a worker runs before it looks whether other streams wait.
+const BATCH_TASKS: u32 = 64;
+
+/// Short tasks between two looks at what is more urgent.
+const TASKS_BETWEEN_LOOKS: u32 = 8;
+
+/// Looks at a place that its producer has claimed and not published, before the stream goes back to
+/// the run queue: the producer lost its processor.
+const UNPUBLISHED_LOOKS: u32 = 200;
+
+/// What only the draining thread touches.
+pub(crate) struct Consumer {
+    pub(crate) receiver: Receiver<TaskContext>,
+    pub(crate) context: TaskContext,
+    pub(crate) stopwatch: Stopwatch,
+}
+
+/// Why a drain stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The queue is empty, or the wanted task was retired.
+    Here,
+    /// Others should have the thread, or a producer is slow to publish.
+    Yield,
+    /// The head is not ready: the context says what it waits for.
+    Blocked,
+}
+
+impl StreamCore {
+    /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream, which
+    /// stops before tasks that may be long.
+    pub(crate) fn drain(
+        &self,
+        consumer: &mut Consumer,
+        until: u64,
+        turn: Option<&Turn<'_>>,
+    ) -> Stop {
+        // Deeper only where nobody helps: a driver's streams run where they are pushed to, and so
+        // do those of a runtime that ends.
+        debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
+        let _frame = Frame::enter(self.key());
+        let first = consumer.receiver.consumed();
+        consumer.stopwatch.start(first);
+        let stop = self.drain_batch(consumer, until, turn);
+        let last = consumer.receiver.consumed();
+        consumer.stopwatch.stop(last, &self.figures.pace);
+        match turn {
+            None => self.figures.counters.add_helped(last - first),
+            Some(turn) if last > first => {
+                turn.note_progress();
+                self.figures.pace.note_worker();
+            }
+            Some(_) => {}
+        }
+        stop
+    }
+
+    fn drain_batch(&self, consumer: &mut Consumer, until: u64, turn: Option<&Turn<'_>>) -> Stop {
+        let first = consumer.receiver.consumed();
+        let mut left = BATCH_TASKS;
+        let mut unpublished = 0;
+        while consumer.receiver.consumed() < until {
+            if let Some(turn) = turn
+                && !consumer.receiver.is_published()
+                && consumer.receiver.consumed() > first
+            {
+                self.linger(consumer, turn);
+            }
+            let Consumer { receiver, context, .. } = consumer;
+            let entry = match receiver.front() {
+                Front::Ready(entry) => entry,
+                Front::Empty => return Stop::Here,
+                Front::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
+                    unpublished += 1;
+                    if unpublished < UNPUBLISHED_LOOKS {
+                        spin_hint();
+                    } else {
+                        yield_now();
+                    }
+                    continue;
+                }
+                Front::Unpublished => return Stop::Yield,
+            };
+            if let Some(stop) = self.execute(entry, context, turn.is_none()) {
+                return stop;
+            }
+            let ticket = receiver.consumed();
+            if context.is_marker || context.effects.is_some() {
+                self.settle(ticket, context);
+            } else {
+                self.progress.retire(ticket);
+            }
+            let Some(turn) = turn else { continue };
+            left -= 1;
+            if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.pace.is_long() {
+                if turn.must_yield() || left == 0 && turn.others_wait() {
+                    return Stop::Yield;
+                }
+                if left == 0 {
+                    left = BATCH_TASKS;
+                }
+            }
+        }
+        Stop::Here
+    }
+
+    /// Executes the head, or retires it unrun; why the drain stops, when it is not its turn yet.
+    #[inline]
+    fn execute(
+        &self,
+        mut entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_helping: bool,
+    ) -> Option<Stop> {
+        let class = entry.class();
+        let is_cancelled = self.lifecycle.is_cancelled();
+        if class == Class::Own {
+            if !is_cancelled && !entry.is_ready(context) {
+                return Some(Stop::Blocked);
+            }
+            entry.run(context);
+            self.figures.counters.add_own();
+        } else if is_cancelled || context.error.is_some() {
+            self.discard(entry, context, is_cancelled);
+        } else if is_helping && self.figures.pace.expects_long(class) {
+            return Some(Stop::Yield);
+        } else if entry.is_ready(context) {
+            entry.run(context);
+        } else {
+            return Some(Stop::Blocked);
+        }
+        None
+    }
+
+    /// Retires a user's task without running it.
+    #[cold]
+    fn discard(
+        &self,
+        entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_cancelled: bool,
+    ) {
+        drop_quietly(|| entry.discard());
+        let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
+        let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
+        self.figures.counters.add(counts);
+        if is_cancelled {
+            // Who waits for what stands behind is told that it did not run.
+            context.fail(FailureCause::Cancelled);
+        }
+    }
+
+    /// Gives producers a moment to go on, unless a host thread wants to execute the stream.
+    #[inline(never)]
+    fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) {
+        let pace = &self.figures.pace;
+        if !self.on_host || pace.is_wanted_by_host() {
+            return;
+        }
+        let Consumer { receiver, stopwatch, .. } = consumer;
+        stopwatch.stop(receiver.consumed(), pace); // idleness is not the tasks'
+        turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
+        stopwatch.start(receiver.consumed());
+    }
+
+    /// Retires a task that has effects or that somebody may wait for. What others may ask once they
+    /// see the counter is done before it moves.
+    fn settle(self: &StreamCore, ticket: u64, context: &mut TaskContext) {
+        if let Some(effects) = context.effects.take() {
+            let Effects { failure, mark, sync, .. } = *effects;
+            if let Some(error) = failure
+                && context.error.is_none()
+            {
+                self.failures.open(ticket, Arc::clone(&error));
+                context.error = Some(error);
+            }
+            if let Some(mark) = mark
+                && !self.on_host
+            {
+                self.marks.push(ticket, mark);
+            }
+            if let Some(point) = sync {
+                self.pass(&point, ticket, context);
+            }
+        }
+        context.is_marker = false;
+        self.progress.settle(ticket);
+        for waiter in self.waiters.served(ticket) {
+            match waiter {
+                Waiter::Stream(stream, parking) => stream.unpark(parking),
+                Waiter::Thread(sleeper) => sleeper.wake(),
+            }
+        }
+    }
+
+    /// The queue passes a synchronise: ends the open error and hands it to every thread that is
+    /// inside a synchronise now. A point that was given up ends nothing.
+    fn pass(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
+        let mut synchronizing = self.synchronizing.lock();
+        let Some(place) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
+            return;
+        };
+        let error = context.error.take();
+        for waiting in synchronizing.iter() {
+            if let Some(error) = &error {
+                waiting.give(error);
+            }
+        }
+        synchronizing.swap_remove(place);
+        drop(synchronizing);
+        if error.is_some() {
+            self.failures.end(ticket);
+        }
+    }
+
+    /// As [`Self::pass`], for a thread that stands at this place itself.
+    pub(crate) fn end_error(
+        &self,
+        ticket: u64,
+        context: &mut TaskContext,
+    ) -> Option<Arc<StreamError>> {
+        let error = context.error.take()?;
+        self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
+        self.failures.end(ticket);
+        Some(error)
+    }
+}
