@@ -187,33 +187,37 @@ impl StreamCore {
         stopwatch.start(receiver.consumed());
     }
 
-    /// Retires a task that has effects or that somebody may wait for. What others may ask once they
-    /// see the counter is done before it moves.
-    fn settle(self: &StreamCore, ticket: u64, context: &mut TaskContext) {
+    /// Retires a task that somebody may wait for. What others may ask once they see the counter is
+    /// done before it moves.
+    #[inline]
+    fn settle(&self, ticket: u64, context: &mut TaskContext) {
         if let Some(effects) = context.effects.take() {
-            let Effects { failure, mark, sync, .. } = *effects;
-            if let Some(error) = failure
-                && context.error.is_none()
-            {
-                self.failures.open(ticket, Arc::clone(&error));
-                context.error = Some(error);
-            }
-            if let Some(mark) = mark
-                && !self.on_host
-            {
-                self.marks.push(ticket, mark);
-            }
-            if let Some(point) = sync {
-                self.pass(&point, ticket, context);
-            }
+            self.take_effect(*effects, ticket, context);
         }
         context.is_marker = false;
         self.progress.settle(ticket);
-        for waiter in self.waiters.served(ticket) {
-            match waiter {
-                Waiter::Stream(stream, parking) => stream.unpark(parking),
-                Waiter::Thread(sleeper) => sleeper.wake(),
-            }
+        let served = self.waiters.served(ticket);
+        if !served.is_empty() {
+            wake(served);
+        }
+    }
+
+    #[inline(never)]
+    fn take_effect(&self, effects: Effects, ticket: u64, context: &mut TaskContext) {
+        let Effects { failure, mark, sync, .. } = effects;
+        if let Some(error) = failure
+            && context.error.is_none()
+        {
+            self.failures.open(ticket, Arc::clone(&error));
+            context.error = Some(error);
+        }
+        if let Some(mark) = mark
+            && !self.on_host
+        {
+            self.marks.push(ticket, mark);
+        }
+        if let Some(point) = sync {
+            self.pass(&point, ticket, context);
         }
     }
 
@@ -238,14 +242,30 @@ impl StreamCore {
     }
 
     /// As [`Self::pass`], for a thread that stands at this place itself.
+    #[inline]
     pub(crate) fn end_error(
         &self,
         ticket: u64,
         context: &mut TaskContext,
     ) -> Option<Arc<StreamError>> {
+        if context.error.is_none() { None } else { self.end_open_error(ticket, context) }
+    }
+
+    #[cold]
+    fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamError>> {
         let error = context.error.take()?;
         self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
         self.failures.end(ticket);
         Some(error)
+    }
+}
+
+#[inline(never)]
+fn wake(served: Vec<Waiter<StreamCore>>) {
+    for waiter in served {
+        match waiter {
+            Waiter::Stream(stream, parking) => stream.unpark(parking),
+            Waiter::Thread(sleeper) => sleeper.wake(),
+        }
     }
 }

@@ -66,27 +66,26 @@ impl StreamCore {
     /// Blocks until everything enqueued before is done; raises the open error and ends it.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         crate::fork::check()?;
-        if let Some(result) = self.synchronize_at_once() {
-            return result;
+        if self.is_quiet() {
+            return Ok(());
         }
         self.check_wait()?;
-        if let Some(result) = self.synchronize_by_helping() {
-            return result;
+        match self.synchronize_by_helping() {
+            Some(error) => raise(error),
+            None => self.synchronize_by_waiting(interrupt),
         }
-        let pending = self.begin_synchronize()?;
-        self.finish_synchronize(&pending, interrupt)
     }
 
-    /// The result, if there is nothing to wait for and nothing to raise.
-    fn synchronize_at_once(self: &Arc<Self>) -> Option<Result<()>> {
-        let is_quiet = self.on_host
+    /// True when a synchronise would neither wait nor raise.
+    pub(crate) fn is_quiet(self: &Arc<Self>) -> bool {
+        self.on_host
             && self.progress.retired() >= self.pushed()
-            && self.failures.current().is_none();
-        is_quiet.then_some(Ok(()))
+            && self.failures.current().is_none()
     }
 
-    /// Executes the stream here; the point is then where this thread stands, not a task.
-    fn synchronize_by_helping(self: &Arc<Self>) -> Option<Result<()>> {
+    /// Executes the stream here; the point is then where this thread stands, not a task. The error
+    /// that it ended, or `None` when somebody else executes the stream.
+    fn synchronize_by_helping(self: &Arc<Self>) -> Option<Option<Arc<StreamError>>> {
         let pace = &self.figures.pace;
         if !self.on_host || pace.is_long() || !frames::may_help() {
             return None;
@@ -95,15 +94,17 @@ impl StreamCore {
         let until = self.pushed();
         let mut pass = self.turnstile.enter_to_help()?;
         let stop = self.drain(&mut pass, until, None);
-        let is_reached = matches!(stop, Stop::Here) && pass.receiver.consumed() >= until;
-        let error = if is_reached {
-            let next = pass.receiver.consumed() + 1;
-            self.end_error(next, &mut pass.context)
-        } else {
-            None
-        };
+        let consumed = pass.receiver.consumed();
+        let is_reached = stop == Stop::Here && consumed >= until;
+        let error = is_reached.then(|| self.end_error(consumed + 1, &mut pass.context));
         self.leave_and_submit(pass, stop);
-        is_reached.then(|| raise(error))
+        error
+    }
+
+    #[inline(never)]
+    fn synchronize_by_waiting(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let pending = self.begin_synchronize()?;
+        self.finish_synchronize(&pending, interrupt)
     }
 
     /// Enqueues the point.
@@ -169,11 +170,6 @@ impl StreamCore {
     pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamError>) {
         // Refused after a shutdown only, when nothing is raised any more.
         let _ = self.push(Reopen(error));
-    }
-
-    /// True when a synchronise would neither wait nor raise.
-    pub(crate) fn is_quiet(self: &Arc<Self>) -> bool {
-        self.synchronize_at_once().is_some()
     }
 }
 

@@ -150,7 +150,8 @@ impl<T> Pass<'_, T> {
     pub(crate) fn leave(self) -> bool {
         // SeqCst: left before the look at the queue; partner: the claim in `Sender::push`. Its
         // release half publishes the consumer's state; pairs with `change`.
-        let old = self.0.state.fetch_and(!DRAINING, Ordering::SeqCst);
+        // A subtraction is one instruction where clearing a bit and asking for the rest is a loop.
+        let old = self.0.state.fetch_sub(DRAINING, Ordering::SeqCst);
         dekker_fence();
         old & QUEUED == 0
     }

@@ -81,9 +81,12 @@ impl<S> Waiters<S> {
     pub(crate) fn served(&self, retired: u64) -> Vec<Waiter<S>> {
         dekker_fence();
         // SeqCst: looked at after the counter was stored; partner: `update_lowest` in `register`.
-        if self.lowest.load(Ordering::SeqCst) > retired {
-            return Vec::new();
-        }
+        let is_waited_for = self.lowest.load(Ordering::SeqCst) <= retired;
+        if is_waited_for { self.take_served(retired) } else { Vec::new() }
+    }
+
+    #[inline(never)]
+    fn take_served(&self, retired: u64) -> Vec<Waiter<S>> {
         let mut list = self.list.lock();
         let later = list.by_ticket.split_off(&(retired + 1, 0));
         let served = std::mem::replace(&mut list.by_ticket, later);
