@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 use crate::error::{Error, Result};
 use crate::python::errors::wrong_type;
+use crate::python::parameters::{integer, integer_of};
 use crate::runtime::Runtime;
 
 /// A device by name: a kind and, optionally, an index from 0 to 127.
@@ -129,8 +130,8 @@ impl PyDevice {
             let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
-        if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
-            let index = Some(index_argument(object)?);
+        if let Some(number) = integer_of(object)? {
+            let index = Some(index_in_range(number, object)?);
             return Ok(Self { kind: Runtime::global()?.accelerator()?, index });
         }
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
@@ -181,29 +182,17 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
 
 /// An index from an integer argument; its range is 0 to 127.
 fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let number = integer("index", index)?;
+    index_in_range(integer("index", index)?, index)
+}
+
+fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
     match usize::try_from(number) {
         Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
         Ok(_) => Err(PyRuntimeError::new_err(format!(
             "Device index {} is out of range: an index is at most {MAX_DEVICE_INDEX}",
-            index.str()?
+            given.str()?
         ))),
         Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
-    }
-}
-
-/// An integer argument. One that no machine word holds becomes the nearest that one does, which is
-/// out of every range of ours as well.
-pub(super) fn integer(what: &str, number: &Bound<'_, PyAny>) -> PyResult<i64> {
-    if number.is_instance_of::<PyBool>() {
-        return Err(wrong_type(what, "an integer", number));
-    }
-    match number.extract() {
-        Ok(number) => Ok(number),
-        Err(error) if error.is_instance_of::<PyOverflowError>(number.py()) => {
-            Ok(if number.lt(0)? { i64::MIN } else { i64::MAX })
-        }
-        Err(_) => Err(wrong_type(what, "an integer", number)),
     }
 }
 

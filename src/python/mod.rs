@@ -24,7 +24,9 @@ mod identity_cache;
 mod kernels;
 mod launch;
 mod memory;
+mod parameters;
 mod references;
+mod shape;
 mod signature;
 mod stream;
 mod transfers;
@@ -49,9 +51,9 @@ mod _core {
     #[pymodule_export]
     use super::functions::{
         PyDeviceProperties, accelerator_index, counters, current_accelerator, current_device,
-        current_stream, device_count, exchange_device, get_device_properties, get_memory_info,
-        initialize, is_initialized, kind_index, set_stream, settings, shut_down, synchronize,
-        unavailable_reason,
+        current_stream, device_count, exchange_device, flag, get_device_properties,
+        get_memory_info, initialize, is_initialized, kind_index, set_stream, settings, shut_down,
+        synchronize, unavailable_reason,
     };
     #[pymodule_export]
     use super::kernels::kernel_address;

@@ -10,11 +10,12 @@ use crate::device::{Device, DeviceKind};
 use crate::error::Error;
 use crate::fork;
 use crate::python::deferred_drops::drop_parked;
-use crate::python::device::{PyDevice, device_or_default, hash_of, integer};
+use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::host_task;
 use crate::python::launch;
+use crate::python::parameters::{Flag, integer};
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -207,14 +208,17 @@ impl PyStream {
     /// >>> stream.synchronize()
     /// >>> text.value
     /// b'xxx'
-    #[pyo3(signature = (function, *args, check=false))]
+    #[pyo3(
+        signature = (function, *args, check=Flag::Is(false)),
+        text_signature = "($self, function, *args, check=False)"
+    )]
     fn launch(
         &self,
         function: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
-        check: bool,
+        check: Flag<'_>,
     ) -> PyResult<()> {
-        launch::launch(&self.stream, function, args, check)
+        launch::launch(&self.stream, function, args, check.get("check")?)
     }
 
     /// Enqueues a call of a Python callable. Does not block.
@@ -330,7 +334,8 @@ impl<'py> Arguments<'py> {
         } else {
             let device = take("device").filter(|device| !device.is_none());
             let priority = take("priority").map_or(Ok(0), |given| integer("priority", &given))?;
-            let is_dedicated = take("dedicated").map_or(Ok(false), |given| boolean(&given))?;
+            let flag = |given: Bound<'_, PyAny>| given.extract::<Flag<'_>>()?.get("dedicated");
+            let is_dedicated = take("dedicated").map_or(Ok(false), flag)?;
             Self::New { device, priority: nearest(priority), is_dedicated }
         };
         match given.first() {
@@ -340,10 +345,6 @@ impl<'py> Arguments<'py> {
             }
         }
     }
-}
-
-fn boolean(flag: &Bound<'_, PyAny>) -> PyResult<bool> {
-    flag.extract().map_err(|_| wrong_type("dedicated", "True or False", flag))
 }
 
 /// The nearest priority that a number of its type holds: what is further off is out of range too.
