@@ -18,6 +18,7 @@ from accelrt._core import (
     __VERSION__,
     Buffer,
     DeviceLost,
+    DeviceProperties,
     Event,
     OutOfMemoryError,
     Stream,
@@ -37,6 +38,7 @@ from accelrt._kinds import module_of
 __all__ = [
     "Buffer",
     "DeviceLost",
+    "DeviceProperties",
     "Event",
     "OutOfMemoryError",
     "Stream",
