@@ -1,6 +1,5 @@
 //! `accelrt.device`: a kind with or without an index, as torch's.
 
-use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
@@ -10,6 +9,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 use crate::error::{Error, Result};
+use crate::python::contexts::{Context, default_device};
 use crate::python::errors::wrong_type;
 use crate::python::parameters::{integer, integer_of};
 use crate::runtime::Runtime;
@@ -17,7 +17,8 @@ use crate::runtime::Runtime;
 /// A device by name: a kind and, optionally, an index from 0 to 127.
 ///
 /// Whether it exists is checked where it is used. As a context manager it is the current device of
-/// its kind, and the one that `accelrt.empty` and its like use, in this thread.
+/// its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use, in this thread:
+/// the innermost `with` of a device, an index or a stream decides.
 ///
 /// >>> import accelrt
 /// >>> accelrt.device("cpu:0").index
@@ -29,16 +30,6 @@ use crate::runtime::Runtime;
 pub(super) struct PyDevice {
     pub(super) kind: DeviceKind,
     pub(super) index: Option<usize>,
-}
-
-thread_local! {
-    /// What `with` statements of this thread replaced, innermost last.
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Entered {
-    device: PyDevice,
-    previous: Option<Device>,
 }
 
 #[pymethods]
@@ -92,30 +83,13 @@ impl PyDevice {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        let device = *slf.get();
-        let previous = match device.index {
-            Some(index) => {
-                Some(Runtime::global()?.exchange_device(Device::new(device.kind, index)?)?)
-            }
-            None => None,
-        };
-        ENTERED.with_borrow_mut(|entered| entered.push(Entered { device, previous }));
+        Context::Device(*slf.get()).enter()?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let entered = ENTERED.with_borrow_mut(|entered| {
-            let place = entered.iter().rposition(|entered| entered.device == *self);
-            place.map(|place| entered.remove(place))
-        });
-        let Some(entered) = entered else {
-            return Err(PyRuntimeError::new_err("Device context stack is empty."));
-        };
-        if let Some(previous) = entered.previous {
-            Runtime::global()?.set_device(previous)?;
-        }
-        Ok(())
+        Context::Device(*self).exit()
     }
 }
 
@@ -152,19 +126,14 @@ impl From<Device> for PyDevice {
     }
 }
 
-/// The device of an optional argument: by default that of the innermost `with device(…)` of this
-/// thread, else the accelerator's current one.
+/// The device of an optional argument; see [`default_device`].
 pub(super) fn device_or_default(
     runtime: &Runtime,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Device> {
-    if let Some(device) = device {
-        return Ok(PyDevice::extract(device)?.resolve(runtime)?);
-    }
-    let entered = ENTERED.with_borrow(|entered| entered.last().map(|entered| entered.device));
-    match entered {
-        Some(device) => Ok(device.resolve(runtime)?),
-        None => Ok(runtime.current_device()?),
+    match device {
+        Some(device) => Ok(PyDevice::extract(device)?.resolve(runtime)?),
+        None => Ok(default_device(runtime)?),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod argument;
 mod buffer;
+mod contexts;
 mod ctypes;
 mod deferred_drops;
 mod device;
@@ -40,6 +41,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
+    #[pymodule_export]
+    use super::contexts::{enter_index, exit_index};
     #[pymodule_export]
     use super::device::PyDevice;
     #[pymodule_export]

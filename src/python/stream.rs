@@ -1,7 +1,5 @@
 //! The class `accelrt.Stream`: in-order work on one device.
 
-use std::cell::RefCell;
-
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -9,6 +7,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
 use crate::fork;
+use crate::python::contexts::Context;
 use crate::python::deferred_drops::drop_parked;
 use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
@@ -35,17 +34,6 @@ use crate::stream::Stream;
 #[pyclass(name = "Stream", module = "accelrt", subclass, weakref, frozen)]
 pub(super) struct PyStream {
     pub(super) stream: Stream,
-}
-
-thread_local! {
-    /// What `with` statements of this thread replaced, innermost last.
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Entered {
-    stream: Stream,
-    previous_device: Device,
-    previous_stream: Stream,
 }
 
 #[pymethods]
@@ -239,29 +227,13 @@ impl PyStream {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        let runtime = Runtime::global()?;
-        let stream = slf.get().stream.clone();
-        // The stream first: when that is refused, nothing has changed.
-        let previous_stream = runtime.exchange_stream(&stream)?;
-        let previous_device = runtime.exchange_device(stream.device())?;
-        let entered = Entered { stream, previous_device, previous_stream };
-        ENTERED.with_borrow_mut(|stack| stack.push(entered));
+        Context::Stream(slf.get().stream.clone()).enter()?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let entered = ENTERED.with_borrow_mut(|stack| {
-            let place = stack.iter().rposition(|entered| entered.stream == self.stream);
-            place.map(|place| stack.remove(place))
-        });
-        let Some(entered) = entered else {
-            return Err(PyRuntimeError::new_err("Stream context stack is empty."));
-        };
-        let runtime = Runtime::global()?;
-        runtime.exchange_stream(&entered.previous_stream)?;
-        runtime.exchange_device(entered.previous_device)?;
-        Ok(())
+        Context::Stream(self.stream.clone()).exit()
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
