@@ -10,7 +10,6 @@ use pyo3::types::{PySlice, PySliceMethods};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::python::deferred_drops::drop_parked;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::BYTE;
@@ -18,6 +17,7 @@ use crate::python::errors::wrong_type;
 use crate::python::exposure::{self, Exposure};
 use crate::python::memory::{Memory, lend};
 use crate::python::parameters::{Flag, integer, size};
+use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;

@@ -4,9 +4,9 @@ use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use crate::event::Event;
-use crate::python::deferred_drops::drop_parked;
 use crate::python::device::PyDevice;
 use crate::python::parameters::Flag;
+use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;

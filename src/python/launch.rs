@@ -12,7 +12,7 @@ use crate::native::{Argument, NativeCall};
 use crate::python::argument::Passing;
 use crate::python::buffer::PyBuffer;
 use crate::python::function::{Function, check_returns_status, name_of};
-use crate::python::references::{self, Kept};
+use crate::python::parked::{Kept, drop_parked};
 use crate::python::waiting::enqueue;
 use crate::stream::Stream;
 
@@ -27,7 +27,7 @@ pub(super) fn launch(
     check: bool,
 ) -> PyResult<()> {
     let py = object.py();
-    references::collect(py);
+    drop_parked(py);
     let function = Function::of(object)?;
     if check {
         check_returns_status(object)?;
