@@ -236,6 +236,7 @@ impl StreamCore {
             let is_cancelled = self.lifecycle.is_cancelled();
             if class != Class::Own && (is_cancelled || context.error.is_some()) {
                 drop_quietly(|| entry.discard());
+                context.is_marker = true; // it may have been one: who waits for it is woken
                 self.count_unrun(is_cancelled);
                 if is_cancelled {
                     // Who waits for what stands behind is told that it did not run.
