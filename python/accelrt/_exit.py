@@ -5,7 +5,6 @@ finalizers. It is asked only where a program has imported it.
 """
 
 import atexit
-import functools
 import os
 import sys
 from types import ModuleType
@@ -14,6 +13,9 @@ from accelrt import _core
 
 # After everybody else's finalizers: they may still wait for streams.
 _EXIT_PRIORITY = -1000
+
+# Told once: forked children inherit the hook, and this.
+_watched: set[ModuleType] = set()
 
 
 def finish_at_exit() -> None:
@@ -28,14 +30,10 @@ def finish_at_exit() -> None:
 
 def _watch_children() -> None:
     util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        _watch_by(util)
-
-
-@functools.cache  # once: forked children inherit the hook
-def _watch_by(util: ModuleType) -> None:
-    # A finalizer itself would not be inherited.
-    util.register_after_fork(_core, _finish_at_finalizers)
+    if util is not None and util not in _watched:
+        _watched.add(util)
+        # A finalizer itself would not be inherited.
+        util.register_after_fork(_core, _finish_at_finalizers)
 
 
 def _finish_at_finalizers(_: object) -> None:

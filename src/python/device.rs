@@ -17,8 +17,8 @@ use crate::runtime::Runtime;
 /// A device by name: a kind and, optionally, an index from 0 to 127.
 ///
 /// Whether it exists is checked where it is used. As a context manager it is the current device of
-/// its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use, in this thread:
-/// the innermost `with` of a device, an index or a stream decides.
+/// its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use in this thread.
+/// The innermost `with` of a device, an index or a stream decides.
 ///
 /// >>> import accelrt
 /// >>> accelrt.device("cpu:0").index

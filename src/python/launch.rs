@@ -68,7 +68,7 @@ pub(super) fn launch(
     Ok(())
 }
 
-/// The buffers among the objects. No task keeps a reference to one: what frees it waits for the use.
+/// The buffers among the objects. No task keeps a reference to one: its free waits for the use.
 #[inline]
 fn take_buffers(py: Python<'_>, kept: &mut Vec<Py<PyAny>>) -> Vec<Py<PyBuffer>> {
     let is_buffer = |object: &mut Py<PyAny>| object.bind(py).is_instance_of::<PyBuffer>();

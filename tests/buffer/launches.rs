@@ -29,7 +29,9 @@ fn launch(stream: &accelrt::Stream, buffer: &accelrt::Buffer) -> accelrt::Result
 fn wait_and_open(buffer: &accelrt::Buffer, gate: Gate) -> accelrt::Result<()> {
     let mut gate = Some(gate);
     buffer.wait_for_host_unless(&mut || {
-        gate.take().map(Gate::open);
+        if let Some(gate) = gate.take() {
+            gate.open();
+        }
         false
     })
 }
