@@ -10,7 +10,6 @@ in `accelrt.cpu`; what hosts and accelerators share lives here. Waiting never ho
 >>> compute.synchronize()
 """
 
-import atexit
 from types import ModuleType
 
 from accelrt import accelerator, cpu
@@ -18,6 +17,7 @@ from accelrt._core import (
     __VERSION__,
     Buffer,
     DeviceLost,
+    DeviceProperties,
     Event,
     OutOfMemoryError,
     Stream,
@@ -29,14 +29,15 @@ from accelrt._core import (
     empty,
     empty_pinned,
     from_dlpack,
-    shut_down,
     zeros,
 )
+from accelrt._exit import finish_at_exit
 from accelrt._kinds import module_of
 
 __all__ = [
     "Buffer",
     "DeviceLost",
+    "DeviceProperties",
     "Event",
     "OutOfMemoryError",
     "Stream",
@@ -56,7 +57,7 @@ __all__ = [
 
 __version__ = __VERSION__
 
-atexit.register(shut_down)
+finish_at_exit()
 
 
 def get_device_module(device: device | str | None = None) -> ModuleType:

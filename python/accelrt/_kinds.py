@@ -1,7 +1,6 @@
 """What the module of each kind of device offers: the same functions, bound to a kind."""
 
 import importlib
-import threading
 from types import ModuleType, TracebackType
 
 from accelrt import _core
@@ -53,10 +52,9 @@ class DeviceContext:
         """Keep the index for the `with`."""
         self._kind = kind
         self.idx = -1 if index is None else index
-        self._previous = _PerThreadStack()
 
     def __enter__(self) -> None:
-        self._previous.push(_core.exchange_device(self._kind, self.idx))
+        _core.enter_index(self._kind, self.idx)
 
     def __exit__(
         self,
@@ -64,7 +62,7 @@ class DeviceContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _core.exchange_device(self._kind, self._previous.pop())
+        _core.exit_index(self._kind, self.idx)
 
 
 class Kind:
@@ -156,21 +154,3 @@ DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
-
-
-class _PerThreadStack:
-    """A stack for each thread."""
-
-    def __init__(self) -> None:
-        self._stacks = threading.local()
-
-    def push(self, value: int) -> None:
-        stack: list[int] = self._stacks.__dict__.setdefault("stack", [])
-        stack.append(value)
-
-    def pop(self) -> int:
-        stack: list[int] = self._stacks.__dict__.get("stack", [])
-        if not stack:
-            message = "Device context stack is empty."
-            raise RuntimeError(message)
-        return stack.pop()

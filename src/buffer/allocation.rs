@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::buffer::free::{Memory, PendingFrees, free};
-use crate::buffer::uses::{Use, Uses};
+use crate::buffer::uses::{Task, Use, Uses};
 use crate::error::Result;
 use crate::spin::SpinMutex;
 use crate::stream::core::StreamCore;
@@ -119,9 +119,9 @@ impl Allocation {
     /// Every recorded use that may still be waited for, or may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
         let state = self.state.lock();
-        let home_ticket = state.uses.home_ticket;
-        let at_home = Use { stream: Arc::clone(&self.home), ticket: home_ticket };
-        let at_home = (home_ticket > 0).then_some(at_home);
+        let task = state.uses.at_home;
+        let at_home = Use { stream: Arc::clone(&self.home), task };
+        let at_home = (task.ticket > 0).then_some(at_home);
         at_home.into_iter().chain(state.uses.others().cloned()).collect()
     }
 
@@ -169,15 +169,15 @@ impl fmt::Debug for Allocation {
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// The task `ticket` of a stream, which was just enqueued, uses the memory.
+    /// A task of a stream, which was just enqueued, uses the memory.
     #[inline]
-    pub(crate) fn record(&self, stream: &Arc<StreamCore>, ticket: u64) {
+    pub(crate) fn record(&self, stream: &Arc<StreamCore>, task: Task) {
         let Self(allocation) = self;
         let mut state = allocation.state.lock();
         if Arc::ptr_eq(&allocation.home, stream) {
-            return state.uses.record_home(ticket);
+            return state.uses.record_home(task);
         }
-        let forgotten = state.uses.record(stream, ticket);
+        let forgotten = state.uses.record(stream, task);
         drop(state); // a stream may end with its last reference
         drop(forgotten);
     }

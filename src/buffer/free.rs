@@ -9,7 +9,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::backend::contract::{Address, Backend};
-use crate::buffer::uses::Use;
+use crate::buffer::uses::{Task, Use};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::queue::{Class, Command};
@@ -103,7 +103,7 @@ pub(super) fn free(
     let mut points: Vec<Use> = others.filter(|point| !point.is_done()).collect();
     // A driver's stream may have work that others gave it by its native handle.
     let ticket = if home.on_host { home.pushed() } else { home.push_always(Place) };
-    let at_home = Use { stream: Arc::clone(home), ticket };
+    let at_home = Use { stream: Arc::clone(home), task: Task::any(ticket) };
     if !at_home.is_done() {
         points.push(at_home);
     }
@@ -113,7 +113,7 @@ pub(super) fn free(
     let parts = AtomicUsize::new(points.len());
     let (is_gone, gone_count) = (AtomicBool::new(false), Arc::clone(&pending.gone_count));
     let freeing = Arc::new(Freeing { memory, parts, is_gone, gone_count });
-    let place = |Use { stream, ticket }: &Use| {
+    let place = |Use { stream, task: Task { ticket, .. } }: &Use| {
         let part = Part(Arc::clone(&freeing));
         let ticket = if stream.on_host {
             stream.push_always(Pass(part))
@@ -158,7 +158,7 @@ impl Entry {
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         for (stream, ticket) in &self.places {
             let Some(stream) = stream.upgrade() else { continue };
-            match stream.wait_ticket(*ticket, interrupt) {
+            match stream.wait_ticket(*ticket, false, interrupt) {
                 Ok(()) => _ = stream.poll_held(),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 // Inside one of the stream's tasks, or a lost device: the request will tell.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Refusal};
 use crate::buffer::free::PendingFrees;
+use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork::{self, Inherited};
@@ -160,11 +161,11 @@ impl Buffer {
         let access = self.access()?;
         let core = stream.core();
         if core.on_host {
-            access.record(core, core.pushed());
+            access.record(core, Task::any(core.pushed()));
         } else {
             // The device may have work that the stream got by its native handle: a number of its
             // own has any mark placed behind that.
-            access.record(core, core.push_always(Place));
+            access.record(core, Task::any(core.push_always(Place)));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::backend::contract::Address;
 use crate::buffer::Buffer;
 use crate::buffer::allocation::Access;
 use crate::buffer::transfer::Watched;
+use crate::buffer::uses::Task;
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
 use crate::stream::wait::Interrupt;
@@ -97,8 +98,9 @@ impl Buffer {
         for point in self.allocation().uses() {
             // What ended before this wait was told to whoever synchronised.
             let was_done = point.is_done();
-            let task = Watched::new(&point.stream, point.ticket);
-            point.stream.wait_ticket(point.ticket, interrupt)?;
+            let Task { ticket, is_marker } = point.task;
+            let task = Watched::new(&point.stream, ticket);
+            point.stream.wait_ticket(ticket, is_marker, interrupt)?;
             if !was_done && point.stream.lifecycle.is_cancelled() {
                 return Err(Error::ShutDown); // it may have been retired without running
             }

@@ -5,6 +5,7 @@
 //! * [`uses`]: which tasks of which streams use it
 //! * [`free`]: giving it back behind every use, and waiting for that when memory is short
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
+//! * [`launch`]: native calls that use buffers
 //! * [`host`]: the host's own access, which is a synchronisation
 
 pub(crate) mod allocation;
@@ -12,6 +13,7 @@ mod commands;
 pub(crate) mod free;
 mod handle;
 mod host;
+mod launch;
 mod transfer;
 mod uses;
 

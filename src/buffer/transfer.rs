@@ -8,6 +8,7 @@ use crate::backend::contract::Address;
 use crate::buffer::Buffer;
 use crate::buffer::allocation::Access;
 use crate::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
+use crate::buffer::uses::Task;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::fork::Inherited;
@@ -40,7 +41,7 @@ impl Watched {
     /// Waits for the task and raises the error that covers it.
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket } = self;
-        stream.wait_ticket(*ticket, interrupt)?;
+        stream.wait_ticket(*ticket, true, interrupt)?;
         raise(stream.failures.at(*ticket))?;
         // A shutdown retires tasks without running them and leaves no error.
         if stream.lifecycle.is_cancelled() { Err(Error::ShutDown) } else { Ok(()) }
@@ -304,7 +305,7 @@ fn enqueue(
     let mut task = Watched::new(core, 0);
     task.ticket = push(core)?;
     for access in accesses {
-        access.record(core, task.ticket);
+        access.record(core, Task::marker(task.ticket));
     }
     Ok(Transfer(Some(Inherited::new(task))))
 }

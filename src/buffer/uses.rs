@@ -4,17 +4,35 @@ use std::sync::Arc;
 
 use crate::stream::core::StreamCore;
 
+/// A task of a stream. Of two the one with the higher ticket is the later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Task {
+    pub(crate) ticket: u64,
+    /// True when it wakes who waits for it: a copy, a fill, a launch that was given its buffers.
+    pub(crate) is_marker: bool,
+}
+
+impl Task {
+    pub(crate) fn marker(ticket: u64) -> Self {
+        Self { ticket, is_marker: true }
+    }
+
+    pub(crate) fn any(ticket: u64) -> Self {
+        Self { ticket, is_marker: false }
+    }
+}
+
 /// A stream, and its last task that uses the memory.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub(super) stream: Arc<StreamCore>,
-    pub(super) ticket: u64,
+    pub(super) task: Task,
 }
 
 impl Use {
     /// True when the task is known to be done.
     pub(super) fn is_done(&self) -> bool {
-        self.stream.progress.done() >= self.ticket
+        self.stream.progress.done() >= self.task.ticket
     }
 
     /// True when nobody will ask for this use again: it is done, and cannot have failed.
@@ -26,8 +44,8 @@ impl Use {
         Arc::ptr_eq(&self.stream, stream)
     }
 
-    fn raise_to(&mut self, ticket: u64) {
-        self.ticket = self.ticket.max(ticket);
+    fn raise_to(&mut self, task: Task) {
+        self.task = self.task.max(task);
     }
 }
 
@@ -37,8 +55,8 @@ impl Use {
 /// a maximum. A use on a further stream first forgets those that are over.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    /// On the home stream, which the allocation names; 0 when there was none.
-    pub(super) home_ticket: u64,
+    /// On the home stream, which the allocation names; ticket 0 when there was none.
+    pub(super) at_home: Task,
     first: Option<Use>,
     more: Vec<Use>,
 }
@@ -46,19 +64,19 @@ pub(super) struct Uses {
 impl Uses {
     /// Notes a use on the home stream.
     #[inline]
-    pub(super) fn record_home(&mut self, ticket: u64) {
-        self.home_ticket = self.home_ticket.max(ticket);
+    pub(super) fn record_home(&mut self, task: Task) {
+        self.at_home = self.at_home.max(task);
     }
 
     /// Notes a use on another stream. What is returned was forgotten, and is dropped without a
     /// lock: it may be the last reference to a stream.
     #[inline]
-    pub(super) fn record(&mut self, stream: &Arc<StreamCore>, ticket: u64) -> Vec<Use> {
+    pub(super) fn record(&mut self, stream: &Arc<StreamCore>, task: Task) -> Vec<Use> {
         if let Some(known) = self.others_mut().find(|known| known.is_on(stream)) {
-            known.raise_to(ticket);
+            known.raise_to(task);
             return Vec::new();
         }
-        self.record_further(Use { stream: Arc::clone(stream), ticket })
+        self.record_further(Use { stream: Arc::clone(stream), task })
     }
 
     #[cold]

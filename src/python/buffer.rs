@@ -10,13 +10,14 @@ use pyo3::types::{PySlice, PySliceMethods};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::python::deferred_drops::drop_parked;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::BYTE;
 use crate::python::errors::wrong_type;
 use crate::python::exposure::{self, Exposure};
 use crate::python::memory::{Memory, lend};
+use crate::python::parameters::{Flag, integer, size};
+use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;
@@ -65,33 +66,39 @@ impl PyBuffer {
         Ok(self.buffer.address()?)
     }
 
-    /// Copies another buffer, or the bytes of an object with the buffer protocol, of the same size
-    /// into this one; returns this one. Runs on the current stream of this buffer's device; blocks,
-    /// without the GIL, for this copy alone.
-    #[pyo3(signature = (source, non_blocking=false))]
+    /// Copies another buffer or view, or the bytes of an object with the buffer protocol or DLPack,
+    /// of the same size into this one; returns this one. Runs on the current stream of this
+    /// buffer's device; blocks, without the GIL, for this copy alone.
+    #[pyo3(
+        signature = (source, non_blocking=Flag::Is(false)),
+        text_signature = "($self, source, non_blocking=False)"
+    )]
     fn copy_<'py>(
         slf: Bound<'py, Self>,
         source: &Bound<'py, PyAny>,
-        non_blocking: bool,
+        non_blocking: Flag<'_>,
     ) -> PyResult<Bound<'py, Self>> {
-        copy_into(&slf.get().buffer, source, non_blocking)?;
+        copy_into(&slf.get().buffer, source, non_blocking.get("non_blocking")?)?;
         Ok(slf)
     }
 
-    /// Copies this buffer into another one, or into a writable object with the buffer protocol, of
-    /// the same size. Runs on the current stream of the target's device, or of this buffer's where
-    /// the target is the host; blocks, without the GIL, for this copy alone.
-    #[pyo3(signature = (target, non_blocking=false))]
-    fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: bool) -> PyResult<()> {
-        copy_out(&self.buffer, target, non_blocking)
+    /// Copies this buffer into another one or a view, or into a writable object with the buffer
+    /// protocol or DLPack, of the same size. Runs on the current stream of the target's device, or
+    /// of this buffer's where the target is the host; blocks, without the GIL, for this copy alone.
+    #[pyo3(
+        signature = (target, non_blocking=Flag::Is(false)),
+        text_signature = "($self, target, non_blocking=False)"
+    )]
+    fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: Flag<'_>) -> PyResult<()> {
+        copy_out(&self.buffer, target, non_blocking.get("non_blocking")?)
     }
 
     /// Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
     /// not block.
     fn fill_<'py>(slf: Bound<'py, Self>, byte: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
-        let number: i128 = byte.extract().map_err(|_| wrong_type("byte", "an integer", byte))?;
-        let byte = u8::try_from(number)
-            .map_err(|_| PyValueError::new_err(format!("byte must be 0 to 255, not {number}")))?;
+        let number = integer("byte", byte)?;
+        let out_of_range = |_| PyValueError::new_err(format!("byte must be 0 to 255, not {byte}"));
+        let byte = u8::try_from(number).map_err(out_of_range)?;
         let buffer = &slf.get().buffer;
         buffer.fill(byte, &current_stream(buffer)?)?;
         drop_parked(slf.py());
@@ -112,7 +119,8 @@ impl PyBuffer {
     }
 
     /// A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
-    /// Without a shape it has one dimension.
+    /// Without a shape it has one dimension; an extent of -1 follows from the others. Copies take
+    /// views as they take buffers; fills are the buffer's.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<&Bound<'_, PyAny>>) -> PyResult<PyView> {
         PyView::of_buffer(&self.buffer, dtype, shape)
@@ -124,9 +132,9 @@ impl PyBuffer {
         &self,
         py: Python<'py>,
         stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<Flag<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let device = self.buffer.device();
         let request = Request::read(device, stream, max_version, dl_device, copy)?;
@@ -203,7 +211,7 @@ pub(super) fn empty(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
-    let bytes = size_argument(nbytes)?;
+    let bytes = size("nbytes", nbytes)?;
     let device = device_or_default(&Runtime::global()?, device)?;
     Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, false)? })
 }
@@ -231,7 +239,7 @@ pub(super) fn zeros(
 /// 4096
 #[pyfunction]
 pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
-    let bytes = size_argument(nbytes)?;
+    let bytes = size("nbytes", nbytes)?;
     let runtime = Runtime::global()?;
     let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
@@ -251,13 +259,5 @@ pub(super) fn allocate(
     without_gil(py, |is_interrupted| {
         let interrupt = &mut Some(is_interrupted);
         Buffer::allocate(&home, bytes, is_pinned, runtime.frees(), interrupt)
-    })
-}
-
-/// A number of bytes from an integer argument.
-fn size_argument(nbytes: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let number: i128 = nbytes.extract().map_err(|_| wrong_type("nbytes", "an integer", nbytes))?;
-    usize::try_from(number).map_err(|_| {
-        PyValueError::new_err(format!("nbytes must be 0 or more and fit an address, not {number}"))
     })
 }

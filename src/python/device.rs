@@ -1,22 +1,24 @@
 //! `accelrt.device`: a kind with or without an index, as torch's.
 
-use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple};
 
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 use crate::error::{Error, Result};
+use crate::python::contexts::{Context, default_device};
 use crate::python::errors::wrong_type;
+use crate::python::parameters::{integer, integer_of};
 use crate::runtime::Runtime;
 
 /// A device by name: a kind and, optionally, an index from 0 to 127.
 ///
 /// Whether it exists is checked where it is used. As a context manager it is the current device of
-/// its kind, and the one that `accelrt.empty` and its like use, in this thread.
+/// its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use in this thread.
+/// The innermost `with` of a device, an index or a stream decides.
 ///
 /// >>> import accelrt
 /// >>> accelrt.device("cpu:0").index
@@ -28,16 +30,6 @@ use crate::runtime::Runtime;
 pub(super) struct PyDevice {
     pub(super) kind: DeviceKind,
     pub(super) index: Option<usize>,
-}
-
-thread_local! {
-    /// What `with` statements of this thread replaced, innermost last.
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Entered {
-    device: PyDevice,
-    previous: Option<Device>,
 }
 
 #[pymethods]
@@ -91,30 +83,13 @@ impl PyDevice {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        let device = *slf.get();
-        let previous = match device.index {
-            Some(index) => {
-                Some(Runtime::global()?.exchange_device(Device::new(device.kind, index)?)?)
-            }
-            None => None,
-        };
-        ENTERED.with_borrow_mut(|entered| entered.push(Entered { device, previous }));
+        Context::Device(*slf.get()).enter()?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let entered = ENTERED.with_borrow_mut(|entered| {
-            let place = entered.iter().rposition(|entered| entered.device == *self);
-            place.map(|place| entered.remove(place))
-        });
-        let Some(entered) = entered else {
-            return Err(PyRuntimeError::new_err("Device context stack is empty."));
-        };
-        if let Some(previous) = entered.previous {
-            Runtime::global()?.set_device(previous)?;
-        }
-        Ok(())
+        Context::Device(*self).exit()
     }
 }
 
@@ -129,8 +104,8 @@ impl PyDevice {
             let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
-        if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
-            let index = Some(index_argument(object)?);
+        if let Some(number) = integer_of(object)? {
+            let index = Some(index_in_range(number, object)?);
             return Ok(Self { kind: Runtime::global()?.accelerator()?, index });
         }
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
@@ -151,19 +126,14 @@ impl From<Device> for PyDevice {
     }
 }
 
-/// The device of an optional argument: by default that of the innermost `with device(…)` of this
-/// thread, else the accelerator's current one.
+/// The device of an optional argument; see [`default_device`].
 pub(super) fn device_or_default(
     runtime: &Runtime,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Device> {
-    if let Some(device) = device {
-        return Ok(PyDevice::extract(device)?.resolve(runtime)?);
-    }
-    let entered = ENTERED.with_borrow(|entered| entered.last().map(|entered| entered.device));
-    match entered {
-        Some(device) => Ok(device.resolve(runtime)?),
-        None => Ok(runtime.current_device()?),
+    match device {
+        Some(device) => Ok(PyDevice::extract(device)?.resolve(runtime)?),
+        None => Ok(default_device(runtime)?),
     }
 }
 
@@ -181,29 +151,17 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
 
 /// An index from an integer argument; its range is 0 to 127.
 fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let number = integer("index", index)?;
+    index_in_range(integer("index", index)?, index)
+}
+
+fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
     match usize::try_from(number) {
         Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
         Ok(_) => Err(PyRuntimeError::new_err(format!(
             "Device index {} is out of range: an index is at most {MAX_DEVICE_INDEX}",
-            index.str()?
+            given.str()?
         ))),
         Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
-    }
-}
-
-/// An integer argument. One that no machine word holds becomes the nearest that one does, which is
-/// out of every range of ours as well.
-pub(super) fn integer(what: &str, number: &Bound<'_, PyAny>) -> PyResult<i64> {
-    if number.is_instance_of::<PyBool>() {
-        return Err(wrong_type(what, "an integer", number));
-    }
-    match number.extract() {
-        Ok(number) => Ok(number),
-        Err(error) if error.is_instance_of::<PyOverflowError>(number.py()) => {
-            Ok(if number.lt(0)? { i64::MIN } else { i64::MAX })
-        }
-        Err(_) => Err(wrong_type(what, "an integer", number)),
     }
 }
 

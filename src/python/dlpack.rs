@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 
 use pyo3::prelude::*;
 
-use crate::python::deferred_drops::Parked;
+use crate::python::parked::Lender;
 
 pub(super) const CPU: i32 = 1;
 pub(super) const MAJOR: u32 = 1;
@@ -97,12 +97,12 @@ unsafe impl<M> Send for Owned<M> {}
 
 impl<M: Carried> Owned<M> {
     pub(super) fn release_now(self, py: Python<'_>) {
-        Box::new(self).release(py);
+        Box::new(self).take_back(py);
     }
 }
 
-impl<M: Carried> Parked for Owned<M> {
-    fn release(self: Box<Self>, _py: Python<'_>) {
+impl<M: Carried> Lender for Owned<M> {
+    fn take_back(self: Box<Self>, _py: Python<'_>) {
         // SAFETY: whoever made this took it out of its capsule, and frees it here only.
         unsafe { free(self.0) };
     }

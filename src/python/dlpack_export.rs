@@ -16,6 +16,7 @@ use crate::python::dlpack::{
 };
 use crate::python::element::Element;
 use crate::python::memory::{Lent, Memory, lend};
+use crate::python::parameters::{Flag, pair};
 
 /// The arguments of `__dlpack__`, checked.
 pub(super) struct Request {
@@ -24,20 +25,23 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn read(
+    pub(super) fn read<'py>(
         device: Device,
-        stream: Option<&Bound<'_, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<Flag<'_>>,
     ) -> PyResult<Self> {
         check_stream(stream)?;
+        let max_version: Option<(u32, u32)> = pair("max_version", max_version)?;
+        let dl_device: Option<(i32, i32)> = pair("dl_device", dl_device)?;
+        let wants_copy = copy.map_or(Ok(false), |copy| copy.get("copy"))?;
         if dl_device.is_some_and(|wanted| wanted != device_of(device)) {
             let text = format!("memory of {device} is exported where it is, on no other device");
             return Err(PyBufferError::new_err(text));
         }
         let is_versioned = max_version.is_some_and(|(major, _)| major >= MAJOR);
-        Ok(Self { is_versioned, wants_copy: copy == Some(true) })
+        Ok(Self { is_versioned, wants_copy })
     }
 
     /// A capsule over memory of the host.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
-use crate::python::references::Kept;
+use crate::python::parked::Kept;
 
 pyo3::create_exception!(
     accelrt,

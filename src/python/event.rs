@@ -4,8 +4,9 @@ use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 
 use crate::event::Event;
-use crate::python::deferred_drops::drop_parked;
 use crate::python::device::PyDevice;
+use crate::python::parameters::Flag;
+use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
@@ -29,20 +30,31 @@ pub(super) struct PyEvent {
 #[pymethods]
 impl PyEvent {
     #[new]
-    #[pyo3(signature = (device=None, *, enable_timing=false, blocking=false, interprocess=false))]
+    #[pyo3(
+        signature = (
+            device=None,
+            *,
+            enable_timing=Flag::Is(false),
+            blocking=Flag::Is(false),
+            interprocess=Flag::Is(false)
+        ),
+        text_signature = "(device=None, *, enable_timing=False, blocking=False, interprocess=False)"
+    )]
     fn new(
         device: Option<&Bound<'_, PyAny>>,
-        enable_timing: bool,
-        #[expect(unused_variables, reason = "accepted as torch does, without an effect")]
-        blocking: bool,
-        #[expect(unused_variables, reason = "accepted as torch does, without an effect")]
-        interprocess: bool,
+        enable_timing: Flag<'_>,
+        blocking: Flag<'_>,
+        interprocess: Flag<'_>,
     ) -> PyResult<Self> {
+        let is_timed = enable_timing.get("enable_timing")?;
+        // Accepted as torch does, without an effect.
+        blocking.get("blocking")?;
+        interprocess.get("interprocess")?;
         let device = match device {
             Some(device) => PyDevice::extract(device)?,
             None => PyDevice { kind: Runtime::global()?.accelerator()?, index: None },
         };
-        let event = Event::for_kind(device.kind, enable_timing);
+        let event = Event::for_kind(device.kind, is_timed);
         Ok(Self { event, device: PyDevice { index: None, ..device } })
     }
 

@@ -2,13 +2,14 @@
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyInt};
+use pyo3::types::PyDict;
 
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Error;
-use crate::python::device::{PyDevice, integer, kind_argument};
+use crate::python::device::{PyDevice, kind_argument};
 use crate::python::errors::wrong_type;
 use crate::python::helper;
+use crate::python::parameters::{Flag, integer_of};
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
 use crate::runtime::Runtime;
@@ -169,9 +170,7 @@ fn index_of(
     is_optional: bool,
     mismatch: impl Fn(DeviceKind) -> PyErr,
 ) -> PyResult<i64> {
-    let is_number = device.is_instance_of::<PyInt>() && !device.is_instance_of::<PyBool>();
-    if is_number {
-        let index = integer("device", device)?;
+    if let Some(index) = integer_of(device)? {
         if index > i64::from(MAX_DEVICE_INDEX) {
             let (given, allowed) = (device.str()?, format!("at most {MAX_DEVICE_INDEX}"));
             return Err(PyRuntimeError::new_err(format!(
@@ -207,6 +206,12 @@ fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     } else {
         error
     }
+}
+
+/// The flag that an argument of the facade is.
+#[pyfunction]
+pub(super) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
+    value.get(name)
 }
 
 /// A device by kind and index. That it exists is checked by its use.

@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 
 use crate::fork;
 use crate::python::host_task::HostTask;
-use crate::python::references;
+use crate::python::parked::drop_parked;
 use crate::stream::Completion;
 use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
 use crate::sync::{Ordering, park};
@@ -88,7 +88,7 @@ fn serve() {
 }
 
 fn run_batch(py: Python<'_>) {
-    references::collect(py);
+    drop_parked(py);
     for _ in 0..BATCH {
         // Acquire: pairs with `close`.
         if STATE.load(Ordering::Acquire) != BUSY {
@@ -127,5 +127,5 @@ pub(super) fn drop_pending(py: Python<'_>) {
         task.release(py);
         drop(completion);
     }
-    references::collect(py);
+    drop_parked(py);
 }

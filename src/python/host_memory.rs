@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_int};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::python::deferred_drops::{Parked, drop_parked, park};
+use crate::python::parked::{Lender, drop_parked, park};
 
 /// Contiguous bytes of the host, valid while this exists. Dropped on any thread: the lender gets
 /// them back with the GIL, see [`park`].
@@ -14,7 +14,7 @@ pub(super) struct HostMemory {
     pub(super) address: *mut u8,
     pub(super) bytes: usize,
     pub(super) is_read_only: bool,
-    lender: Option<Box<dyn Parked>>,
+    lender: Option<Box<dyn Lender>>,
 }
 
 // SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread,
@@ -29,7 +29,7 @@ impl HostMemory {
         address: *mut u8,
         bytes: usize,
         is_read_only: bool,
-        lender: Box<dyn Parked>,
+        lender: Box<dyn Lender>,
     ) -> Self {
         Self { address, bytes, is_read_only, lender: Some(lender) }
     }
@@ -110,8 +110,8 @@ impl Exported {
     }
 }
 
-impl Parked for Exported {
-    fn release(mut self: Box<Self>, _py: Python<'_>) {
+impl Lender for Exported {
+    fn take_back(mut self: Box<Self>, _py: Python<'_>) {
         // SAFETY: acquired above, released once, with the GIL.
         unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
     }

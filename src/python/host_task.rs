@@ -12,7 +12,7 @@ use pyo3::types::PyTuple;
 use crate::error::TaskError;
 use crate::python::errors::{RaisedInTask, wrong_type};
 use crate::python::helper;
-use crate::python::references::{self, Kept};
+use crate::python::parked::{Kept, drop_parked};
 use crate::python::waiting::{InsideCallable, enqueue};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -32,7 +32,7 @@ pub(super) fn launch_host(
     args: &Bound<'_, PyTuple>,
 ) -> PyResult<()> {
     let py = callable.py();
-    references::collect(py);
+    drop_parked(py);
     if !callable.is_callable() {
         return Err(wrong_type("callable", "callable", callable));
     }

@@ -12,7 +12,7 @@ use crate::native::{Argument, NativeCall};
 use crate::python::argument::Passing;
 use crate::python::buffer::PyBuffer;
 use crate::python::function::{Function, check_returns_status, name_of};
-use crate::python::references::{self, Kept};
+use crate::python::parked::{Kept, drop_parked};
 use crate::python::waiting::enqueue;
 use crate::stream::Stream;
 
@@ -27,7 +27,7 @@ pub(super) fn launch(
     check: bool,
 ) -> PyResult<()> {
     let py = object.py();
-    references::collect(py);
+    drop_parked(py);
     let function = Function::of(object)?;
     if check {
         check_returns_status(object)?;
@@ -49,33 +49,31 @@ pub(super) fn launch(
     if function.is_kept {
         kept.push(object.clone().unbind());
     }
+    let buffers = take_buffers(py, &mut kept);
     enqueue(py, stream, || {
-        // SAFETY: that the address is a function of these arguments, which may be called when the
-        // stream comes to it, is the promise of who calls `launch`, as in ctypes; what was given
-        // as objects is kept alive by the next task.
-        unsafe { stream.launch(call) }
+        if buffers.is_empty() {
+            // SAFETY: that the address is a function of these arguments, which may be called when
+            // the stream comes to it, is the promise of who calls `launch`, as in ctypes; what was
+            // given as objects is kept alive by the next task.
+            unsafe { stream.launch(call) }
+        } else {
+            let buffers: Vec<_> = buffers.iter().map(|object| &object.get().buffer).collect();
+            // SAFETY: as above.
+            unsafe { stream.launch_with_buffers(call, &buffers) }
+        }
     })?;
-    record_uses(py, stream, &mut kept)?;
     if !kept.is_empty() {
         keep_until_done(py, stream, kept);
     }
     Ok(())
 }
 
-/// Records the use of each buffer. No reference to it is kept: what frees it waits for the use.
-fn record_uses(py: Python<'_>, stream: &Stream, kept: &mut Vec<Py<PyAny>>) -> PyResult<()> {
-    let mut outcome = Ok(());
-    kept.retain(|object| match object.bind(py).cast::<PyBuffer>() {
-        Ok(buffer) => {
-            let recorded = buffer.get().buffer.record_use(stream);
-            if recorded.is_err() {
-                outcome = recorded;
-            }
-            false
-        }
-        Err(_) => true,
-    });
-    Ok(outcome?)
+/// The buffers among the objects. No task keeps a reference to one: its free waits for the use.
+#[inline]
+fn take_buffers(py: Python<'_>, kept: &mut Vec<Py<PyAny>>) -> Vec<Py<PyBuffer>> {
+    let is_buffer = |object: &mut Py<PyAny>| object.bind(py).is_instance_of::<PyBuffer>();
+    let buffers = kept.extract_if(.., is_buffer);
+    buffers.filter_map(|object| object.extract(py).ok()).collect()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits")]

@@ -5,8 +5,8 @@
 
 mod argument;
 mod buffer;
+mod contexts;
 mod ctypes;
-mod deferred_drops;
 mod device;
 mod dlpack;
 mod dlpack_export;
@@ -24,7 +24,9 @@ mod identity_cache;
 mod kernels;
 mod launch;
 mod memory;
-mod references;
+mod parameters;
+mod parked;
+mod shape;
 mod signature;
 mod stream;
 mod transfers;
@@ -39,6 +41,8 @@ mod _core {
     #[pymodule_export]
     use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
     #[pymodule_export]
+    use super::contexts::{enter_index, exit_index};
+    #[pymodule_export]
     use super::device::PyDevice;
     #[pymodule_export]
     use super::dlpack_import::from_dlpack;
@@ -49,9 +53,9 @@ mod _core {
     #[pymodule_export]
     use super::functions::{
         PyDeviceProperties, accelerator_index, counters, current_accelerator, current_device,
-        current_stream, device_count, exchange_device, get_device_properties, get_memory_info,
-        initialize, is_initialized, kind_index, set_stream, settings, shut_down, synchronize,
-        unavailable_reason,
+        current_stream, device_count, exchange_device, flag, get_device_properties,
+        get_memory_info, initialize, is_initialized, kind_index, set_stream, settings, shut_down,
+        synchronize, unavailable_reason,
     };
     #[pymodule_export]
     use super::kernels::kernel_address;

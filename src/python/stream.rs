@@ -1,7 +1,5 @@
 //! The class `accelrt.Stream`: in-order work on one device.
 
-use std::cell::RefCell;
-
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -9,12 +7,14 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::device::{Device, DeviceKind};
 use crate::error::Error;
 use crate::fork;
-use crate::python::deferred_drops::drop_parked;
-use crate::python::device::{PyDevice, device_or_default, hash_of, integer};
+use crate::python::contexts::Context;
+use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::host_task;
 use crate::python::launch;
+use crate::python::parameters::{Flag, integer};
+use crate::python::parked::drop_parked;
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -34,17 +34,6 @@ use crate::stream::Stream;
 #[pyclass(name = "Stream", module = "accelrt", subclass, weakref, frozen)]
 pub(super) struct PyStream {
     pub(super) stream: Stream,
-}
-
-thread_local! {
-    /// What `with` statements of this thread replaced, innermost last.
-    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
-}
-
-struct Entered {
-    stream: Stream,
-    previous_device: Device,
-    previous_stream: Stream,
 }
 
 #[pymethods]
@@ -207,14 +196,17 @@ impl PyStream {
     /// >>> stream.synchronize()
     /// >>> text.value
     /// b'xxx'
-    #[pyo3(signature = (function, *args, check=false))]
+    #[pyo3(
+        signature = (function, *args, check=Flag::Is(false)),
+        text_signature = "($self, function, *args, check=False)"
+    )]
     fn launch(
         &self,
         function: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
-        check: bool,
+        check: Flag<'_>,
     ) -> PyResult<()> {
-        launch::launch(&self.stream, function, args, check)
+        launch::launch(&self.stream, function, args, check.get("check")?)
     }
 
     /// Enqueues a call of a Python callable. Does not block.
@@ -235,29 +227,13 @@ impl PyStream {
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        let runtime = Runtime::global()?;
-        let stream = slf.get().stream.clone();
-        // The stream first: when that is refused, nothing has changed.
-        let previous_stream = runtime.exchange_stream(&stream)?;
-        let previous_device = runtime.exchange_device(stream.device())?;
-        let entered = Entered { stream, previous_device, previous_stream };
-        ENTERED.with_borrow_mut(|stack| stack.push(entered));
+        Context::Stream(slf.get().stream.clone()).enter()?;
         Ok(slf)
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let entered = ENTERED.with_borrow_mut(|stack| {
-            let place = stack.iter().rposition(|entered| entered.stream == self.stream);
-            place.map(|place| stack.remove(place))
-        });
-        let Some(entered) = entered else {
-            return Err(PyRuntimeError::new_err("Stream context stack is empty."));
-        };
-        let runtime = Runtime::global()?;
-        runtime.exchange_stream(&entered.previous_stream)?;
-        runtime.exchange_device(entered.previous_device)?;
-        Ok(())
+        Context::Stream(self.stream.clone()).exit()
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -330,7 +306,8 @@ impl<'py> Arguments<'py> {
         } else {
             let device = take("device").filter(|device| !device.is_none());
             let priority = take("priority").map_or(Ok(0), |given| integer("priority", &given))?;
-            let is_dedicated = take("dedicated").map_or(Ok(false), |given| boolean(&given))?;
+            let flag = |given: Bound<'_, PyAny>| given.extract::<Flag<'_>>()?.get("dedicated");
+            let is_dedicated = take("dedicated").map_or(Ok(false), flag)?;
             Self::New { device, priority: nearest(priority), is_dedicated }
         };
         match given.first() {
@@ -340,10 +317,6 @@ impl<'py> Arguments<'py> {
             }
         }
     }
-}
-
-fn boolean(flag: &Bound<'_, PyAny>) -> PyResult<bool> {
-    flag.extract().map_err(|_| wrong_type("dedicated", "True or False", flag))
 }
 
 /// The nearest priority that a number of its type holds: what is further off is out of range too.

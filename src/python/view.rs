@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -13,16 +13,19 @@ use crate::buffer::Buffer;
 use crate::python::device::PyDevice;
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::{BYTE, Element};
-use crate::python::errors::{type_name, wrong_type};
+use crate::python::errors::type_name;
 use crate::python::exposure::{self, Exposure};
 use crate::python::host_memory::{DroppedWithGil, Exported, HostMemory};
 use crate::python::memory::{Lent, Memory};
+use crate::python::parameters::Flag;
+use crate::python::shape;
 
 /// Memory with a type and a shape, contiguous in C's order: of a buffer, or of somebody else's
 /// object. It keeps its owner alive.
 ///
 /// It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them
-/// waits for the work that uses the memory.
+/// waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take it as they take the
+/// buffer.
 ///
 /// >>> import accelrt
 /// >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -51,18 +54,14 @@ impl PyView {
             return Err(PyValueError::new_err(text));
         }
         let shape = match shape {
-            Some(shape) => extents(shape)?,
-            None if bytes.is_multiple_of(item_bytes) => vec![bytes / item_bytes],
+            Some(shape) => shape::read(shape)?,
+            None if bytes.is_multiple_of(item_bytes) => vec![shape::INFERRED],
             None => {
                 let text = format!("{bytes} bytes are no whole number of {name} elements");
                 return Err(PyValueError::new_err(text));
             }
         };
-        let size = shape.iter().try_fold(item_bytes, |all, extent| all.checked_mul(*extent));
-        if size != Some(bytes) {
-            let text = format!("shape {shape:?} of {name} does not have {bytes} bytes");
-            return Err(PyValueError::new_err(text));
-        }
+        let shape = shape::infer(&shape, element, bytes)?;
         Ok(Self::new(Memory::Ours(buffer.clone()), element, shape))
     }
 
@@ -135,9 +134,9 @@ impl PyView {
         &self,
         py: Python<'py>,
         stream: Option<&Bound<'py, PyAny>>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<Flag<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let device = self.memory.device();
         let request = Request::read(device, stream, max_version, dl_device, copy)?;
@@ -201,19 +200,4 @@ pub(super) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
     let known = Element::of_format(&format, item_bytes).map(|element| (element, shape));
     let (element, shape) = known.unwrap_or_else(|| (BYTE, vec![memory.bytes]));
     Ok(PyView::foreign(memory, element, shape))
-}
-
-/// A shape from an integer or a sequence of them.
-fn extents(shape: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    let numbers: Vec<i64> = match shape.extract::<i64>() {
-        Ok(number) => vec![number],
-        Err(_) => shape
-            .extract()
-            .map_err(|_| wrong_type("shape", "an integer or a sequence of them", shape))?,
-    };
-    if numbers.len() > ffi::PyBUF_MAX_NDIM {
-        return Err(PyBufferError::new_err("a shape has at most 64 dimensions"));
-    }
-    let extents: Result<_, _> = numbers.iter().map(|number| usize::try_from(*number)).collect();
-    extents.map_err(|_| PyValueError::new_err("a shape has no negative extents"))
 }

@@ -6,8 +6,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::python::deferred_drops::drop_parked;
-use crate::python::references;
+use crate::python::parked::drop_parked;
 use crate::stream::Stream;
 
 thread_local! {
@@ -51,7 +50,6 @@ pub(super) fn without_gil<T: Send>(
         };
         (wait(&mut is_interrupted), raised)
     });
-    references::collect(py);
     drop_parked(py);
     match (result, raised) {
         (Err(Error::Interrupted), Some(raised)) => Err(raised),

@@ -2,10 +2,12 @@
 //!
 //! * [`instance`]: the [`Runtime`] itself
 //! * [`current`]: the current device and streams of each thread
+//! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
 mod current;
+mod index;
 mod instance;
 mod memory;
 mod shutdown;

@@ -165,6 +165,7 @@ impl StreamCore {
         is_cancelled: bool,
     ) {
         drop_quietly(|| entry.discard());
+        context.is_marker = true; // it may have been one: who waits for it is woken
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
         self.figures.counters.add(counts);

@@ -34,20 +34,27 @@ impl Arguments for Box<Frame> {
     }
 }
 
-/// A call of a function; its result is a status when `CHECKED`.
-struct Launch<A, const CHECKED: bool> {
+/// A call of a function; its result is a status when `CHECKED`, and it wakes who waits for this
+/// very task when `MARKER`.
+struct Launch<A, const CHECKED: bool, const MARKER: bool> {
     function: Function,
     arguments: A,
 }
 
-impl<A: Arguments, const CHECKED: bool> Command<TaskContext> for Launch<A, CHECKED> {
+impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
+    for Launch<A, CHECKED, MARKER>
+{
     const CLASS: Class = Class::Native;
 
     #[inline]
     fn run(self, context: &mut TaskContext) {
         assert_no_lock_held();
+        if MARKER {
+            context.is_marker = true;
+        }
         // SAFETY: the function and its arguments belong together and may be used when the stream
-        // comes here: promised to `Stream::launch`, the only one who makes this command.
+        // comes here: promised to `Stream::launch` and its like, who alone make this
+        // command.
         let status = unsafe { self.arguments.call(self.function) };
         if CHECKED && status != 0 {
             let function = self.function as usize;
@@ -56,7 +63,7 @@ impl<A: Arguments, const CHECKED: bool> Command<TaskContext> for Launch<A, CHECK
     }
 }
 
-const _: () = assert!(size_of::<Launch<ShortFrame, true>>() <= INLINE_BYTES);
+const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTES);
 
 impl Stream {
     /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure: it runs once,
@@ -85,6 +92,22 @@ impl Stream {
         reason = "arguments go straight into the queue's slot instead of through memory twice"
     )]
     pub unsafe fn launch(&self, call: NativeCall) -> Result<u64> {
+        self.push_call::<false>(call)
+    }
+
+    /// As [`Stream::launch`], as a marker: for who waits for this very task.
+    ///
+    /// # Safety
+    /// As [`Stream::launch`].
+    #[inline(never)]
+    pub(crate) unsafe fn launch_marker(&self, call: NativeCall) -> Result<u64> {
+        self.push_call::<true>(call)
+    }
+
+    /// Called by the two above only, whose callers promise what running the call needs.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as `launch`, of which it is the body")]
+    fn push_call<const MARKER: bool>(&self, call: NativeCall) -> Result<u64> {
         let core = self.core();
         if !core.on_host || !abi::IS_KNOWN {
             return Err(self.no_native_calls());
@@ -92,29 +115,29 @@ impl Stream {
         let is_checked = call.is_checked();
         match call.into_parts() {
             (function, Placed::Short(arguments)) if is_checked => {
-                core.push(Launch::<_, true> { function, arguments })
+                core.push(Launch::<_, true, MARKER> { function, arguments })
             }
             (function, Placed::Short(arguments)) => {
-                core.push(Launch::<_, false> { function, arguments })
+                core.push(Launch::<_, false, MARKER> { function, arguments })
             }
             (function, Placed::Long(arguments)) => {
-                self.launch_long(function, arguments, is_checked)
+                self.push_long::<MARKER>(function, arguments, is_checked)
             }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn launch_long(
+    fn push_long<const MARKER: bool>(
         &self,
         function: Function,
         arguments: Box<Frame>,
         is_checked: bool,
     ) -> Result<u64> {
         if is_checked {
-            self.core().push(Launch::<_, true> { function, arguments })
+            self.core().push(Launch::<_, true, MARKER> { function, arguments })
         } else {
-            self.core().push(Launch::<_, false> { function, arguments })
+            self.core().push(Launch::<_, false, MARKER> { function, arguments })
         }
     }
 

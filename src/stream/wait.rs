@@ -61,11 +61,13 @@ impl StreamCore {
         while_blocked(|| self.sleep(ticket, interrupt))
     }
 
-    /// Blocks until the task `ticket`, marker or not, is done: on a driver kind by the device,
-    /// which may have to finish what was submitted behind it. Raises and ends nothing.
+    /// Blocks until the task `ticket` is done: on a driver kind by the device, which may have to
+    /// finish what was submitted behind it. A marker wakes this thread; for any other task one is
+    /// pushed, and looked at the counter meanwhile. Raises and ends nothing.
     pub(crate) fn wait_ticket(
         self: &Arc<Self>,
         ticket: u64,
+        is_marker: bool,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<()> {
         if self.progress.done() >= ticket {
@@ -74,8 +76,12 @@ impl StreamCore {
         if self.progress.retired() < ticket {
             self.check_wait()?;
             if !self.help(ticket) && !self.spin(ticket) {
-                self.push_always(Marker);
-                while_blocked(|| self.sleep_unmarked(ticket, interrupt))?;
+                if is_marker {
+                    while_blocked(|| self.sleep(ticket, interrupt))?;
+                } else {
+                    self.push_always(Marker);
+                    while_blocked(|| self.sleep_unmarked(ticket, interrupt))?;
+                }
             }
         }
         if self.on_host { Ok(()) } else { self.wait_reached(ticket) }

@@ -1,9 +1,9 @@
 //! Who waits for a stream's counter: parked streams and sleeping threads, by ticket.
 //!
-//! A waiter registers, then looks at the counter; a consumer that retires a *marker* (a record or a
-//! synchronise: the only tasks anybody waits for) advances the counter, then looks for waiters. A
-//! Dekker pair on `lowest` and the counter: one of them sees the other, so no wake is lost, and
-//! tasks that are not markers pay nothing.
+//! A waiter registers, then looks at the counter; a consumer that retires a *marker* (a record, a
+//! synchronise, a task with buffers: what is waited for) advances the counter, then looks for
+//! waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no wake is
+//! lost, and tasks that are not markers pay nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

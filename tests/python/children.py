@@ -1,6 +1,8 @@
 """What child processes do: `multiprocessing` imports it by name. Each answers with text."""
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import accelrt
 
@@ -26,6 +28,19 @@ def work() -> str:
 def use() -> str:
     """Try to work."""
     return outcome(accelrt.Stream)
+
+
+def leave_queued(path: str, count: int) -> None:
+    """Return while callables are queued, which wait until multiprocessing ends this process."""
+    from multiprocessing.util import Finalize  # noqa: PLC0415  not imported for the other tests
+
+    has_begun, seen = threading.Event(), list[int]()
+    Finalize(None, has_begun.set, exitpriority=0)
+    stream = accelrt.Stream("cpu:0")
+    stream.launch_host(has_begun.wait)
+    for number in range(count):
+        stream.launch_host(seen.append, number)
+    stream.launch_host(lambda: Path(path).write_text(str(len(seen)), "ascii"))
 
 
 def ask() -> dict[str, str]:

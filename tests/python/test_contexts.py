@@ -3,7 +3,9 @@
 Method: every context leaves what was before, on the way out of any nesting.
 """
 
+import itertools
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -75,6 +77,41 @@ def test_a_device_without_index_changes_nothing() -> None:
     with accelrt.device("cpu"):
         assert accelerator.current_device_index() == 2
     assert accelerator.current_device_index() == 2
+
+
+def test_the_innermost_context_decides_whichever_it_is() -> None:
+    # Method: every kind of context inside and around every other; each names another device.
+    makes: list[Callable[[int], AbstractContextManager[object]]] = [
+        lambda index: accelrt.device("cpu", index),
+        accelerator.device_index,
+        cpu.device,
+        accelrt.Stream,
+        lambda index: cpu.stream(accelrt.Stream(index)),
+        lambda index: cpu.device_of(accelrt.Stream(index)),
+    ]
+
+    def used() -> set[int | None]:
+        stream = accelrt.Stream()
+        return {stream.device_index, accelrt.empty(1).device.index, stream.device.index}
+
+    for outer, inner in itertools.product(makes, repeat=2):
+        before = current()
+        with outer(1):
+            assert used() == {1}
+            between = current()
+            with inner(2):
+                assert used() == {2}
+                with accelrt.device("cpu"), accelerator.device_index(None), cpu.device(None):
+                    assert used() == {2}
+            assert (used(), current()) == ({1}, between)
+        assert (used(), current()) == ({0}, before)
+
+
+def test_what_is_set_inside_a_context_counts_until_its_end() -> None:
+    with accelrt.device("cpu:1"):
+        accelerator.set_device_index(2)
+        assert accelrt.Stream().device_index == 2
+    assert accelrt.Stream().device_index == 0
 
 
 def test_one_device_nests_in_itself() -> None:

@@ -65,6 +65,8 @@ def test_set_stream_switches_the_device_too() -> None:
 
 def test_properties_are_those_of_the_machine() -> None:
     properties = cpu.get_device_properties(1)
+    assert type(properties) is accelrt.DeviceProperties
+    assert accelrt.DeviceProperties.__module__ == "accelrt"
     assert properties.name == cpu.get_device_name(1) != ""
     assert properties.total_memory == cpu.mem_get_info(1)[1]
     assert 1 <= properties.core_count <= (os.cpu_count() or 1)

@@ -3,6 +3,7 @@
 import array
 import ctypes
 import gc
+import re
 import weakref
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_shapes_and_types_are_checked() -> None:
     assert buffer.view(np.float64).shape == (3,)
     assert buffer.view("int16", 12).shape == (12,)
     assert accelrt.zeros(8).view("int64", ()).shape == ()
-    for dtype, shape in (("float32", (5,)), ("float32", (-1, 3)), ("complex128", None)):
+    for dtype, shape in (("float32", (5,)), ("float32", (-1, 4)), ("complex128", None)):
         with pytest.raises(ValueError, match=r"shape|whole"):
             buffer.view(dtype, shape)
     with pytest.raises(ValueError, match="address"):
@@ -88,6 +89,43 @@ def test_shapes_and_types_are_checked() -> None:
             buffer.view(wrong)
     with pytest.raises(TypeError, match="shape"):
         buffer.view("int8", "24")
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (-1, (6,)),
+        ((-1,), (6,)),
+        ((2, -1), (2, 3)),
+        ((-1, 3), (2, 3)),
+        ([1, -1, 6], (1, 1, 6)),
+    ],
+)
+def test_one_extent_of_a_shape_is_inferred(shape: Any, expected: tuple[int, ...]) -> None:
+    buffer = accelrt.zeros(24)
+    assert buffer.view("float32", shape).shape == expected
+    assert np.zeros(6, np.float32).reshape(shape).shape == expected
+    assert accelrt.zeros(0).view("float32", (3, -1)).shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "shape", "expected"),
+    [
+        (24, (-1, -1), "can only specify one unknown dimension: shape [-1, -1] has 2 of them"),
+        (24, (4, -1), "shape [4, -1] of float32 can not have 24 bytes"),
+        (24, (0, -1), "shape [0, -1] of float32 can not have 24 bytes"),
+        (0, (0, -1), "shape [0, -1] of float32 can not have 0 bytes"),
+        (24, (1 << 62, 1 << 62, -1), "of float32 can not have 24 bytes"),
+        (24, (5,), "shape [5] of float32 does not have 24 bytes"),
+        (24, -2, "an extent of a shape must be 0 or more, or -1 once, not -2"),
+        (24, (1,) * 65, "a shape has at most 64 dimensions, not 65"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_told_with_numbers(
+    nbytes: int, shape: Any, expected: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        accelrt.zeros(nbytes).view("float32", shape)
 
 
 def test_views_keep_the_memory_and_exports_forbid_the_release() -> None:

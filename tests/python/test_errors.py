@@ -139,11 +139,6 @@ def test_a_wrong_input_is_told_what_was_given_and_what_is_allowed(
     assert allowed in message
 
 
-def test_an_option_of_an_event_is_true_or_false() -> None:
-    with pytest.raises(TypeError, match="'int' object is not an instance of 'bool'"):
-        untyped.Event(enable_timing=1)
-
-
 def test_a_malformed_setting_leaves_the_exit_silent() -> None:
     ended = run("-c", "import accelrt", ACCELRT_CPU_DEVICES="0")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

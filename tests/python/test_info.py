@@ -49,6 +49,23 @@ def test_info_runs_in_this_process_too(capsys: pytest.CaptureFixture[str]) -> No
     assert "cpu:2" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["info", "demo"])
+def test_a_malformed_setting_is_one_line_and_status_2(command: str) -> None:
+    ended = run("-m", "accelrt", command, ACCELRT_CPU_DEVICES="many")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"accelrt {command}: ")
+    assert "ACCELRT_CPU_DEVICES" in line
+    assert "many" in line
+
+
+def test_a_demo_without_the_accelerator_asked_for_is_one_line_and_status_2() -> None:
+    ended = run("-m", "accelrt", "demo", ACCELRT_ACCELERATOR="cuda")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("accelrt demo: No cuda device is available: ")
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["nothing"], ["info", "more"], ["demo", "--streams", "0"]]
 )

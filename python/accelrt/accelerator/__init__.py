@@ -55,7 +55,8 @@ def current_accelerator(check_available: bool = False) -> _core.device | None:  
 
     With `check_available`, None when it has no device.
     """
-    return None if check_available and not is_available() else _core.current_accelerator()
+    is_checked = _core.flag("check_available", check_available)
+    return None if is_checked and not is_available() else _core.current_accelerator()
 
 
 def current_device_index() -> int:

@@ -1,9 +1,11 @@
 """The command line: `python -m accelrt info | demo [FILE]`."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelrt import _core
 from accelrt.cli import demo, info
 
 _CHUNK_BYTES = 4 << 20
@@ -12,6 +14,13 @@ _CHUNK_BYTES = 4 << 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status."""
     given = _parser().parse_args(arguments)
+    try:
+        _core.settings()  # of the environment, read at the first question
+        if given.command == "demo":
+            _core.current_accelerator()
+    except (RuntimeError, ValueError) as error:
+        sys.stderr.write(f"accelrt {given.command}: {error}\n")
+        return 2
     if given.command == "info":
         return info.run()
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)

@@ -1,0 +1,41 @@
+"""The end of a process: what is queued is finished, in children of multiprocessing too.
+
+Those that were forked leave by `os._exit` and run no `atexit` handler, but multiprocessing's own
+finalizers. It is asked only where a program has imported it.
+"""
+
+import atexit
+import os
+import sys
+from types import ModuleType
+
+from accelrt import _core
+
+# After everybody else's finalizers: they may still wait for streams.
+_EXIT_PRIORITY = -1000
+
+# Told once: forked children inherit the hook, and this.
+_watched: set[ModuleType] = set()
+
+
+def finish_at_exit() -> None:
+    """Make the end of this process, and of those forked from it, finish what is queued."""
+    atexit.register(_core.shut_down)
+    _watch_children()
+    os.register_at_fork(before=_watch_children)  # it may be imported by then
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        _finish_at_finalizers(_core)  # this is a child, and past the hook of its start
+
+
+def _watch_children() -> None:
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and util not in _watched:
+        _watched.add(util)
+        # A finalizer itself would not be inherited.
+        util.register_after_fork(_core, _finish_at_finalizers)
+
+
+def _finish_at_finalizers(_: object) -> None:
+    util = sys.modules["multiprocessing.util"]
+    util.Finalize(None, _core.shut_down, exitpriority=_EXIT_PRIORITY)

@@ -1,0 +1,45 @@
+//! Native calls that use buffers.
+#![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
+
+use crate::buffer::Buffer;
+use crate::buffer::uses::Task;
+use crate::error::Result;
+use crate::native::NativeCall;
+use crate::stream::Stream;
+
+impl Stream {
+    /// As [`Stream::launch`], with the buffers whose memory the function uses: their uses are
+    /// recorded, so each may be dropped right after, and the host's access to one waits for the
+    /// call and is woken by it. Does not block.
+    ///
+    /// Fails as [`Stream::launch`], and when a buffer was released; nothing is enqueued then.
+    ///
+    /// ```
+    /// use accelrt::NativeCall;
+    /// extern "C" fn count_up(bytes: *mut u8, count: usize) {
+    ///     let bytes = unsafe { std::slice::from_raw_parts_mut(bytes, count) };
+    ///     bytes.iter_mut().for_each(|byte| *byte += 1);
+    /// }
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let device = accelrt::Device::cpu(0);
+    /// let (stream, buffer) = (runtime.current_stream()?, runtime.zeros(3, device)?);
+    /// let arguments = [buffer.address()?.into(), buffer.nbytes().into()];
+    /// let call = NativeCall::new(count_up as *const _, &arguments)?;
+    /// // SAFETY: the types are those of `count_up`, and the buffer has as many bytes.
+    /// unsafe { stream.launch_with_buffers(call, &[&buffer])? };
+    /// assert_eq!(buffer.read_to_vec()?, [1; 3]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// As [`Stream::launch`], except that the memory of these buffers stays where it is.
+    pub unsafe fn launch_with_buffers(&self, call: NativeCall, buffers: &[&Buffer]) -> Result<u64> {
+        let accesses: Vec<_> = buffers.iter().map(|it| it.access()).collect::<Result<_>>()?;
+        // SAFETY: the caller's promise; the uses are recorded before anybody can end the accesses.
+        let ticket = unsafe { self.launch_marker(call) }?;
+        for access in &accesses {
+            access.record(self.core(), Task::marker(ticket));
+        }
+        Ok(ticket)
+    }
+}

@@ -1,0 +1,77 @@
+//! Parameters of the face: flags and integers, refused with a text that names them.
+
+use std::convert::Infallible;
+
+use pyo3::Borrowed;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+use crate::python::errors::wrong_type;
+
+/// A `bool` parameter: taken as it comes, since pyo3's own refusal has other words than ours.
+pub(super) enum Flag<'py> {
+    Is(bool),
+    Wrong(Bound<'py, PyAny>),
+}
+
+impl Flag<'_> {
+    /// The flag, or a `TypeError` that names it.
+    #[inline]
+    pub(super) fn get(self, what: &str) -> PyResult<bool> {
+        match self {
+            Self::Is(flag) => Ok(flag),
+            Self::Wrong(given) => Err(wrong_type(what, "True or False", &given)),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
+    type Error = Infallible;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> Result<Self, Infallible> {
+        // NumPy's bool too.
+        Ok(object.extract().map_or_else(|_| Self::Wrong(object.to_owned()), Self::Is))
+    }
+}
+
+/// The number in an integer: an int or what has `__index__`, but no bool. One that no machine word
+/// holds becomes the nearest that one does, which is out of every range of ours as well.
+pub(super) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if object.is_instance_of::<PyBool>() {
+        return Ok(None);
+    }
+    match object.extract() {
+        Ok(number) => Ok(Some(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            Ok(Some(if object.lt(0)? { i64::MIN } else { i64::MAX }))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// An integer, as [`integer_of`] takes it.
+pub(super) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
+}
+
+/// A number of bytes.
+pub(super) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let number = integer(what, object)?;
+    if let (Ok(size), true) = (usize::try_from(number), number < i64::MAX) {
+        return Ok(size);
+    }
+    let given = object.str()?;
+    let text = format!("{what} must be 0 or more and fit an address, not {given}");
+    Err(PyValueError::new_err(text))
+}
+
+/// A pair of integers, or None.
+pub(super) fn pair<'py, T: FromPyObjectOwned<'py>>(
+    what: &str,
+    object: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<(T, T)>> {
+    let Some(object) = object else { return Ok(None) };
+    let pair = object.extract();
+    pair.map(Some).map_err(|_| wrong_type(what, "a tuple of two integers or None", object))
+}

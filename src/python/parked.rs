@@ -1,0 +1,96 @@
+//! Parked: what threads without the GIL let go of, until one that has it drops it.
+//!
+//! A worker that asked for the GIL would make streams wait for Python code. So whatever it holds
+//! for Python's sake is parked, which wakes nobody; the helper or the next binding call drops it.
+
+use std::{fmt, mem};
+
+use crossbeam_queue::SegQueue;
+use pyo3::prelude::*;
+
+use crate::fork;
+
+static PARKED: SegQueue<Parked> = SegQueue::new();
+
+enum Parked {
+    Objects(Vec<Py<PyAny>>),
+    Lender(Box<dyn Lender>),
+}
+
+/// Who lent us memory: takes it back with the GIL.
+pub(super) trait Lender: Send {
+    fn take_back(self: Box<Self>, py: Python<'_>);
+}
+
+/// Leaves a lender to the next call of [`drop_parked`]. Takes no GIL and does not block.
+pub(super) fn park(lender: Box<dyn Lender>) {
+    push(Parked::Lender(lender));
+}
+
+fn push(parked: Parked) {
+    if fork::is_child() {
+        mem::forget(parked); // the list may be in the middle of something
+    } else {
+        PARKED.push(parked);
+    }
+}
+
+/// Drops what is parked; Python code may run. Costs two loads when there is nothing.
+#[inline]
+pub(super) fn drop_parked(py: Python<'_>) {
+    if !PARKED.is_empty() {
+        drop_all(py);
+    }
+}
+
+/// Only as many as there are now: destructors may launch and park more.
+#[cold]
+fn drop_all(py: Python<'_>) {
+    if fork::is_child() {
+        return;
+    }
+    for _ in 0..PARKED.len() {
+        match PARKED.pop() {
+            Some(Parked::Objects(objects)) => drop(objects),
+            Some(Parked::Lender(lender)) => lender.take_back(py),
+            None => return,
+        }
+    }
+}
+
+/// Objects that a task keeps alive. May be dropped by any thread.
+pub(super) struct Kept(Vec<Py<PyAny>>);
+
+impl Kept {
+    pub(super) fn new(objects: Vec<Py<PyAny>>) -> Self {
+        Self(objects)
+    }
+
+    /// The objects, for a thread that has the GIL.
+    pub(super) fn bind<'a, 'py: 'a>(
+        &'a self,
+        py: Python<'py>,
+    ) -> impl Iterator<Item = &'a Bound<'py, PyAny>> {
+        self.0.iter().map(move |object| object.bind(py))
+    }
+
+    /// Drops the objects here and now.
+    pub(super) fn release(mut self, _py: Python<'_>) {
+        drop(mem::take(&mut self.0));
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let objects = mem::take(&mut self.0);
+        if !objects.is_empty() {
+            push(Parked::Objects(objects));
+        }
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kept({})", self.0.len())
+    }
+}

@@ -1,0 +1,60 @@
+//! The current device by its index alone, as torch's `accelerator` module has it.
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::runtime::Runtime;
+
+/// Device-agnostic names: the index is one of the accelerator's kind.
+impl Runtime {
+    /// Index of this thread's current device: that of [`Runtime::current_device`].
+    pub fn current_device_index(&self) -> Result<usize> {
+        Ok(self.current_device()?.index())
+    }
+
+    /// Makes a device of the accelerator's kind current for this thread, by its index. Fails when
+    /// it does not exist; nothing has changed then.
+    ///
+    /// torch ignores a negative index, which an `usize` cannot be: whoever may have no device to
+    /// set has an `Option`, for which there is [`OptionalDeviceGuard`](crate::OptionalDeviceGuard).
+    ///
+    /// ```
+    /// use accelrt::{Config, Device, Runtime};
+    /// let runtime = Runtime::new(Config { cpu_devices: 2, ..Config::default() })?;
+    /// runtime.set_device_index(1)?;
+    /// assert_eq!(runtime.current_device_index()?, 1);
+    /// assert_eq!(runtime.current_device()?, Device::cpu(1));
+    /// assert!(runtime.set_device_index(2).is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn set_device_index(&self, index: usize) -> Result<()> {
+        self.set_device(Device::new(self.accelerator()?, index)?)
+    }
+
+    /// The older name of [`Runtime::current_device_index`].
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # #[expect(deprecated)]
+    /// let index = runtime.current_device_idx()?;
+    /// assert_eq!(index, runtime.current_device_index()?);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    #[deprecated(since = "0.1.0", note = "use `current_device_index` instead")]
+    pub fn current_device_idx(&self) -> Result<usize> {
+        self.current_device_index()
+    }
+
+    /// The older name of [`Runtime::set_device_index`].
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # #[expect(deprecated)]
+    /// runtime.set_device_idx(0)?;
+    /// assert_eq!(runtime.current_device_index()?, 0);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    #[deprecated(since = "0.1.0", note = "use `set_device_index` instead")]
+    pub fn set_device_idx(&self, index: usize) -> Result<()> {
+        self.set_device_index(index)
+    }
+}

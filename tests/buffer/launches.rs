@@ -1,0 +1,124 @@
+//! Native calls that are given their buffers: recorded uses that wake the host by themselves.
+//!
+//! Method: a gate before the call is opened by the interrupt check of the waiting thread, which is
+//! asked only once that thread is asleep; a gate behind the call stays shut. What a wait pushed
+//! shows in the tickets.
+#![expect(unsafe_code, reason = "native calls are made on a promise")]
+
+use accelrt::{Error, NativeCall};
+
+use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, stream_error};
+
+extern "C" fn set_nines(bytes: *mut u8, count: usize) {
+    // SAFETY: each test gives a buffer's address and size.
+    unsafe { std::slice::from_raw_parts_mut(bytes, count) }.fill(9);
+}
+
+fn call(buffer: &accelrt::Buffer) -> NativeCall {
+    let arguments = [buffer.address().unwrap().into(), buffer.nbytes().into()];
+    NativeCall::new(set_nines as *const _, &arguments).unwrap()
+}
+
+fn launch(stream: &accelrt::Stream, buffer: &accelrt::Buffer) -> accelrt::Result<u64> {
+    let call = call(buffer);
+    // SAFETY: the types are those of `set_nines`, and the buffer has as many bytes.
+    unsafe { stream.launch_with_buffers(call, &[buffer]) }
+}
+
+/// Waits for the buffer; the gate is opened when this thread is asleep.
+fn wait_and_open(buffer: &accelrt::Buffer, gate: Gate) -> accelrt::Result<()> {
+    let mut gate = Some(gate);
+    buffer.wait_for_host_unless(&mut || {
+        if let Some(gate) = gate.take() {
+            gate.open();
+        }
+        false
+    })
+}
+
+#[test]
+fn a_launch_with_buffers_wakes_the_host_and_nothing_is_pushed_for_that() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (buffer, stream) = (machine.runtime.empty(8, CPU).unwrap(), machine.stream());
+        let gate = Gate::shut(&stream);
+        let before = launch(&stream, &buffer).unwrap();
+        let behind = Gate::enqueue(&stream);
+        wait_and_open(&buffer, gate).unwrap();
+        assert_eq!(buffer.read_to_vec().unwrap(), [9; 8]);
+        assert!(!stream.query());
+        let after = launch(&stream, &buffer).unwrap();
+        assert_eq!(after - before, 2, "this launch and the gate");
+        behind.open();
+    });
+}
+
+#[test]
+fn a_copy_wakes_the_host_and_nothing_is_pushed_for_that() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (buffer, stream) = (machine.runtime.empty(8, CPU).unwrap(), machine.stream());
+        let gate = Gate::shut(&stream);
+        let before = launch(&stream, &buffer).unwrap();
+        let _ = buffer.fill(3, &stream).unwrap();
+        wait_and_open(&buffer, gate).unwrap();
+        assert_eq!(buffer.read_to_vec().unwrap(), [3; 8]);
+        assert_eq!(launch(&stream, &buffer).unwrap() - before, 2, "the fill and this launch");
+    });
+}
+
+#[test]
+fn a_skipped_launch_wakes_the_host_with_the_error() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (buffer, stream) = (machine.runtime.zeros(8, CPU).unwrap(), machine.stream());
+        buffer.wait_for_host().unwrap();
+        let gate = Gate::shut(&stream);
+        enqueue_failure(&stream);
+        launch(&stream, &buffer).unwrap();
+        stream_error(wait_and_open(&buffer, gate));
+        assert!(stream.synchronize().is_err());
+        assert_eq!(buffer.slice(..).unwrap().read_to_vec().unwrap(), [0; 8]);
+    });
+}
+
+#[test]
+fn a_cancelled_launch_wakes_the_host() {
+    finishes(|| {
+        let config = accelrt::Config {
+            exit_timeout: std::time::Duration::ZERO,
+            ..accelrt::Config::default()
+        };
+        let machine = Machine::cpu_with(&config);
+        let (buffer, stream) = (machine.runtime.empty(8, CPU).unwrap(), machine.stream());
+        let gate = Gate::shut(&stream);
+        launch(&stream, &buffer).unwrap();
+        let mut gate = Some(gate);
+        let waited = buffer.wait_for_host_unless(&mut || {
+            if let Some(gate) = gate.take() {
+                let runtime = machine.runtime.clone();
+                let end = std::thread::spawn(move || runtime.shutdown());
+                while stream.enqueue(|| ()).is_ok() {
+                    std::hint::spin_loop(); // until the shutdown has begun
+                }
+                gate.open();
+                drop(end);
+            }
+            false
+        });
+        assert!(matches!(waited, Err(Error::ShutDown) | Ok(())), "{waited:?}");
+    });
+}
+
+#[test]
+fn a_launch_with_a_released_buffer_is_refused_and_enqueues_nothing() {
+    let machine = Machine::cpu(1);
+    let stream = machine.stream();
+    let [kept, released] = [8, 8].map(|bytes| machine.runtime.empty(bytes, CPU).unwrap());
+    let call = call(&released);
+    released.release().unwrap();
+    // SAFETY: nothing is enqueued.
+    let refused = unsafe { stream.launch_with_buffers(call, &[&kept, &released]) };
+    assert!(matches!(refused, Err(Error::BufferReleased { .. })), "{refused:?}");
+    assert!(stream.is_quiet());
+}

@@ -1,0 +1,102 @@
+"""Flags and integers of the face: what is given and what is allowed is said by name.
+
+Method: each parameter is given what it is not; integers of other makers count by `__index__`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import accelrt
+
+# Wrong types on purpose.
+untyped: Any = accelrt
+
+FLAGS = [
+    ("enable_timing", lambda wrong: untyped.Event(enable_timing=wrong)),
+    ("blocking", lambda wrong: untyped.Event(blocking=wrong)),
+    ("interprocess", lambda wrong: untyped.Event(interprocess=wrong)),
+    ("dedicated", lambda wrong: untyped.Stream(dedicated=wrong)),
+    ("check", lambda wrong: untyped.Stream().launch(1, check=wrong)),
+    ("non_blocking", lambda wrong: untyped.zeros(1).copy_(b"a", non_blocking=wrong)),
+    ("non_blocking", lambda wrong: untyped.zeros(1).copy_to(bytearray(1), wrong)),
+    ("copy", lambda wrong: untyped.zeros(1).__dlpack__(copy=wrong)),
+    ("copy", lambda wrong: untyped.zeros(1).view("int8").__dlpack__(copy=wrong)),
+    ("check_available", untyped.accelerator.current_accelerator),
+]
+
+
+@pytest.mark.parametrize("wrong", [1, "yes", 0.0])
+@pytest.mark.parametrize(("name", "call"), FLAGS)
+def test_a_flag_is_true_or_false_and_is_named(
+    name: str, call: Callable[[object], object], wrong: object
+) -> None:
+    expected = f"^{name} must be True or False, not {type(wrong).__name__}$"
+    with pytest.raises(TypeError, match=expected):
+        call(wrong)
+
+
+def test_a_flag_of_numpy_is_one() -> None:
+    start, end = (untyped.Event(enable_timing=np.True_) for _ in range(2))
+    start.record()
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) >= 0
+    assert untyped.zeros(1).copy_(b"a", non_blocking=np.False_).nbytes == 1
+
+
+INTEGERS = [
+    ("nbytes", untyped.empty),
+    ("nbytes", untyped.zeros),
+    ("nbytes", untyped.empty_pinned),
+    ("byte", lambda wrong: untyped.zeros(1).fill_(wrong)),
+    ("priority", lambda wrong: untyped.Stream(priority=wrong)),
+    ("index", lambda wrong: untyped.device("cpu", wrong)),
+    ("stream_id", lambda wrong: untyped.Stream(wrong, 0, 0)),
+    ("device_index", lambda wrong: untyped.Stream(0, wrong, 0)),
+    ("device_type", lambda wrong: untyped.Stream(0, 0, wrong)),
+    ("an extent of a shape", lambda wrong: untyped.zeros(1).view("int8", (wrong,))),
+]
+
+
+@pytest.mark.parametrize("wrong", [True, np.True_, 1.0, "1", np.float32(1)])
+@pytest.mark.parametrize(("name", "call"), INTEGERS)
+def test_an_integer_is_no_bool_and_is_named(
+    name: str, call: Callable[[object], object], wrong: object
+) -> None:
+    expected = f"^{name} must be an integer, not {type(wrong).__name__}$"
+    with pytest.raises(TypeError, match=expected):
+        call(wrong)
+
+
+@pytest.mark.parametrize("make", [np.int64, np.uint8, np.array])
+def test_an_integer_of_numpy_is_one_wherever_a_number_is_taken(make: Any) -> None:
+    one, zero = make(1), make(0)
+    assert untyped.device("cpu", one) == untyped.device(one) == accelrt.device("cpu:1")
+    assert untyped.Stream(one).device_index == 1
+    assert untyped.Stream(zero, one, zero).device_index == 1
+    assert untyped.Stream(priority=one).priority == 1
+    assert untyped.Event(one).device == accelrt.device("cpu")
+    assert untyped.zeros(one, device=one).fill_(one).nbytes == 1
+    assert untyped.zeros(2).view("int8", (one, 2)).shape == (1, 2)
+    assert untyped.zeros(1).view("int8", one).shape == (1,)
+    assert len(untyped.zeros(2)[zero:one]) == 1
+    with untyped.accelerator.device_index(one), untyped.cpu.device(one):
+        assert accelrt.accelerator.current_device_index() == 1
+    for module in (untyped.accelerator, untyped.cpu):
+        module.synchronize(one)
+        assert module.current_stream(one).device_index == 1
+    untyped.accelerator.set_device_index(one)
+    untyped.cpu.set_device(zero)
+    assert accelrt.accelerator.current_device_index() == 0
+
+
+@pytest.mark.parametrize("name", ["max_version", "dl_device"])
+@pytest.mark.parametrize("wrong", [1, (1,), "10"])
+def test_a_pair_of_dlpack_is_named(name: str, wrong: object) -> None:
+    expected = f"^{name} must be a tuple of two integers or None, not {type(wrong).__name__}$"
+    for memory in (accelrt.zeros(4), accelrt.zeros(4).view("int8")):
+        with pytest.raises(TypeError, match=expected):
+            memory.__dlpack__(**{name: wrong})  # type: ignore[arg-type]
