@@ -173,9 +173,8 @@ pub struct Turn<'a> {
     made_progress: Cell<bool>,
 }
 
-/// How a thread lingers at work that may have more to execute soon: until that says so, for a
-/// moment at most.
-pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) + 'a;
+/// How a thread lingers at work that may have more to execute soon: see [`Turn::linger`].
+pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) -> bool + 'a;
 
 impl<'a> Turn<'a> {
     /// A turn on a worker: `must_yield` says that something more urgent is runnable, `others_wait`
@@ -210,10 +209,10 @@ impl<'a> Turn<'a> {
     }
 
     /// The work has run empty: waits, if this thread may, for a moment until `has_more` says true.
-    pub fn linger(&self, has_more: &dyn Fn() -> bool) {
-        if let Some(linger) = self.linger {
-            linger(has_more);
-        }
+    /// False ends the turn: the thread counts as looking for other work, and executes no more here.
+    #[must_use]
+    pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
+        self.linger.is_none_or(|linger| linger(has_more))
     }
 
     /// The work executed something. Without this the turn was for nothing: others were faster.

@@ -87,8 +87,9 @@ impl StreamCore {
             if let Some(turn) = turn
                 && !consumer.receiver.is_published()
                 && consumer.receiver.consumed() > first
+                && !self.linger(consumer, turn)
             {
-                self.linger(consumer, turn);
+                return Stop::Here; // what came in this moment is left behind, and seen as that
             }
             let Consumer { receiver, context, .. } = consumer;
             let entry = match receiver.front() {
@@ -175,17 +176,19 @@ impl StreamCore {
         }
     }
 
-    /// Gives producers a moment to go on, unless a host thread wants to execute the stream.
+    /// Gives producers a moment to go on, unless a host thread wants to execute the stream. False
+    /// ends the turn.
     #[inline(never)]
-    fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) {
+    fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
         let pace = &self.figures.pace;
         if !self.on_host || pace.is_wanted_by_host() {
-            return;
+            return true;
         }
         let Consumer { receiver, stopwatch, .. } = consumer;
         stopwatch.stop(receiver.consumed(), pace); // idleness is not the tasks'
-        turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
+        let goes_on = turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
         stopwatch.start(receiver.consumed());
+        goes_on
     }
 
     /// Retires a task that somebody may wait for. What others may ask once they see the counter is

@@ -62,6 +62,11 @@ pub(crate) struct Pending {
     ticket: u64,
 }
 
+/// A point that this thread has passed, and the error that ended there.
+struct Passed {
+    error: Option<Arc<StreamError>>,
+}
+
 impl StreamCore {
     /// Blocks until everything enqueued before is done; raises the open error and ends it.
     pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
@@ -70,10 +75,11 @@ impl StreamCore {
             return Ok(());
         }
         self.check_wait()?;
-        match self.synchronize_by_helping() {
-            Some(error) => raise(error),
-            None => self.synchronize_by_waiting(interrupt),
+        if let Some(passed) = self.synchronize_by_helping() {
+            return raise(passed.error);
         }
+        let pending = self.begin_synchronize()?;
+        self.finish_synchronize(&pending, interrupt)
     }
 
     /// True when a synchronise would neither wait nor raise.
@@ -83,9 +89,9 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
-    /// Executes the stream here; the point is then where this thread stands, not a task. The error
-    /// that it ended, or `None` when somebody else executes the stream.
-    fn synchronize_by_helping(self: &Arc<Self>) -> Option<Option<Arc<StreamError>>> {
+    /// Executes the stream here; the point is then where this thread stands, not a task. `None` when
+    /// somebody else executes the stream.
+    fn synchronize_by_helping(self: &Arc<Self>) -> Option<Passed> {
         let pace = &self.figures.pace;
         if !self.on_host || pace.is_long() || !frames::may_help() {
             return None;
@@ -96,15 +102,10 @@ impl StreamCore {
         let stop = self.drain(&mut pass, until, None);
         let consumed = pass.receiver.consumed();
         let is_reached = stop == Stop::Here && consumed >= until;
-        let error = is_reached.then(|| self.end_error(consumed + 1, &mut pass.context));
+        let passed =
+            is_reached.then(|| Passed { error: self.end_error(consumed + 1, &mut pass.context) });
         self.leave_and_submit(pass, stop);
-        error
-    }
-
-    #[inline(never)]
-    fn synchronize_by_waiting(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let pending = self.begin_synchronize()?;
-        self.finish_synchronize(&pending, interrupt)
+        passed
     }
 
     /// Enqueues the point.

@@ -173,9 +173,8 @@ impl Shared {
                     let others_wait = || this.queue.may_have_work();
                     let is_looking = Cell::new(false);
                     let linger = |has_more: &dyn Fn() -> bool| {
-                        if this.may_spin && !is_looking.get() {
-                            is_looking.set(Self::linger(this, has_more));
-                        }
+                        is_looking.set(this.may_spin && !Self::linger(this, has_more));
+                        !is_looking.get()
                     };
                     let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
                     // Relaxed, here and below: a figure that a shutdown reads.
@@ -200,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Looks, in the middle of a turn, for more of the same work and for other work. True when the
+    /// Looks, in the middle of a turn, for more of the same work and for other work. False when the
     /// worker goes on looking: it was for nothing, or there is other work.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
         this.queue.look();
@@ -209,15 +208,15 @@ impl Shared {
             for _ in 0..SPINS_PER_READING {
                 if has_more() {
                     Self::give(this, this.queue.stop_looking());
-                    return false;
+                    return true;
                 }
                 if this.queue.may_have_work() {
-                    return true;
+                    return false;
                 }
                 spin_hint();
             }
             if started.elapsed() >= LONGEST_LINGER {
-                return true;
+                return false;
             }
         }
     }
