@@ -1,11 +1,13 @@
-"""Goal: every wait leaves the GIL, and Ctrl-C ends it while the work goes on.
+"""Goal: every wait leaves the GIL, Ctrl-C ends it, and no work needs the GIL to go on.
 
 Method: `waits` lists them. A gate keeps each from ending, and the thread that opens it or presses
 Ctrl-C can only run when the wait has left the GIL. A wait that keeps it would hang, so a watchdog
 that needs no GIL ends the process then.
 """
 
+import ctypes
 import faulthandler
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ from types import FrameType
 
 import pytest
 
+import accelrt
+from gates import libc
 from processes import LIMIT_SECONDS, output_of
-from waits import WAITS, Blocked, interrupt, while_waiting
+from waits import SIZE, WAITS, Blocked, interrupt, nobody_gives_the_gil_up, while_waiting
 
 ANY_WAIT = pytest.mark.parametrize("name", WAITS)
 # NumPy clears what the buffer protocol raises and asks for the array interface.
@@ -189,3 +193,43 @@ def test_an_allocation_that_waits_for_a_free_leaves_the_gil_and_can_be_interrupt
     """
     expected = "interrupted False\naccelrt.Buffer(nbytes=1048576, device='cpu:0')\n"
     assert output_of(code, ACCELRT_CPU_MEMORY="1500000") == expected
+
+
+def test_a_chain_of_work_ends_while_a_thread_holds_the_gil_in_a_native_call() -> None:
+    # A function of PyDLL waits, with the GIL held, for a byte that only the end of the work writes.
+    blocked, later = Blocked(), accelrt.Stream("cpu:2", dedicated=True)
+    read, write = os.pipe()
+    byte, target = ctypes.create_string_buffer(1), bytearray(SIZE)
+    with blocked.stream:
+        blocked.other.copy_(blocked.buffer, non_blocking=True)
+        blocked.other[:8].fill_(9)
+        blocked.other.copy_to(target, non_blocking=True)
+    later.wait_stream(blocked.stream)
+    later.launch(libc.write, write, b"!", 1)
+    blocked.gate.open()
+    assert ctypes.PyDLL(None).read(read, byte, 1) == 1
+    assert target == b"\x09" * 8 + b"\x07" * (SIZE - 8)
+    later.synchronize()
+    blocked.check()
+
+
+def test_work_ends_while_a_thread_never_gives_the_gil_up() -> None:
+    blocked = Blocked()
+    first = (ctypes.c_uint8 * SIZE).from_address(blocked.other.data_ptr())
+    with blocked.stream, nobody_gives_the_gil_up():
+        blocked.other.copy_(blocked.buffer, non_blocking=True)
+        blocked.gate.open()
+        while first[SIZE - 1] != 7:
+            pass
+    blocked.check()
+
+
+def test_a_buffer_goes_while_a_thread_never_gives_the_gil_up() -> None:
+    blocked = Blocked()
+    free, _ = accelrt.accelerator.get_memory_info(1)
+    blocked.buffer = accelrt.empty(SIZE, device="cpu:1")
+    assert accelrt.accelerator.get_memory_info(1)[0] < free  # both are there
+    with nobody_gives_the_gil_up():
+        blocked.gate.open()
+        while accelrt.accelerator.get_memory_info(1)[0] < free:
+            pass
