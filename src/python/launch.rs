@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,7 +12,7 @@ use crate::python::argument::Passing;
 use crate::python::buffer::PyBuffer;
 use crate::python::function::{Function, check_returns_status, name_of};
 use crate::python::references::{self, Kept};
-use crate::python::waiting::enqueue;
+use crate::python::waiting::{enqueue, make_room};
 use crate::stream::Stream;
 
 /// Arguments that need no memory beside the command.
@@ -28,6 +27,8 @@ pub(super) fn launch(
 ) -> PyResult<()> {
     let py = object.py();
     references::collect(py);
+    // First: between a look at a buffer's address and the push nobody else gets the GIL.
+    make_room(py, stream)?;
     let function = Function::of(object)?;
     if check {
         check_returns_status(object)?;
@@ -52,14 +53,15 @@ pub(super) fn launch(
     enqueue(py, stream, || {
         // SAFETY: that the address is a function of these arguments, which may be called when the
         // stream comes to it, is the promise of who calls `launch`, as in ctypes; what was given
-        // as objects is kept alive by the next task.
+        // as objects is kept alive by what is enqueued next.
         unsafe { stream.launch(call) }
     })?;
-    record_uses(py, stream, &mut kept)?;
+    let recorded = record_uses(py, stream, &mut kept);
     if !kept.is_empty() {
-        keep_until_done(py, stream, kept);
+        // Behind the call: a task of the runtime, which no figure counts.
+        stream.keep(Kept::new(kept));
     }
-    Ok(())
+    recorded
 }
 
 /// Records the use of each buffer. No reference to it is kept: what frees it waits for the use.
@@ -111,15 +113,4 @@ fn convert<'py>(
         *place = passing.declared(declared, &*args.get_borrowed_item(index)?)?;
     }
     Ok(())
-}
-
-/// Drops the references when the stream has passed the call just launched.
-#[cold]
-fn keep_until_done(py: Python<'_>, stream: &Stream, kept: Vec<Py<PyAny>>) {
-    let kept = Arc::new(Kept::new(kept));
-    let in_task = Arc::clone(&kept);
-    if enqueue(py, stream, || stream.enqueue(move || drop(in_task))).is_err() {
-        // A shutdown came between: the call may still be running, and nothing says until when.
-        std::mem::forget(kept);
-    }
 }

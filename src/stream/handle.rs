@@ -12,6 +12,8 @@ use crate::stream::commands::{Call, TaskOutcome};
 use crate::stream::core::StreamCore;
 #[cfg(feature = "python")]
 use crate::stream::frames::Frame;
+#[cfg(feature = "python")]
+use crate::stream::own::Keep;
 
 /// In-order work on one device.
 ///
@@ -110,7 +112,14 @@ impl Stream {
         }
     }
 
-    /// True when a task and one that keeps its arguments may be enqueued without being held back.
+    /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
+    /// forked child.
+    #[cfg(feature = "python")]
+    pub(crate) fn keep<T: Send + 'static>(&self, owner: T) {
+        self.core.push_always(Keep(owner));
+    }
+
+    /// True when a task may be enqueued without being held back.
     #[cfg(feature = "python")]
     #[inline]
     pub(crate) fn has_room(&self) -> bool {

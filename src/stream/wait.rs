@@ -194,14 +194,14 @@ impl StreamCore {
         }
     }
 
-    /// True when two more tasks, one and what keeps its arguments, are not held back.
+    /// True when one more task is not held back.
     #[cfg(feature = "python")]
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.full_until() == 0
     }
 
-    /// Helps or waits until two more tasks are not held back.
+    /// Helps or waits until one more task is not held back.
     #[cfg(feature = "python")]
     pub(crate) fn wait_for_room(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.hold_back(self.full_until(), interrupt)
@@ -211,7 +211,7 @@ impl StreamCore {
     #[cfg(feature = "python")]
     #[inline]
     fn full_until(&self) -> u64 {
-        let enough = (self.pushed() + 2).saturating_sub(self.lifecycle.stream_task_limit);
+        let enough = (self.pushed() + 1).saturating_sub(self.lifecycle.stream_task_limit);
         if self.progress.retired() < enough { enough } else { 0 }
     }
 

@@ -206,7 +206,7 @@ def test_copies_on_a_failed_stream_are_skipped_and_blocking_ones_raise() -> None
             assert str(failure_of(copy)).endswith("status 17")
     out.append(0)  # given back
     failure_of(stream.synchronize)
-    assert (bytes(buffer), out) == (bytes(8), bytes(9))
+    assert [bytes(buffer), bytes(out)] == [bytes(8), bytes(9)]
 
 
 def test_a_use_before_the_failure_is_no_failed_one() -> None:
