@@ -1,5 +1,6 @@
 """`accelrt.Event`: laziness, recording, waiting, timing and the order of its checks."""
 
+import ctypes
 import pickle
 import re
 import weakref
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 import accelrt
-from gates import Gate
+from gates import Gate, libc
 
 
 def timed_pair() -> tuple[accelrt.Event, accelrt.Event]:
@@ -212,6 +213,22 @@ def test_a_wait_before_the_first_record_waits_for_nothing() -> None:
     waiting.synchronize()
     gate.open()
     held.synchronize()
+
+
+def test_a_wait_outlives_its_event() -> None:
+    held, waiting = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
+    gate, text = Gate(held), ctypes.create_string_buffer(4)
+    held.launch(libc.memset, text, ord("a"), 3)
+    event = held.record_event()
+    waiting.wait_event(event)
+    waiting.launch(libc.memset, text, ord("b"), 1)
+    gone = weakref.ref(event)
+    del event
+    assert gone() is None
+    assert not waiting.query()
+    gate.open()
+    waiting.synchronize()
+    assert text.value == b"baa"
 
 
 def test_an_event_is_measured_at_its_latest_record() -> None:

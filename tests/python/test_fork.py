@@ -315,17 +315,3 @@ def test_a_child_may_become_another_program_that_works() -> None:
     """
     settings = {"ACCELRT_CPU_DEVICES": "2", "PYTHONWARNINGS": "ignore"}
     assert output_of(code, **settings) == "done: True True\n"
-
-
-def test_the_import_alone_starts_no_thread_and_initialises_nothing() -> None:
-    code = """
-        import os, sys
-        before = len(os.listdir("/proc/self/task"))
-        import accelrt
-
-        accelrt.accelerator.is_available(), accelrt.accelerator.device_count(), accelrt.Event()
-        accelrt.accelerator.set_device_index(0), accelrt.cpu.get_device_properties()
-        accelrt.accelerator.get_device_capability(), accelrt.get_device_module()
-        print(len(os.listdir("/proc/self/task")) - before, accelrt.cpu.is_initialized())
-    """
-    assert output_of(code) == "0 False\n"
