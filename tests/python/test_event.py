@@ -157,6 +157,7 @@ def test_elapsed_time_refuses_fifth_events_that_are_not_done() -> None:
     gate = Gate(stream)
     start.record(stream)
     end.record(accelrt.Stream())
+    end.synchronize()
     for first, second in ((start, end), (end, start), (start, start)):
         with pytest.raises(RuntimeError, match=expected):
             first.elapsed_time(second)
