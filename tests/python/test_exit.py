@@ -214,9 +214,9 @@ def test_callables_behind_one_that_does_not_end_are_counted() -> None:
             threading.Event().wait()
 
         stream.launch_host(block)
+        started.wait()
         for _ in range(5):
             accelrt.Stream().launch_host(print, "never")
-        started.wait()
     """
     assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(6, 0))
 

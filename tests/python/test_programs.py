@@ -16,7 +16,7 @@ STEPS = st.builds(Step, st.sampled_from(ACTIONS), NUMBERS, NUMBERS, NUMBERS)
 PROGRAMS = st.lists(STEPS, max_size=60) | st.lists(STEPS, min_size=25, max_size=60)
 
 
-@settings(deadline=None, max_examples=250, print_blob=True)
+@settings(max_examples=250)
 @given(PROGRAMS)
 def test_any_program_ends_as_its_sequential_model(steps: list[Step]) -> None:
     Program().run(steps)
