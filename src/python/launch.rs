@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -54,7 +53,7 @@ pub(super) fn launch(
         if buffers.is_empty() {
             // SAFETY: that the address is a function of these arguments, which may be called when
             // the stream comes to it, is the promise of who calls `launch`, as in ctypes; what was
-            // given as objects is kept alive by the next task.
+            // given as objects is kept alive by what is enqueued next.
             unsafe { stream.launch(call) }
         } else {
             let buffers: Vec<_> = buffers.iter().map(|object| &object.get().buffer).collect();
@@ -63,7 +62,8 @@ pub(super) fn launch(
         }
     })?;
     if !kept.is_empty() {
-        keep_until_done(py, stream, kept);
+        // Behind the call: a task of the runtime, which no figure counts.
+        stream.keep(Kept::new(kept));
     }
     Ok(())
 }
@@ -109,15 +109,4 @@ fn convert<'py>(
         *place = passing.declared(declared, &*args.get_borrowed_item(index)?)?;
     }
     Ok(())
-}
-
-/// Drops the references when the stream has passed the call just launched.
-#[cold]
-fn keep_until_done(py: Python<'_>, stream: &Stream, kept: Vec<Py<PyAny>>) {
-    let kept = Arc::new(Kept::new(kept));
-    let in_task = Arc::clone(&kept);
-    if enqueue(py, stream, || stream.enqueue(move || drop(in_task))).is_err() {
-        // A shutdown came between: the call may still be running, and nothing says until when.
-        std::mem::forget(kept);
-    }
 }

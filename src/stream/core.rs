@@ -55,6 +55,10 @@ pub(crate) struct StreamCore {
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     sender: Sender<TaskContext>,
+    /// The ticket up to which there was room at the last look: saves producers the look at the
+    /// consumer's counter.
+    #[cfg(feature = "python")]
+    pub(super) room_until: AtomicU64,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
 
@@ -103,6 +107,8 @@ impl StreamCore {
                 pace: Pace::new(),
             }),
             sender,
+            #[cfg(feature = "python")]
+            room_until: AtomicU64::new(0),
             turnstile: CachePadded::new(Turnstile::new(consumer)),
             backend,
             progress,

@@ -33,6 +33,17 @@ impl Command<TaskContext> for Place {
     fn run(self, _context: &mut TaskContext) {}
 }
 
+/// Something that is dropped when the stream comes to it.
+#[cfg(feature = "python")]
+pub(crate) struct Keep<T>(pub(crate) T);
+
+#[cfg(feature = "python")]
+impl<T: Send + 'static> Command<TaskContext> for Keep<T> {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, _context: &mut TaskContext) {}
+}
+
 impl StreamCore {
     /// Enqueues an own command, also after a stop, and never waits for the stream's limit; its
     /// ticket. Not called in a forked child.

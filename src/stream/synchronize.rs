@@ -102,8 +102,8 @@ impl StreamCore {
         let stop = self.drain(&mut pass, until, None);
         let consumed = pass.receiver.consumed();
         let is_reached = stop == Stop::Here && consumed >= until;
-        let passed =
-            is_reached.then(|| Passed { error: self.end_error(consumed + 1, &mut pass.context) });
+        let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);
+        let passed = is_reached.then(|| Passed { error: end(&mut pass.context) });
         self.leave_and_submit(pass, stop);
         passed
     }

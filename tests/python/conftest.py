@@ -8,12 +8,17 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
     del os.environ[name]
 os.environ["ACCELRT_CPU_DEVICES"] = "3"
 
 import accelrt  # noqa: E402  after the settings
+
+# No test depends on a clock; what fails prints how to repeat it.
+settings.register_profile("accelrt", deadline=None, print_blob=True)
+settings.load_profile("accelrt")
 
 
 @pytest.fixture(autouse=True)

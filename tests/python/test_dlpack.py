@@ -52,6 +52,21 @@ class _NewMajor(ctypes.Structure):
     )
 
 
+class _Versioned(ctypes.Structure):
+    """The fields of version 1 up to the tensor."""
+
+    _fields_ = (*_NewMajor._fields_, ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p))
+
+
+READ_ONLY, IS_COPIED = 1, 2
+
+
+def _versioned(capsule: Any) -> _Versioned:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return _Versioned.from_address(get(capsule, b"dltensor_versioned"))
+
+
 def _name(capsule: Any) -> Any:
     get = ctypes.pythonapi.PyCapsule_GetName
     get.restype, get.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -162,6 +177,22 @@ def test_names_of_capsules() -> None:
     assert _name(old) == b"used_dltensor"
     assert view.data_ptr() == buffer.data_ptr()
     assert buffer.__dlpack_device__() == (1, 0)
+
+
+def test_flags_say_what_is_read_only_and_what_is_a_copy() -> None:
+    buffer = accelrt.zeros(8)
+    for version in ((1, 0), (1, 3), (2, 0)):
+        own = buffer.__dlpack__(max_version=version)
+        managed = _versioned(own)
+        assert (managed.major, managed.flags, managed.data) == (1, 0, buffer.data_ptr())
+    copied = buffer.__dlpack__(max_version=(1, 0), copy=True)
+    assert _versioned(copied).flags == IS_COPIED
+    assert _versioned(copied).data != buffer.data_ptr()
+    lent = accelrt.as_buffer(b"bytes")
+    assert _versioned(lent.__dlpack__(max_version=(1, 0))).flags == READ_ONLY
+    # A copy is the consumer's own.
+    copied = lent.__dlpack__(max_version=(1, 0), copy=True)
+    assert _versioned(copied).flags == IS_COPIED
 
 
 def test_arguments_of_dlpack() -> None:

@@ -1,5 +1,6 @@
 """`accelrt.Event`: laziness, recording, waiting, timing and the order of its checks."""
 
+import ctypes
 import pickle
 import re
 import weakref
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 import accelrt
+from gates import Gate, libc
 
 
 def timed_pair() -> tuple[accelrt.Event, accelrt.Event]:
@@ -146,6 +148,96 @@ def test_elapsed_time_refuses_fourth_events_that_were_not_recorded() -> None:
         start.elapsed_time(end)
     with pytest.raises(ValueError, match=expected):
         end.elapsed_time(start)
+
+
+def test_elapsed_time_refuses_fifth_events_that_are_not_done() -> None:
+    expected = "^Both events must be completed before calculating elapsed time.$"
+    stream = accelrt.Stream(dedicated=True)
+    start, end = timed_pair()
+    gate = Gate(stream)
+    start.record(stream)
+    end.record(accelrt.Stream())
+    end.synchronize()
+    for first, second in ((start, end), (end, start), (start, start)):
+        with pytest.raises(RuntimeError, match=expected):
+            first.elapsed_time(second)
+    gate.open()
+    stream.synchronize()
+    assert (start.elapsed_time(end), end.elapsed_time(end)) <= (0, 0)
+
+
+def test_elapsed_time_checks_timing_before_records_and_records_before_their_end() -> None:
+    stream = accelrt.Stream(dedicated=True)
+    gate, pending = Gate(stream), accelrt.Event(enable_timing=True)
+    pending.record(stream)
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        accelrt.Event().elapsed_time(accelrt.Event(enable_timing=True))
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        pending.elapsed_time(stream.record_event())
+    with pytest.raises(ValueError, match="must be recorded"):
+        pending.elapsed_time(accelrt.Event(enable_timing=True))
+    gate.open()
+    stream.synchronize()
+
+
+def test_a_wait_stays_with_the_record_that_was_the_latest() -> None:
+    held, idle, waiting = (accelrt.Stream(dedicated=True) for _ in range(3))
+    gate, event = Gate(held), accelrt.Event()
+    event.record(held)
+    waiting.wait_event(event)
+    event.record(idle)
+    idle.synchronize()
+    event.synchronize()  # of the later record
+    assert event.query()
+    assert not waiting.query()
+    gate.open()
+    waiting.synchronize()
+
+
+def test_a_later_record_holds_up_nobody_who_waits_already() -> None:
+    held, idle, waiting = (accelrt.Stream(dedicated=True) for _ in range(3))
+    gate, event = Gate(held), accelrt.Event()
+    event.record(idle)
+    waiting.wait_event(event)
+    event.record(held)
+    waiting.synchronize()
+    assert not event.query()
+    gate.open()
+    event.synchronize()
+
+
+def test_a_wait_before_the_first_record_waits_for_nothing() -> None:
+    held, waiting = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
+    gate, event = Gate(held), accelrt.Event()
+    event.wait(waiting)
+    event.record(held)
+    waiting.synchronize()
+    gate.open()
+    held.synchronize()
+
+
+def test_a_wait_outlives_its_event() -> None:
+    held, waiting = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
+    gate, text = Gate(held), ctypes.create_string_buffer(4)
+    held.launch(libc.memset, text, ord("a"), 3)
+    event = held.record_event()
+    waiting.wait_event(event)
+    waiting.launch(libc.memset, text, ord("b"), 1)
+    gone = weakref.ref(event)
+    del event
+    assert gone() is None
+    assert not waiting.query()
+    gate.open()
+    waiting.synchronize()
+    assert text.value == b"baa"
+
+
+def test_an_event_is_measured_at_its_latest_record() -> None:
+    stream, (start, end) = accelrt.Stream(), timed_pair()
+    for event in (start, end, start):
+        event.record(stream)
+    stream.synchronize()
+    assert start.elapsed_time(end) <= 0
 
 
 @pytest.mark.parametrize("wrong", [3, "cpu", accelrt.device("cpu")])

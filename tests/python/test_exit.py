@@ -1,7 +1,11 @@
-"""The end of the interpreter: nothing hangs, nothing is printed when nothing is lost.
+"""The end of the interpreter: nothing hangs, and one line says what is lost, if anything is.
 
 Method: processes of their own that end with streams and events in every state.
 """
+
+import re
+import signal
+import textwrap
 
 import pytest
 
@@ -111,3 +115,146 @@ def test_daemon_threads_do_not_hold_the_exit_up() -> None:
     ended = run("-c", "\n".join(line[8:] for line in code.splitlines()))
     assert ended.returncode == 0, ended
     assert "Fatal" not in ended.stderr
+
+
+def ended(code: str, **settings: str) -> tuple[int, str, list[str]]:
+    """Return the status, the output and the lines on standard error of code."""
+    process = run("-c", START + textwrap.dedent(code), **settings)
+    return process.returncode, process.stdout, process.stderr.splitlines()
+
+
+START = """
+import accelrt, sys, threading
+from gates import Gate, libc
+
+stream = accelrt.Stream(dedicated=True)
+"""
+
+
+def left(tasks: int, threads: int) -> list[str]:
+    return [f"accelrt: exit left {tasks} tasks not run and {threads} threads inside a task"]
+
+
+def test_what_is_queued_runs_before_the_end() -> None:
+    code = """
+        other = accelrt.Stream()
+        for _ in range(500):
+            stream.launch(libc.write, 1, b"x", 1)
+            other.wait_stream(stream)
+            other.launch(libc.write, 1, b"y", 1)
+            stream.wait_stream(other)
+    """
+    assert ended(code) == (0, "xy" * 500, [])
+
+
+def test_buffers_copies_and_callables_in_flight_are_done_before_the_end() -> None:
+    code = """
+        target = bytearray(4)
+        with stream:
+            for byte in b"abcdefgh":
+                buffer = accelrt.zeros(4)
+                buffer.fill_(byte)
+                buffer.copy_to(target, non_blocking=True)
+                stream.launch_host(lambda: print(target.decode(), end=" ", flush=True))
+                del buffer
+    """
+    texts = [letter * 4 for letter in "abcdefgh"]
+    assert ended(code) == (0, " ".join(texts) + " ", [])
+
+
+def test_a_native_call_that_does_not_return_is_left_and_what_is_behind_it_counted() -> None:
+    code = """
+        gate = Gate(stream)
+        for _ in range(10):
+            stream.launch(libc.write, 1, b"x", 1)
+            stream.record_event()
+    """
+    assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(10, 1))
+
+
+def test_streams_that_wait_for_what_does_not_come_are_cancelled() -> None:
+    code = """
+        gate, other = Gate(stream), accelrt.Stream()
+        other.wait_event(stream.record_event())
+        other.launch(libc.write, 1, b"x", 1)
+        other.launch_host(print, "never")
+    """
+    assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(2, 1))
+
+
+def test_copies_and_fills_that_did_not_run_are_counted() -> None:
+    code = """
+        buffer, gate = accelrt.zeros(8), Gate(stream)
+        with stream:
+            buffer.fill_(1)
+            buffer.copy_(bytes(8), non_blocking=True)
+            buffer.copy_to(bytearray(8), non_blocking=True)
+    """
+    assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(3, 1))
+
+
+def test_no_time_for_the_exit_cancels_at_once() -> None:
+    code = """
+        gate = Gate(stream)
+        stream.launch(libc.write, 1, b"x", 1)
+        sys.exit(3)
+    """
+    status, output, lines = ended(code, ACCELRT_EXIT_MS="0")
+    # The worker may have begun with the gate or not.
+    assert (status, output) == (3, "")
+    assert lines in (left(1, 1), left(2, 0))
+
+
+def test_callables_behind_one_that_does_not_end_are_counted() -> None:
+    code = """
+        started = threading.Event()
+
+        def block() -> None:
+            started.set()
+            threading.Event().wait()
+
+        stream.launch_host(block)
+        started.wait()
+        for _ in range(5):
+            accelrt.Stream().launch_host(print, "never")
+    """
+    assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(6, 0))
+
+
+def test_errors_that_nobody_saw_are_printed_once_each() -> None:
+    code = """
+        stream.launch(libc.abs, 3, check=True)
+        accelrt.Stream().wait_stream(stream)
+        other = accelrt.Stream(dedicated=True)
+        other.launch_host(int, "none")
+        print(stream.stream_id, other.stream_id)
+        del other
+        seen = accelrt.Stream()
+        seen.launch(libc.abs, 4, check=True)
+        try:
+            seen.record_event().synchronize()
+        except accelrt.StreamError:
+            pass
+    """
+    status, output, lines = ended(code)
+    assert (status, len(lines)) == (0, 2), lines
+    first, second = output.split()
+    unseen = "accelrt: an error that nobody synchronised with: Stream "
+    starts = [f"{unseen}{first} on cpu:0 failed: the ", f"{unseen}{second} on cpu:0 failed: a task"]
+    for start, end in zip(starts, ("returned status 3", "ValueError: .* 'none'"), strict=True):
+        assert any(line.startswith(start) and re.search(f"{end}$", line) for line in lines), lines
+
+
+def test_an_interrupted_program_ends_with_its_traceback_and_drains() -> None:
+    code = """
+        from waits import interrupt, while_waiting
+
+        gate = Gate(stream)
+        stream.launch(libc.write, 1, b"x", 1)
+        try:
+            while_waiting(stream.synchronize, interrupt)
+        finally:
+            gate.open()
+    """
+    status, output, lines = ended(code)
+    assert (status, output, lines[-1]) == (-signal.SIGINT, "x", "KeyboardInterrupt")

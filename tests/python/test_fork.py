@@ -169,3 +169,149 @@ def test_multiprocessing_works_with_spawn_and_says_so_with_fork(
     code = MULTIPROCESSING.format(method=method, before=before, function=function)
     answers = output_of(code, ACCELRT_CPU_DEVICES="2", PYTHONWARNINGS="ignore")
     assert answers.splitlines() == [expected] * 2
+
+
+# A parent with work of every sort under way, and a child that evaluates and ends as programs do.
+BUSY = """
+    import gc, os, sys, threading, warnings
+    import accelrt
+    import numpy as np
+    from children import ask, outcome
+    from gates import Gate, libc
+
+    warnings.simplefilter("ignore")
+    held, other = accelrt.Stream(dedicated=True), accelrt.Stream("cpu:1")
+    buffer, event = accelrt.zeros(64), accelrt.Event(enable_timing=True)
+    dropped, lent = accelrt.zeros(64), memoryview(accelrt.zeros(4))
+    buffer.stream.synchronize()
+    view, gate = buffer.view("int64"), Gate(held)
+    with held:
+        buffer.fill_(1)
+        buffer.copy_(bytearray(b"x" * 64), non_blocking=True)
+    held.launch(libc.memset, dropped, 1, 64)
+    held.launch(libc.strlen, b"kept")
+    held.launch_host(int)
+    event.record(held)
+    for _ in range(30):
+        other.wait_event(event)
+        other.launch(libc.abs, 1)
+
+    def wait():
+        held.synchronize()
+        other.synchronize()
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    child = os.fork()
+    if child == 0:
+        print({expression})
+        del held, other, buffer, event, dropped, view, lent, gate
+        gc.collect()
+        sys.exit(0)  # through the end of the interpreter
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    gate.open()
+    for thread in threads:
+        thread.join()
+    assert bytes(buffer) == b"x" * 64 and event.query() and other.query()
+    print("went on")
+"""
+
+
+def in_busy_child(expression: str) -> str:
+    code = BUSY.format(expression=expression)
+    output = output_of(code, ACCELRT_CPU_DEVICES="2", ACCELRT_STREAM_TASKS="64")
+    *answers, last = output.splitlines()
+    assert last == "went on"
+    return "\n".join(answers)
+
+
+WORK = [
+    "held.synchronize()",
+    "held.launch(libc.abs, 1)",
+    "held.launch_host(int)",
+    "[other.launch(libc.abs, 1) for _ in range(100)]",
+    "accelrt.empty(4)",
+    "accelrt.zeros(4)",
+    "accelrt.empty_pinned(4)",
+    "buffer.copy_(bytes(64))",
+    "buffer.copy_(buffer, non_blocking=True)",
+    "buffer.copy_to(bytearray(64))",
+    "buffer.fill_(1)",
+    "buffer.release()",
+    "buffer.record_stream(held)",
+    "memoryview(buffer)",
+    "np.asarray(buffer)",
+    "view.__array_interface__",
+    "view.__dlpack__()",
+    "accelrt.as_buffer(b'ab').__dlpack__(copy=True)",
+    "event.elapsed_time(event)",
+]
+
+
+def test_work_in_the_child_of_a_busy_parent_raises_and_the_parent_goes_on() -> None:
+    calls = ", ".join(f"lambda: {work}" for work in WORK)
+    answers = in_busy_child(f"*(outcome(call) for call in [{calls}]), sep=chr(10)").splitlines()
+    assert dict(zip(WORK, answers, strict=True)) == dict.fromkeys(WORK, BAD_FORK)
+
+
+def test_the_child_of_a_busy_parent_may_ask_and_see_what_it_inherited() -> None:
+    asked = (
+        "ask()['device_count'], held.query(), event.query(), other.device_index, buffer.nbytes, "
+        "len(buffer[3:5]), bytes(lent), view.shape, held == held, repr(other.device)"
+    )
+    expected = r"2 False False 1 64 2 b'\x00\x00\x00\x00' (8,) True device(type='cpu', index=1)"
+    assert in_busy_child(asked) == expected
+
+
+def test_a_child_of_a_child_works_no_more_than_its_parent() -> None:
+    code = """
+        import os, sys
+        import accelrt
+        from children import use
+
+        accelrt.Stream().record_event()
+        for _ in range(2):
+            if child := os.fork():
+                sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(use())
+    """
+    assert output_of(code, PYTHONWARNINGS="ignore") == BAD_FORK + "\n"
+
+
+def test_a_fork_by_a_thread_is_a_fork() -> None:
+    code = """
+        import os, threading
+        import accelrt
+        from children import use
+
+        stream = accelrt.Stream()
+        stream.record_event()
+
+        def fork():
+            if child := os.fork():
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            else:
+                print(use(), flush=True)
+                os._exit(0)
+
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        stream.synchronize()
+    """
+    assert output_of(code, PYTHONWARNINGS="ignore") == f"{BAD_FORK}\n0\n"
+
+
+def test_a_child_may_become_another_program_that_works() -> None:
+    code = """
+        import os, sys
+        import accelrt
+
+        accelrt.Stream().record_event()
+        if child := os.fork():
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os.execv(sys.executable, [sys.executable, "-c", "import children; print(children.work())"])
+    """
+    settings = {"ACCELRT_CPU_DEVICES": "2", "PYTHONWARNINGS": "ignore"}
+    assert output_of(code, **settings) == "done: True True\n"

@@ -3,6 +3,7 @@
 Method: streams are idle or wait for events of others; what needs a task that runs is elsewhere.
 """
 
+import ctypes
 import gc
 import pickle
 import re
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accelrt
+from gates import Gate, libc
 
 
 def test_the_default_stream_is_id_0_and_shared() -> None:
@@ -59,6 +61,29 @@ def test_a_dedicated_stream_ends_with_its_last_handle_and_its_id_is_never_reused
     with pytest.raises(RuntimeError, match=f"no stream with id {stream_id}"):
         accelrt.Stream(stream_id, 0, 0)
     assert accelrt.Stream(dedicated=True).stream_id > stream_id
+
+
+def test_a_dedicated_stream_ends_its_work_when_its_last_handle_is_gone() -> None:
+    own, text = accelrt.Stream(dedicated=True), ctypes.create_string_buffer(4)
+    gate = Gate(own)
+    own.launch(libc.memset, text, ord("a"), 3)
+    event = own.record_event()
+    del own
+    gc.collect()
+    gate.open()
+    event.synchronize()
+    assert text.value == b"aaa"
+
+
+def test_a_stream_with_work_is_not_done() -> None:
+    stream = accelrt.Stream(dedicated=True)
+    assert stream.query()
+    gate = Gate(stream)
+    assert not stream.query()
+    stream.wait_stream(stream)
+    gate.open()
+    stream.synchronize()
+    assert stream.query()
 
 
 def test_three_numbers_find_a_stream_again() -> None:

@@ -1,0 +1,216 @@
+"""Goal: the message of a wrong input names what was given and what is allowed, word for word.
+
+Method: whole messages are compared, so that nobody changes one by accident. What is about devices
+is in `test_device`, what about settings in `test_errors`.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import accelrt
+
+untyped: Any = accelrt
+PRIORITY = "Priority {} is out of range for cpu:0: allowed are -1 (first) to 1 (last)"
+LEGAL_STREAMS = "ids are given out by this runtime and never reused"
+FORMS = (
+    "it is Stream(device=None, *, priority=0, dedicated=False) or "
+    "Stream(stream_id, device_index, device_type)"
+)
+EXPORTER = "must be an accelrt.Buffer or have the buffer protocol or DLPack, not"
+OVERLAP = "Cannot copy 4 bytes from offset {} to offset {} of one allocation: the ranges overlap"
+DTYPES = (
+    "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, "
+    "complex64, complex128"
+)
+
+
+def buffer(nbytes: int = 8) -> Any:
+    """Return a buffer whose arguments may have wrong types."""
+    return accelrt.zeros(nbytes)
+
+
+def overlapping(target: int, source: int) -> None:
+    """Copy between two places of one buffer."""
+    whole = buffer()
+    whole[target : target + 4].copy_(whole[source : source + 4])
+
+
+MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
+    # Copies that are unequal or overlap.
+    (
+        lambda: buffer().copy_(bytes(9)),
+        ValueError,
+        "Cannot copy 9 bytes into 8: the sizes must be equal",
+    ),
+    (
+        lambda: buffer().copy_to(bytearray(7), non_blocking=True),
+        ValueError,
+        "Cannot copy 8 bytes into 7: the sizes must be equal",
+    ),
+    (
+        lambda: buffer().copy_(buffer(5)[1:]),
+        ValueError,
+        "Cannot copy 4 bytes into 8: the sizes must be equal",
+    ),
+    (lambda: overlapping(0, 2), ValueError, OVERLAP.format(2, 0)),
+    (lambda: overlapping(3, 0), ValueError, OVERLAP.format(0, 3)),
+    (lambda: overlapping(1, 1), ValueError, OVERLAP.format(1, 1)),
+    (
+        lambda: (whole := buffer()).copy_(np.asarray(whole)),
+        ValueError,
+        "Cannot copy between a buffer and memory that it overlaps",
+    ),
+    (lambda: buffer().copy_(3), TypeError, f"source {EXPORTER} int"),
+    (lambda: buffer().copy_to(None), TypeError, f"target {EXPORTER} NoneType"),
+    # Parts, sizes and bytes out of range.
+    (lambda: buffer()[::-1], ValueError, "a Buffer is sliced with step 1"),
+    (lambda: buffer()[9], TypeError, "a Buffer's index must be a slice, not int"),
+    (lambda: buffer().fill_(-1), ValueError, "byte must be 0 to 255, not -1"),
+    (lambda: buffer().fill_(b"a"), TypeError, "byte must be an integer, not bytes"),
+    (
+        lambda: untyped.empty(-1),
+        ValueError,
+        "nbytes must be 0 or more and fit an address, not -1",
+    ),
+    (lambda: untyped.zeros(4.5), TypeError, "nbytes must be an integer, not float"),
+    (lambda: untyped.empty_pinned("x"), TypeError, "nbytes must be an integer, not str"),
+    # Types and shapes.
+    (
+        lambda: buffer().view("float99"),
+        TypeError,
+        f"dtype must be one of {DTYPES}, not float99",
+    ),
+    (
+        lambda: buffer().view(None),
+        TypeError,
+        "dtype must be a NumPy dtype or its name, not NoneType",
+    ),
+    (
+        lambda: buffer().view("int32", (3,)),
+        ValueError,
+        "shape [3] of int32 does not have 8 bytes",
+    ),
+    (
+        lambda: buffer()[:7].view("int16"),
+        ValueError,
+        "7 bytes are no whole number of int16 elements",
+    ),
+    (
+        lambda: buffer()[1:].view("uint8").__dlpack__(stream=1),
+        AssertionError,
+        "stream should be None on cpu.",
+    ),
+    (
+        lambda: untyped.from_dlpack(3),
+        TypeError,
+        "x must have DLPack or be its capsule, not int",
+    ),
+    (
+        lambda: untyped.as_buffer(3),
+        TypeError,
+        "obj must have the buffer protocol, not int",
+    ),
+    # Streams and devices that are not there.
+    (
+        lambda: untyped.Stream(10**6, 1, 0),
+        RuntimeError,
+        f"Device cpu:1 has no stream with id 1000000: {LEGAL_STREAMS}",
+    ),
+    (
+        lambda: untyped.Stream(-3, 1, 0),
+        RuntimeError,
+        "Device cpu:1 has no stream with id -3: ids are not negative",
+    ),
+    (lambda: untyped.Stream(priority=2), ValueError, PRIORITY.format(2)),
+    (lambda: untyped.Stream("cpu:0", priority=-2), ValueError, PRIORITY.format(-2)),
+    (
+        lambda: untyped.Stream(priority=None),
+        TypeError,
+        "priority must be an integer, not NoneType",
+    ),
+    (lambda: untyped.Stream(stream_id=0), TypeError, f"device_index is missing: {FORMS}"),
+    (lambda: untyped.Stream(1, 2, 3, 4), TypeError, f"too many arguments: {FORMS}"),
+    (
+        lambda: untyped.empty(4, device="cpu:9"),
+        RuntimeError,
+        "Device cpu:9 does not exist: there are 3 cpu devices, indices 0 to 2",
+    ),
+    (
+        lambda: untyped.accelerator.get_memory_info("cuda:0"),
+        ValueError,
+        "cuda doesn't match the current accelerator cpu.",
+    ),
+    (
+        lambda: untyped.cpu.synchronize("xpu"),
+        ValueError,
+        "Expected a cpu device, but got: xpu",
+    ),
+    (
+        lambda: buffer().record_stream("cpu"),
+        TypeError,
+        "stream must be an accelrt.Stream, not str",
+    ),
+    (
+        lambda: untyped.Stream().launch_host(None),
+        TypeError,
+        "callable must be callable, not NoneType",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), MESSAGES)
+def test_a_message_says_what_was_given_and_what_is_allowed(
+    call: Callable[[], object], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=f"^{re.escape(message)}$") as raised:
+        call()
+    assert type(raised.value) is kind
+
+
+USES: dict[str, Callable[[Any], object]] = {
+    "data_ptr": lambda gone: gone.data_ptr(),
+    "fill_": lambda gone: gone.fill_(1),
+    "copy_": lambda gone: gone.copy_(bytes(8)),
+    "copy_ from it": lambda gone: buffer().copy_(gone),
+    "copy_to": lambda gone: gone.copy_to(bytearray(8)),
+    "copy_to it": lambda gone: buffer().copy_to(gone),
+    "memoryview": memoryview,
+    "slice": lambda gone: gone[:2],
+    "view": lambda gone: gone.view("int8"),
+    "__dlpack__": lambda gone: gone.__dlpack__(),
+    "__array_interface__": lambda gone: gone.__array_interface__,
+    "numpy": np.asarray,
+    "record_stream": lambda gone: gone.record_stream(accelrt.Stream()),
+    "launch": lambda gone: accelrt.Stream().launch(1, gone),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_use_after_the_release_names_the_buffer(name: str) -> None:
+    gone = accelrt.empty(8, device="cpu:1")
+    address = gone.data_ptr()
+    gone.release()
+    expected = f"Buffer of 8 B at {address:#x} on cpu:1 was released"
+    with pytest.raises(BufferError, match=f"^{re.escape(expected)}$"):
+        USES[name](gone)
+
+
+def test_a_refused_release_counts_the_exports() -> None:
+    lent = accelrt.empty(8)
+    views = [memoryview(lent), memoryview(lent[2:])]
+    expected = (
+        f"Buffer of 8 B at {lent.data_ptr():#x} on cpu:0 cannot be released: "
+        f"{len(views)} exports of its memory exist"
+    )
+    with pytest.raises(BufferError, match=f"^{re.escape(expected)}$"):
+        lent.release()
+
+
+def test_a_request_that_is_too_big_says_what_there_is() -> None:
+    expected = r"Out of memory on cpu:0: tried to allocate .* GiB while .* of .* are free"
+    with pytest.raises(accelrt.OutOfMemoryError, match=f"^{expected}$"):
+        accelrt.empty(1 << 60)
