@@ -89,8 +89,8 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
-    /// Executes the stream here; the point is then where this thread stands, not a task. `None` when
-    /// somebody else executes the stream.
+    /// Executes the stream here; the point is then where this thread stands, not a task. `None`
+    /// when somebody else executes the stream.
     fn synchronize_by_helping(self: &Arc<Self>) -> Option<Passed> {
         let pace = &self.figures.pace;
         if !self.on_host || pace.is_long() || !frames::may_help() {
