@@ -8,6 +8,7 @@ use crate::buffer::allocation::Access;
 use crate::buffer::transfer::Watched;
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
+use crate::stream::synchronize::raise_all;
 use crate::stream::wait::Interrupt;
 
 impl Buffer {
@@ -108,13 +109,6 @@ impl Buffer {
             };
             errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
         }
-        for error in &errors {
-            error.set_seen();
-        }
-        match &errors[..] {
-            [] => Ok(()),
-            [error] => Err(Error::Stream(Arc::clone(error))),
-            _ => Err(Error::Streams { errors: errors.into() }),
-        }
+        raise_all(errors)
     }
 }
