@@ -20,13 +20,15 @@ const ENDS: Duration = Duration::from_secs(20);
 fn is_explained(error: &Error) -> bool {
     match error {
         Error::Driver { code, .. } => *code == PLANNED_CODE,
-        Error::DeviceLost { .. } | Error::OutOfMemory { .. } => true,
+        // With an event that is not complete, its record was refused or its end is not known.
+        Error::DeviceLost { .. }
+        | Error::OutOfMemory { .. }
+        | Error::EventNotComplete
+        | Error::EventNotRecorded => true,
         Error::Stream(error) => is_planned_cause(error.root().failure()),
         Error::Streams { errors } => {
             errors.iter().all(|error| is_planned_cause(error.root().failure()))
         }
-        // The record of the event was refused, or its end was not reached.
-        Error::EventNotComplete | Error::EventNotRecorded => true,
         _ => false,
     }
 }

@@ -57,7 +57,9 @@ fn chain(world: &World, streams: &[Stream]) {
         before = behind(world, event.as_ref(), stream, before);
         event = world.note(stream.record_event());
     }
-    event.iter().for_each(|event| world.see(event));
+    if let Some(event) = &event {
+        world.see(event);
+    }
 }
 
 /// As [`chain`], while the first stream is held: every wait parks.

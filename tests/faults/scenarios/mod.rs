@@ -1,5 +1,6 @@
-//! The scenarios: one a noun of the conformance suite, each a small program that goes on whatever
-//! becomes of its calls.
+//! The scenarios: one a noun of the conformance suite.
+//!
+//! Each is a small program that goes on whatever becomes of its calls.
 
 mod copies;
 mod marks;

@@ -1,5 +1,6 @@
-//! Virtual memory, through the backend: no user of it exists above yet. What a refusal left is
-//! undone as an allocator would.
+//! Virtual memory, through the backend: no user of it exists above yet.
+//!
+//! What a refusal left is undone as an allocator would.
 
 use accelrt::Device;
 use accelrt::backend::contract::{Address, Backend, PhysicalHandle, VirtualMemory};

@@ -65,7 +65,9 @@ fn after(world: &World, kept: Vec<Kept>) {
             world.transfer(buffer.fill(1, &stream));
             world.note(buffer.wait_for_host());
         }
-        event.iter().for_each(|event| world.see(event));
+        if let Some(event) = &event {
+            world.see(event);
+        }
         world.note(stream.synchronize());
         world.note(world.runtime.empty(10, stream.device()));
     }
