@@ -1,5 +1,6 @@
 //! Marks: events and waits across streams, devices and runtimes, parked and not; elapsed time.
 
+use accelrt::backend::fault::Method;
 use accelrt::{Error, Event, Stream};
 
 use crate::ledger::TaskId;
@@ -10,6 +11,7 @@ pub(crate) fn run(world: &World) {
         timed(world, &world.streams(*device, 2));
     }
     let all: Vec<_> = world.devices.iter().flat_map(|device| world.streams(*device, 2)).collect();
+    ordered_records(world, &all);
     chain(world, &all);
     parked(world, &all);
     neighbour(world, &all);
@@ -59,6 +61,27 @@ fn chain(world: &World, streams: &[Stream]) {
     }
     if let Some(event) = &event {
         world.see(event);
+    }
+}
+
+/// As [`chain`] without tasks: on a driver the devices wait, and nobody asks before the end.
+fn ordered_records(world: &World, streams: &[Stream]) {
+    let mut records: Vec<(Event, bool)> = Vec::new();
+    for stream in streams {
+        let last = records.last();
+        let waits = last.and_then(|(event, _)| world.note(stream.wait_event(event)));
+        let event = world.note(stream.record_event());
+        records.extend(event.map(|event| (event, waits.is_some())));
+    }
+    if let Some((last, _)) = records.last() {
+        world.note(last.synchronize());
+    }
+    // A device that cannot be asked is not known to be done.
+    let can_tell = || world.backend().failures(Method::MarkDone) == 0;
+    for pair in records.windows(2) {
+        let [(before, _), (event, waits)] = pair else { continue };
+        let is_early = *waits && event.query() && !before.query();
+        assert!(!is_early || !can_tell(), "a record is complete before what its stream waits for");
     }
 }
 
