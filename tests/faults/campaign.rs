@@ -73,7 +73,7 @@ impl Campaign {
     fn case(
         &mut self,
         kind: Kind,
-        scenario: &'static Scenario,
+        scenario: &Scenario,
         fault: Option<Fault>,
         tell: &Sender<String>,
     ) -> Vec<u64> {
@@ -130,7 +130,7 @@ pub(crate) struct Outcome {
 }
 
 /// Runs a scenario with a fault, and looks at the laws.
-pub(crate) fn run_case(kind: Kind, scenario: &'static Scenario, fault: Option<Fault>) -> Outcome {
+pub(crate) fn run_case(kind: Kind, scenario: &Scenario, fault: Option<Fault>) -> Outcome {
     count_panics();
     // Relaxed, here and below: read after the threads were joined.
     let panics = PANICS.load(Ordering::Relaxed);
