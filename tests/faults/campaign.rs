@@ -20,6 +20,9 @@ const HANG: Duration = Duration::from_secs(60);
 /// Calls of a method that are failed one by one; of more calls an even choice.
 const MOST_CALLS: u64 = 12;
 
+/// Calls at which the whole device is lost: where a loss is met depends on what else is refused.
+const MOST_LOSSES: u64 = 3 * MOST_CALLS;
+
 /// Violations after which the rest is not looked at.
 const MOST_VIOLATIONS: usize = 20;
 
@@ -101,7 +104,7 @@ fn faults(calls: &[u64]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let from_then_on = |fault| Fault { repeat: Repeat::FromThenOn, ..fault };
     for (method, count) in Method::ALL.into_iter().zip(calls) {
-        for call in chosen(*count) {
+        for call in chosen(*count, MOST_CALLS) {
             let refused = Fault::nth(method, call, FaultError::Driver);
             let lost = Fault { error: FaultError::DeviceLost, ..refused };
             faults.extend([refused, from_then_on(lost)]);
@@ -112,13 +115,13 @@ fn faults(calls: &[u64]) -> Vec<Fault> {
         }
     }
     let lost = |call| from_then_on(Fault::nth_of_any(call, FaultError::DeviceLost));
-    faults.extend(chosen(calls.iter().sum()).map(lost));
+    faults.extend(chosen(calls.iter().sum(), MOST_LOSSES).map(lost));
     faults
 }
 
-/// Numbers from 1 to `count`: all, or an even choice with the first and the last.
-fn chosen(count: u64) -> impl Iterator<Item = u64> {
-    let number = count.min(MOST_CALLS);
+/// Numbers from 1 to `count`: all, or an even choice of `most` with the first and the last.
+fn chosen(count: u64, most: u64) -> impl Iterator<Item = u64> {
+    let number = count.min(most);
     (0..number).map(move |place| 1 + place * (count - 1) / (number - 1).max(1))
 }
 
