@@ -13,6 +13,11 @@ HOST := $(shell rustc -vV | sed -n 's/^host: //p')
 EACH_FEATURE := python cuda xpu
 # What Rust tests are built with: their binaries cannot link the interpreter's library everywhere.
 TEST_FEATURES := cuda,xpu
+# Optimised builds of tests: without link-time optimisation, which would be paid for each binary.
+RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
+# it out of build scripts and procedural macros.
+ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # For `make build`: make build FEATURES=cuda,xpu
 FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
@@ -56,19 +61,33 @@ tidy: ## the house rules alone
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --nocapture
 
 .PHONY: test
-test: test-debug test-release test-python ## every test: Rust in debug and optimised, then Python
+test: test-debug test-release test-asan test-python ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
 	$(CARGO) test --features $(TEST_FEATURES)
 
-# Races show up at full speed, not under debug assertions. Without link-time optimisation, which
-# would be paid once for every test binary.
+# Races show up at full speed, not under debug assertions.
 .PHONY: test-release
 test-release:
-	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-		CARGO_TARGET_DIR=$(TARGET_DIR)/test-release \
+	$(RELEASE_TESTS) CARGO_TARGET_DIR=$(TARGET_DIR)/test-release \
 		$(CARGO) test --release --features $(TEST_FEATURES) --lib --tests
+
+# A million tasks meet the sanitizer, so this one target is built optimised for it.
+.PHONY: test-asan
+test-asan: ## the stress test under the address sanitizer
+	$(ASAN) $(RELEASE_TESTS) \
+		$(CARGO) test --release --target $(HOST) --features $(TEST_FEATURES) --test stress
+
+.PHONY: stress
+stress: ## the stress test with its large ones: minutes
+	$(RELEASE_TESTS) CARGO_TARGET_DIR=$(TARGET_DIR)/test-release \
+		$(CARGO) test --release --features $(TEST_FEATURES) --test stress -- \
+		--include-ignored --nocapture --test-threads=1
+
+.PHONY: faults
+faults: ## which calls of a backend were failed in which scenarios, and the laws after each
+	$(CARGO) test --features $(TEST_FEATURES) --test faults -- --nocapture --test-threads=1
 
 # From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
 # does not know dependency groups.
@@ -113,16 +132,12 @@ check-python: module ## format, lints and types of the Python part, and its stub
 # and a model runs all of its threads on one.
 .PHONY: loom
 loom: ## every interleaving of the lock-free parts, in models
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
-		CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(RELEASE_TESTS) \
 		$(CARGO) test --release --lib loom
 
-# The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
-# it out of build scripts and procedural macros.
 .PHONY: asan
 asan: ## unit and integration tests under the address sanitizer
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan \
-		$(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
+	$(ASAN) $(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
 
 # Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
 # for the one crate type keeps it.

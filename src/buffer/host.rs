@@ -9,6 +9,7 @@ use crate::buffer::transfer::Watched;
 use crate::buffer::uses::Task;
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
+use crate::stream::synchronize::raise_all;
 use crate::stream::wait::Interrupt;
 
 impl Buffer {
@@ -110,13 +111,6 @@ impl Buffer {
             };
             errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
         }
-        for error in &errors {
-            error.set_seen();
-        }
-        match &errors[..] {
-            [] => Ok(()),
-            [error] => Err(Error::Stream(Arc::clone(error))),
-            _ => Err(Error::Streams { errors: errors.into() }),
-        }
+        raise_all(errors)
     }
 }

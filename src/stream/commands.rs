@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::backend::blocking::while_blocked;
-use crate::error::{FailureCause, StreamError, TaskError};
+use crate::error::{Error, FailureCause, StreamError, TaskError};
 use crate::queue::{Class, Command};
 use crate::stream::context::{Blocker, TaskContext};
 use crate::stream::core::StreamCore;
@@ -101,9 +101,14 @@ impl WaitFor {
             return Some(Blocker::Retired(Arc::clone(source), ticket));
         }
         // Submitted, and perhaps done. A driver that refuses to tell is asked to wait instead.
-        let _ = source.marks.poll();
+        let polled = source.marks.poll();
         let mark = source.marks.at(ticket)?;
         if !Arc::ptr_eq(&source.backend, &context.backend) {
+            if let Err(lost @ Error::DeviceLost { .. }) = polled {
+                // Nothing goes on there, and nobody will ever tell.
+                context.fail(FailureCause::Backend(lost));
+                return None;
+            }
             return Some(Blocker::Reached(Arc::clone(source), ticket));
         }
         if let Err(refusal) = context.backend.stream_wait(context.handle, mark.mark()) {

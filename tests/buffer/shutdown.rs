@@ -114,6 +114,26 @@ fn a_runtime_that_was_shut_down_takes_no_copies_and_says_so_to_who_waits() {
 }
 
 #[test]
+fn the_host_is_told_of_a_use_that_a_shutdown_cancelled_as_of_a_shutdown() {
+    // Goal: no wait calls a cancelled task a failure of its stream. Method: the use stands behind a
+    // gate; it was retired before the host asks, and its stream's open error is the cancellation.
+    finishes(|| {
+        let config = Config { exit_timeout: Duration::ZERO, ..Config::default() };
+        let machine = Machine::cpu_with(&config);
+        let (buffer, stream) = (machine.runtime.empty(9, CPU).unwrap(), machine.stream());
+        let (held, event) = (machine.stream(), Event::new());
+        let gate = Gate::shut(&held);
+        held.record(&event).unwrap();
+        stream.wait_event(&event).unwrap();
+        buffer.fill(1, &stream).unwrap();
+        machine.runtime.shutdown();
+        let told = buffer.wait_for_host();
+        assert!(matches!(told, Err(Error::ShutDown)), "{told:?}");
+        gate.open();
+    });
+}
+
+#[test]
 fn buffers_outlive_their_runtime() {
     for machine in Machine::each() {
         let (backend, device) = (Arc::clone(&machine.backend), machine.device());

@@ -175,6 +175,21 @@ fn a_lost_device_raises_for_good_and_nothing_hangs() {
     });
 }
 
+#[test]
+fn a_stream_of_another_runtime_that_waits_for_a_lost_device_fails_and_does_not_ask_for_ever() {
+    finishes(|| {
+        for completion in [Completion::AtOnce, Completion::WhenAsked { polls: 3 }] {
+            let (driver, other) = (Driver::new(completion), Driver::slow(0));
+            let (before, after) = (driver.stream(), other.stream());
+            let event = before.record_event().unwrap();
+            lose(&driver);
+            after.wait_event(&event).unwrap();
+            assert_lost(&after.synchronize());
+            after.synchronize().unwrap();
+        }
+    });
+}
+
 /// From now on every call that a lost device refuses is refused.
 fn lose(driver: &Driver) {
     let counted = [Method::DeviceCount, Method::Properties, Method::MemoryInfo];

@@ -1,0 +1,43 @@
+//! What cannot fail, with the reason, as the contract's own signatures say it.
+
+use accelrt::backend::fault::Method;
+
+const CONTRACT: &str = include_str!("../../src/backend/contract.rs");
+
+/// Each method of a trait of the contract: its name and what it returns.
+fn methods(trait_head: &str) -> Vec<(&'static str, &'static str)> {
+    let body = CONTRACT.split_once(trait_head).expect("the trait is in the contract").1;
+    let body = body.split_once("\n}").expect("a trait ends").0;
+    let signatures = body.split("\n    fn ").skip(1).map(|text| {
+        let signature = text.split([';', '{']).next().expect("a split has a first part");
+        let name = signature.split_once('(').expect("a method has arguments").0;
+        let returned = signature.rsplit_once("-> ").map_or("nothing", |(_, returned)| returned);
+        (name, returned.trim())
+    });
+    signatures.collect()
+}
+
+fn is_fallible((_, returned): &(&str, &str)) -> bool {
+    returned.starts_with("Result<")
+}
+
+fn all() -> Vec<(&'static str, &'static str)> {
+    ["pub trait Backend:", "pub trait VirtualMemory:"].into_iter().flat_map(methods).collect()
+}
+
+/// A line for each method that has no failure to report.
+pub(crate) fn infallible_report() -> String {
+    let infallible = all().into_iter().filter(|method| !is_fallible(method));
+    let lines = infallible.map(|(name, returned)| format!("{name}: returns {returned}\n"));
+    format!("cannot fail, by the contract's signatures:\n{}", lines.collect::<String>())
+}
+
+#[test]
+fn every_method_of_the_contract_can_be_failed_or_cannot_fail_by_its_signature() {
+    let all = all();
+    assert_eq!(all.iter().filter(|method| is_fallible(method)).count(), Method::ALL.len());
+    let report = infallible_report();
+    for name in ["kind", "runs_on_host", "submit", "resume", "shutdown", "granularity_bytes"] {
+        assert!(report.contains(&format!("\n{name}: returns ")), "{report}");
+    }
+}

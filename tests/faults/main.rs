@@ -1,0 +1,41 @@
+//! Law 6: a failure at any single backend call leaves the laws true and leaks nothing.
+//!
+//! Goal: every method of the contract is failed in turn, at every call of it that a scenario makes,
+//! once and from then on, on every kind of machine. Method: scenarios ([`scenarios`], one a noun of
+//! the conformance suite) drive the engine and its buffers over a backend that fails as planned;
+//! after each run [`laws`] looks at the ledger of tasks, at what was said about the failure, at
+//! what the backend still has out, and runs the scenario once more, which must succeed then.
+//!
+//! `make faults` prints methods × scenarios with the number of failures. A method that was never
+//! failed fails the test. What cannot fail is listed from the contract itself ([`contract`]).
+
+mod campaign;
+mod contract;
+mod laws;
+mod ledger;
+mod planted;
+mod scenarios;
+mod table;
+mod world;
+
+use accelrt::backend::fault::Method;
+use accelrt::backend::null::Completion;
+
+use crate::campaign::Campaign;
+use crate::world::Kind;
+
+/// cpu with several devices, and a driver with both ways to complete.
+const KINDS: [Kind; 3] =
+    [Kind::Cpu, Kind::Null(Completion::AtOnce), Kind::Null(Completion::WhenAsked { polls: 2 })];
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the table, for who asks")]
+fn every_method_fails_in_turn_in_every_scenario_and_the_laws_hold() {
+    let campaign = Campaign::run(&KINDS);
+    println!("{}", campaign.table);
+    println!("{}", contract::infallible_report());
+    campaign.assert_lawful();
+    for method in Method::ALL {
+        assert!(campaign.table.failures_of(method) > 0, "{method} was never failed");
+    }
+}

@@ -1,0 +1,60 @@
+//! The scenarios: one a noun of the conformance suite.
+//!
+//! Each is a small program that goes on whatever becomes of its calls.
+
+mod copies;
+mod marks;
+mod memory;
+mod pages;
+mod probing;
+mod shutdown;
+mod streams;
+mod threads;
+
+use std::time::Duration;
+
+use crate::world::World;
+
+/// How a scenario ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With a synchronise; it can be run again.
+    Synchronise,
+    /// With a shutdown, while things are queued.
+    Shutdown,
+}
+
+/// A program over a world.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&World),
+    pub(crate) end: End,
+    pub(crate) exit_timeout: Duration,
+}
+
+impl Scenario {
+    pub(crate) const fn new(name: &'static str, run: fn(&World)) -> Self {
+        Self { name, run, end: End::Synchronise, exit_timeout: FINISHES }
+    }
+}
+
+/// Enough for everything that is queued.
+const FINISHES: Duration = Duration::from_secs(20);
+
+pub(crate) const ALL: &[Scenario] = &[
+    Scenario::new("probing", probing::run),
+    Scenario::new("streams", streams::run),
+    Scenario::new("marks", marks::run),
+    Scenario::new("memory", memory::run),
+    Scenario::new("copies", copies::run),
+    Scenario::new("virtual memory", pages::run),
+    Scenario::new("threads", threads::run),
+    Scenario { name: "shutdown", run: shutdown::run, end: End::Shutdown, exit_timeout: FINISHES },
+    Scenario {
+        name: "cancellation",
+        run: shutdown::run_held,
+        end: End::Shutdown,
+        exit_timeout: Duration::ZERO,
+    },
+];

@@ -1,0 +1,268 @@
+//! One machine under test: a runtime over a backend that fails as planned, and its neighbour.
+
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::cpu::CpuBackend;
+use accelrt::backend::fault::{FaultBackend, Method};
+use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::{Completion as Finish, Config, Device, DeviceKind, Error, Event, Result};
+use accelrt::{Runtime, ShutdownReport, Stream};
+
+use crate::ledger::{Ledger, TaskId};
+
+/// Capacity of each device: so little that a scenario runs out of it.
+pub(crate) const CAPACITY_BYTES: usize = 4 << 20;
+
+/// What the machine is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Three cpu devices.
+    Cpu,
+    /// Two devices of a driver.
+    Null(Completion),
+}
+
+/// A backend behind a fault layer, which counts what is out.
+pub(crate) struct Machine {
+    pub(crate) backend: Arc<FaultBackend>,
+    pub(crate) null: Option<Arc<NullBackend>>,
+    free_bytes: Vec<usize>,
+}
+
+/// The world of one run.
+pub(crate) struct World {
+    pub(crate) runtime: Runtime,
+    /// Of the same kind, with a backend of its own that never fails.
+    pub(crate) neighbour: Runtime,
+    pub(crate) machines: [Machine; 2],
+    pub(crate) devices: Vec<Device>,
+    pub(crate) ledger: Ledger,
+    errors: Mutex<Vec<Error>>,
+    /// Copies and fills, which have no entry in the ledger, and held tasks, whose entry is from
+    /// their start.
+    unlisted: Mutex<usize>,
+    reports: Mutex<Vec<ShutdownReport>>,
+}
+
+impl Machine {
+    fn new(kind: Kind) -> Self {
+        let (inner, null): (Arc<dyn Backend>, _) = match kind {
+            Kind::Cpu => (CpuBackend::new(&config(kind)).expect("a cpu kind is made"), None),
+            Kind::Null(completion) => {
+                let null = NullBackend::new(NullConfig {
+                    completion,
+                    device_count: 2,
+                    capacity_bytes: CAPACITY_BYTES,
+                    granularity_bytes: 4096,
+                    ..NullConfig::default()
+                });
+                (Arc::<NullBackend>::clone(&null), Some(null))
+            }
+        };
+        let count = inner.device_count().expect("nothing fails yet");
+        let free = |index| inner.memory_info(index).expect("nothing fails yet").free_bytes;
+        let free_bytes = (0..count).map(free).collect();
+        Self { backend: FaultBackend::new(inner), null, free_bytes }
+    }
+
+    /// Bytes that are out on some device.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        let free = |index| self.backend.inner().memory_info(index).expect("it exists").free_bytes;
+        self.free_bytes.iter().enumerate().map(|(index, before)| before - free(index)).sum()
+    }
+
+    /// What was taken and not given back, by the calls that arrived; empty when all is back.
+    pub(crate) fn still_out(&self) -> Vec<String> {
+        let taken = |method| self.backend.calls(method) - self.backend.failures(method);
+        // Only a kind with native handles has streams to wrap; cpu refuses.
+        let wraps = usize::from(self.null.is_some());
+        let streams = [Method::StreamCreate, Method::StreamWrap];
+        // Device memory is counted in bytes: a device that is full refuses on its own.
+        let pairs: [(&[Method], Method); 5] = [
+            (&streams[..=wraps], Method::StreamDestroy),
+            (&[Method::Mark], Method::MarkRelease),
+            (&[Method::AllocateHost], Method::ReleaseHost),
+            (&[Method::VmReserve], Method::VmUnreserve),
+            (&[Method::VmCreate], Method::VmRelease),
+        ];
+        let mut found = Vec::new();
+        for (takes, gives) in pairs {
+            let taken: u64 = takes.iter().map(|method| taken(*method)).sum();
+            // A planned refusal to take something back is reported after it was taken.
+            let given = self.backend.calls(gives);
+            if taken != given {
+                found.push(format!("{gives} was called {given} times for {taken} takings"));
+            }
+        }
+        found
+    }
+}
+
+fn config(kind: Kind) -> Config {
+    let accelerator = match kind {
+        Kind::Cpu => DeviceKind::Cpu,
+        Kind::Null(_) => DeviceKind::Null,
+    };
+    Config {
+        accelerator: Some(accelerator),
+        cpu_devices: 3,
+        cpu_threads: Some(1),
+        cpu_memory_bytes: Some(CAPACITY_BYTES),
+        ..Config::default()
+    }
+}
+
+impl World {
+    pub(crate) fn new(kind: Kind, exit_timeout: Duration) -> Self {
+        let machines = [Machine::new(kind), Machine::new(kind)];
+        let [runtime, neighbour] = [0, 1].map(|index| {
+            let backend: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&machines[index].backend);
+            let config = Config { exit_timeout, ..config(kind) };
+            Runtime::with_backends(config, [backend]).expect("the settings are right")
+        });
+        let backend = machines[0].backend.inner();
+        let count = backend.device_count().expect("nothing fails yet");
+        let device = |index| Device::new(backend.kind(), index).expect("an index below 128");
+        let devices = (0..count).map(device).collect();
+        Self {
+            runtime,
+            neighbour,
+            machines,
+            devices,
+            ledger: Ledger::default(),
+            errors: Mutex::default(),
+            unlisted: Mutex::default(),
+            reports: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<FaultBackend> {
+        &self.machines[0].backend
+    }
+
+    pub(crate) fn runs_on_host(&self) -> bool {
+        self.machines[0].null.is_none()
+    }
+
+    /// Notes how a call ended; its value, if it has one.
+    pub(crate) fn note<T>(&self, outcome: Result<T>) -> Option<T> {
+        outcome.map_err(|error| locked(&self.errors).push(error)).ok()
+    }
+
+    /// Every error so far; forgets them.
+    pub(crate) fn take_errors(&self) -> Vec<Error> {
+        std::mem::take(&mut *locked(&self.errors))
+    }
+
+    /// Notes how a copy or fill ended that may have been enqueued.
+    pub(crate) fn transfer<T>(&self, outcome: Result<T>) -> Option<T> {
+        *locked(&self.unlisted) += 1;
+        self.note(outcome)
+    }
+
+    /// At most so many tasks are not run without that showing in the ledger.
+    pub(crate) fn unlisted(&self) -> usize {
+        *locked(&self.unlisted)
+    }
+
+    /// Ends both runtimes; they report once.
+    pub(crate) fn shut_down(&self) {
+        let reports = [&self.runtime, &self.neighbour].map(Runtime::shutdown);
+        locked(&self.reports).extend(reports);
+    }
+
+    /// What the runtimes reported at their ends.
+    pub(crate) fn reports(&self) -> Vec<ShutdownReport> {
+        locked(&self.reports).clone()
+    }
+
+    /// A stream that nobody else has.
+    pub(crate) fn stream(&self, device: Device) -> Option<Stream> {
+        self.note(self.runtime.dedicated_stream(device, 0))
+    }
+
+    /// So many streams of a device; fewer when some are refused.
+    pub(crate) fn streams(&self, device: Device, count: usize) -> Vec<Stream> {
+        (0..count).filter_map(|_| self.stream(device)).collect()
+    }
+
+    /// Enqueues a task, on kinds without functions of the host one that is finished at once.
+    pub(crate) fn task(&self, stream: &Stream) -> Option<TaskId> {
+        self.task_of(stream, 0)
+    }
+
+    /// As [`World::task`], by the `thread`-th thread.
+    pub(crate) fn task_of(&self, stream: &Stream, thread: usize) -> Option<TaskId> {
+        let token = self.ledger.task(stream, thread);
+        let id = token.id();
+        let outcome = if self.runs_on_host() {
+            stream.enqueue(move || token.run())
+        } else {
+            let start = move |completion: Finish| {
+                token.run();
+                completion.finish(Ok(()));
+            };
+            stream.enqueue_deferred(start).map(drop)
+        };
+        self.taken(id, outcome)
+    }
+
+    /// Enqueues a task that holds its stream until it is let go.
+    pub(crate) fn hold(&self, stream: &Stream) -> Held {
+        let token = self.ledger.task(stream, 0);
+        let id = token.id();
+        *locked(&self.unlisted) += 1;
+        let (tell, told) = mpsc::channel();
+        let outcome = stream.enqueue_deferred(move |completion| {
+            token.run();
+            // Nobody listens any more after a shutdown.
+            let _ = tell.send(completion);
+        });
+        Held { id: self.taken(id, outcome.map(drop)), told }
+    }
+
+    fn taken(&self, id: TaskId, outcome: Result<()>) -> Option<TaskId> {
+        let taken = self.note(outcome);
+        if taken.is_none() {
+            self.ledger.refuse(id);
+        }
+        taken.map(|()| id)
+    }
+
+    /// Waits for an event and asks it; what it says is noted.
+    pub(crate) fn see(&self, event: &Event) {
+        let _ = event.query();
+        self.note(event.synchronize());
+    }
+
+    /// Waits for every device of both runtimes.
+    pub(crate) fn synchronize(&self) {
+        for device in &self.devices {
+            self.note(self.runtime.synchronize(*device));
+            self.note(self.neighbour.synchronize(*device));
+        }
+    }
+}
+
+/// A panic elsewhere is reported as what it is, not as a poisoned lock.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A task that holds its stream.
+pub(crate) struct Held {
+    pub(crate) id: Option<TaskId>,
+    told: Receiver<Finish>,
+}
+
+impl Held {
+    /// Lets the stream go on, as soon as the task has started; at once when it was dropped unrun.
+    pub(crate) fn let_go(self) {
+        if let Ok(completion) = self.told.recv() {
+            completion.finish(Ok(()));
+        }
+    }
+}
