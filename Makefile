@@ -18,13 +18,14 @@ FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
+BENCH_DIR := $(TARGET_DIR)/bench
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check loom test demo ## everything that must pass before a change is merged
+ci: check loom test demo counts ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-python ## format, lints, documentation, rules
@@ -81,10 +82,36 @@ $(VENV)/ready: pyproject.toml
 module: $(VENV)/ready
 	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet
 
-.PHONY: demo
-demo: $(VENV)/ready ## builds the optimised module and runs the main job on a real file
+# As it ships.
+.PHONY: optimised-module
+optimised-module: $(VENV)/ready
 	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --release
+
+.PHONY: demo
+demo: optimised-module ## builds the optimised module and runs the main job on a real file
 	$(VENV)/bin/python -m accelrt demo
+
+.PHONY: bench
+bench: optimised-module ## the figures, ours beside the peers'; writes the table of benches/README.md
+	mkdir -p $(BENCH_DIR)
+	$(CARGO) bench --bench figures -- --json $(abspath $(BENCH_DIR))/rust.jsonl
+	$(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
+	$(VENV)/bin/python benches/report.py $(BENCH_DIR)/rust.jsonl $(BENCH_DIR)/python.json \
+		benches/README.md
+
+.PHONY: counts
+counts: ## instructions of the hot paths, compared with benches/instructions.txt
+	$(MAKE) count-instructions
+
+.PHONY: counts-accept
+counts-accept: ## writes benches/instructions.txt
+	$(MAKE) count-instructions COUNT_FLAGS=--accept
+
+.PHONY: count-instructions
+count-instructions: optimised-module
+	bench=$$($(CARGO) bench --bench figures --no-run --message-format=json \
+		| sed -n 's/.*"name":"figures".*"executable":"\([^"]*\)".*/\1/p'); \
+	$(VENV)/bin/python benches/counts.py "$$bench" benches/instructions.txt $(COUNT_FLAGS)
 
 .PHONY: test-python
 test-python: module ## the Python tests and the examples in docstrings

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "the peer copies between addresses")]
 
 use std::io;
+use std::process::Command;
 use std::time::Instant;
 
 use accelrt::{Buffer, Device, Runtime, Stream, Transfer};
@@ -9,10 +10,12 @@ use accelrt::{Buffer, Device, Runtime, Stream, Transfer};
 use crate::measure::{in_turns, ns_each, ns_per_round};
 use crate::table::Table;
 
+const LARGEST: &str = "C1.64MiB";
+
 pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let stream = runtime.stream(Device::cpu(0)).expect("a stream");
     for (name, bytes, copies) in
-        [("C1.4KiB", 4 << 10, 20_000), ("C1.1MiB", 1 << 20, 100), ("C1.64MiB", 64 << 20, 4)]
+        [("C1.4KiB", 4 << 10, 20_000), ("C1.1MiB", 1 << 20, 100), (LARGEST, 64 << 20, 4)]
     {
         let [source, target] = [1, 2].map(|byte| {
             let buffer = runtime.empty(bytes, Device::cpu(0)).expect("memory");
@@ -26,8 +29,27 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
         ]);
         table.against(name, pipelined, ("memcpy", Some(memcpy)))?;
         table.against(&format!("{name}.waited"), waited, ("memcpy", Some(memcpy)))?;
+        if name == LARGEST {
+            let name = format!("{name}.unstreamed");
+            match libc_streams_from_bytes() {
+                Some(threshold) if threshold > bytes => {
+                    table.against(&name, pipelined, ("memcpy", Some(memcpy)))?;
+                }
+                Some(_) => table.unmeasured(&name, "libc streams at this size")?,
+                None => table.unmeasured(&name, "libc does not say where it streams")?,
+            }
+        }
     }
     Ok(())
+}
+
+/// From which size on the C library's `memcpy` writes past the caches, when it says so.
+fn libc_streams_from_bytes() -> Option<usize> {
+    let listed = Command::new("/lib64/ld-linux-x86-64.so.2").arg("--list-tunables").output();
+    let text = String::from_utf8(listed.ok()?.stdout).ok()?;
+    let tunable = "glibc.cpu.x86_non_temporal_threshold: 0x";
+    let value = text.lines().find_map(|line| line.strip_prefix(tunable))?;
+    usize::from_str_radix(value.split(' ').next()?, 16).ok()
 }
 
 /// Per copy, of many that are enqueued before the last one is waited for.

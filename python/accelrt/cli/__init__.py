@@ -1,10 +1,10 @@
-"""The command line: `python -m accelrt info | demo [FILE]`."""
+"""The command line: `python -m accelrt info | demo [FILE] | bench`."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelrt.cli import demo, info
+from accelrt.cli import bench, demo, info
 
 _CHUNK_BYTES = 4 << 20
 
@@ -14,6 +14,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     if given.command == "info":
         return info.run()
+    if given.command == "bench":
+        return bench.run(given.json)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
 
 
@@ -41,6 +43,10 @@ def _parser() -> argparse.ArgumentParser:
         default=_CHUNK_BYTES,
         metavar="BYTES",
         help=f"size of a chunk (default {_CHUNK_BYTES})",
+    )
+    figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
+    figures.add_argument(
+        "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
     )
     return parser
 
