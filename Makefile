@@ -109,8 +109,8 @@ counts-accept: ## writes benches/instructions.txt
 
 .PHONY: count-instructions
 count-instructions: optimised-module
-	bench=$$($(CARGO) bench --bench figures --no-run --message-format=json \
-		| sed -n 's/.*"name":"figures".*"executable":"\([^"]*\)".*/\1/p'); \
+	bench=$$($(CARGO) bench --bench hot_paths --no-run --message-format=json \
+		| sed -n 's/.*"name":"hot_paths".*"executable":"\([^"]*\)".*/\1/p'); \
 	$(VENV)/bin/python benches/counts.py "$$bench" benches/instructions.txt $(COUNT_FLAGS)
 
 .PHONY: test-python

@@ -42,7 +42,7 @@ os._exit(0)
 def main(arguments: Sequence[str]) -> int:
     """Compare, or write down; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bench", type=Path, help="the optimised benches")
+    parser.add_argument("bench", type=Path, help="the optimised hot paths")
     parser.add_argument("file", type=Path, help="the accepted counts")
     parser.add_argument("--accept", action="store_true", help="write what is counted to the file")
     given = parser.parse_args(arguments)
@@ -63,7 +63,7 @@ def _count(bench: Path) -> Iterator[tuple[str, float]]:
     for path in _PATHS:
         # Outside the function other threads come to their rest, at their own pace.
         toggle = f"--toggle-collect=*counted_{path}*"
-        yield path, _per_round([toggle], [str(bench), "--hot-path", path])
+        yield path, _per_round([toggle], [str(bench), path])
     yield "python_launch", _per_round([], [sys.executable, "-c", _LAUNCHES])
 
 

@@ -2,12 +2,10 @@
 //!
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
-//! `--hot-path NAME COUNT` runs one of the paths whose instructions `make counts` counts.
 
 mod backlog;
 mod copies;
 mod events;
-mod hot_paths;
 mod machine;
 mod measure;
 mod opencl;
@@ -36,10 +34,7 @@ fn main() -> ExitCode {
         ["--json", file] => {
             Table::new(Some(Path::new(file))).and_then(|mut table| figures(&mut table))
         }
-        ["--hot-path", name, count] => hot_paths::run(name, count),
-        _ => {
-            Err(io::Error::other("usage: cargo bench [-- --json FILE | -- --hot-path NAME COUNT]"))
-        }
+        _ => Err(io::Error::other("usage: cargo bench --bench figures [-- --json FILE]")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
