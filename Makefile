@@ -94,7 +94,8 @@ demo: optimised-module ## builds the optimised module and runs the main job on a
 .PHONY: bench
 bench: optimised-module ## the figures, ours beside the peers'; writes the table of benches/README.md
 	mkdir -p $(BENCH_DIR)
-	$(CARGO) bench --bench figures -- --json $(abspath $(BENCH_DIR))/rust.jsonl
+	$(CARGO) bench --bench figures -- --json $(abspath $(BENCH_DIR))/rust.jsonl \
+		>$(BENCH_DIR)/rust.txt
 	$(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
 	$(VENV)/bin/python benches/report.py $(BENCH_DIR)/rust.jsonl $(BENCH_DIR)/python.json \
 		benches/README.md

@@ -74,7 +74,7 @@ def _per_round(options: Sequence[str], program: Sequence[str]) -> float:
 
 
 def _least(options: Sequence[str], program: Sequence[str]) -> int:
-    """Return the least of several runs: where a thread's first memory lies varies with its start."""
+    """Return the least of several runs: the layout of the heap varies between them."""
     return min(_instructions(options, program) for _ in range(_RUNS))
 
 
