@@ -98,7 +98,7 @@ bench: optimised-module ## the figures, ours beside the peers'; writes the table
 		>$(BENCH_DIR)/rust.txt
 	$(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
 	$(VENV)/bin/python benches/report.py $(BENCH_DIR)/rust.jsonl $(BENCH_DIR)/python.json \
-		benches/README.md
+		benches/README.md $(BENCH_DIR)/figures.json
 
 .PHONY: counts
 counts: ## instructions of the hot paths, compared with benches/instructions.txt

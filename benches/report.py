@@ -1,6 +1,6 @@
 """Joins what the Rust benches and Python measured: one table, printed and written down.
 
-Usage: python benches/report.py RUST.jsonl PYTHON.json README.md
+Usage: python benches/report.py RUST.jsonl PYTHON.json README.md JOINED.json
 """
 
 import json
@@ -15,8 +15,8 @@ from accelrt.cli.bench.goals import GOALS, Measurement
 _BEGIN, _END = "<!-- the table -->\n", "<!-- the end of the table -->\n"
 
 
-def main(rust: Path, python: Path, readme: Path) -> None:
-    """Print the table, and put it between its marks in the README."""
+def main(rust: Path, python: Path, readme: Path, joined: Path) -> None:
+    """Print the table, put it between its marks in the README, and keep its records."""
     of_rust = table.records(_measurements(rust))
     of_python: list[table.Record] = json.loads(python.read_text())
     records = [
@@ -28,6 +28,7 @@ def main(rust: Path, python: Path, readme: Path) -> None:
     before, _, rest = readme.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
     readme.write_text(f"{before}{_BEGIN}\n{shown}\n{_END}{after}")
+    joined.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
 
 
 def _compiler() -> str:

@@ -10,8 +10,8 @@ from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import in_turns, ns_per_round, row
 
 _SIZES = (("4KiB", 4 << 10, 2_000), ("1MiB", 1 << 20, 100), ("64MiB", 64 << 20, 4))
-_GIL_SECONDS = 0.05
-_GIL_COPY_BYTES, _GIL_COPIES = 1 << 20, 32
+_GIL_SECONDS = 0.1
+_GIL_COPY_BYTES, _GIL_COPIES = 1 << 20, 128
 
 
 def measure() -> Iterator[Measurement]:

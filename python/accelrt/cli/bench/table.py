@@ -85,8 +85,11 @@ def _cells(record: Record) -> tuple[str, ...]:
 def _verdict(record: Record) -> str:
     if record["met"] is not None:
         return "yes" if record["met"] else "no"
-    is_measured = record["ours"] is not None and record["goal"] is None
-    return "" if is_measured and record["reason"] is None else f"not measured: {record['reason']}"
+    if record["reason"] is None:
+        return ""
+    # That a peer is missing stands in its own column.
+    is_ours = record["ours"] is None
+    return f"not measured: {record['reason']}" if is_ours else "not measured"
 
 
 def _number(value: str | float | None, unit: str) -> str:
