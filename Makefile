@@ -23,6 +23,7 @@ FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
+BENCH_DIR := $(TARGET_DIR)/bench
 
 # The environment has one module at a time.
 .NOTPARALLEL:
@@ -32,7 +33,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check loom test demo test-python-release ## everything that must pass before a change is merged
+ci: check loom test demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-python ## format, lints, documentation, rules
@@ -111,6 +112,29 @@ module-release: $(VENV)/ready
 .PHONY: demo
 demo: module-release ## builds the optimised module and runs the main job on a real file
 	$(VENV)/bin/python -m accelrt demo
+
+.PHONY: bench
+bench: module-release ## the figures, ours beside the peers'; writes the table of benches/README.md
+	mkdir -p $(BENCH_DIR)
+	$(CARGO) bench --bench figures -- --json $(abspath $(BENCH_DIR))/rust.jsonl \
+		>$(BENCH_DIR)/rust.txt
+	$(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
+	$(VENV)/bin/python benches/report.py $(BENCH_DIR)/rust.jsonl $(BENCH_DIR)/python.json \
+		benches/README.md $(BENCH_DIR)/figures.json
+
+.PHONY: counts
+counts: ## instructions of the hot paths, compared with benches/instructions.txt
+	$(MAKE) count-instructions
+
+.PHONY: counts-accept
+counts-accept: ## writes benches/instructions.txt
+	$(MAKE) count-instructions COUNT_FLAGS=--accept
+
+.PHONY: count-instructions
+count-instructions: module-release
+	bench=$$($(CARGO) bench --bench hot_paths --no-run --message-format=json \
+		| sed -n 's/.*"name":"hot_paths".*"executable":"\([^"]*\)".*/\1/p'); \
+	$(VENV)/bin/python benches/counts.py "$$bench" benches/instructions.txt $(COUNT_FLAGS)
 
 .PHONY: test-python
 test-python: module ## the Python tests and the examples in docstrings

@@ -1,4 +1,4 @@
-"""The command line: `python -m accelrt info | demo [FILE]`."""
+"""The command line: `python -m accelrt info | demo [FILE] | bench`."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import demo, info
+from accelrt.cli import bench, demo, info
 
 _CHUNK_BYTES = 4 << 20
 
@@ -16,13 +16,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         _core.settings()  # of the environment, read at the first question
-        if given.command == "demo":
+        if given.command != "info":
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
         sys.stderr.write(f"accelrt {given.command}: {error}\n")
         return 2
     if given.command == "info":
         return info.run()
+    if given.command == "bench":
+        return bench.run(given.json)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
 
 
@@ -50,6 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         default=_CHUNK_BYTES,
         metavar="BYTES",
         help=f"size of a chunk (default {_CHUNK_BYTES})",
+    )
+    figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
+    figures.add_argument(
+        "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
     )
     return parser
 

@@ -1,0 +1,66 @@
+//! Measuring: eleven repetitions after a warm-up, of which the median and the least count.
+
+use std::time::{Duration, Instant};
+
+pub(crate) const REPETITIONS: usize = 11;
+
+/// What was measured, in nanoseconds unless the row says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figure {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+}
+
+impl Figure {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+        assert!(!values.is_empty(), "something was measured");
+        values.sort_by(f64::total_cmp);
+        Self { median: values[values.len() / 2], least: values[0] }
+    }
+
+    /// One value that does not vary.
+    pub(crate) fn exact(value: f64) -> Self {
+        Self { median: value, least: value }
+    }
+}
+
+/// Measures several things in turns, so that whatever slows the machine slows all of them: their
+/// ratios come from one run. The first turn warms up and does not count.
+pub(crate) fn in_turns<const N: usize>(mut things: [&mut dyn FnMut() -> f64; N]) -> [Figure; N] {
+    let mut values = [const { Vec::new() }; N];
+    for repetition in 0..=REPETITIONS {
+        for (thing, values) in things.iter_mut().zip(&mut values) {
+            let value = thing();
+            if repetition > 0 {
+                values.push(value);
+            }
+        }
+    }
+    values.map(Figure::of)
+}
+
+/// Measures one thing.
+pub(crate) fn repeated(mut thing: impl FnMut() -> f64) -> Figure {
+    let [figure] = in_turns([&mut thing]);
+    figure
+}
+
+/// Nanoseconds that one of `count` rounds of `work` takes.
+pub(crate) fn ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
+    let started = Instant::now();
+    for _ in 0..count {
+        work();
+    }
+    ns_each(started.elapsed(), count)
+}
+
+/// Nanoseconds of a time that `count` things took.
+pub(crate) fn ns_each(time: Duration, count: usize) -> f64 {
+    time.as_secs_f64() * 1e9 / number(count)
+}
+
+/// A count as a number to divide by.
+#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^53")]
+pub(crate) fn number(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,91 @@
+//! The hot paths whose instructions `make counts` counts: each in a function of its own.
+//!
+//! Usage: `hot_paths NAME COUNT`. Nothing here is random: the only worker stands in a gate
+//! throughout, so this thread alone works, and time is how often it was asked for. Two runs with
+//! different counts therefore differ by what the rounds cost, to the instruction.
+
+mod clock;
+
+use std::env;
+use std::hint::black_box;
+use std::sync::mpsc;
+
+use accelrt::{Config, Device, Event, Runtime, Stream};
+
+fn main() {
+    // cargo adds `--bench`.
+    let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let [name, count] = &arguments[..] else { return }; // `cargo bench` runs every bench
+    let path: fn(&Stream, &Event, u64) = match name.as_str() {
+        "enqueue" => counted_enqueue,
+        "round_trip" => counted_round_trip,
+        "record" => counted_record,
+        "query" => counted_query,
+        _ => panic!("there is no path {name}"),
+    };
+    let count = count.parse().expect("a count");
+    let config = Config { cpu_threads: Some(1), ..Config::default() };
+    let runtime = Runtime::new(config).expect("the settings are right");
+    let [held, free] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).expect("a stream"));
+    let event = Event::new();
+    if name == "query" {
+        free.record(&event).expect("the first record");
+        free.synchronize().expect("no task fails");
+    }
+    let gate = shut_gate(&held);
+    // Enqueueing and recording are counted on a stream that somebody is responsible for already, as
+    // in the middle of a program; a round trip on one that this thread drains.
+    let stream = if name == "round_trip" { &free } else { &held };
+    path(stream, &event, count);
+    gate.send(()).expect("the worker waits");
+    held.synchronize().expect("no task fails");
+}
+
+/// Returns when the worker stands in a task that ends when something is sent.
+fn shut_gate(stream: &Stream) -> mpsc::Sender<()> {
+    let (entered, has_entered) = mpsc::channel();
+    let (open, is_open) = mpsc::channel();
+    let gate = move || {
+        entered.send(()).expect("somebody waits");
+        is_open.recv().expect("a gate is opened");
+    };
+    stream.enqueue(gate).expect("the runtime runs");
+    has_entered.recv().expect("the worker runs");
+    open
+}
+
+#[inline(never)]
+fn counted_enqueue(stream: &Stream, _: &Event, count: u64) {
+    for number in 0..count {
+        let payload = [number; 5];
+        let task = move || {
+            black_box(payload);
+        };
+        stream.enqueue(task).expect("the runtime runs");
+    }
+}
+
+#[inline(never)]
+fn counted_round_trip(stream: &Stream, _: &Event, count: u64) {
+    for _ in 0..count {
+        let task = || {
+            black_box(());
+        };
+        stream.enqueue(task).expect("the runtime runs");
+        stream.synchronize().expect("no task fails");
+    }
+}
+
+#[inline(never)]
+fn counted_record(stream: &Stream, event: &Event, count: u64) {
+    for _ in 0..count {
+        stream.record(event).expect("an event of this stream");
+    }
+}
+
+#[inline(never)]
+fn counted_query(_: &Stream, event: &Event, count: u64) {
+    for _ in 0..count {
+        assert!(black_box(event).query(), "it is done");
+    }
+}

@@ -1,0 +1,60 @@
+"""Copies: asynchronous ones from Python (C1), and while a Python thread keeps the GIL (C2)."""
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+
+import accelrt
+from accelrt.cli.bench import native
+from accelrt.cli.bench.goals import Measurement
+from accelrt.cli.bench.measure import in_turns, ns_per_round, row
+
+_SIZES = (("4KiB", 4 << 10, 2_000), ("1MiB", 1 << 20, 100), ("64MiB", 64 << 20, 4))
+_GIL_SECONDS = 0.1
+_GIL_COPY_BYTES, _GIL_COPIES = 1 << 20, 128
+
+
+def measure() -> Iterator[Measurement]:
+    """Yield the rows."""
+    for name, size, count in _SIZES:
+        source, target = accelrt.zeros(size), accelrt.zeros(size)
+        ours, memcpy = in_turns(
+            lambda: _pipelined_ns(target, source, count),  # noqa: B023  # called in this round
+            lambda: _memcpy_ns(target, source, count),  # noqa: B023  # as above
+        )
+        yield row(f"C1.python.{name}", ours, "memcpy", memcpy)
+    held, free = in_turns(
+        lambda: _progress_ns(native.sleep_with_gil), lambda: _progress_ns(time.sleep)
+    )
+    yield row("C2", held, "GIL left", free)
+
+
+def _pipelined_ns(target: accelrt.Buffer, source: accelrt.Buffer, count: int) -> float:
+    started = time.perf_counter_ns()
+    for _ in range(count):
+        target.copy_(source, non_blocking=True)
+    accelrt.accelerator.synchronize()
+    return (time.perf_counter_ns() - started) / count
+
+
+def _memcpy_ns(target: accelrt.Buffer, source: accelrt.Buffer, count: int) -> float:
+    names = {"copy": ctypes.memmove, "target": target.data_ptr(), "source": source.data_ptr()}
+    return ns_per_round(count, "copy(target, source, size)", size=source.nbytes, **names)
+
+
+def _progress_ns(sleep: Callable[[float], object]) -> float:
+    """Return how long copies from the host took while this thread slept; they are over by then."""
+    stream, source = accelrt.Stream(), bytearray(_GIL_COPY_BYTES)
+    target = accelrt.zeros(_GIL_COPY_BYTES)
+    start, end = (accelrt.Event(enable_timing=True) for _ in range(2))
+    accelrt.accelerator.synchronize()
+    with stream:
+        start.record()
+        for _ in range(_GIL_COPIES):
+            target.copy_(source, non_blocking=True)
+        end.record()
+    sleep(_GIL_SECONDS)
+    if not end.query():  # they made no progress, or far too little
+        end.synchronize()
+        return _GIL_SECONDS * 1e9
+    return start.elapsed_time(end) * 1e6

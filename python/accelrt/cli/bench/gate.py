@@ -1,0 +1,21 @@
+"""A gate that a stream stands at: what is enqueued behind it is drained by nobody meanwhile."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import accelrt
+
+
+@contextmanager
+def held(stream: accelrt.Stream) -> Iterator[None]:
+    """Keep `stream` parked; open the gate at the end and wait until the stream has caught up."""
+    gate, keeper, opened = threading.Event(), accelrt.Stream(), accelrt.Event()
+    keeper.launch_host(gate.wait)
+    keeper.record_event(opened)
+    stream.wait_event(opened)
+    try:
+        yield
+    finally:
+        gate.set()
+        stream.synchronize()

@@ -1,0 +1,129 @@
+"""The goals: one for each figure, by which a measurement is judged."""
+
+from dataclasses import dataclass
+
+#: Who measures a row that Python cannot: the Rust benches, which are not in the wheel.
+NEEDS_THE_SOURCE_TREE = "needs the source tree: make bench"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One row: what is measured, and the limit that counts, if there is one."""
+
+    name: str
+    what: str
+    unit: str = "ns"
+    at_most: float | None = None  # of ours
+    ratio: float | None = None  # of ours over the peer's
+    excess_ns: float | None = None  # of ours minus the peer's
+    is_for_rust: bool = False
+
+    def __str__(self) -> str:
+        """Return the limit in words; nothing for a row that is only printed beside."""
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g} {self.unit}"
+        if self.ratio is not None:
+            return f"≤ {self.ratio:.3g} x"
+        return "" if self.excess_ns is None else f"≤ peer + {self.excess_ns:g} ns"
+
+    def is_met(self, ours: float | None, peer: float | None) -> bool | None:
+        """Judge a measurement; `None` when there is no limit or too little was measured.
+
+        >>> goal = Goal("Q4", "through an awake worker", ratio=2)
+        >>> goal.is_met(100, 66), goal.is_met(200, 66), goal.is_met(100, None)
+        (True, False, None)
+        """
+        if ours is None:
+            return None
+        if self.at_most is not None:
+            return ours <= self.at_most
+        if peer is None:
+            return None
+        if self.ratio is not None:
+            return ours <= self.ratio * peer
+        return None if self.excess_ns is None else ours <= peer + self.excess_ns
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured for a row, or why it was not."""
+
+    name: str
+    ours: float | None = None
+    ours_min: float | None = None
+    peer: str | None = None
+    peer_ns: float | None = None
+    reason: str | None = None
+
+
+def _rust(
+    name: str,
+    what: str,
+    *,
+    unit: str = "ns",
+    at_most: float | None = None,
+    ratio: float | None = None,
+    excess_ns: float | None = None,
+) -> Goal:
+    return Goal(name, what, unit, at_most, ratio, excess_ns, is_for_rust=True)
+
+
+# In nanoseconds over one second: a millionth is a thousand of them.
+_FIFTY_PPM_NS = 50_000
+
+GOALS = (
+    _rust("Q1", "enqueue 40 bytes, nobody drains", at_most=15),
+    _rust("Q1.crossbeam", "the same", ratio=0.2),
+    _rust("Q1.std", "the same"),
+    _rust("Q1.opencl", "the same"),
+    _rust("Q1.beside", "enqueue 40 bytes beside a worker", at_most=15),
+    _rust("Q1.beside.crossbeam", "the same", ratio=0.2),
+    _rust("Q1.beside.std", "the same"),
+    Goal("Q2", "launch from Python, nobody drains", at_most=90),
+    Goal("Q2.executor", "the same"),
+    Goal("Q2.dpctl", "the same", ratio=0.1),
+    Goal("Q2.two", "launch with two arguments", at_most=130),
+    Goal("Q2.beside", "launch beside a worker", at_most=90),
+    Goal("Q2.two.beside", "with two arguments", at_most=130),
+    _rust("Q3", "round trip, caller helps", at_most=40),
+    _rust("Q3.opencl", "the same"),
+    _rust("Q3.first", "the first after 1 ms of idleness"),
+    Goal("Q3.python", "round trip from Python", at_most=200),
+    Goal("Q3.python.executor", "the same"),
+    Goal("Q3.python.dpctl", "the same"),
+    Goal("Q3.python.first", "the first after 1 ms of idleness"),
+    _rust("Q4", "through an awake worker", ratio=2),
+    _rust("Q5", "through a sleeping worker", ratio=1.1),
+    _rust("Q5.wakes", "wakes an idle-busy edge", unit="wakes", at_most=1),
+    _rust("Q6", "pipelined, 1 producer", at_most=20),
+    _rust("Q6.crossbeam", "the same"),
+    _rust("Q6.std", "the same"),
+    _rust("Q6.four", "pipelined, 4 producers", at_most=60),
+    _rust("Q6.four.crossbeam", "the same"),
+    _rust("Q6.four.std", "the same"),
+    _rust("Q6.flat", "pipelined, after 1e7 tasks", ratio=1.25),
+    _rust("Q6.backlog", "a queued task", unit="bytes", at_most=64),
+    _rust("Q6.backlog.faults", "page faults of a backlog", unit="per 1000"),
+    _rust("Q6.backlog.enqueue", "enqueue into fresh memory"),
+    Goal("Q7", "CPU time of 1 s after 100 us", at_most=0),
+    _rust("E1", "record, nobody drains", at_most=20),
+    _rust("E1.beside", "record beside a worker", at_most=20),
+    _rust("E1.query", "query", at_most=3),
+    Goal("E1.python", "record from Python, nobody drains", at_most=80),
+    Goal("E1.python.beside", "record beside a worker", at_most=80),
+    Goal("E2", "tick, where the TSC keeps time", at_most=1),
+    Goal("E2.clock", "tick, elsewhere", ratio=1),
+    Goal("E2.negative", "negative times on one stream", unit="times", at_most=0),
+    Goal("E3", "off CLOCK_MONOTONIC over 1 s", at_most=_FIFTY_PPM_NS),
+    _rust("C1.4KiB", "async copy, pipelined", excess_ns=150),
+    _rust("C1.4KiB.waited", "each waited for"),
+    _rust("C1.1MiB", "async copy, pipelined", ratio=1 / 0.97),
+    _rust("C1.1MiB.waited", "each waited for"),
+    _rust("C1.64MiB", "async copy, pipelined", ratio=1),
+    _rust("C1.64MiB.waited", "each waited for"),
+    _rust("C1.64MiB.unstreamed", "where libc does not stream", ratio=1 / 1.15),
+    Goal("C1.python.4KiB", "from Python, pipelined"),
+    Goal("C1.python.1MiB", "from Python, pipelined", ratio=1 / 0.97),
+    Goal("C1.python.64MiB", "from Python, pipelined", ratio=1),
+    Goal("C2", "copies while the GIL is held", ratio=1.1),
+)

@@ -1,0 +1,52 @@
+"""Measuring: eleven repetitions after a warm-up, of which the median and the least count."""
+
+import statistics
+import time
+import timeit
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from accelrt.cli.bench.goals import Measurement
+
+_REPETITIONS = 11
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured, in nanoseconds unless the row says otherwise."""
+
+    median: float
+    least: float
+
+
+def in_turns(*things: Callable[[], float]) -> list[Figure]:
+    """Measure several things in turns, so that their ratios come from one run.
+
+    Whatever slows the machine slows all of them. The first turn warms up and does not count.
+    """
+    turns = [[thing() for thing in things] for _ in range(_REPETITIONS + 1)][1:]
+    return [Figure(statistics.median(values), min(values)) for values in zip(*turns, strict=True)]
+
+
+def ns_per_round(count: int, statement: str, **names: object) -> float:
+    """Nanoseconds of a statement in a loop, the loop included, as `timeit` measures it."""
+    return timeit.Timer(statement, globals=names).timeit(count) / count * 1e9
+
+
+def ns_of_first_after_idleness(work: Callable[[], object]) -> float:
+    """Nanoseconds of a call after a millisecond in which nothing happened."""
+    count, total_ns = 20, 0
+    for _ in range(count):
+        time.sleep(1e-3)
+        started = time.perf_counter_ns()
+        work()
+        total_ns += time.perf_counter_ns() - started
+    return total_ns / count
+
+
+def row(
+    name: str, ours: Figure, peer: str | None = None, theirs: Figure | None = None
+) -> Measurement:
+    """Return the row of a figure; a peer without a figure is missing."""
+    peer_ns = None if theirs is None else theirs.median
+    return Measurement(name, ours.median, ours.least, peer, peer_ns)

@@ -1,0 +1,98 @@
+"""The table: measurements judged by the goals, as records and as text."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from accelrt.cli.bench.goals import GOALS, NEEDS_THE_SOURCE_TREE, Goal, Measurement
+
+Record: TypeAlias = dict[str, str | float | bool | None]
+
+_HEADS = ("row", "what", "ours", "least", "peer", "peer's", "ratio", "goal", "met")
+_RIGHT = frozenset(("ours", "least", "peer's", "ratio"))
+
+
+def records(measurements: Iterable[Measurement]) -> list[Record]:
+    """Return one record for each goal, measured or not.
+
+    >>> first, *_ = records([Measurement("Q1", ours=12.0, ours_min=11.0)])
+    >>> first["name"], first["ours_ns"], first["goal"], first["met"]
+    ('Q1', 12.0, '≤ 15 ns', True)
+    >>> {record["reason"] for record in records([]) if record["name"] == "Q6"}
+    {'needs the source tree: make bench'}
+    """
+    measured = {measurement.name: measurement for measurement in measurements}
+    return [_record(goal, measured.get(goal.name)) for goal in GOALS]
+
+
+def _record(goal: Goal, measured: Measurement | None) -> Record:
+    if measured is None:
+        reason = NEEDS_THE_SOURCE_TREE if goal.is_for_rust else "nobody measured it"
+        measured = Measurement(goal.name, reason=reason)
+    ours, peer_ns = measured.ours, measured.peer_ns
+    is_missing = measured.peer is not None and peer_ns is None
+    return {
+        "name": goal.name,
+        "what": goal.what,
+        "unit": goal.unit,
+        "ours_ns": ours if goal.unit == "ns" else None,
+        "ours": ours,
+        "ours_min": measured.ours_min,
+        "peer": measured.peer,
+        "peer_ns": peer_ns,
+        "ratio": None if ours is None or not peer_ns else ours / peer_ns,
+        "goal": str(goal) or None,
+        "met": goal.is_met(ours, peer_ns),
+        "reason": f"{measured.peer} is missing" if is_missing else measured.reason,
+    }
+
+
+def text(rows: Sequence[Record]) -> str:
+    """Return the table, aligned, as Markdown has them."""
+    cells = [_HEADS, *(_cells(record) for record in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rules = tuple(
+        "-" * (width - 1) + ":" if head in _RIGHT else "-" * width
+        for head, width in zip(_HEADS, widths, strict=True)
+    )
+    lines = (_line(line, widths) for line in (_HEADS, rules, *cells[1:]))
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (
+        cell.rjust(width) if head in _RIGHT else cell.ljust(width)
+        for head, cell, width in zip(_HEADS, cells, widths, strict=True)
+    )
+    return f"| {' | '.join(padded)} |"
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    peer = record["peer"]
+    is_missing = peer is not None and record["peer_ns"] is None
+    return (
+        str(record["name"]),
+        str(record["what"]),
+        _number(record["ours"], str(record["unit"])),
+        _number(record["ours_min"], ""),
+        str(peer or ""),
+        "missing" if is_missing else _number(record["peer_ns"], "ns"),
+        "" if record["ratio"] is None else f"{record['ratio']:.2f}",
+        str(record["goal"] or ""),
+        _verdict(record),
+    )
+
+
+def _verdict(record: Record) -> str:
+    if record["met"] is not None:
+        return "yes" if record["met"] else "no"
+    if record["reason"] is None:
+        return ""
+    # That a peer is missing stands in its own column.
+    is_ours = record["ours"] is None
+    return f"not measured: {record['reason']}" if is_ours else "not measured"
+
+
+def _number(value: str | float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}".removesuffix(".00") + (f" {unit}" if unit else "")
