@@ -27,7 +27,7 @@ help: ## list the targets
 ci: check loom test demo ## everything that must pass before a change is merged
 
 .PHONY: check
-check: fmt-check clippy features doc-check tidy check-python ## format, lints, documentation, rules
+check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
@@ -111,6 +111,25 @@ loom: ## every interleaving of the lock-free parts, in models
 asan: ## unit and integration tests under the address sanitizer
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan \
 		$(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
+
+# Nightly with `rust-src`: without a standard library built with the sanitizer, the order that a sleep
+# and a wake make is not seen. It does not follow forks of processes with threads, and a backtrace
+# takes longer under it than the tests' watchdogs allow.
+.PHONY: tsan
+tsan: ## data races, under the thread sanitizer of a nightly compiler
+	RUST_BACKTRACE=0 RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TARGET_DIR)/tsan \
+		$(CARGO) +nightly test -Zbuild-std --target $(HOST) --features $(TEST_FEATURES) \
+		--lib --test engine --test order --test buffer --test native -- --skip fork::
+
+# To run some: make mutants MUTANTS="fence GIL"
+MUTANTS ?=
+.PHONY: mutants
+mutants: $(VENV)/ready ## plant defects and see that named tests fail
+	CARGO_TARGET_DIR=$(TARGET_DIR) $(VENV)/bin/python tests/mutants/run.py $(MUTANTS)
+
+.PHONY: check-mutants
+check-mutants: $(VENV)/ready
+	$(VENV)/bin/python tests/mutants/run.py --stale
 
 # Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
 # for the one crate type keeps it.

@@ -249,6 +249,28 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
     });
 }
 
+/// Goal: what was meant for one parking leaves the next one alone. Method: a resumption is asked for
+/// twice; the stream parks again before or after the second, which must not end that parking.
+#[test]
+fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
+    model(3, || {
+        let stream = Stream::new();
+        let first = stream.turnstile.enter_to_help().expect("idle").park();
+        assert_eq!(resume(&stream, first), 1);
+        let late = {
+            let stream = Arc::clone(&stream);
+            thread::spawn(move || resume(&stream, first))
+        };
+        stream.entries.store(0, Ordering::SeqCst);
+        let pass = stream.turnstile.enter_from_run_queue().expect("the entry was just taken");
+        let second = pass.park();
+        assert_eq!(late.join().unwrap(), 0, "it came too late");
+        assert_eq!(stream.turnstile.parking(), Some(second));
+        assert_eq!(resume(&stream, second), 1);
+        stream.assert_all_ran(0);
+    });
+}
+
 /// Resumes `stream`; how often: once or not at all.
 fn resume(stream: &Stream, parking: Parking) -> usize {
     let next = stream.turnstile.unpark(parking);
