@@ -7,8 +7,8 @@ symptom. A defect whose text is not found exactly once is stale, and an error.
 
     run.py [--stale] [WORD...]
 
-WORDs choose the defects whose names contain one of them. `--stale` only looks whether each defect
-can still be planted.
+WORDs choose the defects whose names contain one of them, or whose suite it is. `--stale` only looks
+whether each defect can still be planted.
 """
 
 import os
@@ -237,10 +237,11 @@ def check(defect: Defect, suite: Rust | Python) -> str:
 
 
 def chosen(words: list[str]) -> list[Defect]:
-    """Return the defects whose names contain one of the words; all without words."""
+    """Return the defects whose names contain one of the words, or whose suite it is."""
     with (HERE / "defects.toml").open("rb") as file:
         defects = [Defect(**entry) for entry in tomllib.load(file)["defect"]]
-    return [it for it in defects if not words or any(word in it.name for word in words)]
+    fits = [it for it in defects if any(word in it.name or word == it.suite for word in words)]
+    return fits if words else defects
 
 
 def main(arguments: list[str]) -> int:

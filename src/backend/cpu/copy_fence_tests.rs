@@ -34,13 +34,14 @@ enum Kind {
 
 /// Source: Intel's manual, volume 2: `MOVNTDQ`, `MOVNTPS`, `MOVNTI`, `SFENCE`, `MFENCE`.
 fn kind(code: [u8; LOOKED_AT]) -> Kind {
-    // By encoding: AVX-512, AVX with three bytes and with two; else after the legacy prefixes.
     let opcode = match code {
-        [0x62, _, _, _, opcode, ..] | [0xC4, _, _, opcode, ..] | [0xC5, _, opcode, ..] => opcode,
         [0x0F, 0xAE, 0xF8 | 0xF0, ..] => return Kind::Fence,
-        [0x66, 0x40..=0x4F, 0x0F, opcode, ..]
-        | [0x66, 0x0F, opcode, ..]
-        | [0x40..=0x4F, 0x0F, opcode, ..]
+        // By encoding: AVX-512, AVX with three bytes and with two, then after legacy prefixes.
+        [0x62, _, _, _, opcode, ..]
+        | [0xC4, _, _, opcode, ..]
+        | [0xC5, _, opcode, ..]
+        | [0x66, 0x40..=0x4F, 0x0F, opcode, ..]
+        | [0x66 | 0x40..=0x4F, 0x0F, opcode, ..]
         | [0x0F, opcode, ..] => opcode,
         _ => return Kind::Other,
     };
@@ -53,9 +54,11 @@ fn kind(code: [u8; LOOKED_AT]) -> Kind {
 /// Called by the system after each instruction of a thread that has the trap flag.
 extern "C" fn look(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let context = context.cast::<libc::ucontext_t>();
+    let place = usize::try_from(libc::REG_RIP).unwrap_or_default();
     // SAFETY: the system hands a valid context to a handler of this kind.
-    let next = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] };
-    let next: *const u8 = std::ptr::with_exposed_provenance(next.cast_unsigned() as usize);
+    let next = unsafe { (*context).uc_mcontext.gregs[place] };
+    let next = usize::try_from(next.cast_unsigned()).unwrap_or_default();
+    let next: *const u8 = std::ptr::with_exposed_provenance(next);
     // SAFETY: the instruction that is executed next, in code of this program or of libc; neither
     // ends within a few bytes of its last page.
     let kind = kind(unsafe { next.cast::<[u8; LOOKED_AT]>().read_unaligned() });
@@ -76,7 +79,14 @@ fn trap(on: bool) {
     // SAFETY: the flags are pushed and popped again, with nothing but the trap flag changed; the
     // handler for what follows is installed.
     unsafe {
-        asm!("pushfq", "and [rsp], {keep}", "or [rsp], {set}", "popfq", keep = in(reg) keep, set = in(reg) set);
+        asm!(
+            "pushfq",
+            "and [rsp], {keep}",
+            "or [rsp], {set}",
+            "popfq",
+            keep = in(reg) keep,
+            set = in(reg) set,
+        );
     }
 }
 
