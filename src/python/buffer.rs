@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PySliceMethods};
+use pyo3::types::{PyDict, PyMemoryView, PySlice, PySliceMethods};
 
 use crate::buffer::Buffer;
 use crate::device::Device;
@@ -20,7 +20,7 @@ use crate::python::memory::{Memory, lend};
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;
-use crate::python::waiting::without_gil;
+use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 
 /// Memory on a device, freed in stream order.
@@ -93,7 +93,8 @@ impl PyBuffer {
         let byte = u8::try_from(number)
             .map_err(|_| PyValueError::new_err(format!("byte must be 0 to 255, not {number}")))?;
         let buffer = &slf.get().buffer;
-        buffer.fill(byte, &current_stream(buffer)?)?;
+        let stream = current_stream(buffer)?;
+        enqueue(slf.py(), &stream, || buffer.fill(byte, &stream))?;
         drop_parked(slf.py());
         Ok(slf)
     }
@@ -137,6 +138,17 @@ impl PyBuffer {
     /// Type and index of the device as DLPack has them.
     fn __dlpack_device__(&self) -> (i32, i32) {
         device_of(self.buffer.device())
+    }
+
+    /// What NumPy asks for when `memoryview` failed, whose error it drops: raises that error.
+    #[getter]
+    fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(slf.py());
+        dict.set_item("version", 3)?;
+        dict.set_item("shape", (slf.get().buffer.nbytes(),))?;
+        dict.set_item("typestr", BYTE.type_string())?;
+        dict.set_item("data", PyMemoryView::from(slf)?)?;
+        Ok(dict)
     }
 
     fn __len__(&self) -> usize {
@@ -220,7 +232,8 @@ pub(super) fn zeros(
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
     let zeros = empty(nbytes, device)?;
-    zeros.buffer.fill(0, &zeros.buffer.stream())?;
+    let home = zeros.buffer.stream();
+    enqueue(nbytes.py(), &home, || zeros.buffer.fill(0, &home))?;
     Ok(zeros)
 }
 

@@ -46,8 +46,10 @@ impl Memory {
     pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         let copy = allocate(py, self.nbytes(), self.device(), false)?;
         let transfer = match self {
-            Self::Ours(buffer) => between(&copy, buffer)?,
-            Self::Foreign(DroppedWithGil(Some(memory))) => from_host(&copy, Arc::clone(memory))?,
+            Self::Ours(buffer) => between(py, &copy, buffer)?,
+            Self::Foreign(DroppedWithGil(Some(memory))) => {
+                from_host(py, &copy, Arc::clone(memory))?
+            }
             Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // taken by the drop only
         };
         without_gil(py, |is_interrupted| transfer.wait_unless(is_interrupted))?;

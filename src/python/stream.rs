@@ -15,7 +15,7 @@ use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::host_task;
 use crate::python::launch;
-use crate::python::waiting::{enqueue, without_gil};
+use crate::python::waiting::{enqueue, make_room, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
 
@@ -169,6 +169,7 @@ impl PyStream {
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
+        make_room(py, stream)?; // a record goes there
         enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 

@@ -16,7 +16,7 @@ use crate::python::errors::type_name;
 use crate::python::host_memory::HostMemory;
 use crate::python::memory::Memory;
 use crate::python::view::PyView;
-use crate::python::waiting::without_gil;
+use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
 
@@ -27,8 +27,8 @@ pub(super) fn copy_into(
     is_non_blocking: bool,
 ) -> PyResult<()> {
     let transfer = match buffer_of(source) {
-        Some(source) => between(target, source),
-        None => from_host(target, Arc::new(host_memory("source", source, false)?)),
+        Some(buffer) => between(source.py(), target, buffer),
+        None => from_host(source.py(), target, Arc::new(host_memory("source", source, false)?)),
     };
     end(source.py(), transfer, is_non_blocking)
 }
@@ -40,8 +40,8 @@ pub(super) fn copy_out(
     is_non_blocking: bool,
 ) -> PyResult<()> {
     let transfer = match buffer_of(target) {
-        Some(target) => between(target, source),
-        None => to_host(source, host_memory("target", target, true)?),
+        Some(buffer) => between(target.py(), buffer, source),
+        None => to_host(target.py(), source, host_memory("target", target, true)?),
     };
     end(target.py(), transfer, is_non_blocking)
 }
@@ -75,30 +75,38 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
 }
 
 /// Copies one buffer into another. Does not block.
-pub(super) fn between(target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
+pub(super) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
     // The host's cores do not reach a device's memory; the device reaches the host's.
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::Cpu;
     let is_to_host = is_on_host(target) && !is_on_host(source);
     let stream = current_stream(if is_to_host { source } else { target })?;
-    Ok(target.copy_from(source, &stream)?)
+    enqueue(py, &stream, || target.copy_from(source, &stream))
 }
 
 /// Copies memory of the host into a buffer and holds it until that is done. Does not block.
-pub(super) fn from_host(target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
+pub(super) fn from_host(
+    py: Python<'_>,
+    target: &Buffer,
+    source: Arc<HostMemory>,
+) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);
-    // SAFETY: the lender keeps the bytes valid until the owner is dropped; as everywhere in Python
-    // it is the program that does not write them meanwhile.
-    Ok(unsafe { target.copy_from_host_range(address, bytes, source, &stream) }?)
+    enqueue(py, &stream, || {
+        // SAFETY: the lender keeps the bytes valid until the owner is dropped; as everywhere in
+        // Python it is the program that does not write them meanwhile.
+        unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
+    })
 }
 
-fn to_host(source: &Buffer, target: HostMemory) -> PyResult<Transfer> {
+fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Transfer> {
     let stream = current_stream(source)?;
     check_apart(source, &target)?;
     let (address, bytes) = (target.address, target.bytes);
-    // SAFETY: as above; the exporter said that the bytes may be written.
-    Ok(unsafe { source.copy_to_host_range(address, bytes, target, &stream) }?)
+    enqueue(py, &stream, || {
+        // SAFETY: as above; the exporter said that the bytes may be written.
+        unsafe { source.copy_to_host_range(address, bytes, target, &stream) }
+    })
 }
 
 /// An array over a buffer is memory of the host too.

@@ -59,14 +59,25 @@ pub(super) fn without_gil<T: Send>(
     }
 }
 
-/// Calls `push`, which enqueues on `stream`: without the GIL where that may wait for the stream's
-/// tasks, since callables among them need it.
+/// Calls `push`, which enqueues on `stream`, when there is room.
 #[inline]
-pub(super) fn enqueue<T: Send>(
+pub(super) fn enqueue<T>(
     py: Python<'_>,
     stream: &Stream,
-    push: impl FnOnce() -> Result<T> + Send,
+    push: impl FnOnce() -> Result<T>,
 ) -> PyResult<T> {
-    let pushed = if stream.is_crowded() { py.detach(push) } else { push() };
-    Ok(pushed?)
+    make_room(py, stream)?;
+    Ok(push()?)
+}
+
+/// Waits, without the GIL and with Ctrl-C, while a stream has its limit of tasks queued: callables
+/// among them need the GIL. Whoever pushes next, still with the GIL, is then not held back. Inside
+/// a callable nothing is: it would wait for itself.
+#[inline]
+pub(super) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
+    // Again after each wait: until this thread had the GIL, others may have taken the room.
+    while !stream.has_room() && !IS_INSIDE_CALLABLE.get() {
+        without_gil(py, |is_interrupted| stream.wait_for_room_unless(is_interrupted))?;
+    }
+    Ok(())
 }

@@ -110,13 +110,21 @@ impl Stream {
         }
     }
 
-    /// True when enqueueing may soon help or wait, because half the limit of tasks is queued. For
-    /// callers who must give something back before that.
+    /// True when a task and one that keeps its arguments may be enqueued without being held back.
     #[cfg(feature = "python")]
     #[inline]
-    pub(crate) fn is_crowded(&self) -> bool {
-        let queued = self.core.pushed().saturating_sub(self.core.progress.retired());
-        queued > self.core.lifecycle.stream_task_limit / 2
+    pub(crate) fn has_room(&self) -> bool {
+        self.core.has_room()
+    }
+
+    /// Blocks, helping the stream meanwhile, until there is room. Asks `is_interrupted` as
+    /// [`Stream::synchronize_unless`]; fails after a shutdown.
+    #[cfg(feature = "python")]
+    pub(crate) fn wait_for_room_unless(
+        &self,
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        self.core.wait_for_room(&mut Some(is_interrupted))
     }
 
     /// This thread executes a task of the stream until the frame is dropped: it may not wait for

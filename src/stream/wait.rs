@@ -175,12 +175,7 @@ impl StreamCore {
         let mut outcome = Ok(());
         while outcome.is_ok() && self.progress.retired() < ticket {
             park(Some(UNMARKED_PERIOD));
-            if let Some(is_interrupted) = interrupt
-                && asked.elapsed() >= INTERRUPT_PERIOD
-            {
-                asked = Instant::now();
-                outcome = if is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
-            }
+            outcome = ask(interrupt, &mut asked);
         }
         self.waiters.withdraw(registration);
         outcome
@@ -191,14 +186,61 @@ impl StreamCore {
     #[cold]
     pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
         let limit = self.lifecycle.stream_task_limit;
-        let Some(enough) = pushed.checked_sub(limit) else { return };
-        while self.progress.retired() < enough && !frames::is_inside_task() {
-            if self.lifecycle.check().is_err() || self.help(enough) {
-                return;
-            }
-            park(Some(THROTTLE_PERIOD));
+        if let Some(enough) = pushed.checked_sub(limit)
+            && !frames::is_inside_task()
+        {
+            // After a shutdown nothing is held back, and the next call says so.
+            let _ = self.hold_back(enough, &mut None);
         }
     }
+
+    /// True when two more tasks, one and what keeps its arguments, are not held back.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.full_until() == 0
+    }
+
+    /// Helps or waits until two more tasks are not held back.
+    #[cfg(feature = "python")]
+    pub(crate) fn wait_for_room(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.hold_back(self.full_until(), interrupt)
+    }
+
+    /// What has to be retired before there is room; 0 when there is.
+    #[cfg(feature = "python")]
+    #[inline]
+    fn full_until(&self) -> u64 {
+        let enough = (self.pushed() + 2).saturating_sub(self.lifecycle.stream_task_limit);
+        if self.progress.retired() < enough { enough } else { 0 }
+    }
+
+    /// Helps or waits until `enough` tasks are retired. Fails after a shutdown.
+    fn hold_back(self: &Arc<Self>, enough: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let mut asked = Instant::now();
+        while self.progress.retired() < enough {
+            self.lifecycle.check()?;
+            if self.help(enough) {
+                break;
+            }
+            park(Some(THROTTLE_PERIOD));
+            ask(interrupt, &mut asked)?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks an interrupt check whose turn has come.
+fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
+    if let Some(is_interrupted) = interrupt
+        && asked.elapsed() >= INTERRUPT_PERIOD
+    {
+        *asked = Instant::now();
+        if is_interrupted() {
+            return Err(Error::Interrupted);
+        }
+    }
+    Ok(())
 }
 
 /// True where spinning only keeps the awaited thread from running.

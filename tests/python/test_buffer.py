@@ -2,14 +2,13 @@
 
 import array
 import gc
-import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import accelrt
+from gates import libc
 
 
 def test_sizes_and_names() -> None:
@@ -149,20 +148,26 @@ def test_copy_runs_on_the_current_stream() -> None:
     assert out[0] == 1.5
 
 
-def test_a_blocking_copy_runs_without_the_gil() -> None:
-    size, ticks = 1 << 28, 0
-    source, target = accelrt.zeros(size), accelrt.empty(size)
-    done = threading.Event()
+def test_numpy_is_told_that_the_bytes_failed() -> None:
+    # NumPy drops what `memoryview` raises, and would make an array of one object.
+    buffer, stream = accelrt.zeros(8), accelrt.Stream()
+    stream.launch(libc.abs, 3, check=True)
+    stream.launch(libc.memset, buffer, 1, 8)
+    with pytest.raises(accelrt.StreamError, match="returned status 3"):
+        np.asarray(buffer)
+    with pytest.raises(accelrt.StreamError, match="returned status 3"):
+        stream.synchronize()
+    assert np.asarray(buffer).tolist() == [0] * 8
 
-    def tick() -> None:
-        nonlocal ticks
-        while not done.is_set():
-            ticks += 1
-            time.sleep(0.0005)
 
-    thread = threading.Thread(target=tick)
-    thread.start()
-    target.copy_(source)
-    done.set()
-    thread.join()
-    assert ticks > 1
+def test_the_array_interface_forbids_the_release() -> None:
+    buffer = accelrt.empty(4).copy_(b"abcd")
+    interface = buffer.__array_interface__
+    assert (interface["shape"], interface["typestr"]) == ((4,), "|u1")
+    assert bytes(interface["data"]) == b"abcd"
+    with pytest.raises(BufferError, match="1 exports"):
+        buffer.release()
+    del interface
+    buffer.release()
+    with pytest.raises(BufferError, match="was released"):
+        _ = buffer.__array_interface__

@@ -15,28 +15,16 @@ from typing import Any
 import pytest
 
 import accelrt
+from gates import Gate, libc
 
 Function = Any  # of ctypes, whose type is private
 
-libc = ctypes.CDLL(None)
 libm = ctypes.CDLL(ctypes.util.find_library("m"))
 MEMSET = ctypes.cast(libc.memset, ctypes.c_void_p).value or 0
 
 
 def stream() -> accelrt.Stream:
     return accelrt.Stream(dedicated=True)
-
-
-class Gate:
-    """A native task that ends when the test says so: a read from a pipe."""
-
-    def __init__(self, work: accelrt.Stream) -> None:
-        self.read, self.write = os.pipe()
-        self.byte = ctypes.create_string_buffer(1)
-        work.launch(libc.read, self.read, self.byte, 1)
-
-    def open(self) -> None:
-        os.write(self.write, b"x")
 
 
 @pytest.fixture
