@@ -113,13 +113,14 @@ asan: ## unit and integration tests under the address sanitizer
 		$(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
 
 # Nightly with `rust-src`: without a standard library built with the sanitizer, the order that a sleep
-# and a wake make is not seen. It does not follow forks of processes with threads, and a backtrace
-# takes longer under it than the tests' watchdogs allow.
+# and a wake make is not seen. What it cannot run is skipped; see docs/testing.md. A backtrace takes
+# longer under it than the tests' watchdogs allow.
 .PHONY: tsan
 tsan: ## data races, under the thread sanitizer of a nightly compiler
 	RUST_BACKTRACE=0 RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TARGET_DIR)/tsan \
 		$(CARGO) +nightly test -Zbuild-std --target $(HOST) --features $(TEST_FEATURES) \
-		--lib --test engine --test order --test buffer --test native -- --skip fork::
+		--lib --test engine --test order --test buffer --test native -- \
+		--skip fork:: --skip fence_tests::
 
 # To run some: make mutants MUTANTS="fence GIL"
 MUTANTS ?=
