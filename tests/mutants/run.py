@@ -23,6 +23,7 @@ import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -159,16 +160,15 @@ class Python:
         return ended
 
 
+@cache
 def python_of_the_tree() -> Path:
-    """Return an interpreter that finds the copied package, and else what this one finds."""
-    if not (VENV / "ready").exists():
-        venv.create(VENV, clear=True)
-        folder = next(VENV.glob("lib/python*/site-packages"))
-        # Folders named here are searched, and files like this one in them are not read: the
-        # installed accelrt, which such a file names, is not found.
-        found = [str(TREE / "python"), *(path for path in sys.path if "site-packages" in path)]
-        (folder / "tree.pth").write_text("\n".join(found) + "\n")
-        (VENV / "ready").touch()
+    """Make an interpreter that finds the copied package, and else what this one finds."""
+    venv.create(VENV, clear=True)
+    folder = next(VENV.glob("lib/python*/site-packages"))
+    # Folders named here are searched, and files like this one in them are not read: the installed
+    # accelrt, which such a file names, is not found.
+    found = [str(TREE / "python"), *(path for path in sys.path if "site-packages" in path)]
+    (folder / "tree.pth").write_text("\n".join(found) + "\n")
     return VENV / "bin" / "python"
 
 
