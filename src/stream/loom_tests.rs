@@ -268,7 +268,7 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
     });
 }
 
-/// Goal: what was meant for one parking leaves the next alone. Method: a parking is ended twice, and
+/// Goal: what was meant for one parking leaves the next alone. Method: one parking is ended twice;
 /// the stream parks again before or after the second time, which must not end that one.
 #[test]
 fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {

@@ -51,8 +51,8 @@ fn a_wait_binds_to_the_record_that_is_latest_at_that_moment() {
 
 #[test]
 fn a_wait_is_over_before_what_stands_behind_its_record() {
-    // Goal: a wait binds to the record, not to all that its stream has queued. Method: a gate behind
-    // the record stays shut while the waiting stream goes on.
+    // Goal: a wait binds to the record, not to all that its stream has queued. Method: behind the
+    // record a gate stays shut while the waiting stream goes on.
     finishes(|| {
         let runtime = workers(2);
         let [source, waiting] = [stream(&runtime), stream(&runtime)];
