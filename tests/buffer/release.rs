@@ -96,6 +96,7 @@ fn a_release_while_others_enqueue_uses_takes_effect_behind_them() {
         for machine in Machine::each() {
             for _ in 0..20 {
                 let shared = machine.runtime.zeros(4096, machine.device()).unwrap();
+                shared.wait_for_host().unwrap(); // the zeros are there before others read
                 thread::scope(|scope| {
                     for _ in 0..3 {
                         scope.spawn(|| copy_until_released(&machine, &shared));
