@@ -36,7 +36,7 @@ help: ## list the targets
 ci: check loom test demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
-check: fmt-check clippy features doc-check tidy check-python ## format, lints, documentation, rules
+check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules
 
 .PHONY: fmt-check
 fmt-check:
@@ -162,6 +162,27 @@ loom: ## every interleaving of the lock-free parts, in models
 .PHONY: asan
 asan: ## unit and integration tests under the address sanitizer
 	$(ASAN) $(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
+
+# Nightly with `rust-src`: without a standard library built with the sanitizer, the order that a sleep
+# and a wake make is not seen. What it cannot run is skipped; see docs/testing.md. A backtrace takes
+# longer under it than the tests' watchdogs allow.
+.PHONY: tsan
+tsan: ## data races, under the thread sanitizer of a nightly compiler
+	RUST_BACKTRACE=0 ACCELRT_TEST_PROGRAMS=200 \
+		RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TARGET_DIR)/tsan \
+		$(CARGO) +nightly test -Zbuild-std --target $(HOST) --features $(TEST_FEATURES) \
+		--lib --test engine --test order --test buffer --test native -- \
+		--skip fork:: --skip fence_tests:: --skip random_sequences_agree_with_a_model
+
+# To run some: make mutants MUTANTS="fence GIL"
+MUTANTS ?=
+.PHONY: mutants
+mutants: $(VENV)/ready ## plant defects and see that named tests fail
+	CARGO_TARGET_DIR=$(TARGET_DIR) $(VENV)/bin/python tests/mutants/run.py $(MUTANTS)
+
+.PHONY: check-mutants
+check-mutants: $(VENV)/ready
+	$(VENV)/bin/python tests/mutants/run.py --stale
 
 # Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
 # for the one crate type keeps it.

@@ -170,6 +170,25 @@ fn loom_helper_worker_and_producer_share_one_stream() {
     });
 }
 
+/// Goal: a helper that gives up with work left, while a worker takes the stream's entry, leaves the
+/// work to one of the two.
+#[test]
+fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
+    model(3, || {
+        let stream = Stream::new();
+        stream.enqueue();
+        let worker = {
+            let stream = Arc::clone(&stream);
+            thread::spawn(move || drop(stream.work()))
+        };
+        if let Some(pass) = stream.turnstile.enter_to_help() {
+            stream.schedule(pass.leave_with_work());
+        }
+        worker.join().unwrap();
+        stream.assert_all_ran(1);
+    });
+}
+
 /// Parks `stream` until `source` has retired the marker 1, as the engine does it.
 fn park(stream: &Arc<Stream>, source: &Source) {
     let pass = stream.turnstile.enter_to_help().expect("the model's streams begin idle");
@@ -245,6 +264,28 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
         first.join().unwrap();
         second.join().unwrap();
         assert_eq!(stream.entries.load(Ordering::SeqCst), 1);
+        stream.assert_all_ran(0);
+    });
+}
+
+/// Goal: what was meant for one parking leaves the next alone. Method: one parking is ended twice;
+/// the stream parks again before or after the second time, which must not end that one.
+#[test]
+fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
+    model(3, || {
+        let stream = Stream::new();
+        let first = stream.turnstile.enter_to_help().expect("idle").park();
+        assert_eq!(resume(&stream, first), 1);
+        let late = {
+            let stream = Arc::clone(&stream);
+            thread::spawn(move || resume(&stream, first))
+        };
+        stream.entries.store(0, Ordering::SeqCst);
+        let pass = stream.turnstile.enter_from_run_queue().expect("the entry was just taken");
+        let second = pass.park();
+        assert_eq!(late.join().unwrap(), 0, "it came too late");
+        assert_eq!(stream.turnstile.parking(), Some(second));
+        assert_eq!(resume(&stream, second), 1);
         stream.assert_all_ran(0);
     });
 }

@@ -49,6 +49,7 @@ fn every_form_of_copy_is_accepted_on_every_kind() {
     for machine in Machine::each() {
         let (device, stream) = (machine.device(), machine.stream());
         let [one, other] = [(); 2].map(|()| machine.runtime.zeros(64, device).unwrap());
+        stream.wait_stream(&machine.home()).unwrap(); // where they are filled with zeros
         other.copy_from(&one, &stream).unwrap().wait().unwrap();
         one.fill(1, &stream).unwrap().wait().unwrap();
         one.copy_from_host(vec![0; 64], &stream).unwrap().wait().unwrap();
@@ -122,7 +123,10 @@ fn a_stream_of_a_device_that_is_not_concerned_is_refused() {
         assert_eq!((buffer, stream), (one, two));
     }
     for device in [zero, one] {
-        target.copy_from(&source, &machine.stream_on(device)).unwrap();
+        let stream = machine.stream_on(device);
+        target.wait_for_host().unwrap(); // the zeros, and the other stream's copy
+        source.wait_for_host().unwrap();
+        target.copy_from(&source, &stream).unwrap();
     }
 }
 

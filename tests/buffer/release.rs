@@ -92,18 +92,21 @@ fn a_release_while_others_enqueue_uses_takes_effect_behind_them() {
     // Goal: no use after a free, and exactly one free. Method: threads copy from a buffer into
     // their own until they are told that it was released; a free in front of one of their copies
     // would be caught by the null kind, and by the sanitizer on cpu.
-    for machine in Machine::each() {
-        for _ in 0..20 {
-            let shared = machine.runtime.zeros(4096, machine.device()).unwrap();
-            thread::scope(|scope| {
-                for _ in 0..3 {
-                    scope.spawn(|| copy_until_released(&machine, &shared));
-                }
-                scope.spawn(|| shared.release().unwrap());
-            });
+    finishes(|| {
+        for machine in Machine::each() {
+            for _ in 0..20 {
+                let shared = machine.runtime.zeros(4096, machine.device()).unwrap();
+                shared.wait_for_host().unwrap(); // the zeros are there before others read
+                thread::scope(|scope| {
+                    for _ in 0..3 {
+                        scope.spawn(|| copy_until_released(&machine, &shared));
+                    }
+                    scope.spawn(|| shared.release().unwrap());
+                });
+            }
+            machine.assert_nothing_taken();
         }
-        machine.assert_nothing_taken();
-    }
+    });
 }
 
 fn copy_until_released(machine: &Machine, shared: &Buffer) {

@@ -232,6 +232,29 @@ fn a_synchronise_is_a_point_in_the_queue() {
 }
 
 #[test]
+fn what_stands_behind_a_synchronise_in_the_queue_runs() {
+    // Goal: the point itself ends the error. Method: what stands behind it was enqueued before it
+    // was passed, while the thread that waits for it was asleep.
+    finishes(|| {
+        let runtime = workers(1);
+        let (stream, journal) = (stream(&runtime), Journal::new());
+        let gate = Gate::shut(&stream);
+        enqueue_failure(&stream, "broken");
+        journal.enqueue(&stream, "before");
+        let (asleep, is_asleep) = std::sync::mpsc::channel();
+        let waited = stream.clone();
+        let thread =
+            std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
+        is_asleep.recv().unwrap();
+        journal.enqueue(&stream, "behind");
+        gate.open();
+        stream_error(thread.join().unwrap());
+        stream.synchronize().unwrap();
+        assert_eq!(journal.read(), ["behind"]);
+    });
+}
+
+#[test]
 fn a_synchronise_raises_the_same_error_to_every_thread_that_waits_at_that_moment() {
     finishes(|| {
         let runtime = workers(1);

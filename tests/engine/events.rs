@@ -50,6 +50,24 @@ fn a_wait_binds_to_the_record_that_is_latest_at_that_moment() {
 }
 
 #[test]
+fn a_wait_is_over_before_what_stands_behind_its_record() {
+    // Goal: a wait binds to the record, not to all that its stream has queued. Method: behind the
+    // record a gate stays shut while the waiting stream goes on.
+    finishes(|| {
+        let runtime = workers(2);
+        let [source, waiting] = [stream(&runtime), stream(&runtime)];
+        let before = Gate::shut(&source);
+        let event = source.record_event().unwrap();
+        let behind = Gate::enqueue(&source);
+        waiting.wait_event(&event).unwrap();
+        let notice = enqueue_notice(&waiting);
+        before.open();
+        notice.recv().unwrap();
+        behind.open();
+    });
+}
+
+#[test]
 fn a_thread_waits_for_the_record_that_was_latest_when_it_began() {
     finishes(|| {
         let runtime = workers(2);

@@ -252,6 +252,10 @@ mod streaming {
     fill_loop!(fill_avx2, "avx2", __m256i, _mm256_set1_epi8, _mm256_stream_si256);
 }
 
+#[cfg(all(test, not(loom), target_os = "linux", target_arch = "x86_64"))]
+#[path = "copy_fence_tests.rs"]
+mod fence_tests;
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
