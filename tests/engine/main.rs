@@ -5,6 +5,10 @@
 //! process of its own (an exit, a fork, the environment) runs this binary again, see
 //! [`support::process`].
 
+#[macro_use]
+#[path = "../common/hand_on.rs"]
+mod hand_on;
+
 mod devices;
 mod driver_errors;
 mod driver_kind;
@@ -16,6 +20,7 @@ mod frontiers;
 mod guards;
 mod helping;
 mod limits;
+mod lingering;
 mod order;
 mod priorities;
 mod scopes;
