@@ -8,6 +8,12 @@
 #[macro_use]
 #[path = "../common/hand_on.rs"]
 mod hand_on;
+#[path = "../common/numbers.rs"]
+mod numbers;
+#[path = "../common/seed.rs"]
+mod seed;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
 
 mod devices;
 mod driver_errors;
