@@ -1,4 +1,4 @@
-//! Support: more of numbers from a seed, what the environment asks for, and a watchdog that names a hang.
+//! Support: more of numbers, what the environment asks for, and a watchdog that names a hang.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
