@@ -132,12 +132,14 @@ impl XpuBackend {
             .or_else(|refusal| Err(self.device(stream.device_index)?.error(self.driver(), refusal)))
     }
 
-    /// What a mark's call came to: only a refusal asks for the device.
-    fn told_of<T>(&self, mark: Mark, answer: Answer<T>) -> Result<T> {
+    /// What a mark's call came to. The queue that it is in, which knows the device, may be released
+    /// already; so a refusal asks for the device that is gone.
+    fn told_of<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
-            let id = event::device_of(self.driver(), event::of_mark(mark));
-            let devices = &self.found()?.devices;
-            let device = devices.iter().find(|device| Ok(device.id()) == id);
+            let device = match &self.found()?.devices[..] {
+                [only] => Some(only),
+                devices => devices.iter().find(|device| device.is_gone(self.driver())),
+            };
             let error = device.map(|device| device.error(self.driver(), refusal));
             Err(error.unwrap_or_else(|| driver_error(refusal)))
         })
@@ -248,11 +250,11 @@ impl Backend for XpuBackend {
     }
 
     fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.told_of(mark, event::is_done(self.driver(), event::of_mark(mark)))
+        self.told_of(event::is_done(self.driver(), event::of_mark(mark)))
     }
 
     fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.told_of(mark, event::wait(self.driver(), event::of_mark(mark)))
+        self.told_of(event::wait(self.driver(), event::of_mark(mark)))
     }
 
     fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
@@ -263,12 +265,12 @@ impl Backend for XpuBackend {
     /// Called by a thread of the driver's, or at once for a mark that is reached.
     fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let driver = self.driver();
-        self.told_of(mark, driver.set_event_callback(event::of_mark(mark), callback))
+        self.told_of(driver.set_event_callback(event::of_mark(mark), callback))
     }
 
     fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
         let [first, last] = [start, end].map(event::of_mark);
-        self.told_of(end, event::elapsed_ns(self.driver(), first, last))
+        self.told_of(event::elapsed_ns(self.driver(), first, last))
     }
 
     fn mark_release(&self, mark: Mark) -> Result<()> {
