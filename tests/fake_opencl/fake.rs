@@ -16,7 +16,7 @@ const ENDS: Duration = Duration::from_secs(20);
 /// Counts the copies of this process.
 static COPIES: AtomicUsize = AtomicUsize::new(0);
 
-/// One fake. Its state is its own, because its file is: the loader takes a copy for another library.
+/// One fake. Its state is its own, because its file is: a copy is another library to the loader.
 #[derive(Debug)]
 pub(crate) struct Fake {
     path: PathBuf,
@@ -44,7 +44,9 @@ impl Fake {
         let fake = Self {
             path,
             // SAFETY: the fake's header declares it with this type.
-            configure: unsafe { std::mem::transmute_copy(&symbol(handle, c"fake_opencl_configure")) },
+            configure: unsafe {
+                std::mem::transmute_copy(&symbol(handle, c"fake_opencl_configure"))
+            },
             // SAFETY: as above.
             calls: unsafe { std::mem::transmute_copy(&symbol(handle, c"fake_opencl_calls")) },
             // SAFETY: as above.
@@ -102,7 +104,14 @@ impl Fake {
     /// As [`Fake::assert_none_of`], of everything that a program can hold.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
-        self.assert_none_of(&["allocations", "kernels", "programs", "events", "queues", "contexts"]);
+        self.assert_none_of(&[
+            "allocations",
+            "kernels",
+            "programs",
+            "events",
+            "queues",
+            "contexts",
+        ]);
         self.assert_none_of(&["ghosts"]);
     }
 }

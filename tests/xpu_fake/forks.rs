@@ -1,4 +1,6 @@
 //! Forks: a vendor whose threads began with a question makes a child raise, not hang.
+//!
+//! Each test runs a program, which forks: the test binary itself has other tests' threads.
 #![expect(unsafe_code, reason = "fork, waitpid and alarm are the C library's")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,10 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use accelrt::{DeviceKind, Error};
 
 use crate::fake::Fake;
-use crate::support::{runtime, xpu};
+use crate::process;
+use crate::support::{bytes_of, runtime, xpu};
 
 /// Seconds after which a child that hangs is killed. Only a hang lasts as long.
-const HANG_S: u32 = 20;
+const HANG_S: u32 = 10;
 
 /// Forks; the child runs `child` and ends at once; waits for it. Panics when it did not end well.
 fn in_child(child: impl FnOnce()) {
@@ -33,7 +36,28 @@ fn in_child(child: impl FnOnce()) {
 }
 
 #[test]
+#[ignore = "a program that the other tests start"]
+fn program() {
+    match process::program().as_deref() {
+        Some("threads") => threads(),
+        Some("no threads") => no_threads(),
+        Some("used") => used(),
+        Some(other) => panic!("no program {other}"),
+        None => {}
+    }
+}
+
+/// Runs a program, which must end well.
+fn assert_succeeds(name: &str) {
+    process::stderr_of_success(&process::run("forks::program", name, &[]));
+}
+
+#[test]
 fn a_child_behind_a_vendor_with_threads_may_ask_and_is_refused_the_rest() {
+    assert_succeeds("threads");
+}
+
+fn threads() {
     let fake = Fake::new("threads_at_probe=1");
     let runtime = runtime(&fake);
     assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 1);
@@ -46,7 +70,6 @@ fn a_child_behind_a_vendor_with_threads_may_ask_and_is_refused_the_rest() {
             runtime.stream(xpu(0)).map(drop),
             runtime.empty(1, xpu(0)).map(drop),
             runtime.empty_pinned(1).map(drop),
-            runtime.synchronize(xpu(0)),
         ] {
             let error = refused.unwrap_err();
             assert!(matches!(error, Error::BadFork), "{error}");
@@ -57,18 +80,26 @@ fn a_child_behind_a_vendor_with_threads_may_ask_and_is_refused_the_rest() {
 
 #[test]
 fn a_child_behind_a_vendor_without_threads_uses_the_device() {
+    assert_succeeds("no threads");
+}
+
+fn no_threads() {
     let fake = Fake::new("");
     let runtime = runtime(&fake);
     assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 1);
     in_child(|| {
         let buffer = runtime.zeros(100, xpu(0)).unwrap();
-        assert_eq!(buffer.read_to_vec().unwrap(), [0; 100]);
+        assert_eq!(bytes_of(&buffer), [0; 100]);
     });
     runtime.stream(xpu(0)).unwrap().synchronize().unwrap();
 }
 
 #[test]
 fn a_child_of_a_process_that_used_the_device_is_refused_and_drops_nothing() {
+    assert_succeeds("used");
+}
+
+fn used() {
     let fake = Fake::new("");
     let runtime = runtime(&fake);
     let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
@@ -81,6 +112,6 @@ fn a_child_of_a_process_that_used_the_device_is_refused_and_drops_nothing() {
         drop((buffer.slice(..10), stream.clone(), runtime.clone()));
         assert_eq!(released.map(|call| fake.calls(call)), before);
     });
-    assert_eq!(buffer.read_to_vec().unwrap(), [0; 100]);
+    assert_eq!(bytes_of(&buffer), [0; 100]);
     stream.synchronize().unwrap();
 }

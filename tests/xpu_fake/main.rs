@@ -11,6 +11,8 @@
 mod fake;
 #[path = "../fake_opencl/library.rs"]
 mod library;
+#[path = "../engine/support/process.rs"]
+mod process;
 
 mod callbacks;
 mod forks;

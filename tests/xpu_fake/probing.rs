@@ -196,7 +196,8 @@ fn a_device_is_asked_once() {
 fn no_driver_is_loaded_where_nothing_speaks_for_a_gpu() {
     // Goal: choosing an accelerator on a machine without one loads nothing. Method: what this
     // process has mapped afterwards; no test of this binary opens the system's loader.
-    let node = ["/dev/dri", "/dev/dxg"].into_iter().find(|node| std::path::Path::new(node).exists());
+    let node =
+        ["/dev/dri", "/dev/dxg"].into_iter().find(|node| std::path::Path::new(node).exists());
     let runtime = Runtime::new(Config::default()).unwrap();
     let chosen = runtime.accelerator().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -1,16 +1,17 @@
 //! What the tests share: runtimes over a fake, and a watch over tests that may hang.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use accelrt::{Config, Device, DeviceKind, Error, FailureCause, Runtime, StreamError};
+use accelrt::{Buffer, Config, Device, DeviceKind, Error, FailureCause, Runtime};
 
 use crate::fake::Fake;
 
 /// Far beyond what any test takes: only a hang lasts as long.
 const HANG: Duration = Duration::from_secs(60);
 
-/// The first device.
+/// A device by its index.
 pub(crate) fn xpu(index: usize) -> Device {
     Device::new(DeviceKind::Xpu, index).expect("an index below 128")
 }
@@ -35,9 +36,15 @@ pub(crate) fn runtime(fake: &Fake) -> Runtime {
 pub(crate) fn over(settings: &'static str, test: impl FnOnce(&Fake, Runtime) + Send + 'static) {
     finishes(move || {
         let fake = Fake::new(settings);
-        test(&fake, runtime(&fake));
+        let runtime = runtime(&fake);
+        let outcome = catch_unwind(AssertUnwindSafe(|| test(&fake, runtime.clone())));
+        // The end of a runtime waits for its devices, also when the test failed.
         fake.set("hold=0,hold_callbacks=0,heal=1");
-        fake.assert_nothing_left();
+        drop(runtime);
+        match outcome {
+            Ok(()) => fake.assert_nothing_left(),
+            Err(panic) => resume_unwind(panic),
+        }
     });
 }
 
@@ -53,20 +60,18 @@ pub(crate) fn finishes(test: impl FnOnce() + Send + 'static) {
         Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => {
             if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
+                resume_unwind(panic);
             }
         }
     }
 }
 
-/// The stream error that a call must have ended with.
+/// The bytes of a buffer, copied by its device.
 #[track_caller]
-pub(crate) fn stream_error<T>(result: Result<T, Error>) -> std::sync::Arc<StreamError> {
-    match result {
-        Err(Error::Stream(error)) => error,
-        Err(other) => panic!("not an error of a stream: {other}"),
-        Ok(_) => panic!("nothing failed"),
-    }
+pub(crate) fn bytes_of(buffer: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.nbytes()];
+    buffer.copy_to_slice(&mut bytes, &buffer.stream()).unwrap();
+    bytes
 }
 
 /// True when an error is the loss of a device, also one that a stream failed with.
