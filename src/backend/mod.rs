@@ -1,9 +1,12 @@
 //! L1, the machine: one folder a kind of device, behind one contract. A kind never names another.
 
 pub(crate) mod blocking;
+pub(crate) mod capacity;
 pub mod contract;
 pub(crate) mod courier;
 pub mod cpu;
 pub mod fault;
 pub mod null;
 pub mod registry;
+#[cfg(feature = "xpu")]
+pub mod xpu;

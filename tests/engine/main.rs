@@ -36,3 +36,5 @@ mod support;
 mod synchronize;
 mod wakes;
 mod workers;
+#[cfg(feature = "xpu")]
+mod xpu;

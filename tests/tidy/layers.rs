@@ -24,7 +24,8 @@ const fn area(module: &'static str, layer: u8, peers: &'static [&'static str]) -
 
 /// A kind of device: known to the registry alone.
 const fn kind(module: &'static str) -> Area {
-    let peers = &["backend::contract", "backend::courier", "backend::blocking"];
+    let peers =
+        &["backend::contract", "backend::courier", "backend::blocking", "backend::capacity"];
     Area { module, layer: 1, peers, never: &[], only_for: &["backend", "backend::registry"] }
 }
 
@@ -52,6 +53,7 @@ const AREAS: &[Area] = &[
     area("backend", 1, &[]),
     area("backend::contract", 1, &[]),
     area("backend::blocking", 1, &[]),
+    area("backend::capacity", 1, &["backend::contract"]),
     area("backend::courier", 1, &["backend::contract"]),
     area("backend::fault", 1, &["backend::contract", "backend::courier"]),
     kind("backend::null"),
