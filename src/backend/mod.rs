@@ -6,4 +6,5 @@ pub(crate) mod courier;
 pub mod cpu;
 pub mod fault;
 pub mod null;
+pub(crate) mod opencl_c;
 pub mod registry;
