@@ -15,6 +15,9 @@ kernel void scale(global float* values, float by) { values[get_global_id(0)] *= 
 kernel void sum(global const float* values, local float* scratch, ulong count, constant uchar* x) {}
 ";
 
+/// A global and a local size.
+type Sizes = (&'static [usize], Option<&'static [usize]>);
+
 fn machine() -> Machine {
     Machine::null(Completion::WhenAsked { polls: u32::MAX })
 }
@@ -184,15 +187,15 @@ fn sizes_that_no_launch_can_have_are_refused() {
     let (scale, stream) = (scale_of(&machine), machine.stream());
     let buffer = machine.runtime.empty(64, machine.device()).unwrap();
     let arguments = [(&buffer).into(), 1.0_f32.into()];
-    let cases: [(&[usize], Option<&[usize]>, &str); 6] = [
-        (&[], None, "a global size of []: allowed are 1 to 3 positive numbers"),
-        (&[1, 1, 1, 1], None, "a global size of [1, 1, 1, 1]: allowed are 1 to 3"),
-        (&[4, 0], None, "a global size of [4, 0]: allowed are 1 to 3 positive numbers"),
-        (&[4], Some(&[0]), "a local size of [0]: allowed are 1 to 3 positive numbers"),
-        (&[4], Some(&[2, 2]), "a local size of [2, 2]: the global size has another number"),
-        (&[4, 9], Some(&[2, 2]), "a local size of [2, 2]: it must divide the global size"),
+    let cases: [(Sizes, &str); 6] = [
+        ((&[], None), "a global size of []: allowed are 1 to 3 positive numbers"),
+        ((&[1, 1, 1, 1], None), "a global size of [1, 1, 1, 1]: allowed are 1 to 3"),
+        ((&[4, 0], None), "a global size of [4, 0]: allowed are 1 to 3 positive numbers"),
+        ((&[4], Some(&[0])), "a local size of [0]: allowed are 1 to 3 positive numbers"),
+        ((&[4], Some(&[2, 2])), "a local size of [2, 2]: the global size has another number"),
+        ((&[4, 9], Some(&[2, 2])), "a local size of [2, 2]: it must divide the global size"),
     ];
-    for (global, local, expected) in cases {
+    for ((global, local), expected) in cases {
         // SAFETY: the null kind executes nothing.
         let refused = unsafe { stream.launch_kernel(&scale, &arguments, global, local) };
         let refused = refused.unwrap_err().to_string();
