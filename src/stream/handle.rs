@@ -119,8 +119,8 @@ impl Stream {
         self.core.push_always(Keep(owner));
     }
 
-    /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not called
-    /// in a forked child.
+    /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not
+    /// called in a forked child.
     #[cfg(feature = "python")]
     pub(crate) fn keep_until<T: Send + 'static>(&self, ticket: u64, owner: T) {
         if self.core.on_host {
