@@ -90,6 +90,11 @@ stress: ## the stress test with its large ones: minutes
 faults: ## which calls of a backend were failed in which scenarios, and the laws after each
 	$(CARGO) test --features $(TEST_FEATURES) --test faults -- --nocapture --test-threads=1
 
+# They are ignored elsewhere because not every machine has a runtime; here one that is missing fails.
+.PHONY: test-xpu
+test-xpu: ## the tests that need an OpenCL runtime with unified shared memory
+	$(CARGO) test --features $(TEST_FEATURES) --test conformance -- --ignored --show-output xpu
+
 # From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
 # does not know dependency groups.
 $(VENV)/ready: pyproject.toml

@@ -28,6 +28,12 @@ pub struct Config {
     /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is what the machine and
     /// the container allow.
     pub cpu_memory_bytes: Option<usize>,
+    /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is what its driver says.
+    /// OpenCL does not tell what is free, so what others use is not known.
+    pub xpu_memory_bytes: Option<usize>,
+    /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
+    /// `None` is the system's `libOpenCL.so.1`.
+    pub opencl_library: Option<String>,
     /// `ACCELRT_EXIT_MS`: how long an exit goes on with queued work.
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
@@ -41,6 +47,8 @@ impl Default for Config {
             cpu_devices: 1,
             cpu_threads: None,
             cpu_memory_bytes: None,
+            xpu_memory_bytes: None,
+            opencl_library: None,
             exit_timeout: Duration::from_secs(2),
             stream_task_limit: 1_000_000,
         }
@@ -71,13 +79,13 @@ impl Config {
             config.cpu_threads = Some(threads);
         }
         if let Some(value) = variable("ACCELRT_CPU_MEMORY") {
-            let bytes = number(
-                "ACCELRT_CPU_MEMORY",
-                value,
-                1..=isize::MAX as usize,
-                "a number of bytes of at least 1",
-            )?;
-            config.cpu_memory_bytes = Some(bytes);
+            config.cpu_memory_bytes = Some(capacity("ACCELRT_CPU_MEMORY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_XPU_MEMORY") {
+            config.xpu_memory_bytes = Some(capacity("ACCELRT_XPU_MEMORY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_OPENCL_LIBRARY") {
+            config.opencl_library = Some(library("ACCELRT_OPENCL_LIBRARY", value)?);
         }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
             let allowed = "a number of milliseconds from 0 to 86400000";
@@ -103,6 +111,8 @@ impl Config {
         check("cpu_threads", threads.to_string(), (1..=1024).contains(&threads), "1 to 1024")?;
         let bytes = self.cpu_memory_bytes.unwrap_or(1);
         check("cpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
+        let bytes = self.xpu_memory_bytes.unwrap_or(1);
+        check("xpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
         let tasks = self.stream_task_limit;
         check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
     }
@@ -117,6 +127,19 @@ fn accelerator(value: String) -> Result<DeviceKind> {
             allowed: "cpu, cuda or xpu",
         }),
     }
+}
+
+/// The capacity of a device.
+fn capacity(name: &'static str, value: String) -> Result<usize> {
+    number(name, value, 1..=isize::MAX as usize, "a number of bytes of at least 1")
+}
+
+/// A library as the system's loader takes it.
+fn library(name: &'static str, value: String) -> Result<String> {
+    if value.is_empty() {
+        return Err(Error::InvalidSetting { name, value, allowed: "the path of a library" });
+    }
+    Ok(value)
 }
 
 /// A plain decimal number inside a range: no sign, no spaces, no unit.
@@ -150,6 +173,8 @@ mod tests {
             ("ACCELRT_CPU_DEVICES", "4"),
             ("ACCELRT_CPU_THREADS", "3"),
             ("ACCELRT_CPU_MEMORY", "1048576"),
+            ("ACCELRT_XPU_MEMORY", "2097152"),
+            ("ACCELRT_OPENCL_LIBRARY", "/opt/libOpenCL.so.1"),
             ("ACCELRT_EXIT_MS", "0"),
             ("ACCELRT_STREAM_TASKS", "64"),
         ]);
@@ -158,6 +183,8 @@ mod tests {
             cpu_devices: 4,
             cpu_threads: Some(3),
             cpu_memory_bytes: Some(1 << 20),
+            xpu_memory_bytes: Some(2 << 20),
+            opencl_library: Some("/opt/libOpenCL.so.1".to_owned()),
             exit_timeout: Duration::ZERO,
             stream_task_limit: 64,
         };
@@ -175,6 +202,8 @@ mod tests {
             ("ACCELRT_CPU_DEVICES", "+1"),
             ("ACCELRT_CPU_THREADS", "two"),
             ("ACCELRT_CPU_MEMORY", "1 GiB"),
+            ("ACCELRT_XPU_MEMORY", "0"),
+            ("ACCELRT_OPENCL_LIBRARY", ""),
             ("ACCELRT_EXIT_MS", "-1"),
             ("ACCELRT_EXIT_MS", ""),
             ("ACCELRT_STREAM_TASKS", "63"),
@@ -190,6 +219,7 @@ mod tests {
         assert!(Config { cpu_devices: 0, ..Config::default() }.validate().is_err());
         assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
+        assert!(Config { xpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { stream_task_limit: 1, ..Config::default() }.validate().is_err());
         assert!(Config::default().validate().is_ok());
     }

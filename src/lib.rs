@@ -49,6 +49,8 @@ pub mod backend;
 mod buffer;
 mod config;
 mod device;
+#[cfg(feature = "xpu")]
+mod dylib;
 mod error;
 mod event;
 mod fork;

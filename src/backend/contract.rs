@@ -10,6 +10,7 @@
 //!
 //! | method | CUDA driver API | OpenCL with unified shared memory |
 //! |---|---|---|
+//! | `may_have_gpu` | the driver's device node | the kernel's render nodes |
 //! | `device_count` | `cuInit` in a short-lived child, `cuDeviceGetCount` | `clGetPlatformIDs`, `clGetDeviceIDs` |
 //! | `properties` | `cuDeviceGetName`, `cuDeviceGetAttribute`, `cuDeviceTotalMem` | `clGetDeviceInfo` |
 //! | `memory_info` | `cuMemGetInfo` | total from `clGetDeviceInfo`, free by our own accounting |
@@ -21,7 +22,7 @@
 //! | `stream_native` | `CUstream` | `cl_command_queue` |
 //! | `submit` | tasks run on the enqueuing thread, each calls the driver | the same, then `clFlush` |
 //! | `resume` | tasks run on the courier's thread (`courier.rs`) | the same |
-//! | `stream_query` | `cuStreamQuery` | status of the last marker |
+//! | `stream_query` | `cuStreamQuery` | status of a marker behind everything |
 //! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
 //! | `mark` | `cuEventRecord` (`CU_EVENT_DISABLE_TIMING` unless timed) | `clEnqueueMarkerWithWaitList`, `clFlush` |
 //! | `mark_done` | `cuEventQuery` | `clGetEventInfo(COMMAND_EXECUTION_STATUS)` |
@@ -30,8 +31,8 @@
 //! | `when_done` | `cuLaunchHostFunc` behind the mark | `clSetEventCallback(CL_COMPLETE)` |
 //! | `elapsed_ns` | `cuEventElapsedTime` | `clGetEventProfilingInfo(COMMAND_END)` of both |
 //! | `mark_release` | back to the pool of `CUevent` | `clReleaseEvent` |
-//! | `allocate`, `release` | `cuMemAlloc`, `cuMemFree` | `clDeviceMemAllocINTEL`, `clMemBlockingFreeINTEL` |
-//! | `allocate_host`, `release_host` | `cuMemHostAlloc`, `cuMemFreeHost` | `clHostMemAllocINTEL`, `clMemBlockingFreeINTEL` |
+//! | `allocate`, `release` | `cuMemAlloc`, `cuMemFree` | `clDeviceMemAllocINTEL`, `clMemFreeINTEL` |
+//! | `allocate_host`, `release_host` | `cuMemHostAlloc`, `cuMemFreeHost` | `clHostMemAllocINTEL`, `clMemFreeINTEL` |
 //! | `pointer_owner` | `cuPointerGetAttributes` | `clGetMemAllocInfoINTEL` |
 //! | `copy` | `cuMemcpyAsync` | `clEnqueueMemcpyINTEL` |
 //! | `fill` | `cuMemsetD8Async` | `clEnqueueMemFillINTEL` |
@@ -165,6 +166,15 @@ pub struct PointerOwner {
     pub is_host: bool,
 }
 
+/// A device of the machine that a kind does not use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutDevice {
+    /// What its maker calls it, and how it is reached.
+    pub name: String,
+    /// Why it is not used.
+    pub reason: String,
+}
+
 /// A stream with tasks to execute, as a backend sees it.
 pub trait Work: Send + Sync {
     /// Executes tasks until none is left, one has to wait, or [`Turn::must_yield`] says so. Never
@@ -272,8 +282,20 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// The kind that this backend implements.
     fn kind(&self) -> DeviceKind;
 
-    /// How many devices there are.
+    /// A cheap look, without loading a driver: false when asking further would find no GPU. Asked
+    /// before a kind is probed that nobody named.
+    fn may_have_gpu(&self) -> bool {
+        true
+    }
+
+    /// How many devices there are. A kind whose driver is not there may fail with
+    /// `KindUnavailable`, which says why.
     fn device_count(&self) -> Result<usize>;
+
+    /// Devices that are there and cannot be used, with the reasons.
+    fn left_out_devices(&self) -> Vec<LeftOutDevice> {
+        Vec::new()
+    }
 
     /// What the device is.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;

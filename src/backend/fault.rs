@@ -6,14 +6,16 @@
 //! as drivers do. The thing is gone, so a planned fault by itself never leaks; a caller that tries
 //! again would give back twice. A callback whose registration fails is dropped uncalled.
 //!
-//! What cannot fail is handed on: `submit`, `resume`, `shutdown`, the counters, the priorities.
+//! What cannot fail is handed on: `submit`, `resume`, `shutdown`, the counters, the priorities, the
+//! cheap look for a GPU, the devices that are left out.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Kernels, Leftover, Mark,
-    MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, StreamHandle, VirtualMemory, Work,
+    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Kernels, LeftOutDevice,
+    Leftover, Mark, MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, StreamHandle,
+    VirtualMemory, Work,
 };
 use crate::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Result;
@@ -102,6 +104,14 @@ impl Backend for FaultBackend {
 
     fn device_count(&self) -> Result<usize> {
         self.injector.call(Method::DeviceCount, Request::ANY, |inner| inner.device_count())
+    }
+
+    fn may_have_gpu(&self) -> bool {
+        self.inner().may_have_gpu()
+    }
+
+    fn left_out_devices(&self) -> Vec<LeftOutDevice> {
+        self.inner().left_out_devices()
     }
 
     fn properties(&self, device_index: usize) -> Result<DeviceProperties> {

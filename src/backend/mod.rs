@@ -1,6 +1,7 @@
 //! L1, the machine: one folder a kind of device, behind one contract. A kind never names another.
 
 pub(crate) mod blocking;
+pub(crate) mod capacity;
 pub mod contract;
 pub(crate) mod courier;
 pub mod cpu;
@@ -8,3 +9,5 @@ pub mod fault;
 pub mod null;
 pub(crate) mod opencl_c;
 pub mod registry;
+#[cfg(feature = "xpu")]
+pub mod xpu;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
+#[cfg(feature = "xpu")]
+use crate::backend::xpu::XpuBackend;
 use crate::config::Config;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -34,7 +36,10 @@ pub struct Registry {
 impl Registry {
     /// The kinds of this build, with their settings. Starts and opens nothing.
     pub fn from_config(config: &Config) -> Result<Self> {
-        Ok(Self::new(CpuBackend::new(config)?))
+        let registry = Self::new(CpuBackend::new(config)?);
+        #[cfg(feature = "xpu")]
+        let registry = registry.with_backend(XpuBackend::new(config));
+        Ok(registry)
     }
 
     /// A registry with the cpu kind alone.
@@ -95,6 +100,9 @@ impl Registry {
 
     fn has_gpu(&self, kind: DeviceKind) -> bool {
         let Ok(backend) = self.backend(kind) else { return false };
+        if !backend.may_have_gpu() {
+            return false; // no driver is loaded for nothing
+        }
         let count = backend.device_count().unwrap_or(0);
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))
     }

@@ -252,6 +252,8 @@ pub(super) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_CPU_DEVICES", config.cpu_devices)?;
     dict.set_item("ACCELRT_CPU_THREADS", config.cpu_threads)?;
     dict.set_item("ACCELRT_CPU_MEMORY", config.cpu_memory_bytes)?;
+    dict.set_item("ACCELRT_XPU_MEMORY", config.xpu_memory_bytes)?;
+    dict.set_item("ACCELRT_OPENCL_LIBRARY", config.opencl_library.as_deref())?;
     dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
     dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
     Ok(dict)

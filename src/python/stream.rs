@@ -192,8 +192,8 @@ impl PyStream {
     /// with `check=True` it is a 32-bit status, and one other than 0 fails the stream. As with
     /// ctypes, a wrong signature or address is undefined behaviour.
     ///
-    /// A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as the
-    /// driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
+    /// A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
+    /// the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
     /// `__sycl_usm_array_interface__`; numbers are checked against the declared types, and where a
     /// binary declares none go as values of ctypes; local memory is a size in bytes.
     ///

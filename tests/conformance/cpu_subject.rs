@@ -1,15 +1,13 @@
 //! The cpu kind as a subject: memory from `allocate_host` is this process's, and is looked at.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use accelrt::Config;
-use accelrt::backend::contract::{Address, Backend};
+use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::size::MIB;
 
-use crate::support::{HostView, Subject};
+use crate::support::{HostView, OwnMemory, Subject};
 
 pub(crate) struct CpuSubject {
     backend: Arc<CpuBackend>,
@@ -25,9 +23,7 @@ impl CpuSubject {
             cpu_memory_bytes: Some(256 * MIB),
             ..Config::default()
         };
-        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem");
-        let view = OwnMemory(memory.expect("a process may read and write its own memory"));
-        Self { backend: CpuBackend::new(&config).unwrap(), view }
+        Self { backend: CpuBackend::new(&config).unwrap(), view: OwnMemory::open() }
     }
 }
 
@@ -38,19 +34,6 @@ impl Subject for CpuSubject {
 
     fn host_bytes(&self) -> Option<&dyn HostView> {
         Some(&self.view)
-    }
-}
-
-/// This process's memory by way of the kernel: a wrong address is an error, not undefined.
-struct OwnMemory(File);
-
-impl HostView for OwnMemory {
-    fn read(&self, from: Address, into: &mut [u8]) {
-        self.0.read_exact_at(into, from.0).expect("host memory is mapped and readable");
-    }
-
-    fn write(&self, to: Address, bytes: &[u8]) {
-        self.0.write_all_at(bytes, to.0).expect("host memory is mapped and writable");
     }
 }
 

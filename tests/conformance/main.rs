@@ -19,9 +19,10 @@ mod virtual_memory;
 
 /// One test function for each test of the suite, on a fresh subject each.
 macro_rules! tests_on {
-    ($make:expr; $($noun:ident { $($test:ident)* })*) => {
+    ($make:expr, $attribute:meta; $($noun:ident { $($test:ident)* })*) => {
         $(mod $noun {
             $(#[test]
+            #[$attribute]
             fn $test() {
                 let subject = $make;
                 crate::$noun::$test(&subject);
@@ -31,11 +32,15 @@ macro_rules! tests_on {
     };
 }
 
-/// The whole suite as the tests of one module: `conformance!(name, expression of a subject)`.
+/// The whole suite as the tests of one module: `conformance!(name, expression of a subject)`, with
+/// an attribute for each test where a third argument says so.
 macro_rules! conformance {
     ($name:ident, $make:expr) => {
+        conformance!($name, $make, cfg(test));
+    };
+    ($name:ident, $make:expr, $attribute:meta) => {
         mod $name {
-            tests_on! { $make;
+            tests_on! { $make, $attribute;
                 probing {
                     a_kind_has_devices_that_can_be_counted
                     a_device_says_what_it_is
@@ -133,3 +138,5 @@ macro_rules! conformance {
 // Behind the macros, because these instantiate the suite.
 mod cpu_subject;
 mod null_subject;
+#[cfg(feature = "xpu")]
+mod xpu_subject;

@@ -1,6 +1,8 @@
 //! What the tests share: the subject, works for backends to execute, and looks at host memory.
 
 use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,6 +28,26 @@ pub(crate) trait Subject {
 pub(crate) trait HostView {
     fn read(&self, from: Address, into: &mut [u8]);
     fn write(&self, to: Address, bytes: &[u8]);
+}
+
+/// This process's memory by way of the kernel: a wrong address is an error, not undefined.
+pub(crate) struct OwnMemory(File);
+
+impl OwnMemory {
+    pub(crate) fn open() -> Self {
+        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem");
+        Self(memory.expect("a process may read and write its own memory"))
+    }
+}
+
+impl HostView for OwnMemory {
+    fn read(&self, from: Address, into: &mut [u8]) {
+        self.0.read_exact_at(into, from.0).expect("host memory is mapped and readable");
+    }
+
+    fn write(&self, to: Address, bytes: &[u8]) {
+        self.0.write_all_at(bytes, to.0).expect("host memory is mapped and writable");
+    }
 }
 
 /// The end of every test: the backend stops, and nothing is left.

@@ -24,8 +24,13 @@ const fn area(module: &'static str, layer: u8, peers: &'static [&'static str]) -
 
 /// A kind of device: known to the registry alone.
 const fn kind(module: &'static str) -> Area {
-    let peers =
-        &["backend::contract", "backend::courier", "backend::blocking", "backend::opencl_c"];
+    let peers = &[
+        "backend::contract",
+        "backend::courier",
+        "backend::blocking",
+        "backend::capacity",
+        "backend::opencl_c",
+    ];
     Area { module, layer: 1, peers, never: &[], only_for: &["backend", "backend::registry"] }
 }
 
@@ -53,6 +58,7 @@ const AREAS: &[Area] = &[
     area("backend", 1, &[]),
     area("backend::contract", 1, &[]),
     area("backend::blocking", 1, &[]),
+    area("backend::capacity", 1, &["backend::contract"]),
     area("backend::courier", 1, &["backend::contract"]),
     area("backend::opencl_c", 1, &["backend::contract"]),
     area("backend::fault", 1, &["backend::contract", "backend::courier"]),

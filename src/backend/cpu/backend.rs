@@ -6,11 +6,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::backend::capacity::Capacity;
 use crate::backend::contract::{
     Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
     PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
 };
-use crate::backend::cpu::capacity::Capacity;
 use crate::backend::cpu::clock::Clock;
 use crate::backend::cpu::copy::{copy_nonoverlapping_streaming, fill_streaming};
 use crate::backend::cpu::memory::Memory;

@@ -11,9 +11,9 @@ use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::capacity::Capacity;
 use super::pages::{self, HUGE_PAGE_BYTES};
 use super::span::Span;
+use crate::backend::capacity::Capacity;
 use crate::backend::contract::{Address, MemoryInfo};
 use crate::error::Result;
 use crate::sync::{LockRank, Mutex};

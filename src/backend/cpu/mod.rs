@@ -3,11 +3,10 @@
 //! * `backend`: the contract's methods
 //! * `run_queue`, `workers`: who runs what, in which order
 //! * `clock`, `copy`, `properties`: what the machine can do, and how fast
-//! * `memory` on `capacity`: allocations; `virtual_memory` on `pages`, `span`,
-//!   `physical`, `reservation`, `map_count`: pages that move
+//! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
+//!   `map_count`: pages that move
 
 mod backend;
-mod capacity;
 mod clock;
 mod copy;
 #[cfg(all(test, not(loom)))]

@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use super::capacity::Capacity;
 use super::map_count::MapCount;
 use super::pages::{self, HUGE_PAGE_BYTES};
 use super::physical::{Books, Physical, Place};
 use super::reservation::Reservation;
 use super::span::{Refusal, Span};
+use crate::backend::capacity::Capacity;
 use crate::backend::contract::{self, Address, PhysicalHandle};
 use crate::error::{Error, Result};
 use crate::size::display_bytes;

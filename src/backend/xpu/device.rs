@@ -1,0 +1,159 @@
+//! One device: what it is, how much of its memory is out, and whether it is lost.
+
+use std::sync::Arc;
+
+use super::driver::{Answer, Driver, Refusal};
+use super::sys::{self, DeviceId};
+use crate::backend::capacity::Capacity;
+use crate::backend::contract::{DeviceProperties, PriorityRange};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicBool;
+
+const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
+const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
+
+/// Levels of a device with priority hints, as torch's XPU streams have them.
+const HINTED: PriorityRange = PriorityRange { least: 1, greatest: -1 };
+const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
+
+/// What a driver says of one of its devices.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) id: DeviceId,
+    pub(super) name: String,
+    pub(super) is_gpu: bool,
+    memory_bytes: usize,
+    largest_bytes: usize,
+    core_count: usize,
+    cache_bytes: usize,
+    has_priorities: bool,
+}
+
+impl Facts {
+    /// Asks for everything; why the device cannot be used, if it cannot.
+    pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
+        Self::asked(driver, id, name).unwrap_or_else(|Refusal { call, code }| {
+            Err(format!("{call} answered {} ({code})", sys::code_name(code)))
+        })
+    }
+
+    fn asked(driver: &Driver, id: DeviceId, name: String) -> Answer<Result<Self, String>> {
+        let extensions = driver.device_text(id, sys::DEVICE_EXTENSIONS)?;
+        let has = |extension| extensions.split_ascii_whitespace().any(|name| name == extension);
+        if !has(USM_EXTENSION) {
+            return Ok(Err(format!("it has no unified shared memory ({USM_EXTENSION})")));
+        }
+        let number = |what| driver.device_info::<u64>(id, what).map(to_usize);
+        let memory_bytes = number(sys::DEVICE_GLOBAL_MEM_SIZE)?;
+        if memory_bytes == 0 {
+            return Ok(Err("it says that it has no memory".to_owned()));
+        }
+        let core_count = driver.device_info::<u32>(id, sys::DEVICE_MAX_COMPUTE_UNITS)?;
+        let device_type: u64 = driver.device_info(id, sys::DEVICE_TYPE)?;
+        Ok(Ok(Self {
+            id,
+            name,
+            is_gpu: device_type & sys::DEVICE_TYPE_GPU != 0,
+            memory_bytes,
+            largest_bytes: number(sys::DEVICE_MAX_MEM_ALLOC_SIZE)?,
+            core_count: core_count.max(1) as usize,
+            cache_bytes: number(sys::DEVICE_GLOBAL_MEM_CACHE_SIZE)?,
+            has_priorities: has(PRIORITY_EXTENSION),
+        }))
+    }
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A device that is used.
+#[derive(Debug)]
+pub(super) struct XpuDevice {
+    pub(super) device: Device,
+    pub(super) capacity: Arc<Capacity>,
+    facts: Facts,
+    /// Set once, by whoever the driver told first.
+    is_lost: AtomicBool,
+}
+
+impl XpuDevice {
+    /// `memory_bytes` is the capacity instead of what the driver says.
+    pub(super) fn new(index: usize, facts: Facts, memory_bytes: Option<usize>) -> Self {
+        let device = Device::new(DeviceKind::Xpu, index).expect("128 devices at most");
+        let capacity = Capacity::new(device, memory_bytes.unwrap_or(facts.memory_bytes));
+        Self { device, capacity: Arc::new(capacity), facts, is_lost: AtomicBool::new(false) }
+    }
+
+    pub(super) fn id(&self) -> DeviceId {
+        self.facts.id
+    }
+
+    pub(super) fn properties(&self) -> DeviceProperties {
+        let Facts { name, cache_bytes, core_count, is_gpu, .. } = &self.facts;
+        let mut properties = DeviceProperties::new(name, self.capacity.info().total_bytes);
+        properties.core_count = *core_count;
+        properties.cache_bytes.extend((*cache_bytes > 0).then_some(*cache_bytes));
+        properties.is_gpu = *is_gpu;
+        properties
+    }
+
+    /// The most bytes that one allocation may have.
+    pub(super) fn largest_bytes(&self) -> usize {
+        self.facts.largest_bytes
+    }
+
+    pub(super) fn priority_range(&self) -> PriorityRange {
+        if self.facts.has_priorities { HINTED } else { ONE_LEVEL }
+    }
+
+    /// What a queue of this priority is made with.
+    pub(super) fn queue_properties(&self, priority: i32) -> Vec<u64> {
+        assert!(self.priority_range().contains(priority), "a priority of {priority}");
+        let mut properties = vec![u64::from(sys::QUEUE_PROPERTIES), sys::QUEUE_PROFILING_ENABLE];
+        if self.facts.has_priorities {
+            let level = match priority {
+                ..0 => sys::QUEUE_PRIORITY_HIGH_KHR,
+                0 => sys::QUEUE_PRIORITY_MED_KHR,
+                1.. => sys::QUEUE_PRIORITY_LOW_KHR,
+            };
+            properties.extend([sys::QUEUE_PRIORITY_KHR, level]);
+        }
+        properties.push(0);
+        properties
+    }
+
+    /// Fails when the device was lost: for good.
+    pub(super) fn check(&self) -> Result<()> {
+        // Relaxed: who is told a moment later is told by the driver.
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Err(self.lost("an earlier call found it gone".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The error that a refusal of this device is. Lost is only a device of which the driver says
+    /// that it is not available: other codes have other causes too.
+    pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
+        let Refusal { call, code } = refusal;
+        let available = || driver.device_info::<u32>(self.id(), sys::DEVICE_AVAILABLE);
+        if code == sys::DEVICE_NOT_AVAILABLE || available() == Ok(0) {
+            // Relaxed: as in `check`.
+            self.is_lost.store(true, Ordering::Relaxed);
+            return self.lost(format!("{call} answered {} ({code})", sys::code_name(code)));
+        }
+        driver_error(refusal)
+    }
+
+    fn lost(&self, reason: String) -> Error {
+        Error::DeviceLost { device: self.device, reason }
+    }
+}
+
+/// A refusal that says nothing of a device.
+pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
+    let message = sys::code_name(code).to_owned();
+    Error::Driver { kind: DeviceKind::Xpu, call, code: i64::from(code), message }
+}

@@ -1,0 +1,383 @@
+//! The calls of OpenCL, with Rust's types and results: what is unsafe about them is here alone.
+//!
+//! Every handle that these take came out of this driver and is not released yet. That is kept by
+//! who holds it: [`Session`](super::session::Session) the context, a
+//! [`XpuStream`](super::stream::XpuStream) its queue, and the contract of marks an event. The
+//! `SAFETY` comments below say "a live handle" for it.
+#![expect(unsafe_code, reason = "calls OpenCL")]
+
+use std::ffi::{CString, c_void};
+use std::ptr::{self, NonNull};
+
+use super::sys::{self, Context, Core, DeviceId, Event, Platform, Queue, Usm};
+use crate::backend::contract::DoneCallback;
+use crate::dylib::Library;
+
+/// What the driver refused, and with which number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) call: &'static str,
+    pub(super) code: i32,
+}
+
+pub(super) type Answer<T = ()> = Result<T, Refusal>;
+
+/// Turns a code into a result.
+pub(super) fn check(call: &'static str, code: i32) -> Answer {
+    if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
+}
+
+/// Values that a driver writes as they are, whatever bytes they are.
+pub(super) trait Plain: Copy {
+    const ZERO: Self;
+}
+
+macro_rules! plain {
+    ($($type:ty = $zero:expr),*) => { $(impl Plain for $type { const ZERO: Self = $zero; })* };
+}
+plain!(
+    u32 = 0,
+    u64 = 0,
+    i32 = 0,
+    DeviceId = DeviceId::NULL,
+    Context = Context::NULL,
+    Queue = Queue::NULL,
+    *mut c_void = ptr::null_mut()
+);
+
+/// The ICD loader. Its vendors are loaded by the first question.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Driver {
+    core: Core,
+}
+
+impl Driver {
+    /// The functions of an opened library; the name of the first that it lacks.
+    pub(super) fn of(library: Library) -> Result<Self, &'static str> {
+        Core::resolve(|name| library.symbol(name)).map(|core| Self { core })
+    }
+
+    pub(super) fn platforms(&self) -> Answer<Vec<Platform>> {
+        listed("clGetPlatformIDs", Platform::NULL, |room, places, count| {
+            // SAFETY: `places` has room for `room` handles, or is null with a room of 0.
+            unsafe { (self.core.get_platform_ids)(room, places, count) }
+        })
+    }
+
+    /// Every device of a platform; none is not an error.
+    pub(super) fn devices(&self, platform: Platform) -> Answer<Vec<DeviceId>> {
+        let all = sys::DEVICE_TYPE_ALL;
+        let found = listed("clGetDeviceIDs", DeviceId::NULL, |room, places, count| {
+            // SAFETY: a live handle; room as above.
+            unsafe { (self.core.get_device_ids)(platform, all, room, places, count) }
+        });
+        match found {
+            Err(refusal) if refusal.code == sys::DEVICE_NOT_FOUND => Ok(Vec::new()),
+            found => found,
+        }
+    }
+
+    pub(super) fn platform_text(&self, platform: Platform, what: u32) -> Answer<String> {
+        text("clGetPlatformInfo", |room, place, size| {
+            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
+            unsafe { (self.core.get_platform_info)(platform, what, room, place, size) }
+        })
+    }
+
+    pub(super) fn device_text(&self, device: DeviceId, what: u32) -> Answer<String> {
+        text("clGetDeviceInfo", |room, place, size| {
+            // SAFETY: a live handle; room as above.
+            unsafe { (self.core.get_device_info)(device, what, room, place, size) }
+        })
+    }
+
+    pub(super) fn device_info<T: Plain>(&self, device: DeviceId, what: u32) -> Answer<T> {
+        value("clGetDeviceInfo", |room, place| {
+            // SAFETY: a live handle; `place` has `room` bytes.
+            unsafe { (self.core.get_device_info)(device, what, room, place, ptr::null_mut()) }
+        })
+    }
+
+    /// The functions of unified shared memory; the name of the first that is missing.
+    pub(super) fn usm(&self, platform: Platform) -> Result<Usm, &'static str> {
+        Usm::resolve(|name| self.extension_function(platform, name))
+    }
+
+    /// A function that no loader exports.
+    pub(super) fn extension_function(
+        &self,
+        platform: Platform,
+        name: &str,
+    ) -> Option<NonNull<c_void>> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: a live handle, and a text that ends with a zero.
+        let found = unsafe { (self.core.get_extension_function)(platform, name.as_ptr()) };
+        NonNull::new(found)
+    }
+
+    pub(super) fn create_context(
+        &self,
+        platform: Platform,
+        devices: &[DeviceId],
+    ) -> Answer<Context> {
+        let properties = [sys::CONTEXT_PLATFORM, platform.0.addr().cast_signed(), 0];
+        let count = u32::try_from(devices.len()).expect("128 devices at most");
+        let mut code = sys::SUCCESS;
+        // SAFETY: live handles, as many as counted; the properties end with a zero; without a
+        // function there is no data for it.
+        let context = unsafe {
+            (self.core.create_context)(
+                properties.as_ptr(),
+                count,
+                devices.as_ptr(),
+                None,
+                ptr::null_mut(),
+                &raw mut code,
+            )
+        };
+        check("clCreateContext", code).map(|()| context)
+    }
+
+    pub(super) fn release_context(&self, context: Context) -> Answer {
+        // SAFETY: a live handle, which its owner gives up.
+        check("clReleaseContext", unsafe { (self.core.release_context)(context) })
+    }
+
+    /// A queue in order that stamps times. The properties end with a zero.
+    pub(super) fn create_queue(
+        &self,
+        context: Context,
+        device: DeviceId,
+        properties: &[u64],
+    ) -> Answer<Queue> {
+        assert_eq!(properties.last(), Some(&0), "properties end with a zero");
+        let mut code = sys::SUCCESS;
+        // SAFETY: live handles; the properties end with a zero.
+        let queue = unsafe {
+            (self.core.create_queue)(context, device, properties.as_ptr(), &raw mut code)
+        };
+        check("clCreateCommandQueueWithProperties", code).map(|()| queue)
+    }
+
+    /// Takes a share in a queue of others, whose number a user gave.
+    pub(super) fn retain_queue(&self, queue: Queue) -> Answer {
+        // SAFETY: whoever gave the number says that it is a live queue; the loader checks what it
+        // can.
+        check("clRetainCommandQueue", unsafe { (self.core.retain_queue)(queue) })
+    }
+
+    pub(super) fn release_queue(&self, queue: Queue) -> Answer {
+        // SAFETY: a live handle, which its owner gives up.
+        check("clReleaseCommandQueue", unsafe { (self.core.release_queue)(queue) })
+    }
+
+    pub(super) fn queue_info<T: Plain>(&self, queue: Queue, what: u32) -> Answer<T> {
+        value("clGetCommandQueueInfo", |room, place| {
+            // SAFETY: a live handle; `place` has `room` bytes.
+            unsafe { (self.core.get_queue_info)(queue, what, room, place, ptr::null_mut()) }
+        })
+    }
+
+    pub(super) fn flush(&self, queue: Queue) -> Answer {
+        // SAFETY: a live handle.
+        check("clFlush", unsafe { (self.core.flush)(queue) })
+    }
+
+    pub(super) fn finish(&self, queue: Queue) -> Answer {
+        // SAFETY: a live handle.
+        check("clFinish", unsafe { (self.core.finish)(queue) })
+    }
+
+    /// An event for the place that the queue has reached.
+    pub(super) fn enqueue_marker(&self, queue: Queue) -> Answer<Event> {
+        let mut event = Event::NULL;
+        // SAFETY: a live handle; no event is waited for.
+        let code = unsafe { (self.core.enqueue_marker)(queue, 0, ptr::null(), &raw mut event) };
+        check("clEnqueueMarkerWithWaitList", code).map(|()| event)
+    }
+
+    /// What is enqueued from now on waits for the event.
+    pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer {
+        // SAFETY: live handles; the list has one event, and the queue takes a share in it.
+        let code =
+            unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, ptr::null_mut()) };
+        check("clEnqueueBarrierWithWaitList", code)
+    }
+
+    pub(super) fn event_info<T: Plain>(&self, event: Event, what: u32) -> Answer<T> {
+        value("clGetEventInfo", |room, place| {
+            // SAFETY: a live handle; `place` has `room` bytes.
+            unsafe { (self.core.get_event_info)(event, what, room, place, ptr::null_mut()) }
+        })
+    }
+
+    pub(super) fn wait_for_event(&self, event: Event) -> Answer {
+        // SAFETY: a live handle, and a list of one.
+        check("clWaitForEvents", unsafe { (self.core.wait_for_events)(1, &raw const event) })
+    }
+
+    /// When the event's command ended, in the device's nanoseconds.
+    pub(super) fn event_end_ns(&self, event: Event) -> Answer<u64> {
+        let what = sys::PROFILING_COMMAND_END;
+        value("clGetEventProfilingInfo", |room, place| {
+            let ask = self.core.get_event_profiling_info;
+            // SAFETY: a live handle; `place` has `room` bytes.
+            unsafe { ask(event, what, room, place, ptr::null_mut()) }
+        })
+    }
+
+    /// Calls back when the event is complete or has failed, on a thread of the driver's or on this
+    /// one. Dropped uncalled when it is refused.
+    pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
+        let data = Box::into_raw(Box::new(callback));
+        // SAFETY: a live handle; `data` is what `call_back` takes, and comes back to it once.
+        let code =
+            unsafe { (self.core.set_event_callback)(event, sys::COMPLETE, call_back, data.cast()) };
+        check("clSetEventCallback", code).inspect_err(|_| {
+            // SAFETY: it came from a box three lines above, and the refusal says that nobody else
+            // got it.
+            drop(unsafe { Box::from_raw(data) });
+        })
+    }
+
+    pub(super) fn release_event(&self, event: Event) -> Answer {
+        // SAFETY: a live handle, which its owner gives up.
+        check("clReleaseEvent", unsafe { (self.core.release_event)(event) })
+    }
+}
+
+/// Runs on a thread of the driver's: what is called only posts, and a panic must not get out.
+///
+/// # Safety
+/// `data` is a box of a [`DoneCallback`] as a raw pointer, and nobody else's.
+unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
+    // SAFETY: `set_event_callback` made it from a box of this type, and this is the one call.
+    let callback = unsafe { Box::from_raw(data.cast::<DoneCallback>()) };
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(callback));
+}
+
+impl Usm {
+    /// Memory of a device; `align_bytes` 0 is what the driver likes.
+    pub(super) fn allocate(
+        &self,
+        context: Context,
+        device: DeviceId,
+        bytes: usize,
+        align_bytes: u32,
+    ) -> Answer<u64> {
+        let mut code = sys::SUCCESS;
+        // SAFETY: live handles, and no properties.
+        let memory = unsafe {
+            (self.device_alloc)(context, device, ptr::null(), bytes, align_bytes, &raw mut code)
+        };
+        taken("clDeviceMemAllocINTEL", memory, code)
+    }
+
+    /// Memory of the host that the context's devices reach.
+    pub(super) fn allocate_host(
+        &self,
+        context: Context,
+        bytes: usize,
+        align_bytes: u32,
+    ) -> Answer<u64> {
+        let mut code = sys::SUCCESS;
+        // SAFETY: a live handle, and no properties.
+        let memory =
+            unsafe { (self.host_alloc)(context, ptr::null(), bytes, align_bytes, &raw mut code) };
+        taken("clHostMemAllocINTEL", memory, code)
+    }
+
+    /// Gives memory back that no queued command uses any more.
+    pub(super) fn give_back(&self, context: Context, address: u64) -> Answer {
+        // SAFETY: a live handle; the books of `memory.rs` say that this address was taken and not
+        // given back, the contract that no command uses it.
+        check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
+    }
+
+    /// What the context knows of an address, any number.
+    pub(super) fn alloc_info<T: Plain>(
+        &self,
+        context: Context,
+        address: u64,
+        what: u32,
+    ) -> Answer<T> {
+        value("clGetMemAllocInfoINTEL", |room, place| {
+            let address = pointer(address).cast_const();
+            // SAFETY: a live handle; the address is looked up and not followed; `place` has `room`
+            // bytes.
+            unsafe { (self.alloc_info)(context, address, what, room, place, ptr::null_mut()) }
+        })
+    }
+
+    /// Copies in the order of the queue, without waiting for it.
+    pub(super) fn enqueue_copy(&self, queue: Queue, to: u64, from: u64, bytes: usize) -> Answer {
+        let (to, from) = (pointer(to), pointer(from).cast_const());
+        // SAFETY: a live handle; the contract of `copy` says that both ranges are memory until the
+        // queue has passed this, and its callers keep it.
+        let code = unsafe {
+            (self.enqueue_memcpy)(queue, 0, to, from, bytes, 0, ptr::null(), ptr::null_mut())
+        };
+        check("clEnqueueMemcpyINTEL", code)
+    }
+
+    /// Fills in the order of the queue.
+    pub(super) fn enqueue_fill(&self, queue: Queue, to: u64, byte: u8, bytes: usize) -> Answer {
+        let (to, pattern) = (pointer(to), (&raw const byte).cast::<c_void>());
+        // SAFETY: a live handle; a pattern of one byte, which the driver copies; the range as in
+        // `enqueue_copy`.
+        let code = unsafe {
+            (self.enqueue_fill)(queue, to, pattern, 1, bytes, 0, ptr::null(), ptr::null_mut())
+        };
+        check("clEnqueueMemFillINTEL", code)
+    }
+}
+
+/// An address as the driver takes it.
+fn pointer(address: u64) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
+}
+
+/// What an allocation answered.
+fn taken(call: &'static str, memory: *mut c_void, code: i32) -> Answer<u64> {
+    check(call, code)?;
+    if memory.is_null() {
+        // A driver that gives nothing and says nothing has nothing.
+        return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
+    }
+    Ok(memory.expose_provenance() as u64)
+}
+
+/// A list that is asked for twice: how long it is, then what is in it.
+fn listed<T: Copy>(
+    call: &'static str,
+    empty: T,
+    ask: impl Fn(u32, *mut T, *mut u32) -> i32,
+) -> Answer<Vec<T>> {
+    let mut count = 0;
+    check(call, ask(0, ptr::null_mut(), &raw mut count))?;
+    let mut list = vec![empty; count as usize];
+    if count > 0 {
+        check(call, ask(count, list.as_mut_ptr(), &raw mut count))?;
+        list.truncate(count as usize);
+    }
+    Ok(list)
+}
+
+/// A text that is asked for twice: how long it is, then what it says, up to its zero.
+fn text(call: &'static str, ask: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> Answer<String> {
+    let mut size = 0;
+    check(call, ask(0, ptr::null_mut(), &raw mut size))?;
+    let mut bytes = vec![0u8; size];
+    if size > 0 {
+        check(call, ask(size, bytes.as_mut_ptr().cast(), ptr::null_mut()))?;
+    }
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(size);
+    Ok(String::from_utf8_lossy(&bytes[..end]).trim().to_owned())
+}
+
+/// A value of a size that is known.
+fn value<T: Plain>(call: &'static str, ask: impl Fn(usize, *mut c_void) -> i32) -> Answer<T> {
+    let mut value = T::ZERO;
+    check(call, ask(size_of::<T>(), (&raw mut value).cast()))?;
+    Ok(value)
+}

@@ -1,0 +1,45 @@
+//! Marks: events of the driver's, whose addresses are the marks' numbers.
+
+use super::driver::{Answer, Driver, Refusal};
+use super::sys::{self, DeviceId, Event, Queue};
+use crate::backend::contract::Mark;
+
+/// The mark that stands for an event; it holds the event's share until it is released.
+pub(super) fn to_mark(event: Event) -> Mark {
+    Mark(event.0.expose_provenance() as u64)
+}
+
+/// The event that a mark stands for.
+pub(super) fn of_mark(mark: Mark) -> Event {
+    let address = usize::try_from(mark.0).expect("addresses have 64 bits");
+    Event(std::ptr::with_exposed_provenance_mut(address))
+}
+
+/// True when the command is complete. A command that failed has its code for a status.
+pub(super) fn is_done(driver: &Driver, event: Event) -> Answer<bool> {
+    let status: i32 = driver.event_info(event, sys::EVENT_COMMAND_EXECUTION_STATUS)?;
+    if status < 0 {
+        return Err(Refusal { call: "a command of the queue", code: status });
+    }
+    Ok(status == sys::COMPLETE)
+}
+
+/// Blocks until the command is complete.
+pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
+    driver.wait_for_event(event).map_err(|refusal| {
+        // The wait only says that something failed; the event says with which code.
+        is_done(driver, event).err().unwrap_or(refusal)
+    })
+}
+
+/// Nanoseconds from the end of one command to the end of another, by the device's clock.
+pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i64> {
+    let (start, end) = (driver.event_end_ns(start)?, driver.event_end_ns(end)?);
+    Ok(end.wrapping_sub(start).cast_signed())
+}
+
+/// The device of the queue that an event is in.
+pub(super) fn device_of(driver: &Driver, event: Event) -> Answer<DeviceId> {
+    let queue: Queue = driver.event_info(event, sys::EVENT_COMMAND_QUEUE)?;
+    driver.queue_info(queue, sys::QUEUE_DEVICE)
+}

@@ -1,0 +1,190 @@
+//! Memory of the devices and of the host, with owners looked up by address.
+
+use std::collections::BTreeMap;
+
+use super::device::{XpuDevice, driver_error};
+use super::driver::{Answer, Refusal};
+use super::session::Session;
+use super::sys::{self, DeviceId};
+use crate::backend::capacity::Capacity;
+use crate::backend::contract::{Address, PointerOwner};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sync::{LockRank, Mutex};
+
+/// Every allocation's least alignment: a cache line.
+const LEAST_ALIGN_BYTES: usize = 64;
+
+/// What is out, by first address.
+///
+/// The sum of the sizes of a device's allocations is what was taken from its capacity; the sum of
+/// the others' is what was taken from `host`.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// Of the machine; the devices' configured capacities do not limit it.
+    host: Capacity,
+    allocations: Mutex<BTreeMap<u64, Allocation>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    bytes: usize,
+    /// What the driver gave, which the address is inside of.
+    raw: u64,
+    /// `None` for memory of the host.
+    device_index: Option<usize>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        let host = Capacity::new(Device::cpu(0), machine_bytes());
+        Self { host, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
+    }
+
+    pub(super) fn allocate(
+        &self,
+        session: &Session,
+        device: &XpuDevice,
+        bytes: usize,
+        align_bytes: usize,
+    ) -> Result<Address> {
+        assert!(align_bytes.is_power_of_two(), "alignment {align_bytes} is a power of two");
+        device.capacity.take(bytes, bytes)?;
+        let taken = aligned(session, bytes, align_bytes.max(LEAST_ALIGN_BYTES), |bytes, align| {
+            session.usm.allocate(session.context, device.id(), bytes, align)
+        });
+        let (address, raw) = taken.map_err(|refusal| {
+            device.capacity.give_back(bytes);
+            match device.error(&session.driver, refusal) {
+                Error::Driver { .. } if is_shortage(refusal.code) => too_large(device, bytes),
+                error => error,
+            }
+        })?;
+        self.insert(address, Allocation { bytes, raw, device_index: Some(device.device.index()) });
+        Ok(Address(address))
+    }
+
+    pub(super) fn allocate_host(&self, session: &Session, bytes: usize) -> Result<Address> {
+        self.host.take(bytes, bytes)?;
+        let taken = aligned(session, bytes, LEAST_ALIGN_BYTES, |bytes, align| {
+            session.usm.allocate_host(session.context, bytes, align)
+        });
+        let (address, raw) = taken.map_err(|refusal| {
+            self.host.give_back(bytes);
+            let is_short = is_shortage(refusal.code);
+            if is_short { self.host.out_of_memory(bytes) } else { driver_error(refusal) }
+        })?;
+        self.insert(address, Allocation { bytes, raw, device_index: None });
+        Ok(Address(address))
+    }
+
+    fn insert(&self, address: u64, allocation: Allocation) {
+        let before = self.allocations.lock().insert(address, allocation);
+        assert!(before.is_none(), "the allocation at {address:#x} was never given back");
+    }
+
+    /// Gives back what was allocated on a device, or on the host where there is none.
+    pub(super) fn release(
+        &self,
+        session: &Session,
+        device: Option<&XpuDevice>,
+        address: Address,
+    ) -> Answer {
+        let allocation = self.allocations.lock().remove(&address.0);
+        let Allocation { bytes, raw, device_index } = allocation
+            .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
+        assert_eq!(device_index, device.map(|device| device.device.index()), "whose memory it is");
+        let given_back = session.usm.give_back(session.context, raw);
+        device.map_or(&self.host, |device| &*device.capacity).give_back(bytes);
+        given_back
+    }
+
+    /// The allocation of ours that contains an address.
+    pub(super) fn owner(&self, address: Address) -> Option<PointerOwner> {
+        let allocations = self.allocations.lock();
+        let (base, allocation) = allocations.range(..=address.0).next_back()?;
+        let Allocation { bytes, device_index, .. } = *allocation;
+        let is_inside = address.0 - base < bytes as u64;
+        is_inside.then(|| PointerOwner {
+            device_index: device_index.unwrap_or(0),
+            base: Address(*base),
+            bytes,
+            is_host: device_index.is_none(),
+        })
+    }
+}
+
+/// Memory of others that the context knows: a user's own, allocated with our native handles.
+pub(super) fn foreign_owner(
+    session: &Session,
+    devices: &[XpuDevice],
+    address: Address,
+) -> Answer<Option<PointerOwner>> {
+    let ask = |what| session.usm.alloc_info::<u64>(session.context, address.0, what);
+    let kind: u32 =
+        session.usm.alloc_info(session.context, address.0, sys::MEM_ALLOC_TYPE_INTEL)?;
+    if kind == sys::MEM_TYPE_UNKNOWN_INTEL {
+        return Ok(None);
+    }
+    let (base, bytes) = (ask(sys::MEM_ALLOC_BASE_PTR_INTEL)?, ask(sys::MEM_ALLOC_SIZE_INTEL)?);
+    let what = sys::MEM_ALLOC_DEVICE_INTEL;
+    let id: DeviceId = session.usm.alloc_info(session.context, address.0, what)?;
+    let device_index = devices.iter().position(|device| device.id() == id).unwrap_or(0);
+    Ok(Some(PointerOwner {
+        device_index,
+        base: Address(base),
+        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        is_host: kind == sys::MEM_TYPE_HOST_INTEL,
+    }))
+}
+
+/// The address to use and the one to give back. A driver may refuse an alignment, or not keep it:
+/// the largest type of a device is all that it must. Then more is taken, and the address lies
+/// inside.
+fn aligned(
+    session: &Session,
+    bytes: usize,
+    align_bytes: usize,
+    allocate: impl Fn(usize, u32) -> Answer<u64>,
+) -> Answer<(u64, u64)> {
+    match allocate(bytes, u32::try_from(align_bytes).unwrap_or(0)) {
+        Ok(raw) if raw.is_multiple_of(align_bytes as u64) => return Ok((raw, raw)),
+        Ok(raw) => session.usm.give_back(session.context, raw)?,
+        Err(refusal) if refusal.code != sys::INVALID_VALUE => return Err(refusal),
+        Err(_) => {}
+    }
+    let refusal = Refusal { call: "clDeviceMemAllocINTEL", code: sys::INVALID_BUFFER_SIZE };
+    let raw = allocate(bytes.checked_add(align_bytes).ok_or(refusal)?, 0)?;
+    Ok((raw.next_multiple_of(align_bytes as u64), raw))
+}
+
+/// Codes that an allocation is answered with when there is too little.
+fn is_shortage(code: i32) -> bool {
+    matches!(
+        code,
+        sys::INVALID_BUFFER_SIZE
+            | sys::MEM_OBJECT_ALLOCATION_FAILURE
+            | sys::OUT_OF_RESOURCES
+            | sys::OUT_OF_HOST_MEMORY
+    )
+}
+
+/// The driver had less than the capacity says. What is free for one request is also limited by the
+/// largest allocation of the device.
+fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
+    let info = device.capacity.info();
+    let free_bytes = match device.largest_bytes() {
+        0 => info.free_bytes,
+        largest => info.free_bytes.min(largest),
+    };
+    let total_bytes = info.total_bytes;
+    Error::OutOfMemory { device: device.device, requested_bytes, free_bytes, total_bytes }
+}
+
+/// The machine's memory, without a limit where the kernel does not tell.
+fn machine_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<usize>().ok());
+    kib.map_or(usize::MAX, |kib| kib.saturating_mul(1024))
+}

@@ -1,0 +1,216 @@
+//! What exists: the library, its platforms and their devices, asked for once.
+//!
+//! Nothing is initialised by it, but vendors' libraries are loaded. Most start their threads with
+//! the first context; one that starts them when it is asked is noticed, because a forked child
+//! would wait for them for ever.
+//!
+//! The devices are those of one platform, as torch's: memory and events are shared inside of one
+//! only. It is the first with a GPU, else the first with any device that can be used.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process;
+
+use super::device::{Facts, XpuDevice};
+use super::driver::Driver;
+use super::sys::{self, Platform, Usm};
+use crate::backend::contract::LeftOutDevice;
+use crate::device::MAX_DEVICE_INDEX;
+use crate::dylib::Library;
+
+/// The names of the ICD loader, tried in this order.
+const LIBRARIES: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
+
+/// What was found, or why there is nothing.
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) found: Result<Found, String>,
+    pub(super) left_out: Vec<LeftOutDevice>,
+    /// Who asked, and whether threads were there afterwards that were not there before.
+    process: u32,
+    has_started_threads: bool,
+}
+
+/// The devices of one platform, at least one.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) driver: Driver,
+    pub(super) platform: Platform,
+    pub(super) usm: Usm,
+    pub(super) devices: Vec<XpuDevice>,
+}
+
+/// A platform that was looked at.
+struct Candidate {
+    platform: Platform,
+    name: String,
+    usm: Usm,
+    devices: Vec<Facts>,
+}
+
+impl Probe {
+    /// Opens `library`, or the system's, and asks. `memory_bytes` is each device's capacity.
+    pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
+        let before = threads();
+        let mut left_out = Vec::new();
+        let found = find(library, &mut left_out).and_then(|(driver, candidates)| {
+            let Some(chosen) = choose(candidates, &mut left_out) else {
+                return Err(nothing_usable(&left_out));
+            };
+            let Candidate { platform, usm, devices, .. } = chosen;
+            let devices = devices.into_iter().enumerate().take(usize::from(MAX_DEVICE_INDEX) + 1);
+            let devices =
+                devices.map(|(index, facts)| XpuDevice::new(index, facts, memory_bytes)).collect();
+            Ok(Found { driver, platform, usm, devices })
+        });
+        // Threads of others may have come meanwhile: then a forked child is refused for nothing.
+        let has_started_threads = !threads().is_subset(&before);
+        Self { found, left_out, process: process::id(), has_started_threads }
+    }
+
+    /// True when threads of the driver's are in another process.
+    pub(super) fn is_behind_a_fork(&self) -> bool {
+        self.has_started_threads && self.process != process::id()
+    }
+}
+
+/// True when a GPU may be there: the kernel has a node for one. Opens nothing.
+pub(super) fn sees_gpu(devices: &Path) -> bool {
+    let is_node = |name: OsString| name.to_string_lossy().starts_with("renderD");
+    let mut nodes = devices.join("dri").read_dir().into_iter().flatten().flatten();
+    nodes.any(|node| is_node(node.file_name())) || devices.join("dxg").exists()
+}
+
+/// The threads of this process, by their numbers.
+fn threads() -> BTreeSet<OsString> {
+    let tasks = Path::new("/proc/self/task").read_dir();
+    tasks.into_iter().flatten().flatten().map(|task| task.file_name()).collect()
+}
+
+/// Every platform with a device that can be used; the others' devices go to `left_out`.
+fn find(
+    library: Option<&str>,
+    left_out: &mut Vec<LeftOutDevice>,
+) -> Result<(Driver, Vec<Candidate>), String> {
+    let opened = match library {
+        Some(name) => Library::open_first(&[name]),
+        None => Library::open_first(&LIBRARIES),
+    };
+    let library = opened.map_err(|refusal| refusal.to_string())?;
+    let driver = Driver::of(library)
+        .map_err(|missing| format!("the OpenCL library has no function {missing}"))?;
+    let platforms = driver.platforms().map_err(|refusal| {
+        let (call, code) = (refusal.call, refusal.code);
+        format!("there is no OpenCL platform: {call} answered {} ({code})", sys::code_name(code))
+    })?;
+    if platforms.is_empty() {
+        return Err("there is no OpenCL platform".to_owned());
+    }
+    let mut candidates = Vec::new();
+    for platform in platforms {
+        candidates.extend(look_at(&driver, platform, left_out));
+    }
+    Ok((driver, candidates))
+}
+
+/// A platform with its usable devices, GPUs first; nothing when it has none.
+fn look_at(
+    driver: &Driver,
+    platform: Platform,
+    left_out: &mut Vec<LeftOutDevice>,
+) -> Option<Candidate> {
+    let name = driver.platform_text(platform, sys::PLATFORM_NAME);
+    let name = name.unwrap_or_else(|_| "a platform without a name".to_owned());
+    let mut leave_out = |device: &str, reason| {
+        left_out.push(LeftOutDevice { name: format!("{device} ({name})"), reason });
+    };
+    let ids = match driver.devices(platform) {
+        Ok(ids) => ids,
+        Err(refusal) => {
+            let (call, code) = (refusal.call, refusal.code);
+            leave_out("all devices", format!("{call} answered {} ({code})", sys::code_name(code)));
+            return None;
+        }
+    };
+    let usm = driver.usm(platform);
+    let mut devices = Vec::new();
+    for id in ids {
+        let device = driver.device_text(id, sys::DEVICE_NAME).ok().filter(|name| !name.is_empty());
+        let device = device.unwrap_or_else(|| "a device without a name".to_owned());
+        let facts = Facts::of(driver, id, device.clone());
+        match (facts, usm) {
+            (Ok(facts), Ok(_)) => devices.push(facts),
+            (Err(reason), _) => leave_out(&device, reason),
+            (Ok(_), Err(missing)) => {
+                leave_out(&device, format!("its platform has no function {missing}"));
+            }
+        }
+    }
+    devices.sort_by_key(|facts| !facts.is_gpu);
+    let usm = usm.ok().filter(|_| !devices.is_empty())?;
+    Some(Candidate { platform, name, usm, devices })
+}
+
+/// The platform that is used; the devices of the others go to `left_out`.
+fn choose(candidates: Vec<Candidate>, left_out: &mut Vec<LeftOutDevice>) -> Option<Candidate> {
+    let has_gpu = |candidate: &Candidate| candidate.devices.iter().any(|facts| facts.is_gpu);
+    let place = candidates.iter().position(has_gpu).unwrap_or(0);
+    let mut chosen = None;
+    let used = candidates.get(place).map(|candidate| candidate.name.clone())?;
+    for (at, candidate) in candidates.into_iter().enumerate() {
+        if at == place {
+            chosen = Some(candidate);
+            continue;
+        }
+        left_out.extend(candidate.devices.into_iter().map(|facts| LeftOutDevice {
+            name: format!("{} ({})", facts.name, candidate.name),
+            reason: format!("the platform {used} is used, and platforms share no memory"),
+        }));
+    }
+    chosen
+}
+
+fn nothing_usable(left_out: &[LeftOutDevice]) -> String {
+    if left_out.is_empty() {
+        return "the OpenCL platforms have no device".to_owned();
+    }
+    let each = left_out.iter().map(|LeftOutDevice { name, reason }| format!("{name}: {reason}"));
+    format!("no OpenCL device can be used: {}", each.collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_is_the_reason() {
+        let probe = Probe::new(Some("/accelrt/libOpenCL.so"), None);
+        let reason = probe.found.unwrap_err();
+        assert!(reason.contains("/accelrt/libOpenCL.so"), "{reason}");
+        assert!(probe.left_out.is_empty());
+    }
+
+    #[test]
+    fn a_library_that_is_not_opencl_is_named_with_what_it_lacks() {
+        let reason = Probe::new(Some("libm.so.6"), None).found.unwrap_err();
+        assert!(reason.contains("clGetPlatformIDs"), "{reason}");
+    }
+
+    #[test]
+    fn a_gpu_is_seen_by_its_node() {
+        // Goal: only a render node, or the one of WSL, counts. Method: folders that stand for /dev.
+        let folder = std::env::temp_dir().join(format!("accelrt-probe-{}", process::id()));
+        let dri = folder.join("dri");
+        std::fs::create_dir_all(&dri).unwrap();
+        std::fs::write(dri.join("card0"), "").unwrap();
+        assert!(!sees_gpu(&folder));
+        std::fs::write(dri.join("renderD128"), "").unwrap();
+        assert!(sees_gpu(&folder));
+        std::fs::remove_dir_all(&dri).unwrap();
+        assert!(!sees_gpu(&folder));
+        std::fs::write(folder.join("dxg"), "").unwrap();
+        assert!(sees_gpu(&folder));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,35 @@
+//! The context of the devices, made when a device is first used.
+
+use super::device::XpuDevice;
+use super::driver::{Answer, Driver};
+use super::probe::Found;
+use super::sys::{Context, DeviceId, Usm};
+use crate::fork;
+
+/// One context over all devices, so that they share memory and events; it ends with its last
+/// stream.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) driver: Driver,
+    pub(super) usm: Usm,
+    pub(super) context: Context,
+}
+
+impl Session {
+    /// Starts the driver's threads: from here on a forked child is refused.
+    pub(super) fn begin(found: &Found) -> Answer<Self> {
+        fork::watch();
+        let ids: Vec<DeviceId> = found.devices.iter().map(XpuDevice::id).collect();
+        let context = found.driver.create_context(found.platform, &ids)?;
+        Ok(Self { driver: found.driver, usm: found.usm, context })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !fork::is_child() {
+            // A refusal leaves nothing to do: nobody has the context any more.
+            let _ = self.driver.release_context(self.context);
+        }
+    }
+}

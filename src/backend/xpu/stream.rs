@@ -1,0 +1,255 @@
+//! One stream: an in-order queue, and how far it was submitted, flushed and found to be.
+#![expect(unsafe_code, reason = "a handle is the address of a stream")]
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::driver::{Answer, Refusal};
+use super::event;
+use super::session::Session;
+use super::sys::{self, Event, Queue};
+use crate::backend::contract::{StreamHandle, Turn, Work};
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{LockRank, Mutex, Ordering};
+
+/// A queue and its counters.
+///
+/// | number | meaning |
+/// |---|---|
+/// | `submitted` | commands that were enqueued through us |
+/// | `flushed` | of them, those that the device was told of; what is not flushed may never start |
+/// | `done` | of them, those that the device is known to have done |
+///
+/// Their accesses are relaxed: each is a number alone, and the driver orders what it stands for.
+#[derive(Debug)]
+pub(super) struct XpuStream {
+    session: Arc<Session>,
+    pub(super) queue: Queue,
+    pub(super) device_index: usize,
+    /// False for a queue of others, who submit without us.
+    is_own: bool,
+    submitted: AtomicU64,
+    flushed: AtomicU64,
+    done: AtomicU64,
+    /// The marker that the latest query placed, and what was submitted before it.
+    question: Mutex<Option<(Event, u64)>>,
+}
+
+/// A stream that the holder of its handle keeps alive.
+pub(super) struct Held(ManuallyDrop<Arc<XpuStream>>);
+
+impl Held {
+    /// The stream behind a handle.
+    pub(super) fn of(handle: StreamHandle) -> Self {
+        let address = usize::try_from(handle.0).expect("addresses have 64 bits");
+        let stream = std::ptr::with_exposed_provenance(address);
+        // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`, and
+        // its share is given back by `end` alone: the contract's callers use no handle after that.
+        Self(ManuallyDrop::new(unsafe { Arc::from_raw(stream) }))
+    }
+
+    /// A share of its own: the stream may be given back meanwhile.
+    pub(super) fn share(&self) -> Arc<XpuStream> {
+        Arc::clone(&self.0)
+    }
+
+    /// Gives the handle's share back.
+    pub(super) fn end(self) -> Arc<XpuStream> {
+        ManuallyDrop::into_inner(self.0)
+    }
+}
+
+impl Deref for Held {
+    type Target = XpuStream;
+
+    fn deref(&self) -> &XpuStream {
+        &self.0
+    }
+}
+
+impl XpuStream {
+    /// Takes a queue, which it releases when it ends.
+    pub(super) fn new(
+        session: &Arc<Session>,
+        queue: Queue,
+        device_index: usize,
+        is_own: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            session: Arc::clone(session),
+            queue,
+            device_index,
+            is_own,
+            submitted: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            question: Mutex::new(LockRank::Backend, None),
+        })
+    }
+
+    /// The handle, which holds a share until [`Held::end`].
+    pub(super) fn into_handle(self: Arc<Self>) -> StreamHandle {
+        StreamHandle(Arc::into_raw(self).expose_provenance() as u64)
+    }
+
+    /// The number of what is enqueued now.
+    fn count(&self) -> u64 {
+        self.submitted.fetch_add(1, Ordering::Relaxed) + 1 // relaxed: see the type
+    }
+
+    pub(super) fn copy(&self, to: u64, from: u64, bytes: usize) -> Answer {
+        self.session.usm.enqueue_copy(self.queue, to, from, bytes)?;
+        self.count();
+        Ok(())
+    }
+
+    pub(super) fn fill(&self, to: u64, byte: u8, bytes: usize) -> Answer {
+        self.session.usm.enqueue_fill(self.queue, to, byte, bytes)?;
+        self.count();
+        Ok(())
+    }
+
+    /// Has what comes from now on wait for an event, which was flushed when it was placed.
+    pub(super) fn wait_for(&self, event: Event) -> Answer {
+        self.session.driver.enqueue_wait(self.queue, event)?;
+        self.count();
+        Ok(())
+    }
+
+    /// An event behind everything submitted, on its way to the device.
+    pub(super) fn mark(&self) -> Answer<Event> {
+        let event = self.session.driver.enqueue_marker(self.queue)?;
+        self.count();
+        if let Err(refusal) = self.flush() {
+            // The mark would never be reached.
+            let _ = self.session.driver.release_event(event);
+            return Err(refusal);
+        }
+        Ok(event)
+    }
+
+    /// Tells the device of everything submitted.
+    fn flush(&self) -> Answer {
+        let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
+        self.session.driver.flush(self.queue)?;
+        self.flushed.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
+        Ok(())
+    }
+
+    /// As [`Self::flush`], when there is something that was not flushed.
+    pub(super) fn flush_rest(&self) {
+        // Relaxed: the tasks whose commands these are ran on this thread.
+        if self.submitted.load(Ordering::Relaxed) != self.flushed.load(Ordering::Relaxed) {
+            // Nobody is there to be told; the next mark flushes again, and says it.
+            let _ = self.flush();
+        }
+    }
+
+    /// Blocks until everything submitted is done.
+    pub(super) fn finish(&self) -> Answer {
+        let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
+        self.session.driver.finish(self.queue)?;
+        self.done.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
+        Ok(())
+    }
+
+    /// True when everything submitted is done. A queue cannot be asked, so a marker is placed, and
+    /// asked for from then on.
+    pub(super) fn query(&self) -> Answer<bool> {
+        let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
+        // Relaxed: see the type.
+        if self.is_own && self.done.load(Ordering::Relaxed) >= submitted {
+            return Ok(true);
+        }
+        let earlier = self.question.lock().take();
+        let (event, at) = match earlier {
+            Some(question) if question.1 == submitted => question,
+            stale => {
+                self.forget(stale);
+                let event = self.session.driver.enqueue_marker(self.queue)?;
+                if let Err(refusal) = self.session.driver.flush(self.queue) {
+                    self.forget(Some((event, 0)));
+                    return Err(refusal);
+                }
+                (event, submitted)
+            }
+        };
+        let is_done = event::is_done(&self.session.driver, event);
+        if is_done == Ok(false) {
+            let other = self.question.lock().replace((event, at));
+            self.forget(other);
+        } else {
+            self.forget(Some((event, at)));
+        }
+        if is_done == Ok(true) {
+            self.done.fetch_max(at, Ordering::Relaxed); // relaxed: see the type
+        }
+        is_done
+    }
+
+    fn forget(&self, question: Option<(Event, u64)>) {
+        if let Some((event, _)) = question {
+            // A refusal leaves nothing to do: nobody has the event any more.
+            let _ = self.session.driver.release_event(event);
+        }
+    }
+
+    /// The native handle.
+    pub(super) fn native(&self) -> u64 {
+        self.queue.0.expose_provenance() as u64
+    }
+
+    /// Takes a share in a queue that others made: in order, on this device, and of our context,
+    /// because memory and events of another one mean nothing here.
+    pub(super) fn wrap(
+        session: &Arc<Session>,
+        device_index: usize,
+        device: sys::DeviceId,
+        native: u64,
+    ) -> Answer<Arc<Self>> {
+        let address = usize::try_from(native).expect("addresses have 64 bits");
+        let queue = Queue(std::ptr::with_exposed_provenance_mut(address));
+        let driver = &session.driver;
+        let refuse = |code| Err(Refusal { call: "clRetainCommandQueue", code });
+        if native == 0 {
+            return refuse(sys::INVALID_COMMAND_QUEUE);
+        }
+        driver.retain_queue(queue)?;
+        // From here on it is released when it is dropped.
+        let stream = Self::new(session, queue, device_index, false);
+        if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
+            return refuse(sys::INVALID_CONTEXT);
+        }
+        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device {
+            return refuse(sys::INVALID_DEVICE);
+        }
+        let properties: u64 = driver.queue_info(queue, sys::QUEUE_PROPERTIES)?;
+        if properties & sys::QUEUE_OUT_OF_ORDER != 0 {
+            return refuse(sys::INVALID_QUEUE_PROPERTIES);
+        }
+        Ok(stream)
+    }
+}
+
+impl Drop for XpuStream {
+    fn drop(&mut self) {
+        let question = self.question.lock().take();
+        self.forget(question);
+        // The driver finishes what was submitted: releasing a queue flushes it.
+        let _ = self.session.driver.release_queue(self.queue);
+    }
+}
+
+/// Work of a stream that tells the device of what it submitted.
+pub(super) struct Flushed {
+    pub(super) work: Arc<dyn Work>,
+    pub(super) stream: Arc<XpuStream>,
+}
+
+impl Work for Flushed {
+    fn run(self: Arc<Self>, turn: &Turn<'_>) {
+        Arc::clone(&self.work).run(turn);
+        self.stream.flush_rest();
+    }
+}

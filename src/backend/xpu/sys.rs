@@ -1,0 +1,237 @@
+//! OpenCL as this kind uses it: types, numbers, and tables of functions found at run time.
+//!
+//! Source: the Khronos OpenCL 3.0 specification and `cl_intel_unified_shared_memory` revision 1.0.
+//! A table is written by `table!`: one line for each function, resolved all or none.
+#![expect(unsafe_code, reason = "turns symbols into functions, and shares handles among threads")]
+
+use std::ffi::{c_char, c_void};
+
+/// An opaque object of the driver.
+macro_rules! handle {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(transparent)]
+        pub(super) struct $name(pub(super) *mut c_void);
+
+        // SAFETY: a name of an object; the specification lets any thread use it, in section
+        // "Shared OpenCL objects and thread safety".
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl $name {
+            pub(super) const NULL: Self = Self(std::ptr::null_mut());
+        }
+    )* };
+}
+
+handle! {
+    /// `cl_platform_id`
+    Platform;
+    /// `cl_device_id`
+    DeviceId;
+    /// `cl_context`
+    Context;
+    /// `cl_command_queue`
+    Queue;
+    /// `cl_event`
+    Event;
+}
+
+/// A table of functions: `Name { clSymbol as field(arguments) -> result; }`.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident {
+        $($symbol:ident as $field:ident ($($argument:ty),* $(,)?) -> $result:ty;)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl $name {
+            /// Looks every function up; the name of the first that is missing.
+            pub(super) fn resolve(
+                find: impl Fn(&str) -> Option<std::ptr::NonNull<std::ffi::c_void>>,
+            ) -> Result<Self, &'static str> {
+                $(
+                    let found = find(stringify!($symbol)).ok_or(stringify!($symbol))?;
+                    // SAFETY: a function of this name has these types: the specification says so,
+                    // and whoever found it vouches that it is OpenCL's. Both are one pointer.
+                    let $field = unsafe {
+                        std::mem::transmute::<
+                            std::ptr::NonNull<std::ffi::c_void>,
+                            unsafe extern "C" fn($($argument),*) -> $result,
+                        >(found)
+                    };
+                )*
+                Ok(Self { $($field),* })
+            }
+        }
+    };
+}
+
+/// `clSetEventCallback`'s function.
+pub(super) type EventCallback = unsafe extern "C" fn(Event, i32, *mut c_void);
+/// `clCreateContext`'s function for what goes wrong later.
+pub(super) type ContextCallback =
+    unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void);
+
+table! {
+    /// What the ICD loader exports.
+    Core {
+        clGetPlatformIDs as get_platform_ids(u32, *mut Platform, *mut u32) -> i32;
+        clGetPlatformInfo as get_platform_info(
+            Platform, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clGetDeviceIDs as get_device_ids(Platform, u64, u32, *mut DeviceId, *mut u32) -> i32;
+        clGetDeviceInfo as get_device_info(DeviceId, u32, usize, *mut c_void, *mut usize) -> i32;
+        clGetExtensionFunctionAddressForPlatform as get_extension_function(
+            Platform, *const c_char,
+        ) -> *mut c_void;
+        clCreateContext as create_context(
+            *const isize, u32, *const DeviceId, Option<ContextCallback>, *mut c_void, *mut i32,
+        ) -> Context;
+        clReleaseContext as release_context(Context) -> i32;
+        clCreateCommandQueueWithProperties as create_queue(
+            Context, DeviceId, *const u64, *mut i32,
+        ) -> Queue;
+        clRetainCommandQueue as retain_queue(Queue) -> i32;
+        clReleaseCommandQueue as release_queue(Queue) -> i32;
+        clGetCommandQueueInfo as get_queue_info(Queue, u32, usize, *mut c_void, *mut usize) -> i32;
+        clEnqueueMarkerWithWaitList as enqueue_marker(Queue, u32, *const Event, *mut Event) -> i32;
+        clEnqueueBarrierWithWaitList as enqueue_barrier(
+            Queue, u32, *const Event, *mut Event,
+        ) -> i32;
+        clFlush as flush(Queue) -> i32;
+        clFinish as finish(Queue) -> i32;
+        clGetEventInfo as get_event_info(Event, u32, usize, *mut c_void, *mut usize) -> i32;
+        clWaitForEvents as wait_for_events(u32, *const Event) -> i32;
+        clSetEventCallback as set_event_callback(Event, i32, EventCallback, *mut c_void) -> i32;
+        clGetEventProfilingInfo as get_event_profiling_info(
+            Event, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clReleaseEvent as release_event(Event) -> i32;
+    }
+}
+
+table! {
+    /// Unified shared memory: loaders export none of it, so each platform is asked.
+    Usm {
+        clDeviceMemAllocINTEL as device_alloc(
+            Context, DeviceId, *const u64, usize, u32, *mut i32,
+        ) -> *mut c_void;
+        clHostMemAllocINTEL as host_alloc(
+            Context, *const u64, usize, u32, *mut i32,
+        ) -> *mut c_void;
+        clMemFreeINTEL as free(Context, *mut c_void) -> i32;
+        clGetMemAllocInfoINTEL as alloc_info(
+            Context, *const c_void, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clEnqueueMemcpyINTEL as enqueue_memcpy(
+            Queue, u32, *mut c_void, *const c_void, usize, u32, *const Event, *mut Event,
+        ) -> i32;
+        clEnqueueMemFillINTEL as enqueue_fill(
+            Queue, *mut c_void, *const c_void, usize, usize, u32, *const Event, *mut Event,
+        ) -> i32;
+    }
+}
+
+pub(super) const PLATFORM_NAME: u32 = 0x0902;
+pub(super) const DEVICE_TYPE_ALL: u64 = 0xFFFF_FFFF;
+pub(super) const DEVICE_TYPE_GPU: u64 = 1 << 2;
+pub(super) const DEVICE_TYPE: u32 = 0x1000;
+pub(super) const DEVICE_MAX_COMPUTE_UNITS: u32 = 0x1002;
+pub(super) const DEVICE_MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
+pub(super) const DEVICE_GLOBAL_MEM_CACHE_SIZE: u32 = 0x101E;
+pub(super) const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
+pub(super) const DEVICE_AVAILABLE: u32 = 0x1027;
+pub(super) const DEVICE_NAME: u32 = 0x102B;
+pub(super) const DEVICE_EXTENSIONS: u32 = 0x1030;
+pub(super) const CONTEXT_PLATFORM: isize = 0x1084;
+pub(super) const QUEUE_CONTEXT: u32 = 0x1090;
+pub(super) const QUEUE_DEVICE: u32 = 0x1091;
+pub(super) const QUEUE_PROPERTIES: u32 = 0x1093;
+pub(super) const QUEUE_PRIORITY_KHR: u64 = 0x1096;
+pub(super) const QUEUE_PRIORITY_HIGH_KHR: u64 = 1 << 0;
+pub(super) const QUEUE_PRIORITY_MED_KHR: u64 = 1 << 1;
+pub(super) const QUEUE_PRIORITY_LOW_KHR: u64 = 1 << 2;
+pub(super) const QUEUE_OUT_OF_ORDER: u64 = 1 << 0;
+pub(super) const QUEUE_PROFILING_ENABLE: u64 = 1 << 1;
+pub(super) const EVENT_COMMAND_QUEUE: u32 = 0x11D0;
+pub(super) const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
+pub(super) const COMPLETE: i32 = 0;
+pub(super) const PROFILING_COMMAND_END: u32 = 0x1283;
+pub(super) const MEM_ALLOC_TYPE_INTEL: u32 = 0x419A;
+pub(super) const MEM_ALLOC_BASE_PTR_INTEL: u32 = 0x419B;
+pub(super) const MEM_ALLOC_SIZE_INTEL: u32 = 0x419C;
+pub(super) const MEM_ALLOC_DEVICE_INTEL: u32 = 0x419D;
+pub(super) const MEM_TYPE_UNKNOWN_INTEL: u32 = 0x4196;
+pub(super) const MEM_TYPE_HOST_INTEL: u32 = 0x4197;
+
+pub(super) const SUCCESS: i32 = 0;
+pub(super) const DEVICE_NOT_FOUND: i32 = -1;
+pub(super) const DEVICE_NOT_AVAILABLE: i32 = -2;
+pub(super) const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
+pub(super) const OUT_OF_RESOURCES: i32 = -5;
+pub(super) const OUT_OF_HOST_MEMORY: i32 = -6;
+pub(super) const INVALID_VALUE: i32 = -30;
+pub(super) const INVALID_DEVICE: i32 = -33;
+pub(super) const INVALID_CONTEXT: i32 = -34;
+pub(super) const INVALID_QUEUE_PROPERTIES: i32 = -35;
+pub(super) const INVALID_COMMAND_QUEUE: i32 = -36;
+pub(super) const INVALID_BUFFER_SIZE: i32 = -61;
+
+/// The specification's name of a code.
+pub(super) fn code_name(code: i32) -> &'static str {
+    match code {
+        0 => "CL_SUCCESS",
+        -1 => "CL_DEVICE_NOT_FOUND",
+        -2 => "CL_DEVICE_NOT_AVAILABLE",
+        -3 => "CL_COMPILER_NOT_AVAILABLE",
+        -4 => "CL_MEM_OBJECT_ALLOCATION_FAILURE",
+        -5 => "CL_OUT_OF_RESOURCES",
+        -6 => "CL_OUT_OF_HOST_MEMORY",
+        -7 => "CL_PROFILING_INFO_NOT_AVAILABLE",
+        -8 => "CL_MEM_COPY_OVERLAP",
+        -11 => "CL_BUILD_PROGRAM_FAILURE",
+        -12 => "CL_MAP_FAILURE",
+        -14 => "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+        -15 => "CL_COMPILE_PROGRAM_FAILURE",
+        -16 => "CL_LINKER_NOT_AVAILABLE",
+        -17 => "CL_LINK_PROGRAM_FAILURE",
+        -19 => "CL_KERNEL_ARG_INFO_NOT_AVAILABLE",
+        -30 => "CL_INVALID_VALUE",
+        -32 => "CL_INVALID_PLATFORM",
+        -33 => "CL_INVALID_DEVICE",
+        -34 => "CL_INVALID_CONTEXT",
+        -35 => "CL_INVALID_QUEUE_PROPERTIES",
+        -36 => "CL_INVALID_COMMAND_QUEUE",
+        -38 => "CL_INVALID_MEM_OBJECT",
+        -42 => "CL_INVALID_BINARY",
+        -43 => "CL_INVALID_BUILD_OPTIONS",
+        -44 => "CL_INVALID_PROGRAM",
+        -45 => "CL_INVALID_PROGRAM_EXECUTABLE",
+        -46 => "CL_INVALID_KERNEL_NAME",
+        -47 => "CL_INVALID_KERNEL_DEFINITION",
+        -48 => "CL_INVALID_KERNEL",
+        -49 => "CL_INVALID_ARG_INDEX",
+        -50 => "CL_INVALID_ARG_VALUE",
+        -51 => "CL_INVALID_ARG_SIZE",
+        -52 => "CL_INVALID_KERNEL_ARGS",
+        -53 => "CL_INVALID_WORK_DIMENSION",
+        -54 => "CL_INVALID_WORK_GROUP_SIZE",
+        -55 => "CL_INVALID_WORK_ITEM_SIZE",
+        -56 => "CL_INVALID_GLOBAL_OFFSET",
+        -57 => "CL_INVALID_EVENT_WAIT_LIST",
+        -58 => "CL_INVALID_EVENT",
+        -59 => "CL_INVALID_OPERATION",
+        -61 => "CL_INVALID_BUFFER_SIZE",
+        -63 => "CL_INVALID_GLOBAL_WORK_SIZE",
+        -64 => "CL_INVALID_PROPERTY",
+        -66 => "CL_INVALID_COMPILER_OPTIONS",
+        -1001 => "CL_PLATFORM_NOT_FOUND_KHR",
+        _ => "a code that OpenCL does not name",
+    }
+}

@@ -1,0 +1,70 @@
+//! The xpu kind as a subject, on the OpenCL runtime of this machine.
+//!
+//! Listed as ignored, because not every machine has one: `make test-xpu` runs these, and where they
+//! run a missing runtime is a failure. The capacity is ours, so that the suite fills it.
+
+use std::sync::Arc;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::fault::FaultBackend;
+use accelrt::backend::xpu::XpuBackend;
+use accelrt::size::MIB;
+use accelrt::{Config, DeviceKind};
+
+use crate::support::{HostView, OwnMemory, Subject, devices};
+
+pub(crate) struct XpuSubject {
+    backend: Arc<dyn Backend>,
+    view: OwnMemory,
+}
+
+impl XpuSubject {
+    /// Every device, of 256 MiB each.
+    #[expect(clippy::print_stdout, reason = "which device passed, for who runs these")]
+    pub(crate) fn new() -> Self {
+        let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
+        let config =
+            Config { xpu_memory_bytes: Some(256 * MIB), opencl_library, ..Config::default() };
+        let backend = XpuBackend::new(&config);
+        assert_eq!(backend.kind(), DeviceKind::Xpu);
+        for device in devices(&*backend) {
+            println!("xpu:{device} is {}", backend.properties(device).unwrap().name);
+        }
+        Self { backend, view: OwnMemory::open() }
+    }
+
+    /// A fault layer without a planned fault: it must not be noticed.
+    pub(crate) fn behind_faults() -> Self {
+        let mut subject = Self::new();
+        subject.backend = FaultBackend::new(subject.backend);
+        subject
+    }
+}
+
+impl Subject for XpuSubject {
+    fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.backend)
+    }
+
+    fn host_bytes(&self) -> Option<&dyn HostView> {
+        Some(&self.view)
+    }
+
+    fn assert_nothing_left(&self) {
+        for device in devices(&*self.backend) {
+            let info = self.backend.memory_info(device).unwrap();
+            assert_eq!(info.free_bytes, info.total_bytes, "memory of xpu:{device} is out");
+        }
+    }
+}
+
+conformance!(
+    every_device,
+    crate::xpu_subject::XpuSubject::new(),
+    ignore = "needs an OpenCL runtime: make test-xpu"
+);
+conformance!(
+    behind_faults,
+    crate::xpu_subject::XpuSubject::behind_faults(),
+    ignore = "needs an OpenCL runtime: make test-xpu"
+);
