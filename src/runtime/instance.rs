@@ -352,6 +352,12 @@ impl Runtime {
         }
     }
 
+    /// The backend of a device, which is initialised from here on.
+    pub(super) fn initialized(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+        self.table(device)?;
+        self.backend(device)
+    }
+
     /// The streams of a device: from here on the runtime is initialised.
     fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
         let backend = self.backend(device)?;

@@ -18,6 +18,7 @@ mod faults;
 mod fork;
 mod frees;
 mod host;
+mod kernels;
 mod launches;
 mod model;
 mod release;
