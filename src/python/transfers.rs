@@ -59,12 +59,12 @@ fn buffer_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Buffer> {
 
 /// The bytes of an object with the buffer protocol or DLPack.
 fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
-    if let Some(memory) = HostMemory::of_exporter(object, is_written)? {
+    if let Some(memory) = HostMemory::of_exporter(what, object, is_written)? {
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
         let view = Bound::new(object.py(), from_dlpack(object)?)?;
-        if let Some(memory) = HostMemory::of_exporter(view.as_any(), is_written)? {
+        if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);
         }
     }

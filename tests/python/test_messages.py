@@ -64,6 +64,21 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         ValueError,
         "Cannot copy between a buffer and memory that it overlaps",
     ),
+    (
+        lambda: buffer().copy_to(bytes(8)),
+        BufferError,
+        "target (bytes): Object is not writable.",
+    ),
+    (
+        lambda: buffer().copy_(np.zeros(16, "u1")[::2]),
+        ValueError,
+        "source (ndarray): ndarray is not C-contiguous",
+    ),
+    (
+        lambda: untyped.as_buffer(np.zeros(16, "u1")[::2]),
+        ValueError,
+        "obj (ndarray): ndarray is not C-contiguous",
+    ),
     (lambda: buffer().copy_(3), TypeError, f"source {EXPORTER} int"),
     (lambda: buffer().copy_to(None), TypeError, f"target {EXPORTER} NoneType"),
     # Parts, sizes and bytes out of range.
