@@ -269,8 +269,13 @@ pub(super) fn allocate(
     drop_parked(py);
     let runtime = Runtime::global()?;
     let home = runtime.current_stream_of(device)?;
-    without_gil(py, |is_interrupted| {
-        let interrupt = &mut Some(is_interrupted);
-        Buffer::allocate(&home, bytes, is_pinned, runtime.frees(), interrupt)
-    })
+    // It waits for memory that is being freed, where it is short of it.
+    without_gil(
+        py,
+        || true,
+        |is_interrupted| {
+            let interrupt = &mut Some(is_interrupted);
+            Buffer::allocate(&home, bytes, is_pinned, runtime.frees(), interrupt)
+        },
+    )
 }

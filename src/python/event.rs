@@ -97,7 +97,8 @@ impl PyEvent {
             return Ok(self.event.synchronize()?);
         }
         let event = &self.event;
-        without_gil(py, |is_interrupted| event.synchronize_unless(is_interrupted))
+        let is_done = || event.query();
+        without_gil(py, is_done, |is_interrupted| event.synchronize_unless(is_interrupted))
     }
 
     /// Milliseconds from this event's record to the other's.

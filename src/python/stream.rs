@@ -141,7 +141,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        without_gil(py, |is_interrupted| stream.synchronize_unless(is_interrupted))
+        let is_done = || stream.query();
+        without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
     }
 
     /// What is enqueued from now on runs after everything before the event's latest record. Does
@@ -214,7 +215,7 @@ impl PyStream {
     ///
     /// One helper thread of the process calls it, in stream order, with this stream and its device
     /// as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
-    /// of the `StreamError`. It may enqueue, and must not wait for unfinished work, which raises.
+    /// of the `StreamError`. It may enqueue and read what is done; waiting for unfinished work raises.
     ///
     /// >>> import accelrt
     /// >>> stream, seen = accelrt.Stream(), []
