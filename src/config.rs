@@ -75,7 +75,7 @@ impl Config {
                 "ACCELRT_CPU_MEMORY",
                 value,
                 1..=isize::MAX as usize,
-                "a number of bytes of at least 1",
+                "a number of bytes from 1 to 9223372036854775807",
             )?;
             config.cpu_memory_bytes = Some(bytes);
         }

@@ -51,9 +51,8 @@ pub enum Error {
     },
     /// A device that is not there.
     #[error(
-        "Device {device} does not exist: there are {count} {} devices{}",
-        device.kind(),
-        index_range(*count)
+        "Device {device} does not exist: there {}",
+        devices(device.kind(), *count)
     )]
     NoSuchDevice {
         /// The device asked for.
@@ -293,11 +292,11 @@ pub enum Error {
     Interrupted,
 }
 
-fn index_range(count: usize) -> String {
+fn devices(kind: DeviceKind, count: usize) -> String {
     match count {
-        0 => String::new(),
-        1 => ", index 0".to_owned(),
-        count => format!(", indices 0 to {}", count - 1),
+        0 => format!("are 0 {kind} devices"),
+        1 => format!("is 1 {kind} device, index 0"),
+        count => format!("are {count} {kind} devices, indices 0 to {}", count - 1),
     }
 }
 

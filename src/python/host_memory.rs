@@ -80,12 +80,11 @@ unsafe impl Send for Exported {}
 impl Exported {
     /// Asks an object for its bytes. `None` when it has no buffer protocol.
     pub(super) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
-        // SAFETY: a live object, with the GIL.
-        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+        if !has_buffer_protocol(object) {
             return Ok(None);
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: as above; the structure is ours to fill, and stays where it is.
+        // SAFETY: a live object, with the GIL; the structure is ours to fill, and stays where it is.
         match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
             0 => Ok(Some(Self(view))),
             _ => Err(PyErr::fetch(object.py())),
@@ -126,6 +125,12 @@ impl Exported {
         let bytes = usize::try_from(view.len).unwrap_or(0); // never negative
         Ok(HostMemory::new(address, bytes, is_read_only, Box::new(self)))
     }
+}
+
+/// True for objects with the buffer protocol.
+pub(super) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object, with the GIL.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
 /// True when a format of the buffer protocol names Python objects: an `O` that is not in the name

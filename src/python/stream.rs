@@ -56,8 +56,11 @@ impl PyStream {
                 let kind = DeviceKind::from_type_code(device_type)
                     .filter(|kind| *kind != DeviceKind::Null)
                     .ok_or_else(|| unknown_type(device_type))?;
-                let index = usize::try_from(device_index)
-                    .map_err(|_| PyRuntimeError::new_err("Device index must not be negative"))?;
+                let negative = |_| {
+                    let text = format!("Device index must not be negative: {device_index}");
+                    PyRuntimeError::new_err(text)
+                };
+                let index = usize::try_from(device_index).map_err(negative)?;
                 let device = Device::new(kind, index)?;
                 let negative = || {
                     let text = format!("Device {device} has no stream with id {stream_id}");

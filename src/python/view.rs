@@ -50,7 +50,10 @@ impl PyView {
         let element = Element::extract(dtype)?;
         let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
         if !buffer.address()?.is_multiple_of(item_bytes.min(8) as u64) {
-            let text = format!("the buffer begins at an address that {name} cannot be at");
+            let (address, align_bytes) = (buffer.address()?, item_bytes.min(8));
+            let text = format!(
+                "the buffer begins at {address:#x}, and {name} is aligned to {align_bytes} bytes"
+            );
             return Err(PyValueError::new_err(text));
         }
         let shape = match shape {

@@ -14,11 +14,12 @@ import pytest
 import accelrt
 
 untyped: Any = accelrt
+PAIR: Any = ("a", "b")
 
 
 def objects() -> Any:
     """Return an array of objects."""
-    return np.array(["a", "b"], object)
+    return np.array(PAIR, object)
 
 
 def records() -> Any:
@@ -34,7 +35,7 @@ def dated() -> Any:
 
 def references() -> Any:
     """Return an array of ctypes."""
-    return (ctypes.py_object * 2)("a", "b")
+    return (ctypes.py_object * 2)(*PAIR)
 
 
 USES: list[Callable[[Any], object]] = [
@@ -52,7 +53,7 @@ def test_arrays_of_objects_are_refused(
 ) -> None:
     array = make()
     before = repr(list(array))
-    with pytest.raises(TypeError, match="^(source|target|obj) must not hold Python objects: its"):
+    with pytest.raises(TypeError, match=r"^(source|target|obj) must not hold Python objects: its"):
         use(array)
     with pytest.raises(TypeError, match="must not hold Python objects"):
         use(memoryview(array))
