@@ -148,8 +148,8 @@ impl PyEvent {
     }
 }
 
-/// A device that may be the one of an event. Only its kind counts, as in torch; but an index that no
-/// device of a kind has is a mistake. A kind that is not there is told at the first use.
+/// A device that may be the one of an event. Only its kind counts, as in torch; but an index that
+/// no device of a kind has is a mistake. A kind that is not there is told at the first use.
 fn existing(device: PyDevice) -> PyResult<PyDevice> {
     if let Some(index) = device.index {
         let count = Runtime::global()?.device_count(device.kind)?;
