@@ -84,7 +84,7 @@ impl Exported {
             return Ok(None);
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: a live object, with the GIL; the structure is ours and stays where it is.
+        // SAFETY: a live object, with the GIL; the structure is ours to fill and stays in place.
         match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
             0 => Ok(Some(Self(view))),
             _ => Err(PyErr::fetch(object.py())),

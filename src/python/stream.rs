@@ -232,7 +232,7 @@ impl PyStream {
     ///
     /// One helper thread of the process calls it, in stream order, with this stream and its device
     /// as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
-    /// of the `StreamError`. It may enqueue and read what is done; waiting for unfinished work
+    /// of the `StreamError`. It may enqueue, and read what is done; a wait for unfinished work
     /// raises.
     ///
     /// >>> import accelrt

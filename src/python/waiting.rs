@@ -1,4 +1,4 @@
-//! Waiting without the GIL, with Ctrl-C; inside a callable of `launch_host` only for what is done.
+//! Waiting without the GIL, with Ctrl-C; inside a callable of `launch_host` for nothing unfinished.
 
 use std::cell::Cell;
 
