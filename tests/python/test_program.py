@@ -14,6 +14,7 @@ import pytest
 import accelrt
 from gates import libc
 from kinds import needs_xpu, only_without_xpu
+from processes import output_of
 
 TEXT = """
 kernel void axpy(float a, global const float* x, global float* y) {
@@ -25,9 +26,9 @@ kernel void total(global const float* x, ulong count, local float* scratch, glob
     for (size_t i = get_global_id(0); i < count; i += get_global_size(0)) own += x[i];
     size_t here = get_local_id(0);
     scratch[here] = own;
-    for (size_t half = get_local_size(0) / 2; half > 0; half /= 2) {
+    for (size_t left = get_local_size(0) / 2; left > 0; left /= 2) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (here < half) scratch[here] += scratch[here + half];
+        if (here < left) scratch[here] += scratch[here + left];
     }
     if (here == 0) sums[get_group_id(0)] = scratch[0];
 }
@@ -68,6 +69,11 @@ def test_a_kind_without_a_compiler_says_so() -> None:
 def test_a_program_without_a_device_says_why_there_is_none() -> None:
     with pytest.raises(RuntimeError, match="No xpu device is available"):
         accelrt.xpu.Program(TEXT)
+
+
+def test_a_kind_whose_library_is_missing_has_no_devices() -> None:
+    code = "import accelrt; print(accelrt.xpu.is_available(), accelrt.xpu.device_count())"
+    assert output_of(code, ACCELRT_OPENCL_LIBRARY="libnothing.so") == "False 0\n"
 
 
 @pytest.mark.parametrize("sizes", [{"global_size": 1}, {"local_size": 1}])

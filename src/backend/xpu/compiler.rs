@@ -191,7 +191,7 @@ impl Compiler {
     }
 
     pub(super) fn release_kernel(&self, kernel: KernelObject) -> Answer {
-        // SAFETY: a live handle, which its owner gives up; queued launches have own shares.
+        // SAFETY: a live handle, which its owner gives up; queued launches have their own shares.
         check("clReleaseKernel", unsafe { (self.release_kernel)(kernel) })
     }
 }
