@@ -7,6 +7,12 @@
 //! never reached.
 
 mod copies;
+#[cfg(feature = "xpu")]
+#[path = "../fake_opencl/fake.rs"]
+mod fake;
+#[cfg(feature = "xpu")]
+#[path = "../fake_opencl/library.rs"]
+mod library;
 mod marks;
 mod memory;
 mod probing;
@@ -127,6 +133,8 @@ macro_rules! conformance {
 
 // Behind the macros, because these instantiate the suite.
 mod cpu_subject;
+#[cfg(feature = "xpu")]
+mod fake_subject;
 mod null_subject;
 #[cfg(feature = "xpu")]
 mod xpu_subject;

@@ -46,9 +46,13 @@ fn the_configured_capacity_limits_a_device_that_has_more() {
         let limited = Config { xpu_memory_bytes: Some(MIB), ..config(fake) };
         let runtime = Runtime::new(limited).unwrap();
         assert_eq!(runtime.properties(xpu(0)).unwrap().total_memory_bytes, MIB);
-        let asked = fake.calls("clDeviceMemAllocINTEL");
+        let asked = fake.live("calls:clDeviceMemAllocINTEL");
         assert_eq!(shortage(runtime.empty(MIB + 1, xpu(0))), [MIB + 1, MIB, MIB]);
-        assert_eq!(fake.calls("clDeviceMemAllocINTEL"), asked, "the driver is not asked for it");
+        assert_eq!(
+            fake.live("calls:clDeviceMemAllocINTEL"),
+            asked,
+            "the driver is not asked for it"
+        );
         runtime.empty(MIB, xpu(0)).unwrap();
     });
 }
