@@ -76,7 +76,6 @@ fn a_driver_that_has_less_than_it_said_is_a_shortage_and_the_books_stay_true() {
 #[test]
 fn another_refusal_of_an_allocation_keeps_the_drivers_code() {
     over("", |fake, runtime| {
-        runtime.empty(1, xpu(0)).unwrap();
         let before = runtime.memory_info(xpu(0)).unwrap();
         fake.set("fail=clDeviceMemAllocINTEL:1+:-34,fail=clHostMemAllocINTEL:1+:-34");
         for refused in [runtime.empty(1, xpu(0)), runtime.empty_pinned(1)] {

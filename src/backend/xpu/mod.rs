@@ -2,16 +2,19 @@
 //!
 //! * `sys`: OpenCL's types, numbers and tables of functions; `driver`: its calls with Rust's types
 //! * `probe`: which devices there are; `device`: one of them; `session`: their context
-//! * `stream`, `event`, `memory`: what the contract asks for
+//! * `stream`, `event`, `memory`: what the contract asks for; `program`: compiled kernels, by
+//!   `compiler`'s calls
 //!
 //! The ICD loader is opened by the first question about devices, and loads the vendors' libraries.
 //! The context, with which drivers start their threads, is made when a device is first used.
 
+mod compiler;
 mod device;
 mod driver;
 mod event;
 mod memory;
 mod probe;
+mod program;
 mod session;
 mod stream;
 mod sys;
@@ -21,8 +24,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, DeviceProperties, DoneCallback, LeftOutDevice, Leftover, Mark, MemoryInfo,
-    PointerOwner, PriorityRange, StreamHandle, Turn, Work,
+    Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
+    MemoryInfo, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
 };
 use crate::backend::courier::Courier;
 use crate::config::Config;
@@ -318,6 +321,10 @@ impl Backend for XpuBackend {
     fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
         let stream = self.usable(stream)?;
         self.told(&stream, stream.fill(to.0, byte, bytes))
+    }
+
+    fn kernels(&self) -> Option<&dyn Kernels> {
+        Some(self)
     }
 
     /// Streams and memory are given back by their owners, and the context goes with the last.
