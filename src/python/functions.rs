@@ -68,6 +68,13 @@ pub(super) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
     }
 }
 
+/// Name and reason of each device of a kind that is there and cannot be used.
+#[pyfunction]
+pub(super) fn left_out_devices(kind: &str) -> PyResult<Vec<(String, String)>> {
+    let devices = Runtime::global()?.left_out_devices(kind_argument(kind)?);
+    Ok(devices.into_iter().map(|device| (device.name, device.reason)).collect())
+}
+
 /// True when something was used that needed a device.
 #[pyfunction]
 pub(super) fn is_initialized() -> PyResult<bool> {

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use crossbeam_queue::SegQueue;
+
 use crate::backend::contract::{Backend, Mark};
 use crate::error::Result;
 use crate::frontier::Progress;
@@ -16,6 +18,9 @@ use crate::sync::{LockRank, Mutex};
 
 /// Pending marks of a stream between two looks at the device.
 const MARKS_PER_POLL: usize = 64;
+
+/// What a device may still use although nobody can ask it any more.
+static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
 /// A mark that is released when nobody needs it any more.
 pub(crate) struct OwnedMark {
@@ -109,6 +114,14 @@ impl Marks {
         // Without the lock: memory is given back to the driver, and owners are a user's.
         for thing in passed.into_values() {
             drop_quietly(|| drop(thing));
+        }
+    }
+
+    /// Forgets what is held without giving it back: nobody can tell whether the device uses it.
+    pub(crate) fn abandon_held(&self) {
+        let held = std::mem::take(&mut self.held.lock().by_ticket);
+        for thing in held.into_values() {
+            ABANDONED.push(thing);
         }
     }
 

@@ -49,7 +49,9 @@ fn every_method_fails_in_turn_on_xpu_and_the_laws_hold() {
     println!("{}", campaign.table);
     campaign.assert_lawful();
     // Pages do not move there, so what moves them is not called.
-    for method in Method::ALL.into_iter().filter(|method| !method.name().contains("::")) {
+    for method in
+        Method::ALL.into_iter().filter(|method| !method.name().starts_with("VirtualMemory"))
+    {
         assert!(campaign.table.failures_of(method) > 0, "{method} was never failed");
     }
 }

@@ -3,7 +3,7 @@
 import pytest
 
 import accelrt
-from accelrt import cli
+from accelrt import _core, cli
 from processes import run
 
 
@@ -28,6 +28,16 @@ def test_info_says_why_a_kind_is_not_there() -> None:
         if not any(line.startswith(f"  {kind}:") for line in lines):
             (reason,) = [line for line in lines if line.startswith(f"  {kind} ")]
             assert "none: " in reason
+
+
+def test_info_lists_devices_that_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # No machine is sure to have one: the answer stands for it, what is shown is looked at.
+    left_out = {"cpu": [("A device", "it is too old")]}
+    monkeypatch.setattr(_core, "left_out_devices", lambda kind: left_out.get(kind, []))
+    assert cli.main(["info"]) == 0
+    assert "  cpu     not used: A device: it is too old\n" in capsys.readouterr().out
 
 
 def test_info_lists_the_settings_in_force() -> None:

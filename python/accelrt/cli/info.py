@@ -37,7 +37,9 @@ def _devices(kind: str) -> list[str]:
     reason = _core.unavailable_reason(kind)
     if reason is not None:
         return [f"  {kind:<7} none: {reason}"]
-    return [_device(kind, index) for index in range(_core.device_count(kind))]
+    used = [_device(kind, index) for index in range(_core.device_count(kind))]
+    left_out = _core.left_out_devices(kind)
+    return used + [f"  {kind:<7} not used: {name}: {reason}" for name, reason in left_out]
 
 
 def _device(kind: str, index: int) -> str:

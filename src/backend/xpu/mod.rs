@@ -62,6 +62,8 @@ pub struct XpuBackend {
     session: OnceLock<Arc<Session>>,
     memory: Memory,
     courier: Courier,
+    /// Carries callbacks; resumed work may be inside of user code for long.
+    completions: Arc<Courier>,
     is_shut_down: AtomicBool,
 }
 
@@ -76,6 +78,7 @@ impl XpuBackend {
             session: OnceLock::new(),
             memory: Memory::new(),
             courier: Courier::new("accelrt-xpu"),
+            completions: Arc::new(Courier::new("accelrt-xpu-done")),
             is_shut_down: AtomicBool::new(false),
         })
     }
@@ -265,10 +268,14 @@ impl Backend for XpuBackend {
         self.told(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
-    /// Called by a thread of the driver's, or at once for a mark that is reached.
+    /// Called by a thread of ours, which the driver's only wakes.
     fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        let driver = self.driver();
-        self.told_of(driver.set_event_callback(event::of_mark(mark), callback))
+        let completions = Arc::clone(&self.completions);
+        let completion = event::Completion::new(callback);
+        let posted = Arc::clone(&completion);
+        let post = Box::new(move || completions.post(posted));
+        let set = self.driver().set_event_callback(event::of_mark(mark), post);
+        self.told_of(set.inspect_err(|_| completion.disarm()))
     }
 
     fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
@@ -331,6 +338,8 @@ impl Backend for XpuBackend {
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);
-        self.courier.shutdown(deadline)
+        let couriers = [&self.courier, &*self.completions];
+        let busy = couriers.map(|courier| courier.shutdown(deadline).busy_threads);
+        Leftover { busy_threads: busy.iter().sum() }
     }
 }
