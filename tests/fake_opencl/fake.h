@@ -34,6 +34,7 @@ struct settings {
     unsigned platforms, devices;
     char type[WORD], usm[WORD], missing[WORD], name[WORD];
     bool priorities, profiling, threads_at_probe, eager;
+    bool strict; /* a broken rule ends the process */
     bool hold, hold_callbacks, inline_callbacks;
     uint64_t memory, most_alloc, most_align, command_us;
     cl_int lost_code, lost_status;

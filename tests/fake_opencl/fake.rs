@@ -21,7 +21,6 @@ static COPIES: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Fake {
     path: PathBuf,
     configure: unsafe extern "C" fn(*const c_char) -> c_int,
-    calls: unsafe extern "C" fn(*const c_char) -> u64,
     live: unsafe extern "C" fn(*const c_char) -> u64,
 }
 
@@ -48,8 +47,6 @@ impl Fake {
                 std::mem::transmute_copy(&symbol(handle, c"fake_opencl_configure"))
             },
             // SAFETY: as above.
-            calls: unsafe { std::mem::transmute_copy(&symbol(handle, c"fake_opencl_calls")) },
-            // SAFETY: as above.
             live: unsafe { std::mem::transmute_copy(&symbol(handle, c"fake_opencl_live")) },
         };
         fake.set(settings);
@@ -67,15 +64,6 @@ impl Fake {
         let text = CString::new(settings).expect("no zero in it");
         // SAFETY: the library is never closed; the text ends with a zero.
         assert_eq!(unsafe { (self.configure)(text.as_ptr()) }, 0, "{settings}");
-    }
-
-    /// How often a function was called.
-    pub(crate) fn calls(&self, function: &str) -> u64 {
-        let text = CString::new(function).expect("no zero in it");
-        // SAFETY: as in `set`.
-        let count = unsafe { (self.calls)(text.as_ptr()) };
-        assert_ne!(count, u64::MAX, "the fake has no function {function}");
-        count
     }
 
     /// How many there are of something, or were: see `opencl.h`.
@@ -99,20 +87,6 @@ impl Fake {
                 thread::yield_now();
             }
         }
-    }
-
-    /// As [`Fake::assert_none_of`], of everything that a program can hold.
-    #[track_caller]
-    pub(crate) fn assert_nothing_left(&self) {
-        self.assert_none_of(&[
-            "allocations",
-            "kernels",
-            "programs",
-            "events",
-            "queues",
-            "contexts",
-        ]);
-        self.assert_none_of(&["ghosts"]);
     }
 }
 

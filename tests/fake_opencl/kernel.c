@@ -30,6 +30,51 @@ static void run_axpy(const struct launch *launch, void *const *values)
         y[item] += *a * x[item];
 }
 
+/* kernel void add(global int *numbers, int number): numbers[i] += number */
+static void run_add(const struct launch *launch, void *const *values)
+{
+    int32_t *numbers = values[0], *number = values[1];
+    for (size_t item = 0; item < item_count(launch); item++)
+        numbers[item] += *number;
+}
+
+/* kernel void multiply(global int *numbers, int factor): numbers[i] *= factor */
+static void run_multiply(const struct launch *launch, void *const *values)
+{
+    int32_t *numbers = values[0], *factor = values[1];
+    for (size_t item = 0; item < item_count(launch); item++)
+        numbers[item] *= *factor;
+}
+
+/* kernel void scale(global float *values, float by): values[i] *= by */
+static void run_scale(const struct launch *launch, void *const *values)
+{
+    float *scaled = values[0], *by = values[1];
+    for (size_t item = 0; item < item_count(launch); item++)
+        scaled[item] *= *by;
+}
+
+/* kernel void clear(global float *values): values[i] = 0 */
+static void run_clear(const struct launch *launch, void *const *values)
+{
+    memset(values[0], 0, item_count(launch) * sizeof(float));
+}
+
+/* kernel void through(global int *numbers, local int *scratch, long start, float step, uchar last):
+ * each group writes start + step * i + last, from its last item to its first */
+static void run_through(const struct launch *launch, void *const *values)
+{
+    int32_t *numbers = values[0];
+    const int64_t *start = values[2];
+    const float *step = values[3];
+    const uint8_t *last = values[4];
+    size_t group = launch->local[0] != 0 ? launch->local[0] : 1;
+    for (size_t item = 0; item < item_count(launch); item++) {
+        float from_end = (float)(group - 1 - item % group);
+        numbers[item] = (int32_t)((float)*start + from_end * *step) + *last;
+    }
+}
+
 /* kernel void store(global T *out, T value), of any T: *out = value */
 static void run_store(const struct launch *launch, void *const *values)
 {
@@ -52,6 +97,11 @@ static void run_geometry(const struct launch *launch, void *const *values)
 static const struct builtin builtins[] = {
     {"index", 1, 1, {0}, run_index},
     {"axpy", 3, 6, {sizeof(float)}, run_axpy},
+    {"add", 2, 1, {0, sizeof(int32_t)}, run_add},
+    {"multiply", 2, 1, {0, sizeof(int32_t)}, run_multiply},
+    {"scale", 2, 1, {0, sizeof(float)}, run_scale},
+    {"clear", 1, 1, {0}, run_clear},
+    {"through", 5, 3, {0, 0, sizeof(int64_t), sizeof(float), sizeof(uint8_t)}, run_through},
     {"store", 2, 1, {0}, run_store},
     {"geometry", 1, 1, {0}, run_geometry},
 };
@@ -66,7 +116,7 @@ const struct builtin *fake_builtin(const char *name)
 
 const char *fake_builtin_names(void)
 {
-    return "index, axpy, store and geometry";
+    return "index, axpy, add, multiply, scale, clear, through, store and geometry";
 }
 
 void fake_run(const struct launch *launch, void *const *values)
@@ -101,19 +151,20 @@ static cl_int set(cl_kernel kernel, cl_uint index, bool is_pointer, const void *
         end_use(kernel);
         return CL_INVALID_ARG_INDEX;
     }
-    bool wants_pointer = definition->parameters[index].address != CL_KERNEL_ARG_ADDRESS_PRIVATE;
+    cl_uint address = definition->parameters[index].address;
+    bool is_local = address == CL_KERNEL_ARG_ADDRESS_LOCAL; /* a size, and no value */
+    bool wants_pointer = !is_local && address != CL_KERNEL_ARG_ADDRESS_PRIVATE;
     size_t expected = definition->builtin->sizes[index];
     cl_int code = CL_SUCCESS;
-    if (wants_pointer != is_pointer)
+    if (wants_pointer != is_pointer || is_local != (value == NULL))
         code = CL_INVALID_ARG_VALUE;
-    else if (size > ARGUMENT || (!is_pointer && expected != 0 && size != expected))
+    else if (is_local ? size == 0 : size > ARGUMENT || (expected != 0 && size != expected))
         code = CL_INVALID_ARG_SIZE;
-    else if (value == NULL)
-        code = CL_INVALID_ARG_VALUE;
     if (code == CL_SUCCESS) {
         kernel->arguments[index] = (struct argument){.is_set = true, .is_pointer = is_pointer};
         kernel->arguments[index].size = size;
-        memcpy(kernel->arguments[index].value, value, size);
+        if (!is_local)
+            memcpy(kernel->arguments[index].value, value, size);
     }
     end_use(kernel);
     return code;

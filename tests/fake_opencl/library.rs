@@ -26,8 +26,19 @@ pub(crate) fn build(name: &str, defines: &[&str]) -> PathBuf {
     let mut arguments = vec!["-shared", "-fPIC", "-fvisibility=hidden"];
     arguments.extend(defines);
     let sources = sources(|source| source != "self_test.c");
-    compile(&library, &arguments, &sources);
+    if !is_newer(&library) {
+        compile(&library, &arguments, &sources);
+    }
     library
+}
+
+/// True when a file was made after all of the fake's files.
+fn is_newer(made: &Path) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
+    let Ok(made) = time(made) else { return false };
+    let entries = fs::read_dir(folder()).expect("the fake's folder can be listed");
+    let mut times = entries.map(|entry| entry.and_then(|entry| time(&entry.path())));
+    times.all(|source| source.is_ok_and(|source| source < made))
 }
 
 /// The C files whose names are wanted.

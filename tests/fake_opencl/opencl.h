@@ -249,7 +249,8 @@ int fake_opencl_configure(const char *text);
 uint64_t fake_opencl_calls(const char *name);
 /* How many users hold of: contexts queues events programs kernels; how many there are of:
  * allocations bytes threads ghosts (objects that users released and the fake still needs); how many
- * there were of: violations (of OpenCL's rules), queues:HINT (made with this priority hint). */
+ * there were of: violations (of OpenCL's rules), queues:HINT (made with this priority hint),
+ * calls:FUNCTION. */
 uint64_t fake_opencl_live(const char *what);
 
 #endif

@@ -133,6 +133,14 @@ static const char *next_kernel(const char *text)
     return NULL;
 }
 
+static size_t count_of(const char *text, char wanted)
+{
+    size_t count = 0;
+    for (; *text != '\0'; text++)
+        count += *text == wanted;
+    return count;
+}
+
 bool fake_compile(const char *source, struct definition **found, unsigned *count, char **log)
 {
     char why[512] = "error: no kernel in this source";
@@ -142,6 +150,10 @@ bool fake_compile(const char *source, struct definition **found, unsigned *count
     bool is_right = error == NULL;
     if (error != NULL)
         snprintf(why, sizeof why, "1:2: error: %.*s", (int)strcspn(error + 7, "\n"), error + 7);
+    if (is_right && count_of(source, '{') != count_of(source, '}')) {
+        snprintf(why, sizeof why, "error: expected '}'");
+        is_right = false;
+    }
     const char *text = source;
     while (is_right && (text = next_kernel(text)) != NULL) {
         *found = realloc(*found, (*count + 1) * sizeof **found);

@@ -132,6 +132,7 @@ static bool set_number(const char *key, const char *value)
         {.key = "profiling", .flag = &s->profiling},
         {.key = "threads_at_probe", .flag = &s->threads_at_probe},
         {.key = "eager", .flag = &s->eager},
+        {.key = "strict", .flag = &s->strict},
         {.key = "hold", .flag = &s->hold},
         {.key = "hold_callbacks", .flag = &s->hold_callbacks},
         {.key = "inline_callbacks", .flag = &s->inline_callbacks},
@@ -249,6 +250,8 @@ EXPORT uint64_t fake_opencl_calls(const char *name)
 EXPORT uint64_t fake_opencl_live(const char *what)
 {
     uint64_t bytes = 0, count = UINT64_MAX;
+    if (strncmp(what, "calls:", 6) == 0)
+        return fake_opencl_calls(what + 6);
     static const char *const kinds[] = {"", "contexts", "queues", "events", "programs", "kernels"};
     pthread_mutex_lock(&fake_lock);
     for (int kind = CONTEXT; kind < KIND_COUNT; kind++)
@@ -276,6 +279,8 @@ void fake_violation(const char *text, const void *what)
 {
     violations++;
     fprintf(stderr, "fake OpenCL: violation: %s: %p\n", text, what);
+    if (fake_settings.strict)
+        abort();
 }
 
 void *fake_refuse(cl_int *code, cl_int value)

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use accelrt::{Error, Event, Runtime};
 
 use crate::fake::Fake;
-use crate::support::{config, finishes, is_loss, over, runtime, xpu};
+use crate::support::{assert_nothing_left, config, finishes, is_loss, over, runtime, xpu};
 
 /// Uses a device in every way; whatever fails must say that the device is lost.
 fn use_everything(runtime: &Runtime, index: usize) -> Vec<Error> {
@@ -46,10 +46,10 @@ fn a_device_that_is_lost_at_any_command_fails_for_good_and_hangs_nobody() {
     finishes(|| {
         let fake = Fake::new("");
         assert!(use_everything(&runtime(&fake), 0).is_empty(), "nothing is lost yet");
-        let commands = fake.calls("clEnqueueMemcpyINTEL")
-            + fake.calls("clEnqueueMemFillINTEL")
-            + fake.calls("clEnqueueMarkerWithWaitList")
-            + fake.calls("clEnqueueBarrierWithWaitList");
+        let commands = fake.live("calls:clEnqueueMemcpyINTEL")
+            + fake.live("calls:clEnqueueMemFillINTEL")
+            + fake.live("calls:clEnqueueMarkerWithWaitList")
+            + fake.live("calls:clEnqueueBarrierWithWaitList");
         assert!(commands >= 6, "{commands}");
         for nth in 0..commands {
             lose_at(nth);
@@ -75,7 +75,7 @@ fn lose_at(nth: u64) {
     }
     runtime.shutdown();
     drop(runtime);
-    fake.assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 #[test]

@@ -6,19 +6,19 @@ use accelrt::{Config, DeviceKind, Error, Runtime};
 
 use crate::fake::Fake;
 use crate::library;
-use crate::support::{config, over, runtime, xpu};
+use crate::support::{assert_nothing_left, config, over, runtime, xpu};
 
 /// Asserts that there is no xpu device, that everybody is told why, and that the rest goes on.
 #[track_caller]
 fn assert_unavailable(config: &Config, reasons: &[&str]) {
     let runtime = Runtime::new(config.clone()).unwrap();
     let backend = XpuBackend::new(config);
+    assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 0, "a query does not fail");
     let told = [
         backend.device_count().unwrap_err(),
         backend.stream_create(0, 0).unwrap_err(),
         backend.allocate_host(64).unwrap_err(),
         runtime.accelerator().unwrap_err(),
-        runtime.device_count(DeviceKind::Xpu).unwrap_err(),
         runtime.stream(xpu(0)).unwrap_err(),
         runtime.empty(1, xpu(0)).unwrap_err(),
         runtime.synchronize(xpu(0)).unwrap_err(),
@@ -36,7 +36,7 @@ fn assert_unavailable(config: &Config, reasons: &[&str]) {
 fn assert_fake_unavailable(settings: &str, reasons: &[&str]) {
     let fake = Fake::new(settings);
     assert_unavailable(&config(&fake), reasons);
-    fake.assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn one_question_that_is_refused_leaves_out_one_device() {
     // every single question of a probe is refused in turn.
     let fake = Fake::new("devices=2");
     XpuBackend::new(&config(&fake)).device_count().unwrap();
-    let questions = fake.calls("clGetDeviceInfo");
+    let questions = fake.live("calls:clGetDeviceInfo");
     assert!(questions > 4, "{questions}");
     for nth in 1..=questions {
         let fake = Fake::new(&format!("devices=2,fail=clGetDeviceInfo:{nth}:-6"));
@@ -111,7 +111,7 @@ fn one_question_that_is_refused_leaves_out_one_device() {
         let count = backend.device_count().unwrap();
         assert!((1..=2).contains(&count), "{count} devices after question {nth}");
         assert!(count == 2 || backend.left_out_devices().len() == 1, "question {nth}");
-        fake.assert_nothing_left();
+        assert_nothing_left(&fake);
     }
 }
 
@@ -170,7 +170,7 @@ fn asking_what_exists_makes_no_context_and_no_queue() {
         }
         assert!(matches!(runtime.stream(xpu(2)), Err(Error::NoSuchDevice { count: 2, .. })));
         for call in ["clCreateContext", "clCreateCommandQueueWithProperties"] {
-            assert_eq!(fake.calls(call), 0, "{call}");
+            assert_eq!(fake.live(&format!("calls:{call}")), 0, "{call}");
         }
         assert!(!runtime.is_initialized());
     });
@@ -180,15 +180,15 @@ fn asking_what_exists_makes_no_context_and_no_queue() {
 fn a_device_is_asked_once() {
     over("", |fake, runtime| {
         runtime.device_count(DeviceKind::Xpu).unwrap();
-        let questions = fake.calls("clGetDeviceInfo");
+        let questions = fake.live("calls:clGetDeviceInfo");
         let stream = runtime.stream(xpu(0)).unwrap();
         for _ in 0..10 {
             runtime.device_count(DeviceKind::Xpu).unwrap();
             runtime.memory_info(xpu(0)).unwrap();
             stream.synchronize().unwrap();
         }
-        assert_eq!(fake.calls("clGetDeviceInfo"), questions);
-        assert_eq!(fake.calls("clCreateContext"), 1);
+        assert_eq!(fake.live("calls:clGetDeviceInfo"), questions);
+        assert_eq!(fake.live("calls:clCreateContext"), 1);
     });
 }
 

@@ -5,7 +5,7 @@ use accelrt::backend::xpu::XpuBackend;
 use accelrt::{Error, Event};
 
 use crate::fake::Fake;
-use crate::support::{bytes_of, config, over, pattern, xpu};
+use crate::support::{assert_nothing_left, bytes_of, config, over, pattern, xpu};
 
 #[test]
 fn without_hints_there_is_one_priority_and_queues_ask_for_none() {
@@ -110,7 +110,7 @@ fn frees_behind_a_busy_queue_place_few_marks_and_keep_the_memory_until_it_is_pas
             let buffer = runtime.empty(64, xpu(0)).unwrap();
             buffer.fill(1, &stream).unwrap();
         }
-        let marks = fake.calls("clEnqueueMarkerWithWaitList");
+        let marks = fake.live("calls:clEnqueueMarkerWithWaitList");
         assert!(marks <= 4, "{marks} marks for 1000 frees");
         assert_eq!(fake.live("violations"), 0);
         fake.set("hold=0");
@@ -169,7 +169,7 @@ fn numbers_that_are_no_queue_of_this_device_are_refused() {
     assert!(backend.stream_wrap(0, 0).is_err());
     backend.stream_destroy(other).unwrap();
     drop(backend);
-    fake.assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 #[test]

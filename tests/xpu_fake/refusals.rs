@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use accelrt::{Error, Event, FailureCause, Runtime};
 
 use crate::fake::Fake;
-use crate::support::{finishes, over, runtime, xpu};
+use crate::support::{assert_nothing_left, finishes, over, runtime, xpu};
 
 /// A code that no rule of ours knows.
 const CODE: i64 = -9999;
@@ -91,11 +91,11 @@ fn every_call_that_is_refused_once_is_told_and_the_next_program_succeeds() {
     finishes(|| {
         let healthy = Fake::new(BUSY);
         assert!(program(&runtime(&healthy)).is_empty());
-        let is_unused = |function: &&str| healthy.calls(function) == 0;
+        let is_unused = |function: &&str| healthy.live(&format!("calls:{function}")) == 0;
         let unused: Vec<_> = FUNCTIONS.into_iter().filter(is_unused).collect();
         assert!(unused.is_empty(), "the program does not call {unused:?}");
         for function in FUNCTIONS {
-            for nth in 1..=healthy.calls(function).min(12) {
+            for nth in 1..=healthy.live(&format!("calls:{function}")).min(12) {
                 refuse(function, nth);
             }
         }
@@ -115,7 +115,7 @@ fn refuse(function: &str, nth: u64) {
     assert_eq!(info.free_bytes, info.total_bytes, "after {function}, call {nth}");
     assert!(runtime.shutdown().is_clean());
     drop(runtime);
-    fake.assert_nothing_left();
+    assert_nothing_left(&fake);
 }
 
 #[test]

@@ -30,6 +30,13 @@ pub(crate) fn runtime(fake: &Fake) -> Runtime {
     Runtime::new(config(fake)).expect("the settings are right")
 }
 
+/// Asserts that nothing is left of what a program can hold.
+#[track_caller]
+pub(crate) fn assert_nothing_left(fake: &Fake) {
+    fake.assert_none_of(&["allocations", "kernels", "programs", "events", "queues", "contexts"]);
+    fake.assert_none_of(&["ghosts"]);
+}
+
 /// Runs a test over a fake with these settings, and then asks the fake for what is left. A hang is
 /// a failure.
 #[track_caller]
@@ -42,7 +49,7 @@ pub(crate) fn over(settings: &'static str, test: impl FnOnce(&Fake, Runtime) + S
         fake.set("hold=0,hold_callbacks=0,heal=1");
         drop(runtime);
         match outcome {
-            Ok(()) => fake.assert_nothing_left(),
+            Ok(()) => assert_nothing_left(&fake),
             Err(panic) => resume_unwind(panic),
         }
     });
