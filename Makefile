@@ -62,7 +62,7 @@ tidy: ## the house rules alone
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --nocapture
 
 .PHONY: test
-test: test-debug test-release test-asan test-python ## every test: Rust in three builds, then Python
+test: test-debug test-xpu-fake test-release test-asan test-python ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
@@ -95,6 +95,13 @@ faults: ## which calls of a backend were failed in which scenarios, and the laws
 test-xpu: ## the tests that need an OpenCL runtime with unified shared memory
 	$(CARGO) test --features $(TEST_FEATURES) \
 		--test conformance --test faults --test order --test engine -- --ignored --show-output xpu
+
+# Its own tests build the fake. `strict`: a rule of OpenCL that is broken ends the process.
+.PHONY: test-xpu-fake
+test-xpu-fake: ## the same on a fake OpenCL, whose device memory the host cannot read
+	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
+	ACCELRT_OPENCL_LIBRARY=$(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so \
+		FAKE_OPENCL=devices=2,priorities=1,strict=1 $(MAKE) test-xpu
 
 # From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
 # does not know dependency groups.

@@ -248,6 +248,76 @@ pub enum Error {
         /// What was asked for.
         capability: &'static str,
     },
+    /// A program that the compiler refused.
+    #[error("Building the program for {device} failed: {log}")]
+    BuildFailed {
+        /// The device that it was compiled for.
+        device: Device,
+        /// What the compiler said.
+        log: String,
+    },
+    /// A kernel that a program does not have.
+    #[error("The program has no kernel {name:?}: it has {}", listed(names))]
+    NoSuchKernel {
+        /// The name asked for.
+        name: String,
+        /// The names of its kernels.
+        names: Vec<String>,
+    },
+    /// A launch with more or fewer arguments than the kernel takes.
+    #[error("Kernel {kernel} takes {expected} arguments: {given} were given")]
+    KernelArgumentCount {
+        /// The kernel's name.
+        kernel: String,
+        /// How many it takes.
+        expected: usize,
+        /// How many were given.
+        given: usize,
+    },
+    /// An argument of a launch that does not fit what the kernel declares.
+    #[error(
+        "Argument {} of kernel {kernel}{} must be {expected}, not {given}",
+        index + 1, in_commas(declared)
+    )]
+    KernelArgument {
+        /// The kernel's name.
+        kernel: String,
+        /// The argument's place, from 0.
+        index: usize,
+        /// Type and name of the parameter, where the program tells.
+        declared: String,
+        /// What would fit.
+        expected: &'static str,
+        /// What was given.
+        given: String,
+    },
+    /// A number of work-items that no launch can have.
+    #[error("Kernel {kernel} cannot run with {what} of {given:?}: {allowed}")]
+    LaunchSize {
+        /// The kernel's name.
+        kernel: String,
+        /// Which size.
+        what: &'static str,
+        /// What was given.
+        given: Vec<usize>,
+        /// What would be accepted.
+        allowed: &'static str,
+    },
+    /// A kernel that was given to a stream of another device, or another runtime's.
+    #[error(
+        "Kernel {kernel} was compiled for {compiled}: a stream of {stream} cannot run it{}",
+        what_fits(*on_host)
+    )]
+    KernelDeviceMismatch {
+        /// The kernel's name.
+        kernel: String,
+        /// The device that it was compiled for.
+        compiled: Device,
+        /// The stream's device.
+        stream: Device,
+        /// True when the stream runs on the host.
+        on_host: bool,
+    },
     /// A native call of the null address.
     #[error("A native call needs a function: its address is null")]
     NullFunction,
@@ -291,6 +361,28 @@ pub enum Error {
     /// A wait was given up because its interrupt check said so; the work goes on.
     #[error("The wait was interrupted; the work goes on")]
     Interrupted,
+}
+
+/// What a stream takes in place of a kernel.
+fn what_fits(on_host: bool) -> &'static str {
+    if on_host {
+        " (it runs native functions, by launch, and callables, by launch_host)"
+    } else {
+        ""
+    }
+}
+
+/// Names for a sentence.
+fn listed(names: &[String]) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// An addition between commas, if there is one.
+fn in_commas(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(", `{text}`,") }
 }
 
 fn index_range(count: usize) -> String {

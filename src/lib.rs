@@ -13,6 +13,7 @@
 //! * [`Completion`]: the end of a stream's task that somebody else finishes
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
+//! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
 //! * [`backend`]: the contract for makers of devices, with the kinds at hand
@@ -56,6 +57,7 @@ mod fork;
 mod frontier;
 mod guard;
 mod native;
+mod program;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
@@ -74,6 +76,9 @@ pub use error::{Error, FailureCause, Result, StreamError, TaskError};
 pub use event::Event;
 pub use guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use native::{Argument, NativeCall};
+pub use program::{
+    Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
+};
 pub use runtime::{Counters, Runtime, ShutdownReport};
 pub use stream::{Completion, Scope, Stream, TaskOutcome};
 

@@ -1,7 +1,8 @@
 """A stand-alone runtime for stream-based accelerators: one API for devices, streams and events.
 
 Device-agnostic functions live in `accelrt.accelerator` and take no device type; those of one kind
-in `accelrt.cpu`; what hosts and accelerators share lives here. Waiting never holds the GIL.
+in `accelrt.cpu` and `accelrt.xpu`; what hosts and accelerators share lives here. Waiting never
+holds the GIL.
 
 >>> import accelrt
 >>> copy, compute = accelrt.Stream(), accelrt.Stream()
@@ -12,7 +13,7 @@ in `accelrt.cpu`; what hosts and accelerators share lives here. Waiting never ho
 
 from types import ModuleType
 
-from accelrt import accelerator, cpu
+from accelrt import accelerator, cpu, xpu
 from accelrt._core import (
     __VERSION__,
     Buffer,
@@ -52,6 +53,7 @@ __all__ = [
     "empty_pinned",
     "from_dlpack",
     "get_device_module",
+    "xpu",
     "zeros",
 ]
 

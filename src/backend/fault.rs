@@ -13,16 +13,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, LeftOutDevice, Leftover,
-    Mark, MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, StreamHandle, VirtualMemory,
-    Work,
+    Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Kernels, LeftOutDevice,
+    Leftover, Mark, MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, StreamHandle,
+    VirtualMemory, Work,
 };
 use crate::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Result;
 
+mod kernels;
 mod method;
 mod plan;
 
+use kernels::FaultKernels;
 pub use method::Method;
 pub use plan::{Fault, FaultError, Repeat};
 use plan::{Injector, Request};
@@ -45,6 +47,7 @@ pub struct FaultBackend {
     injector: Arc<Injector>,
     /// One for each index that a device may have, so that asking for one probes nothing.
     virtual_memory: Vec<FaultVirtualMemory>,
+    kernels: FaultKernels,
 }
 
 impl FaultBackend {
@@ -58,7 +61,8 @@ impl FaultBackend {
                 device_index,
             })
             .collect();
-        Arc::new(Self { injector, virtual_memory })
+        let kernels = FaultKernels::new(Arc::clone(&injector));
+        Arc::new(Self { injector, virtual_memory, kernels })
     }
 
     /// Plans a fault, beside those that were planned before; its calls are counted from now on.
@@ -234,6 +238,10 @@ impl Backend for FaultBackend {
     fn virtual_memory(&self, device_index: usize) -> Option<&dyn VirtualMemory> {
         self.inner().virtual_memory(device_index)?;
         self.virtual_memory.get(device_index).map(|wrapped| wrapped as &dyn VirtualMemory)
+    }
+
+    fn kernels(&self) -> Option<&dyn Kernels> {
+        self.inner().kernels().map(|_| &self.kernels as &dyn Kernels)
     }
 
     fn shutdown(&self, deadline: Instant) -> Leftover {

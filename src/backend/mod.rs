@@ -7,6 +7,7 @@ pub(crate) mod courier;
 pub mod cpu;
 pub mod fault;
 pub mod null;
+pub(crate) mod opencl_c;
 pub mod registry;
 #[cfg(feature = "xpu")]
 pub mod xpu;

@@ -198,6 +198,13 @@ impl Buffer {
         Ok(ExportGuard { allocation: self.allocation.clone() })
     }
 
+    /// True for memory of this device, and for pinned memory, which belongs to every device of its
+    /// kind.
+    pub(crate) fn is_reached_by(&self, device: Device) -> bool {
+        let own = self.device();
+        own == device || self.is_pinned() && own.kind() == device.kind()
+    }
+
     /// The right to enqueue uses. Fails after a release and in a forked child.
     pub(crate) fn access(&self) -> Result<Access<'_>> {
         fork::check()?;

@@ -17,5 +17,8 @@ mod launch;
 mod transfer;
 mod uses;
 
+pub(crate) use allocation::Access;
 pub use handle::{Buffer, ExportGuard};
+pub(crate) use uses::Task;
+
 pub use transfer::{HostTransfer, Transfer};

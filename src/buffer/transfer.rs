@@ -328,13 +328,9 @@ fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     let device = stream.device();
     let is_reached =
         |buffer: &Buffer| [device.kind(), DeviceKind::Cpu].contains(&buffer.device().kind());
-    let is_own = |buffer: &Buffer| {
-        let own = buffer.device();
-        own == device || buffer.is_pinned() && own.kind() == device.kind()
-    };
     let unreached = buffers.iter().find(|buffer| !is_reached(buffer));
     let strange = unreached.or_else(|| {
-        let has_own = buffers.iter().any(|buffer| is_own(buffer));
+        let has_own = buffers.iter().any(|buffer| buffer.is_reached_by(device));
         buffers.first().filter(|_| !has_own)
     });
     match strange {

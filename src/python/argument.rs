@@ -64,7 +64,12 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    fn sized(&self, bytes: u8, is_signed: bool, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+    pub(super) fn sized(
+        &self,
+        bytes: u8,
+        is_signed: bool,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
         let value = &plain(value)?;
         let number: i128 = match value.extract() {
             Ok(number) => number,
@@ -88,7 +93,10 @@ impl<'py> Passing<'_, 'py> {
         Ok(Argument::I64(number as i64))
     }
 
-    fn float<T: FromPyObjectOwned<'py>>(&self, value: &Bound<'py, PyAny>) -> PyResult<T> {
+    pub(super) fn float<T: FromPyObjectOwned<'py>>(
+        &self,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<T> {
         let value = plain(value)?;
         value.extract().map_err(|_| self.wrong("a float", &value))
     }
@@ -227,7 +235,7 @@ impl<'py> Passing<'_, 'py> {
         Ok(Some(Argument::U64(address)))
     }
 
-    fn keep(&mut self, value: &Bound<'py, PyAny>) {
+    pub(super) fn keep(&mut self, value: &Bound<'py, PyAny>) {
         self.kept.push(value.clone().unbind());
     }
 
@@ -235,7 +243,7 @@ impl<'py> Passing<'_, 'py> {
         format!("argument {} of {}", self.index + 1, name_of(self.function))
     }
 
-    fn wrong(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    pub(super) fn wrong(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
         let (place, name) = (self.place(), type_name(given));
         PyTypeError::new_err(format!("{place} must be {expected}, not {name}"))
     }
@@ -246,7 +254,7 @@ impl<'py> Passing<'_, 'py> {
         PyTypeError::new_err(format!("{}: {reason}", self.place()))
     }
 
-    fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {
+    pub(super) fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {
         PyOverflowError::new_err(format!("{} does not fit into {range}: {given}", self.place()))
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Types {
     union: Py<PyType>,
     reference: Py<PyType>,
     cast: Py<PyAny>,
-    void_pointer: Py<PyAny>,
+    pub(super) void_pointer: Py<PyAny>,
 }
 
 impl Types {

@@ -60,12 +60,17 @@ impl From<Error> for PyErr {
             | Error::PriorityOutOfRange { .. }
             | Error::InvalidSetting { .. }
             | Error::BufferRange { .. }
+            | Error::LaunchSize { .. }
+            | Error::NoSuchKernel { .. }
             | Error::CopySizeMismatch { .. }
             | Error::CopyOverlap { .. } => PyValueError::new_err(message),
             Error::BufferReleased { .. } | Error::BufferExported { .. } => {
                 PyBufferError::new_err(message)
             }
-            Error::Unsupported { .. } => PyTypeError::new_err(message),
+            Error::Unsupported { .. }
+            | Error::KernelArgumentCount { .. }
+            | Error::KernelArgument { .. }
+            | Error::KernelDeviceMismatch { .. } => PyTypeError::new_err(message),
             Error::OutOfMemory { .. } => OutOfMemoryError::new_err(message),
             Error::DeviceLost { .. } => DeviceLost::new_err(message),
             Error::Stream(error) => Python::attach(|py| raised(py, message, &[error])),

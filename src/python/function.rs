@@ -8,6 +8,8 @@ use pyo3::types::{PyBool, PyInt};
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::{type_name, wrong_type};
 use crate::python::identity_cache::IdentityCache;
+use crate::python::kernel_launch::needs_global_size;
+use crate::python::program::PyKernel;
 use crate::python::signature::{self, Signature};
 
 /// What is known of a function object for good.
@@ -134,6 +136,9 @@ fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
 }
 
 fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
+    if object.is_instance_of::<PyKernel>() {
+        return needs_global_size();
+    }
     if object.is_callable() {
         return PyTypeError::new_err(format!(
             "launch calls native functions, without the GIL; a Python callable ({}) needs it: use \
@@ -141,7 +146,8 @@ fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
             type_name(object)
         ));
     }
-    let expected = "the address of a function, or a function of ctypes, cffi or numba.cfunc";
+    let expected = "the address of a function, a function of ctypes, cffi or numba.cfunc, or a \
+                    kernel of a Program";
     wrong_type("function", expected, object)
 }
 

@@ -16,14 +16,14 @@ extern "C" fn byte_histogram(bytes: *const u8, count: usize, counts: *mut u64) {
     }
 }
 
-/// Writes each of `count` bytes as a float from -1 to 1.
+/// Writes each of `count` bytes as a float from -1 up to 1, exactly: so do kernels of other kinds.
 extern "C" fn bytes_to_floats(bytes: *const u8, count: usize, floats: *mut f32) {
     // SAFETY: as in `byte_histogram`.
     let bytes = unsafe { std::slice::from_raw_parts(bytes, count) };
     // SAFETY: as in `byte_histogram`: `count` aligned floats.
     let floats = unsafe { std::slice::from_raw_parts_mut(floats, count) };
     for (float, byte) in floats.iter_mut().zip(bytes) {
-        *float = f32::from(*byte) / 127.5 - 1.0;
+        *float = f32::from(*byte) / 128.0 - 1.0;
     }
 }
 

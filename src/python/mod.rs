@@ -21,11 +21,13 @@ mod helper;
 mod host_memory;
 mod host_task;
 mod identity_cache;
+mod kernel_launch;
 mod kernels;
 mod launch;
 mod memory;
 mod parameters;
 mod parked;
+mod program;
 mod shape;
 mod signature;
 mod stream;
@@ -59,6 +61,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::kernels::kernel_address;
+    #[pymodule_export]
+    use super::program::{PyKernel, PyProgram};
     #[pymodule_export]
     use super::stream::PyStream;
     #[pymodule_export]

@@ -47,7 +47,7 @@ pub(super) fn copy_out(
 }
 
 /// The buffer that an object is, or is a view of.
-fn buffer_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Buffer> {
+pub(super) fn buffer_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(&buffer.get().buffer);
     }

@@ -132,10 +132,11 @@ impl Runtime {
     /// How many devices of a kind there are; 0 for a kind that this build or machine lacks. For xpu
     /// the first call loads the vendors' libraries.
     pub fn device_count(&self, kind: DeviceKind) -> Result<usize> {
-        match self.inner.registry.backend(kind) {
-            Ok(backend) => backend.device_count(),
+        let backend = self.inner.registry.backend(kind);
+        match backend.and_then(|backend| backend.device_count()) {
+            // Neither a build without the kind nor a machine without its driver is an error.
             Err(Error::KindUnavailable { .. }) => Ok(0),
-            Err(error) => Err(error),
+            count => count,
         }
     }
 
@@ -361,6 +362,12 @@ impl Runtime {
         } else {
             Err(Error::NoSuchDevice { device, count })
         }
+    }
+
+    /// The backend of a device, which is initialised from here on.
+    pub(super) fn initialized(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+        self.table(device)?;
+        self.backend(device)
     }
 
     /// The streams of a device: from here on the runtime is initialised.

@@ -4,12 +4,14 @@
 //! * [`current`]: the current device and streams of each thread
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
+//! * [`programs`]: compiling kernels
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
 mod current;
 mod index;
 mod instance;
 mod memory;
+mod programs;
 mod shutdown;
 
 pub use instance::{Counters, Runtime};

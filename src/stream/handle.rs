@@ -119,6 +119,17 @@ impl Stream {
         self.core.push_always(Keep(owner));
     }
 
+    /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not
+    /// called in a forked child.
+    #[cfg(feature = "python")]
+    pub(crate) fn keep_until<T: Send + 'static>(&self, ticket: u64, owner: T) {
+        if self.core.on_host {
+            self.keep(owner);
+        } else {
+            self.core.hold(ticket, Box::new(owner));
+        }
+    }
+
     /// True when a task may be enqueued without being held back.
     #[cfg(feature = "python")]
     #[inline]

@@ -139,6 +139,11 @@ impl Marks {
         }
     }
 
+    /// True when the device was seen to reach every mark.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.lock().is_empty()
+    }
+
     /// The first mark that stands at `ticket` or behind it; `None` when the device has reached it.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<OwnedMark>> {
         let pending = self.pending.lock();

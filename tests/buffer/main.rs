@@ -11,6 +11,7 @@ mod faults;
 mod fork;
 mod frees;
 mod host;
+mod kernels;
 mod launches;
 mod model;
 mod release;

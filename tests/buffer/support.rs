@@ -9,7 +9,7 @@ use std::time::Duration;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{Completion, Launched, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError};
 
 pub(crate) const CPU: Device = Device::cpu(0);
@@ -123,6 +123,11 @@ impl Machine {
         if let Some(null) = &self.null {
             assert_eq!(null.live().host_bytes, 0, "pinned bytes");
         }
+    }
+
+    /// The launches of kernels that reached a null kind.
+    pub(crate) fn launched(&self) -> Vec<Launched> {
+        self.null.as_ref().map(|null| null.launched()).unwrap_or_default()
     }
 
     /// What a null kind gave out and did not get back.

@@ -7,6 +7,13 @@
 //! never reached.
 
 mod copies;
+#[cfg(feature = "xpu")]
+#[path = "../fake_opencl/fake.rs"]
+mod fake;
+mod kernels;
+#[cfg(feature = "xpu")]
+#[path = "../fake_opencl/library.rs"]
+mod library;
 mod marks;
 mod memory;
 mod probing;
@@ -105,6 +112,15 @@ macro_rules! conformance {
                     pages_that_touch_are_one_range
                     a_place_is_used_again_after_its_page_left
                 }
+                kernels {
+                    a_program_has_the_kernels_of_its_text
+                    a_text_that_is_no_program_is_refused_with_the_compilers_words
+                    a_binary_that_is_none_is_refused
+                    launches_of_one_stream_run_in_order
+                    a_launch_takes_memory_values_and_memory_of_its_groups
+                    kernels_may_be_given_back_before_their_launches_are_done
+                    one_kernel_is_launched_from_many_threads_with_arguments_of_their_own
+                }
                 threads {
                     tasks_from_many_threads_keep_each_threads_order
                     every_method_may_be_called_from_any_thread
@@ -127,6 +143,8 @@ macro_rules! conformance {
 
 // Behind the macros, because these instantiate the suite.
 mod cpu_subject;
+#[cfg(feature = "xpu")]
+mod fake_subject;
 mod null_subject;
 #[cfg(feature = "xpu")]
 mod xpu_subject;

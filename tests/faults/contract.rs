@@ -22,7 +22,10 @@ fn is_fallible((_, returned): &(&str, &str)) -> bool {
 }
 
 fn all() -> Vec<(&'static str, &'static str)> {
-    ["pub trait Backend:", "pub trait VirtualMemory:"].into_iter().flat_map(methods).collect()
+    ["pub trait Backend:", "pub trait VirtualMemory:", "pub trait Kernels:"]
+        .into_iter()
+        .flat_map(methods)
+        .collect()
 }
 
 /// A line for each method that has no failure to report.

@@ -95,12 +95,14 @@ impl Machine {
         let wraps = usize::from(!self.backend.runs_on_host());
         let streams = [Method::StreamCreate, Method::StreamWrap];
         // Device memory is counted in bytes: a device that is full refuses on its own.
-        let pairs: [(&[Method], Method); 5] = [
+        let pairs: [(&[Method], Method); 7] = [
             (&streams[..=wraps], Method::StreamDestroy),
             (&[Method::Mark], Method::MarkRelease),
             (&[Method::AllocateHost], Method::ReleaseHost),
             (&[Method::VmReserve], Method::VmUnreserve),
             (&[Method::VmCreate], Method::VmRelease),
+            (&[Method::KernelsCompile], Method::KernelsProgramRelease),
+            (&[Method::KernelsKernel], Method::KernelsKernelRelease),
         ];
         let mut found = Vec::new();
         for (takes, gives) in pairs {

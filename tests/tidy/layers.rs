@@ -24,8 +24,13 @@ const fn area(module: &'static str, layer: u8, peers: &'static [&'static str]) -
 
 /// A kind of device: known to the registry alone.
 const fn kind(module: &'static str) -> Area {
-    let peers =
-        &["backend::contract", "backend::courier", "backend::blocking", "backend::capacity"];
+    let peers = &[
+        "backend::contract",
+        "backend::courier",
+        "backend::blocking",
+        "backend::capacity",
+        "backend::opencl_c",
+    ];
     Area { module, layer: 1, peers, never: &[], only_for: &["backend", "backend::registry"] }
 }
 
@@ -55,6 +60,7 @@ const AREAS: &[Area] = &[
     area("backend::blocking", 1, &[]),
     area("backend::capacity", 1, &["backend::contract"]),
     area("backend::courier", 1, &["backend::contract"]),
+    area("backend::opencl_c", 1, &["backend::contract"]),
     area("backend::fault", 1, &["backend::contract", "backend::courier"]),
     kind("backend::null"),
     kind("backend::cpu"),
@@ -73,7 +79,8 @@ const AREAS: &[Area] = &[
             "backend::xpu",
         ],
     ),
-    // L2, the engine: buffer, allocator, event, stream, frontier, in this order downwards.
+    // L2, the engine: program, buffer, allocator, event, stream, frontier, in this order downwards.
+    area("program", 2, &["buffer", "event", "stream", "frontier"]),
     area("buffer", 2, &["allocator", "event", "stream", "frontier"]),
     area("allocator", 2, &["event", "stream", "frontier"]),
     area("event", 2, &["stream", "frontier"]),

@@ -1,7 +1,7 @@
 """`python -m accelrt demo`: streams a file through the accelerator in chunks and checks the result.
 
-Each lane has three streams: one copies chunks in, one runs native kernels of ours (a byte histogram
-and a transform to floats), one copies the floats out. Events order them; nothing else waits, so
+Each lane has three streams: one copies chunks in, one runs kernels of ours (a byte histogram and a
+transform to floats), one copies the floats out. Events order them; nothing else waits, so
 several chunks are in flight. A second, serial run waits after each chunk: the honest yardstick.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import accelrt
 from accelrt import _core
+from accelrt.cli import demo_kernels
 
 _FLOAT_BYTES = 4
 _HISTOGRAM_BYTES = 256 * 8
@@ -60,8 +61,9 @@ def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
     except OSError as error:
         sys.stderr.write(f"accelrt demo: cannot read {path}: {error.strerror}\n")
         return 2
-    overlapped = _stream_through(content, lane_count, chunk_bytes, is_serial=False)
-    serial = _stream_through(content, 1, chunk_bytes, is_serial=True)
+    kernels = demo_kernels.for_accelerator()
+    overlapped = _stream_through(content, kernels, lane_count, chunk_bytes, is_serial=False)
+    serial = _stream_through(content, kernels, 1, chunk_bytes, is_serial=True)
     problems = [*_problems(content, overlapped), *_problems(content, serial)]
     _report(path, content, overlapped, serial)
     for problem in problems:
@@ -77,7 +79,12 @@ def _interpreter() -> Path:
 
 
 def _stream_through(
-    content: bytes, lane_count: int, chunk_bytes: int, *, is_serial: bool
+    content: bytes,
+    kernels: demo_kernels.Kernels,
+    lane_count: int,
+    chunk_bytes: int,
+    *,
+    is_serial: bool,
 ) -> _Outcome:
     lanes = [_Lane(chunk_bytes) for _ in range(lane_count)]
     floats = bytearray(len(content) * _FLOAT_BYTES)
@@ -86,7 +93,7 @@ def _stream_through(
     started = time.perf_counter()
     for number, chunk in enumerate(_chunks(len(content), chunk_bytes)):
         lane = lanes[number % lane_count]
-        events.append(_enqueue(lane, content, floats, chunk))
+        events.append(_enqueue(lane, kernels, content, floats, chunk))
         if is_serial:
             accelrt.accelerator.synchronize()
         _show_progress(chunk.stop, len(content), is_serial=is_serial)
@@ -111,7 +118,9 @@ def _chunks(total_bytes: int, chunk_bytes: int) -> Iterator[slice]:
         yield slice(start, min(start + chunk_bytes, total_bytes))
 
 
-def _enqueue(lane: _Lane, content: bytes, floats: bytearray, chunk: slice) -> list[accelrt.Event]:
+def _enqueue(
+    lane: _Lane, kernels: demo_kernels.Kernels, content: bytes, floats: bytearray, chunk: slice
+) -> list[accelrt.Event]:
     """Enqueue one chunk; return the events before, between and after its three stages."""
     count = chunk.stop - chunk.start
     marks = [accelrt.Event(enable_timing=True) for _ in range(len(_STAGES) + 1)]
@@ -121,8 +130,8 @@ def _enqueue(lane: _Lane, content: bytes, floats: bytearray, chunk: slice) -> li
         lane.source[:count].copy_(memoryview(content)[chunk], non_blocking=True)
         marks[1].record()
     lane.compute.wait_event(marks[1])
-    lane.compute.launch(_core.kernel_address("byte_histogram"), lane.source, count, lane.histogram)
-    lane.compute.launch(_core.kernel_address("bytes_to_floats"), lane.source, count, lane.floats)
+    kernels.histogram(lane.compute, lane.source, count, lane.histogram)
+    kernels.floats(lane.compute, lane.source, count, lane.floats)
     marks[2].record(lane.compute)
     with lane.copy_out as stream:
         stream.wait_event(marks[2])
@@ -138,8 +147,7 @@ def _problems(content: bytes, outcome: _Outcome) -> Iterator[str]:
     expected = [content.count(bytes([value])) for value in range(256)]
     if outcome.histogram != expected:
         yield f"the histogram is wrong: {sum(outcome.histogram)} of {len(content)} bytes counted"
-    single = struct.Struct("f")
-    table = [single.unpack(single.pack(value / 127.5))[0] - 1.0 for value in range(256)]
+    table = [value / 128 - 1 for value in range(256)]
     plain = array.array("f", map(table.__getitem__, content)).tobytes()
     if outcome.floats != plain:
         place = next(i for i in range(len(plain)) if outcome.floats[i] != plain[i])

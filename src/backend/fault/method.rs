@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A fallible method of `Backend`, or with `Vm` in front of `VirtualMemory`.
+/// A fallible method of `Backend`, or with `Vm` in front of `VirtualMemory`, with
+/// `Kernels` in front of `Kernels`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the method of its name, described at the traits")]
 pub enum Method {
@@ -36,11 +37,18 @@ pub enum Method {
     VmUnmap,
     VmRelocate,
     VmRelease,
+    KernelsCompile,
+    KernelsNames,
+    KernelsKernel,
+    KernelsParameters,
+    KernelsLaunch,
+    KernelsKernelRelease,
+    KernelsProgramRelease,
 }
 
 impl Method {
     /// Every one, in the order of the traits.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 37] = [
         Self::DeviceCount,
         Self::Properties,
         Self::MemoryInfo,
@@ -71,9 +79,16 @@ impl Method {
         Self::VmUnmap,
         Self::VmRelocate,
         Self::VmRelease,
+        Self::KernelsCompile,
+        Self::KernelsNames,
+        Self::KernelsKernel,
+        Self::KernelsParameters,
+        Self::KernelsLaunch,
+        Self::KernelsKernelRelease,
+        Self::KernelsProgramRelease,
     ];
 
-    /// The method's name: that in `Backend`, or `VirtualMemory::` and that.
+    /// The method's name: that in `Backend`, or `VirtualMemory::` or `Kernels::` and that.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,6 +122,13 @@ impl Method {
             Self::VmUnmap => "VirtualMemory::unmap",
             Self::VmRelocate => "VirtualMemory::relocate",
             Self::VmRelease => "VirtualMemory::release",
+            Self::KernelsCompile => "Kernels::compile",
+            Self::KernelsNames => "Kernels::kernel_names",
+            Self::KernelsKernel => "Kernels::kernel",
+            Self::KernelsParameters => "Kernels::parameters",
+            Self::KernelsLaunch => "Kernels::launch",
+            Self::KernelsKernelRelease => "Kernels::kernel_release",
+            Self::KernelsProgramRelease => "Kernels::program_release",
         }
     }
 
@@ -129,6 +151,8 @@ impl Method {
                 | Self::VmUnreserve
                 | Self::VmUnmap
                 | Self::VmRelease
+                | Self::KernelsKernelRelease
+                | Self::KernelsProgramRelease
         )
     }
 }
@@ -163,6 +187,7 @@ mod tests {
         // are read from the contract's text.
         let mut expected = fallible("pub trait Backend:", "");
         expected.extend(fallible("pub trait VirtualMemory:", "VirtualMemory::"));
+        expected.extend(fallible("pub trait Kernels:", "Kernels::"));
         let listed: Vec<&str> = Method::ALL.into_iter().map(Method::name).collect();
         assert_eq!(listed, expected);
         for (place, method) in Method::ALL.into_iter().enumerate() {

@@ -63,6 +63,10 @@ pub struct LiveCounts {
     pub reserved_bytes: usize,
     /// Memory from `VirtualMemory::create`.
     pub physical_bytes: usize,
+    /// Programs from `Kernels::compile`.
+    pub programs: usize,
+    /// Kernels from `Kernels::kernel`.
+    pub kernels: usize,
 }
 
 /// Bytes that tasks asked to be moved since the backend was made.

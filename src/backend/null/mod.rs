@@ -10,6 +10,7 @@ mod config;
 mod device;
 mod event;
 mod memory;
+mod program;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
-    PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
+    Address, Backend, DeviceProperties, DoneCallback, Kernels, Leftover, Mark, MemoryInfo,
+    PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
 };
 use crate::backend::courier::Courier;
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
@@ -31,6 +32,8 @@ pub use config::{Completion, LiveCounts, MovedBytes, NullConfig};
 use device::{NullDevice, PRIORITIES};
 use event::Marks;
 use memory::{HostMemory, LEAST_ALIGN_BYTES, Place};
+pub use program::Launched;
+use program::Programs;
 use stream::Streams;
 
 /// Codes of the driver errors of this kind.
@@ -44,7 +47,7 @@ enum Code {
 fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
     let message = match code {
         Code::OutOfAddresses => "no range of addresses is left that is long enough",
-        Code::InvalidHandle => "the number is no stream of this device",
+        Code::InvalidHandle => "there is no such stream or kernel on this device",
     };
     Error::Driver { kind, call, code: code as i64, message: message.to_owned() }
 }
@@ -67,6 +70,7 @@ pub struct NullBackend {
     devices: Vec<NullDevice>,
     host: Mutex<HostMemory>,
     timeline: Mutex<Timeline>,
+    programs: Mutex<Programs>,
     courier: Courier,
 }
 
@@ -104,6 +108,7 @@ impl NullBackend {
             devices: (0..device_count).map(device).collect(),
             host: Mutex::new(LockRank::Backend, HostMemory::new()),
             timeline: Mutex::new(LockRank::Backend, timeline),
+            programs: Mutex::new(LockRank::Backend, Programs::default()),
             courier: Courier::new("accelrt-null"),
         })
     }
@@ -115,7 +120,9 @@ impl NullBackend {
         let (streams, marks) = (timeline.streams.live(), timeline.marks.live());
         drop(timeline);
         let host_bytes = self.host.lock().allocations.live_bytes();
-        let mut counts = LiveCounts { streams, marks, host_bytes, ..LiveCounts::default() };
+        let (programs, kernels) = self.programs.lock().live();
+        let mut counts =
+            LiveCounts { streams, marks, host_bytes, programs, kernels, ..LiveCounts::default() };
         for device in &self.devices {
             let bytes = device.live_bytes();
             counts.device_bytes += bytes.allocated;
@@ -129,6 +136,12 @@ impl NullBackend {
     #[must_use]
     pub fn moved(&self) -> MovedBytes {
         self.timeline.lock().moved
+    }
+
+    /// The launches so far, in the order in which they came.
+    #[must_use]
+    pub fn launched(&self) -> Vec<Launched> {
+        self.programs.lock().launched.clone()
     }
 
     fn device(&self, index: usize) -> Result<&NullDevice> {
@@ -322,6 +335,10 @@ impl Backend for NullBackend {
 
     fn virtual_memory(&self, device_index: usize) -> Option<&dyn VirtualMemory> {
         self.devices.get(device_index).map(|device| device as &dyn VirtualMemory)
+    }
+
+    fn kernels(&self) -> Option<&dyn Kernels> {
+        Some(self)
     }
 
     fn shutdown(&self, deadline: Instant) -> Leftover {

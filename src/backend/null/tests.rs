@@ -1,6 +1,7 @@
 //! Tests of the null kind as a whole; those of its parts stand beside them.
 
 use super::*;
+use crate::backend::contract::{Kernels, ProgramSource};
 
 fn small() -> Arc<NullBackend> {
     NullBackend::new(NullConfig { device_count: 2, ..NullConfig::default() })
@@ -51,6 +52,8 @@ fn what_is_not_given_back_shows() {
     null.virtual_memory(1).unwrap().create(page_bytes).unwrap();
     null.allocate(1, 10, 64).unwrap();
     null.allocate_host(20).unwrap();
+    let program = null.compile(1, ProgramSource::Text("kernel void nop() {}"), "").unwrap();
+    null.kernel(program, "nop").unwrap();
     let expected = LiveCounts {
         streams: 1,
         marks: 1,
@@ -58,6 +61,8 @@ fn what_is_not_given_back_shows() {
         host_bytes: 20,
         reserved_bytes: 4 * page_bytes,
         physical_bytes: page_bytes,
+        programs: 1,
+        kernels: 1,
     };
     assert_eq!(null.live(), expected);
     null.mark_release(mark).unwrap();

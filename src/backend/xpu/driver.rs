@@ -9,7 +9,9 @@
 use std::ffi::{CString, c_void};
 use std::ptr::{self, NonNull};
 
-use super::sys::{self, Context, Core, DeviceId, Event, Platform, Queue, Usm};
+use super::sys::{
+    self, Compiler, Context, Core, DeviceId, Event, Platform, Queue, SetMemPointer, Usm,
+};
 use crate::backend::contract::DoneCallback;
 use crate::dylib::Library;
 
@@ -49,12 +51,14 @@ plain!(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     core: Core,
+    compiler: Option<Compiler>,
 }
 
 impl Driver {
     /// The functions of an opened library; the name of the first that it lacks.
     pub(super) fn of(library: Library) -> Result<Self, &'static str> {
-        Core::resolve(|name| library.symbol(name)).map(|core| Self { core })
+        let compiler = Compiler::resolve(|name| library.symbol(name)).ok();
+        Core::resolve(|name| library.symbol(name)).map(|core| Self { core, compiler })
     }
 
     pub(super) fn platforms(&self) -> Answer<Vec<Platform>> {
@@ -101,6 +105,16 @@ impl Driver {
     /// The functions of unified shared memory; the name of the first that is missing.
     pub(super) fn usm(&self, platform: Platform) -> Result<Usm, &'static str> {
         Usm::resolve(|name| self.extension_function(platform, name))
+    }
+
+    /// The functions of programs; `None` for a loader that lacks one of them.
+    pub(super) fn compiler(&self) -> Option<Compiler> {
+        self.compiler
+    }
+
+    /// The function that takes memory as an argument; `None` where the platform has none.
+    pub(super) fn set_mem_pointer(&self, platform: Platform) -> Option<SetMemPointer> {
+        SetMemPointer::resolve(|name| self.extension_function(platform, name)).ok()
     }
 
     /// A function that no loader exports.
@@ -333,7 +347,7 @@ impl Usm {
 }
 
 /// An address as the driver takes it.
-fn pointer(address: u64) -> *mut c_void {
+pub(super) fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
 }
 
@@ -364,7 +378,10 @@ fn listed<T: Copy>(
 }
 
 /// A text that is asked for twice: how long it is, then what it says, up to its zero.
-fn text(call: &'static str, ask: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> Answer<String> {
+pub(super) fn text(
+    call: &'static str,
+    ask: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+) -> Answer<String> {
     let mut size = 0;
     check(call, ask(0, ptr::null_mut(), &raw mut size))?;
     let mut bytes = vec![0u8; size];
@@ -376,7 +393,10 @@ fn text(call: &'static str, ask: impl Fn(usize, *mut c_void, *mut usize) -> i32)
 }
 
 /// A value of a size that is known.
-fn value<T: Plain>(call: &'static str, ask: impl Fn(usize, *mut c_void) -> i32) -> Answer<T> {
+pub(super) fn value<T: Plain>(
+    call: &'static str,
+    ask: impl Fn(usize, *mut c_void) -> i32,
+) -> Answer<T> {
     let mut value = T::ZERO;
     check(call, ask(size_of::<T>(), (&raw mut value).cast()))?;
     Ok(value)

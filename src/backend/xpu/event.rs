@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::driver::{Answer, Driver, Refusal};
-use super::sys::{self, DeviceId, Event, Queue};
+use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
 use crate::sync::{LockRank, Mutex};
 
@@ -39,12 +39,6 @@ pub(super) fn wait(driver: &Driver, event: Event) -> Answer {
 pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i64> {
     let (start, end) = (driver.event_end_ns(start)?, driver.event_end_ns(end)?);
     Ok(end.wrapping_sub(start).cast_signed())
-}
-
-/// The device of the queue that an event is in.
-pub(super) fn device_of(driver: &Driver, event: Event) -> Answer<DeviceId> {
-    let queue: Queue = driver.event_info(event, sys::EVENT_COMMAND_QUEUE)?;
-    driver.queue_info(queue, sys::QUEUE_DEVICE)
 }
 
 /// A callback on its way from a thread of the driver's to one of ours. A driver's thread must not

@@ -2,16 +2,19 @@
 //!
 //! * `sys`: OpenCL's types, numbers and tables of functions; `driver`: its calls with Rust's types
 //! * `probe`: which devices there are; `device`: one of them; `session`: their context
-//! * `stream`, `event`, `memory`: what the contract asks for
+//! * `stream`, `event`, `memory`: what the contract asks for; `program`: compiled kernels, by
+//!   `compiler`'s calls
 //!
 //! The ICD loader is opened by the first question about devices, and loads the vendors' libraries.
 //! The context, with which drivers start their threads, is made when a device is first used.
 
+mod compiler;
 mod device;
 mod driver;
 mod event;
 mod memory;
 mod probe;
+mod program;
 mod session;
 mod stream;
 mod sys;
@@ -21,8 +24,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::backend::contract::{
-    Address, Backend, DeviceProperties, DoneCallback, LeftOutDevice, Leftover, Mark, MemoryInfo,
-    PointerOwner, PriorityRange, StreamHandle, Turn, Work,
+    Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
+    MemoryInfo, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
 };
 use crate::backend::courier::Courier;
 use crate::config::Config;
@@ -135,12 +138,14 @@ impl XpuBackend {
             .or_else(|refusal| Err(self.device(stream.device_index)?.error(self.driver(), refusal)))
     }
 
-    /// What a mark's call came to: only a refusal asks for the device.
-    fn told_of<T>(&self, mark: Mark, answer: Answer<T>) -> Result<T> {
+    /// What a mark's call came to. The queue that it is in, which knows the device, may be released
+    /// already; so a refusal asks for the device that is gone.
+    fn told_of<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
-            let id = event::device_of(self.driver(), event::of_mark(mark));
-            let devices = &self.found()?.devices;
-            let device = devices.iter().find(|device| Ok(device.id()) == id);
+            let device = match &self.found()?.devices[..] {
+                [only] => Some(only),
+                devices => devices.iter().find(|device| device.is_gone(self.driver())),
+            };
             let error = device.map(|device| device.error(self.driver(), refusal));
             Err(error.unwrap_or_else(|| driver_error(refusal)))
         })
@@ -251,11 +256,11 @@ impl Backend for XpuBackend {
     }
 
     fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.told_of(mark, event::is_done(self.driver(), event::of_mark(mark)))
+        self.told_of(event::is_done(self.driver(), event::of_mark(mark)))
     }
 
     fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.told_of(mark, event::wait(self.driver(), event::of_mark(mark)))
+        self.told_of(event::wait(self.driver(), event::of_mark(mark)))
     }
 
     fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
@@ -270,12 +275,12 @@ impl Backend for XpuBackend {
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));
         let set = self.driver().set_event_callback(event::of_mark(mark), post);
-        self.told_of(mark, set.inspect_err(|_| completion.disarm()))
+        self.told_of(set.inspect_err(|_| completion.disarm()))
     }
 
     fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
         let [first, last] = [start, end].map(event::of_mark);
-        self.told_of(end, event::elapsed_ns(self.driver(), first, last))
+        self.told_of(event::elapsed_ns(self.driver(), first, last))
     }
 
     fn mark_release(&self, mark: Mark) -> Result<()> {
@@ -323,6 +328,10 @@ impl Backend for XpuBackend {
     fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
         let stream = self.usable(stream)?;
         self.told(&stream, stream.fill(to.0, byte, bytes))
+    }
+
+    fn kernels(&self) -> Option<&dyn Kernels> {
+        Some(self)
     }
 
     /// Streams and memory are given back by their owners, and the context goes with the last.

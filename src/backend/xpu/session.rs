@@ -3,7 +3,7 @@
 use super::device::XpuDevice;
 use super::driver::{Answer, Driver};
 use super::probe::Found;
-use super::sys::{Context, DeviceId, Usm};
+use super::sys::{Context, DeviceId, SetMemPointer, Usm};
 use crate::fork;
 
 /// One context over all devices, so that they share memory and events; it ends with its last
@@ -13,6 +13,8 @@ pub(super) struct Session {
     pub(super) driver: Driver,
     pub(super) usm: Usm,
     pub(super) context: Context,
+    /// Missing where kernels take no unified shared memory.
+    pub(super) set_mem_pointer: Option<SetMemPointer>,
 }
 
 impl Session {
@@ -21,7 +23,8 @@ impl Session {
         fork::watch();
         let ids: Vec<DeviceId> = found.devices.iter().map(XpuDevice::id).collect();
         let context = found.driver.create_context(found.platform, &ids)?;
-        Ok(Self { driver: found.driver, usm: found.usm, context })
+        let set_mem_pointer = found.driver.set_mem_pointer(found.platform);
+        Ok(Self { driver: found.driver, usm: found.usm, context, set_mem_pointer })
     }
 }
 

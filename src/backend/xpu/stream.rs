@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::driver::{Answer, Refusal};
 use super::event;
+use super::program::XpuKernel;
 use super::session::Session;
 use super::sys::{self, Event, Queue};
-use crate::backend::contract::{StreamHandle, Turn, Work};
+use crate::backend::contract::{LaunchArgument, LaunchSize, StreamHandle, Turn, Work};
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering};
 
@@ -106,6 +107,18 @@ impl XpuStream {
 
     pub(super) fn fill(&self, to: u64, byte: u8, bytes: usize) -> Answer {
         self.session.usm.enqueue_fill(self.queue, to, byte, bytes)?;
+        self.count();
+        Ok(())
+    }
+
+    /// Runs a kernel.
+    pub(super) fn launch(
+        &self,
+        kernel: &XpuKernel,
+        arguments: &[LaunchArgument],
+        size: &LaunchSize,
+    ) -> Answer {
+        kernel.enqueue(self.queue, arguments, size)?;
         self.count();
         Ok(())
     }

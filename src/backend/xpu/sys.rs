@@ -37,6 +37,10 @@ handle! {
     Queue;
     /// `cl_event`
     Event;
+    /// `cl_program`
+    ProgramObject;
+    /// `cl_kernel`
+    KernelObject;
 }
 
 /// A table of functions: `Name { clSymbol as field(arguments) -> result; }`.
@@ -74,6 +78,8 @@ macro_rules! table {
 
 /// `clSetEventCallback`'s function.
 pub(super) type EventCallback = unsafe extern "C" fn(Event, i32, *mut c_void);
+/// `clBuildProgram`'s function, which would make it return at once.
+pub(super) type BuildCallback = unsafe extern "C" fn(ProgramObject, *mut c_void);
 /// `clCreateContext`'s function for what goes wrong later.
 pub(super) type ContextCallback =
     unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void);
@@ -138,6 +144,49 @@ table! {
     }
 }
 
+table! {
+    /// The compiler and its kernels. A loader without them runs everything else.
+    Compiler {
+        clCreateProgramWithSource as create_with_source(
+            Context, u32, *const *const c_char, *const usize, *mut i32,
+        ) -> ProgramObject;
+        clCreateProgramWithIL as create_with_il(
+            Context, *const c_void, usize, *mut i32,
+        ) -> ProgramObject;
+        clBuildProgram as build(
+            ProgramObject, u32, *const DeviceId, *const c_char, Option<BuildCallback>, *mut c_void,
+        ) -> i32;
+        clGetProgramBuildInfo as get_build_info(
+            ProgramObject, DeviceId, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clGetProgramInfo as get_program_info(
+            ProgramObject, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clReleaseProgram as release_program(ProgramObject) -> i32;
+        clCreateKernel as create_kernel(ProgramObject, *const c_char, *mut i32) -> KernelObject;
+        clGetKernelInfo as get_kernel_info(
+            KernelObject, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clGetKernelArgInfo as get_kernel_arg_info(
+            KernelObject, u32, u32, usize, *mut c_void, *mut usize,
+        ) -> i32;
+        clSetKernelExecInfo as set_exec_info(KernelObject, u32, usize, *const c_void) -> i32;
+        clSetKernelArg as set_arg(KernelObject, u32, usize, *const c_void) -> i32;
+        clEnqueueNDRangeKernel as enqueue_kernel(
+            Queue, KernelObject, u32, *const usize, *const usize, *const usize, u32, *const Event,
+            *mut Event,
+        ) -> i32;
+        clReleaseKernel as release_kernel(KernelObject) -> i32;
+    }
+}
+
+table! {
+    /// Arguments that are unified shared memory: an extension function too.
+    SetMemPointer {
+        clSetKernelArgMemPointerINTEL as set(KernelObject, u32, *const c_void) -> i32;
+    }
+}
+
 pub(super) const PLATFORM_NAME: u32 = 0x0902;
 pub(super) const DEVICE_TYPE_ALL: u64 = 0xFFFF_FFFF;
 pub(super) const DEVICE_TYPE_GPU: u64 = 1 << 2;
@@ -159,9 +208,21 @@ pub(super) const QUEUE_PRIORITY_MED_KHR: u64 = 1 << 1;
 pub(super) const QUEUE_PRIORITY_LOW_KHR: u64 = 1 << 2;
 pub(super) const QUEUE_OUT_OF_ORDER: u64 = 1 << 0;
 pub(super) const QUEUE_PROFILING_ENABLE: u64 = 1 << 1;
-pub(super) const EVENT_COMMAND_QUEUE: u32 = 0x11D0;
 pub(super) const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
 pub(super) const COMPLETE: i32 = 0;
+pub(super) const PROGRAM_KERNEL_NAMES: u32 = 0x1168;
+pub(super) const PROGRAM_BUILD_LOG: u32 = 0x1183;
+pub(super) const KERNEL_NUM_ARGS: u32 = 0x1191;
+pub(super) const KERNEL_ARG_ADDRESS_QUALIFIER: u32 = 0x1196;
+pub(super) const KERNEL_ARG_TYPE_NAME: u32 = 0x1198;
+pub(super) const KERNEL_ARG_NAME: u32 = 0x119A;
+pub(super) const KERNEL_ARG_ADDRESS_GLOBAL: u32 = 0x119B;
+pub(super) const KERNEL_ARG_ADDRESS_LOCAL: u32 = 0x119C;
+pub(super) const KERNEL_ARG_ADDRESS_CONSTANT: u32 = 0x119D;
+pub(super) const KERNEL_ARG_ADDRESS_PRIVATE: u32 = 0x119E;
+pub(super) const KERNEL_EXEC_INFO_INDIRECT_HOST_ACCESS_INTEL: u32 = 0x4200;
+pub(super) const KERNEL_EXEC_INFO_INDIRECT_DEVICE_ACCESS_INTEL: u32 = 0x4201;
+pub(super) const KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL: u32 = 0x4202;
 pub(super) const PROFILING_COMMAND_END: u32 = 0x1283;
 pub(super) const MEM_ALLOC_TYPE_INTEL: u32 = 0x419A;
 pub(super) const MEM_ALLOC_BASE_PTR_INTEL: u32 = 0x419B;
@@ -176,11 +237,15 @@ pub(super) const DEVICE_NOT_AVAILABLE: i32 = -2;
 pub(super) const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
 pub(super) const OUT_OF_RESOURCES: i32 = -5;
 pub(super) const OUT_OF_HOST_MEMORY: i32 = -6;
+pub(super) const BUILD_PROGRAM_FAILURE: i32 = -11;
+pub(super) const KERNEL_ARG_INFO_NOT_AVAILABLE: i32 = -19;
 pub(super) const INVALID_VALUE: i32 = -30;
 pub(super) const INVALID_DEVICE: i32 = -33;
 pub(super) const INVALID_CONTEXT: i32 = -34;
 pub(super) const INVALID_QUEUE_PROPERTIES: i32 = -35;
 pub(super) const INVALID_COMMAND_QUEUE: i32 = -36;
+pub(super) const INVALID_BUILD_OPTIONS: i32 = -43;
+pub(super) const INVALID_KERNEL_NAME: i32 = -46;
 pub(super) const INVALID_BUFFER_SIZE: i32 = -61;
 
 /// The specification's name of a code.

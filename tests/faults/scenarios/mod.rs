@@ -3,6 +3,7 @@
 //! Each is a small program that goes on whatever becomes of its calls.
 
 mod copies;
+mod kernels;
 mod marks;
 mod memory;
 mod pages;
@@ -49,6 +50,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario::new("memory", memory::run),
     Scenario::new("copies", copies::run),
     Scenario::new("virtual memory", pages::run),
+    Scenario::new("kernels", kernels::run),
     Scenario::new("threads", threads::run),
     Scenario { name: "shutdown", run: shutdown::run, end: End::Shutdown, exit_timeout: FINISHES },
     Scenario {

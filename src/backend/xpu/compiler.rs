@@ -1,0 +1,197 @@
+//! The calls of OpenCL's compiler and kernels with Rust's types: what is unsafe about them.
+//!
+//! Every handle came out of the driver and is not released yet: an
+//! [`XpuProgram`](super::program::XpuProgram) keeps its program, an
+//! [`XpuKernel`](super::program::XpuKernel) its kernel. "A live handle" below says so.
+#![expect(unsafe_code, reason = "calls OpenCL")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+use super::driver::{Answer, Refusal, check, pointer, text, value};
+use super::sys::{
+    self, Compiler, Context, DeviceId, KernelObject, ProgramObject, Queue, SetMemPointer,
+};
+use crate::backend::contract::{LaunchArgument, LaunchSize, ProgramSource};
+
+/// What OpenCL says of a kernel's argument; `None` where the program does not tell.
+#[derive(Debug)]
+pub(super) struct ArgumentInfo {
+    pub(super) address_space: u32,
+    pub(super) type_name: String,
+    pub(super) name: String,
+}
+
+/// What a creation answered: a driver that gives nothing and says nothing has nothing.
+fn made<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
+    check(call, code)?;
+    if object == *null { Err(Refusal { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
+}
+
+impl Compiler {
+    pub(super) fn create(
+        &self,
+        context: Context,
+        source: ProgramSource<'_>,
+    ) -> Answer<ProgramObject> {
+        let mut code = sys::SUCCESS;
+        let (call, program) = match source {
+            ProgramSource::Text(text) => {
+                let (begin, bytes) = (text.as_ptr().cast(), text.len());
+                // SAFETY: a live handle; one text of so many bytes, which the driver copies.
+                let program = unsafe {
+                    (self.create_with_source)(
+                        context,
+                        1,
+                        &raw const begin,
+                        &raw const bytes,
+                        &raw mut code,
+                    )
+                };
+                ("clCreateProgramWithSource", program)
+            }
+            ProgramSource::Binary(binary) => {
+                let (begin, bytes) = (binary.as_ptr().cast(), binary.len());
+                // SAFETY: as above.
+                let program =
+                    unsafe { (self.create_with_il)(context, begin, bytes, &raw mut code) };
+                ("clCreateProgramWithIL", program)
+            }
+        };
+        made(call, program, &ProgramObject::NULL, code)
+    }
+
+    pub(super) fn build(&self, program: ProgramObject, device: DeviceId, options: &CStr) -> Answer {
+        // SAFETY: live handles, a list of one; without a function it returns when it is done.
+        let code = unsafe {
+            (self.build)(program, 1, &raw const device, options.as_ptr(), None, ptr::null_mut())
+        };
+        check("clBuildProgram", code)
+    }
+
+    pub(super) fn build_log(&self, program: ProgramObject, device: DeviceId) -> Answer<String> {
+        text("clGetProgramBuildInfo", |room, place, size| {
+            let what = sys::PROGRAM_BUILD_LOG;
+            // SAFETY: live handles; `place` has `room` bytes, or is null with a room of 0.
+            unsafe { (self.get_build_info)(program, device, what, room, place, size) }
+        })
+    }
+
+    /// Names with semicolons between them.
+    pub(super) fn kernel_names(&self, program: ProgramObject) -> Answer<String> {
+        text("clGetProgramInfo", |room, place, size| {
+            let what = sys::PROGRAM_KERNEL_NAMES;
+            // SAFETY: a live handle; room as above.
+            unsafe { (self.get_program_info)(program, what, room, place, size) }
+        })
+    }
+
+    pub(super) fn release_program(&self, program: ProgramObject) -> Answer {
+        // SAFETY: a live handle, which its owner gives up.
+        check("clReleaseProgram", unsafe { (self.release_program)(program) })
+    }
+
+    pub(super) fn create_kernel(
+        &self,
+        program: ProgramObject,
+        name: &CStr,
+    ) -> Answer<KernelObject> {
+        let mut code = sys::SUCCESS;
+        // SAFETY: a live handle, and a text that ends with a zero.
+        let kernel = unsafe { (self.create_kernel)(program, name.as_ptr(), &raw mut code) };
+        made("clCreateKernel", kernel, &KernelObject::NULL, code)
+    }
+
+    pub(super) fn argument_count(&self, kernel: KernelObject) -> Answer<u32> {
+        value("clGetKernelInfo", |room, place| {
+            let what = sys::KERNEL_NUM_ARGS;
+            // SAFETY: a live handle; `place` has `room` bytes.
+            unsafe { (self.get_kernel_info)(kernel, what, room, place, ptr::null_mut()) }
+        })
+    }
+
+    /// What the program tells of an argument.
+    pub(super) fn argument_info(
+        &self,
+        kernel: KernelObject,
+        index: u32,
+    ) -> Answer<Option<ArgumentInfo>> {
+        let ask = |what: u32, room: usize, place: *mut c_void, size: *mut usize| {
+            // SAFETY: a live handle; `place` has `room` bytes, or is null with a room of 0.
+            unsafe { (self.get_kernel_arg_info)(kernel, index, what, room, place, size) }
+        };
+        let call = "clGetKernelArgInfo";
+        let space = value(call, |room, place| {
+            ask(sys::KERNEL_ARG_ADDRESS_QUALIFIER, room, place, ptr::null_mut())
+        });
+        let address_space = match space {
+            Err(Refusal { code: sys::KERNEL_ARG_INFO_NOT_AVAILABLE, .. }) => return Ok(None),
+            space => space?,
+        };
+        let text = |what| text(call, |room, place, size| ask(what, room, place, size));
+        let type_name = text(sys::KERNEL_ARG_TYPE_NAME)?;
+        Ok(Some(ArgumentInfo { address_space, type_name, name: text(sys::KERNEL_ARG_NAME)? }))
+    }
+
+    /// Lets the kernel follow pointers that stand in memory.
+    pub(super) fn allow_indirect_access(&self, kernel: KernelObject, what: u32) -> Answer {
+        let yes = 1_u32;
+        // SAFETY: a live handle, and a `cl_bool`, which the driver copies.
+        let code = unsafe {
+            (self.set_exec_info)(kernel, what, size_of::<u32>(), (&raw const yes).cast())
+        };
+        check("clSetKernelExecInfo", code)
+    }
+
+    /// Sets an argument. Others set none of this kernel meanwhile: the caller has its lock.
+    pub(super) fn set_argument(
+        &self,
+        set_mem_pointer: SetMemPointer,
+        kernel: KernelObject,
+        index: u32,
+        argument: &LaunchArgument,
+    ) -> Answer {
+        let (bytes, begin) = match argument {
+            LaunchArgument::Memory(address) => {
+                let address = pointer(address.0).cast_const();
+                // SAFETY: a live handle; the address is kept, and followed by the kernel alone.
+                let code = unsafe { (set_mem_pointer.set)(kernel, index, address) };
+                return check("clSetKernelArgMemPointerINTEL", code);
+            }
+            LaunchArgument::Value(value) => {
+                let bytes = value.as_slice();
+                (bytes.len(), bytes.as_ptr().cast())
+            }
+            LaunchArgument::Local(bytes) => (*bytes, ptr::null()),
+        };
+        // SAFETY: a live handle; the driver compares the size with the declared one, and copies the
+        // bytes. Local memory is a size alone.
+        check("clSetKernelArg", unsafe { (self.set_arg)(kernel, index, bytes, begin) })
+    }
+
+    /// Runs the kernel with the arguments that are set.
+    pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
+        let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
+        // SAFETY: live handles; both sizes have three numbers, and as many dimensions are used.
+        // What the kernel does with its arguments is promised by who launched it.
+        let code = unsafe {
+            (self.enqueue_kernel)(
+                queue,
+                kernel,
+                size.dimensions,
+                ptr::null(),
+                size.global.as_ptr(),
+                local,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        };
+        check("clEnqueueNDRangeKernel", code)
+    }
+
+    pub(super) fn release_kernel(&self, kernel: KernelObject) -> Answer {
+        // SAFETY: a live handle, which its owner gives up; queued launches have their own shares.
+        check("clReleaseKernel", unsafe { (self.release_kernel)(kernel) })
+    }
+}

@@ -1,0 +1,254 @@
+//! Programs and their kernels: compiled in the context, launched with arguments under a lock.
+#![expect(unsafe_code, reason = "a handle is the address of a program or a kernel")]
+
+use std::ffi::CString;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use super::XpuBackend;
+use super::compiler::ArgumentInfo;
+use super::device::XpuDevice;
+use super::driver::{Answer, Refusal};
+use super::session::Session;
+use super::stream::Held;
+use super::sys::{self, Compiler, KernelObject, ProgramObject, Queue, SetMemPointer};
+use crate::backend::contract::{
+    KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
+    ProgramHandle, ProgramSource, StreamHandle,
+};
+use crate::backend::opencl_c::class_of_value;
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::sync::{LockRank, Mutex};
+
+/// The first word of SPIR-V.
+const SPIR_V: u32 = 0x0723_0203;
+
+/// Has the compiler keep names and types of arguments.
+const KEEP_TYPES: &str = "-cl-kernel-arg-info";
+
+const INDIRECT: [u32; 3] = [
+    sys::KERNEL_EXEC_INFO_INDIRECT_HOST_ACCESS_INTEL,
+    sys::KERNEL_EXEC_INFO_INDIRECT_DEVICE_ACCESS_INTEL,
+    sys::KERNEL_EXEC_INFO_INDIRECT_SHARED_ACCESS_INTEL,
+];
+
+/// A program, released when it and its handle are gone.
+#[derive(Debug)]
+pub(super) struct XpuProgram {
+    session: Arc<Session>,
+    compiler: Compiler,
+    set_mem_pointer: SetMemPointer,
+    object: ProgramObject,
+    device_index: usize,
+}
+
+/// A kernel. The lock is held from its first argument to its launch: setting an argument of one
+/// kernel is the one thing in OpenCL that threads may not do at once.
+#[derive(Debug)]
+pub(super) struct XpuKernel {
+    compiler: Compiler,
+    set_mem_pointer: SetMemPointer,
+    device_index: usize,
+    object: Mutex<KernelObject>,
+    /// Its context is in use as long as it is.
+    _session: Arc<Session>,
+}
+
+/// What the holder of a handle keeps alive.
+fn held<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
+    let address = usize::try_from(handle).expect("addresses have 64 bits");
+    // SAFETY: a handle of this type's is an address from `into_handle`, and its share is given back
+    // by a release alone: the contract's callers use no handle after that.
+    ManuallyDrop::new(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance(address)) })
+}
+
+fn into_handle<T>(thing: T) -> u64 {
+    Arc::into_raw(Arc::new(thing)).expose_provenance() as u64
+}
+
+fn program_of(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
+    held(handle.0)
+}
+
+fn kernel_of(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
+    held(handle.0)
+}
+
+impl XpuProgram {
+    /// Compiles; the compiler's words when it refuses.
+    fn compile(
+        session: &Arc<Session>,
+        (device, device_index): (&XpuDevice, usize),
+        source: ProgramSource<'_>,
+        options: &str,
+    ) -> Result<Self> {
+        let failed = |log: String| Error::BuildFailed { device: device.device, log };
+        let refused = |refusal| device.error(&session.driver, refusal);
+        let missing = Error::Unsupported {
+            kind: DeviceKind::Xpu,
+            capability: "programs of kernels: its driver lacks a function for them",
+        };
+        let tables = session.driver.compiler().zip(session.set_mem_pointer);
+        let (compiler, set_mem_pointer) = tables.ok_or(missing)?;
+        if let ProgramSource::Binary(binary) = source
+            && binary.first_chunk().is_none_or(|word| u32::from_le_bytes(*word) != SPIR_V)
+        {
+            let text = "the binary is no SPIR-V: it does not begin with the word 0x07230203";
+            return Err(failed(text.to_owned()));
+        }
+        let options = CString::new(format!("{KEEP_TYPES} {options}"));
+        let options = options.map_err(|_| failed("the options contain a zero byte".to_owned()))?;
+        let object = compiler.create(session.context, source).map_err(refused)?;
+        // From here on it is released when it is dropped.
+        let session = Arc::clone(session);
+        let program = Self { session, compiler, set_mem_pointer, object, device_index };
+        if let Err(refusal) = compiler.build(object, device.id(), &options) {
+            let log = compiler.build_log(object, device.id()).unwrap_or_default();
+            let is_refused_text =
+                [sys::BUILD_PROGRAM_FAILURE, sys::INVALID_BUILD_OPTIONS].contains(&refusal.code);
+            return Err(match (is_refused_text, log.is_empty()) {
+                (_, false) => failed(log),
+                (true, true) => failed(sys::code_name(refusal.code).to_owned()),
+                (false, true) => device.error(&program.session.driver, refusal),
+            });
+        }
+        Ok(program)
+    }
+
+    fn kernel_names(&self) -> Answer<Vec<String>> {
+        let names = self.compiler.kernel_names(self.object)?;
+        Ok(names.split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn kernel(&self, name: &str) -> Answer<XpuKernel> {
+        let call = "clCreateKernel";
+        let name =
+            CString::new(name).map_err(|_| Refusal { call, code: sys::INVALID_KERNEL_NAME })?;
+        let object = self.compiler.create_kernel(self.object, &name)?;
+        for what in INDIRECT {
+            // A driver that knows no such memory has none to follow a pointer to.
+            let _ = self.compiler.allow_indirect_access(object, what);
+        }
+        Ok(XpuKernel {
+            compiler: self.compiler,
+            set_mem_pointer: self.set_mem_pointer,
+            device_index: self.device_index,
+            object: Mutex::new(LockRank::Backend, object),
+            _session: Arc::clone(&self.session),
+        })
+    }
+}
+
+impl Drop for XpuProgram {
+    fn drop(&mut self) {
+        // A refusal leaves nothing to do, here and below: nobody has it any more.
+        let _ = self.compiler.release_program(self.object);
+    }
+}
+
+impl XpuKernel {
+    fn parameters(&self) -> Answer<Vec<KernelParameter>> {
+        let object = *self.object.lock();
+        let count = self.compiler.argument_count(object)?;
+        let infos = (0..count).map(|index| self.compiler.argument_info(object, index));
+        infos.map(|info| Ok(parameter(info?))).collect()
+    }
+
+    /// Enqueues a launch.
+    pub(super) fn enqueue(
+        &self,
+        queue: Queue,
+        arguments: &[LaunchArgument],
+        size: &LaunchSize,
+    ) -> Answer {
+        let object = self.object.lock();
+        for (index, argument) in (0..).zip(arguments) {
+            self.compiler.set_argument(self.set_mem_pointer, *object, index, argument)?;
+        }
+        self.compiler.enqueue(queue, *object, size)
+    }
+}
+
+impl Drop for XpuKernel {
+    fn drop(&mut self) {
+        let object = *self.object.lock();
+        let _ = self.compiler.release_kernel(object);
+    }
+}
+
+/// A parameter from what OpenCL says of it.
+fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
+    let Some(ArgumentInfo { address_space, type_name, name }) = info else {
+        let class = ParameterClass::Unknown;
+        return KernelParameter { name: String::new(), type_name: String::new(), class };
+    };
+    // Images are called global too, and are no pointers.
+    let is_pointer = type_name.is_empty() || type_name.ends_with('*');
+    let class = match address_space {
+        sys::KERNEL_ARG_ADDRESS_GLOBAL | sys::KERNEL_ARG_ADDRESS_CONSTANT if is_pointer => {
+            ParameterClass::Pointer
+        }
+        sys::KERNEL_ARG_ADDRESS_LOCAL => ParameterClass::Local,
+        sys::KERNEL_ARG_ADDRESS_PRIVATE => class_of_value(&type_name),
+        _ => ParameterClass::Unknown,
+    };
+    KernelParameter { name, type_name, class }
+}
+
+impl XpuBackend {
+    /// What a call about a program or kernel came to.
+    fn told_by<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
+        answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
+    }
+}
+
+impl Kernels for XpuBackend {
+    fn compile(
+        &self,
+        device_index: usize,
+        source: ProgramSource<'_>,
+        options: &str,
+    ) -> Result<ProgramHandle> {
+        let (device, session) = self.begin(device_index)?;
+        let program = XpuProgram::compile(session, (device, device_index), source, options)?;
+        Ok(ProgramHandle(into_handle(program)))
+    }
+
+    fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
+        let program = program_of(program);
+        self.told_by(program.device_index, program.kernel_names())
+    }
+
+    fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
+        let program = program_of(program);
+        let kernel = self.told_by(program.device_index, program.kernel(name))?;
+        Ok(KernelHandle(into_handle(kernel)))
+    }
+
+    fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
+        let kernel = kernel_of(kernel);
+        self.told_by(kernel.device_index, kernel.parameters())
+    }
+
+    fn launch(
+        &self,
+        kernel: KernelHandle,
+        stream: StreamHandle,
+        arguments: &[LaunchArgument],
+        size: &LaunchSize,
+    ) -> Result<()> {
+        let stream: Held = self.usable(stream)?;
+        self.told(&stream, stream.launch(&kernel_of(kernel), arguments, size))
+    }
+
+    fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
+        drop(ManuallyDrop::into_inner(kernel_of(kernel)));
+        Ok(())
+    }
+
+    fn program_release(&self, program: ProgramHandle) -> Result<()> {
+        drop(ManuallyDrop::into_inner(program_of(program)));
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Launches of kernels as tasks of a stream.
+#![expect(
+    unsafe_code,
+    reason = "what a kernel does with its arguments is promised by who launches"
+)]
+
+use std::sync::Arc;
+
+use crate::backend::contract::{LaunchArgument, LaunchSize};
+use crate::buffer::{Access, Buffer, Task};
+use crate::error::{Error, FailureCause, Result};
+use crate::program::handle::KernelCore;
+use crate::program::size::launch_size;
+use crate::program::{Kernel, KernelArgument};
+use crate::queue::{Class, Command};
+use crate::stream::Stream;
+use crate::stream::context::TaskContext;
+
+/// One launch. It holds addresses, no buffer: a free stands behind it.
+struct Launch {
+    kernel: Arc<KernelCore>,
+    arguments: Box<[LaunchArgument]>,
+    size: LaunchSize,
+}
+
+impl Command<TaskContext> for Launch {
+    const CLASS: Class = Class::User;
+
+    fn run(self, context: &mut TaskContext) {
+        // As copies: threads wait for the host's access to single buffers.
+        context.is_marker = true;
+        let Self { kernel, arguments, size } = self;
+        let launched = kernel
+            .kernels()
+            .and_then(|kernels| kernels.launch(kernel.handle(), context.handle, &arguments, &size));
+        if let Err(refusal) = launched {
+            context.fail(FailureCause::Backend(refusal));
+        }
+    }
+}
+
+impl Stream {
+    /// Enqueues a kernel with so many work-items, in one to three dimensions; without a local size
+    /// the driver chooses how many of them are a work-group. Does not block. Returns the task's
+    /// ticket. The uses of buffers are recorded, so each may be dropped right after.
+    ///
+    /// Fails when the kernel is of another device, an argument does not fit what the kernel
+    /// declares, a buffer was released or is of another device, a size is zero or of too many
+    /// dimensions, after a shutdown and in a forked child; nothing is enqueued then. What the
+    /// driver refuses fails the stream.
+    ///
+    /// ```
+    /// use accelrt::backend::null::{NullBackend, NullConfig};
+    /// # use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
+    /// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
+    /// # let runtime = Runtime::with_backends(Config::default(), [null as _])?;
+    /// # let device = Device::new(DeviceKind::Null, 0)?;
+    /// let text = "kernel void scale(global float* x, float by) { x[get_global_id(0)] *= by; }";
+    /// let scale = runtime.compile(device, ProgramSource::Text(text), "")?.kernel("scale")?;
+    /// let (stream, buffer) = (runtime.stream(device)?, runtime.zeros(4000, device)?);
+    /// let arguments = [(&buffer).into(), 0.5_f32.into()];
+    /// // SAFETY: a thousand floats are what the buffer has.
+    /// unsafe { stream.launch_kernel(&scale, &arguments, &[1000], None)? };
+    /// stream.synchronize()?;
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The kernel, with this many work-items, reads and writes nothing but the buffers' memory and
+    /// what its addresses point to, which others leave alone in stream order. Where the program
+    /// does not tell its types, the arguments have them.
+    pub unsafe fn launch_kernel(
+        &self,
+        kernel: &Kernel,
+        arguments: &[KernelArgument<'_>],
+        global_size: &[usize],
+        local_size: Option<&[usize]>,
+    ) -> Result<u64> {
+        self.check_kernel(kernel)?;
+        let (expected, given) = (kernel.parameters().len(), arguments.len());
+        if expected != given {
+            let kernel = kernel.name().to_owned();
+            return Err(Error::KernelArgumentCount { kernel, expected, given });
+        }
+        let size = launch_size(kernel.name(), global_size, local_size)?;
+        let buffers = arguments.iter().filter_map(|argument| match argument {
+            KernelArgument::Buffer(buffer) => Some(*buffer),
+            _ => None,
+        });
+        let accesses = buffers.map(|buffer| self.reach(buffer)).collect::<Result<Vec<_>>>()?;
+        let fitted = arguments.iter().enumerate();
+        let fitted = fitted.map(|(index, argument)| argument.fitted(kernel, index));
+        let arguments = fitted.collect::<Result<Box<[_]>>>()?;
+        let launch = Launch { kernel: Arc::clone(kernel.core()), arguments, size };
+        let ticket = self.core().push(launch)?;
+        for access in &accesses {
+            access.record(self.core(), Task::marker(ticket));
+        }
+        Ok(ticket)
+    }
+
+    fn check_kernel(&self, kernel: &Kernel) -> Result<()> {
+        let (core, compiled) = (self.core(), kernel.device());
+        let is_own_runtimes = Arc::ptr_eq(&core.backend, kernel.core().backend());
+        if is_own_runtimes && compiled == self.device() {
+            return Ok(());
+        }
+        let (kernel, stream) = (kernel.name().to_owned(), self.device());
+        Err(Error::KernelDeviceMismatch { kernel, compiled, stream, on_host: core.on_host })
+    }
+
+    fn reach<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
+        if !buffer.is_reached_by(self.device()) {
+            let (buffer, stream) = (buffer.device(), self.device());
+            return Err(Error::BufferDeviceMismatch { buffer, stream });
+        }
+        buffer.access()
+    }
+}

@@ -1,0 +1,15 @@
+//! Programs: kernels that are compiled for a device and run in stream order.
+//!
+//! * [`handle`]: the public [`Program`] and its [`Kernel`]s
+//! * [`argument`]: what a launch may be given, and whether it fits what a kernel declares
+//! * [`size`]: how many work-items a launch may have
+//! * [`launch`]: a launch as a task of a stream
+
+mod argument;
+mod handle;
+mod launch;
+mod size;
+
+pub use crate::backend::contract::{KernelParameter, ParameterClass, ProgramSource};
+pub use argument::KernelArgument;
+pub use handle::{Kernel, Program};

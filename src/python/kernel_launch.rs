@@ -1,0 +1,239 @@
+//! `Stream.launch` of a kernel: its sizes, and Python objects as its arguments.
+#![expect(unsafe_code, reason = "passes on the promise that whoever launches a kernel makes")]
+
+use std::ffi::c_void;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
+
+use crate::buffer::Buffer;
+use crate::native::Argument;
+use crate::program::{KernelArgument, ParameterClass};
+use crate::python::argument::Passing;
+use crate::python::ctypes::Types;
+use crate::python::errors::{type_name, wrong_type};
+use crate::python::host_memory::Exported;
+use crate::python::parameters::integer_of;
+use crate::python::parked::{Kept, drop_parked};
+use crate::python::program::PyKernel;
+use crate::python::transfers::buffer_of;
+use crate::python::waiting::enqueue;
+use crate::stream::Stream;
+
+/// What the keywords of a launch were given.
+pub(super) struct Sizes<'a, 'py> {
+    pub(super) global: Option<&'a Bound<'py, PyAny>>,
+    pub(super) local: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// An argument that owns what it needs.
+enum Owned {
+    Buffer(Buffer),
+    Value(Argument),
+    Bytes(Vec<u8>),
+    Local(usize),
+}
+
+impl Owned {
+    fn as_argument(&self) -> KernelArgument<'_> {
+        match self {
+            Self::Buffer(buffer) => KernelArgument::Buffer(buffer),
+            Self::Value(value) => KernelArgument::Value(*value),
+            Self::Bytes(bytes) => KernelArgument::Bytes(bytes),
+            Self::Local(bytes) => KernelArgument::Local(*bytes),
+        }
+    }
+}
+
+/// Enqueues `kernel` with `args`.
+pub(super) fn launch(
+    stream: &Stream,
+    function: &Bound<'_, PyAny>,
+    args: &Bound<'_, PyTuple>,
+    check: bool,
+    sizes: &Sizes<'_, '_>,
+) -> PyResult<()> {
+    let py = function.py();
+    drop_parked(py);
+    let kernel = function.cast::<PyKernel>().map_err(|_| {
+        let text = "global_size and local_size are for kernels of a Program, not for";
+        PyTypeError::new_err(format!("{text} {}", type_name(function)))
+    })?;
+    if check {
+        let text = "check=True is for native functions: a kernel returns no status";
+        return Err(PyTypeError::new_err(text));
+    }
+    let global = sizes.global.filter(|global| !global.is_none());
+    let global = extents("global_size", global.ok_or_else(needs_global_size)?)?;
+    let local = sizes.local.filter(|local| !local.is_none());
+    let local = local.map(|local| extents("local_size", local)).transpose()?;
+    let mut kept = Vec::new();
+    let owned = convert(kernel, args, &mut kept)?;
+    let arguments: Vec<_> = owned.iter().map(Owned::as_argument).collect();
+    let ticket = enqueue(py, stream, || {
+        // SAFETY: that the kernel stays inside the memory it is given is the promise of who calls
+        // `launch`; foreign memory is kept alive until the device is done, below.
+        unsafe { stream.launch_kernel(&kernel.get().kernel, &arguments, &global, local.as_deref()) }
+    })?;
+    if !kept.is_empty() {
+        stream.keep_until(ticket, Kept::new(kept));
+    }
+    Ok(())
+}
+
+/// A kernel was launched as a native function is.
+pub(super) fn needs_global_size() -> PyErr {
+    PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
+}
+
+/// The numbers in an integer or a sequence of them. How many, and how large, is the engine's.
+fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    let wrong = || wrong_type(what, "an integer or a sequence of 1 to 3 of them", given);
+    let numbers = if let Some(number) = integer_of(given)? {
+        vec![number]
+    } else {
+        let items: Vec<Bound<'_, PyAny>> = given.extract().map_err(|_| wrong())?;
+        let numbers: PyResult<Option<Vec<_>>> = items.iter().map(integer_of).collect();
+        numbers?.ok_or_else(wrong)?
+    };
+    let sizes = numbers.iter().map(|number| usize::try_from(*number));
+    sizes.collect::<Result<_, _>>().map_err(|_| {
+        PyValueError::new_err(format!("{what} must be positive numbers, not {numbers:?}"))
+    })
+}
+
+/// The arguments by what the kernel declares. Too many or too few are the engine's to refuse.
+fn convert<'py>(
+    kernel: &Bound<'py, PyKernel>,
+    args: &Bound<'py, PyTuple>,
+    kept: &mut Vec<Py<PyAny>>,
+) -> PyResult<Vec<Owned>> {
+    let mut passing = Passing { function: kernel.as_any(), index: 0, kept };
+    let parameters = kernel.get().kernel.parameters();
+    let mut owned = Vec::with_capacity(parameters.len());
+    for (index, value) in args.iter().enumerate() {
+        let class = parameters.get(index).map_or(ParameterClass::Unknown, |known| known.class);
+        passing.index = index;
+        owned.push(if index < parameters.len() {
+            argument(&mut passing, class, &value)?
+        } else {
+            Owned::Value(Argument::I32(0)) // counted, and refused for that
+        });
+    }
+    Ok(owned)
+}
+
+fn argument<'py>(
+    passing: &mut Passing<'_, 'py>,
+    class: ParameterClass,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Owned> {
+    match class {
+        ParameterClass::Pointer => memory(passing, value)?.ok_or_else(|| {
+            let expected = "an accelrt.Buffer, a View of one, None, a ctypes.c_void_p, or have \
+                            __sycl_usm_array_interface__";
+            passing.wrong(expected, value)
+        }),
+        ParameterClass::Local => {
+            let bytes = integer_of(value)?.and_then(|bytes| usize::try_from(bytes).ok());
+            let expected = "a size in bytes, of memory of each work-group";
+            bytes.map(Owned::Local).ok_or_else(|| passing.wrong(expected, value))
+        }
+        ParameterClass::Signed(bytes) => number(passing, bytes, true, value),
+        ParameterClass::Unsigned(bytes) => number(passing, bytes, false, value),
+        ParameterClass::Float(bytes) => {
+            let number: f64 = passing.float(value)?;
+            #[expect(clippy::cast_possible_truncation, reason = "rounded, as C does")]
+            let single = number as f32;
+            Ok(Owned::Value(match bytes {
+                4 if single.is_infinite() && number.is_finite() => {
+                    return Err(passing.out_of_range(value, "a float of 32 bits"));
+                }
+                4 => Argument::F32(single),
+                _ => Argument::F64(number),
+            }))
+        }
+        ParameterClass::Unknown => unknown(passing, value),
+    }
+}
+
+/// Memory that the device reaches; `None` for objects that have none.
+fn memory<'py>(
+    passing: &mut Passing<'_, 'py>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<Owned>> {
+    let py = value.py();
+    let pointer = |address: usize| {
+        Owned::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(address)))
+    };
+    if let Some(buffer) = buffer_of(value) {
+        return Ok(Some(Owned::Buffer(buffer.clone())));
+    }
+    if value.is_none() {
+        return Ok(Some(pointer(0)));
+    }
+    if let Ok(interface) = value.getattr(intern!(py, "__sycl_usm_array_interface__")) {
+        let interface = interface.cast_into::<PyDict>()?;
+        let data = interface.get_item("data")?.ok_or_else(|| {
+            PyTypeError::new_err("__sycl_usm_array_interface__ has no entry 'data'")
+        })?;
+        let (address, _): (usize, bool) = data.extract()?;
+        passing.keep(value);
+        return Ok(Some(pointer(address)));
+    }
+    let types = Types::get(py)?;
+    if value.is_instance(types.void_pointer.bind(py))? {
+        return Ok(Some(pointer(usize::try_from(types.address(value)?)?)));
+    }
+    Ok(None)
+}
+
+/// An integer of so many bytes.
+fn number<'py>(
+    passing: &Passing<'_, 'py>,
+    bytes: u8,
+    is_signed: bool,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Owned> {
+    let Argument::I64(number) = passing.sized(bytes, is_signed, value)? else {
+        return Err(passing.wrong("an integer", value));
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "inside the range of its type, as was checked"
+    )]
+    Ok(Owned::Value(match (bytes, is_signed) {
+        (1, true) => Argument::I8(number as i8),
+        (2, true) => Argument::I16(number as i16),
+        (4, true) => Argument::I32(number as i32),
+        (_, true) => Argument::I64(number),
+        (1, false) => Argument::U8(number as u8),
+        (2, false) => Argument::U16(number as u16),
+        (4, false) => Argument::U32(number as u32),
+        (_, false) => Argument::U64(number as u64),
+    }))
+}
+
+/// An argument whose type the program does not tell: it says its size itself.
+fn unknown<'py>(passing: &mut Passing<'_, 'py>, value: &Bound<'py, PyAny>) -> PyResult<Owned> {
+    if let Some(memory) = memory(passing, value)? {
+        return Ok(memory);
+    }
+    let is_plain = value.is_instance_of::<PyInt>()
+        || value.is_instance_of::<PyFloat>()
+        || value.is_instance_of::<PyBool>();
+    let exported = if is_plain { None } else { Exported::acquire(value, ffi::PyBUF_SIMPLE)? };
+    let Some(exported) = exported else {
+        let expected = "memory, or a value that says its size (of ctypes or NumPy, or bytes): the \
+                        program does not tell the type";
+        return Err(passing.wrong(expected, value));
+    };
+    let memory = exported.into_memory();
+    // SAFETY: the exporter's bytes, which stay until `memory` is dropped, with the GIL.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.address, memory.bytes) };
+    Ok(Owned::Bytes(bytes.to_vec()))
+}

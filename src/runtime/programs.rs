@@ -1,0 +1,30 @@
+//! Making programs: kernels compiled for a device.
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::program::{Program, ProgramSource};
+use crate::runtime::Runtime;
+
+impl Runtime {
+    /// Compiles a program for a device; `options` are the compiler's. Blocks.
+    ///
+    /// Fails with [`Error::BuildFailed`](crate::Error::BuildFailed), which has the compiler's
+    /// words; on kinds without a compiler; when the device does not exist, after a shutdown and in
+    /// a forked child.
+    ///
+    /// ```
+    /// use accelrt::{Config, Device, Error, ProgramSource, Runtime};
+    /// let runtime = Runtime::new(Config::default())?;
+    /// let refused = runtime.compile(Device::cpu(0), ProgramSource::Text(""), "");
+    /// assert!(matches!(refused, Err(Error::Unsupported { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn compile(
+        &self,
+        device: Device,
+        source: ProgramSource<'_>,
+        options: &str,
+    ) -> Result<Program> {
+        Program::compile(self.initialized(device)?, device, source, options)
+    }
+}
