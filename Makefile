@@ -62,7 +62,7 @@ tidy: ## the house rules alone
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --nocapture
 
 .PHONY: test
-test: test-debug test-release test-asan test-python ## every test: Rust in three builds, then Python
+test: test-debug test-xpu-fake test-release test-asan test-python ## every test: Rust in three builds, then Python
 
 .PHONY: test-debug
 test-debug:
@@ -93,7 +93,15 @@ faults: ## which calls of a backend were failed in which scenarios, and the laws
 # They are ignored elsewhere because not every machine has a runtime; here one that is missing fails.
 .PHONY: test-xpu
 test-xpu: ## the tests that need an OpenCL runtime with unified shared memory
-	$(CARGO) test --features $(TEST_FEATURES) --test conformance -- --ignored --show-output xpu
+	$(CARGO) test --features $(TEST_FEATURES) \
+		--test conformance --test faults --test order --test engine -- --ignored --show-output xpu
+
+# Its own tests build the fake. `strict`: a rule of OpenCL that is broken ends the process.
+.PHONY: test-xpu-fake
+test-xpu-fake: ## the same on a fake OpenCL, whose device memory the host cannot read
+	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
+	ACCELRT_OPENCL_LIBRARY=$(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so \
+		FAKE_OPENCL=devices=2,priorities=1,strict=1 $(MAKE) test-xpu
 
 # From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
 # does not know dependency groups.
@@ -104,15 +112,30 @@ $(VENV)/ready: pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --group build --group test --group check
 	touch $@
 
+# A digest of all that a module is made of and of the module itself, whoever put it there.
+MODULE_STATE = { echo "$(1)"; rustc -vV; $(VENV)/bin/maturin --version; $(VENV)/bin/python -VV; \
+	env | grep -E '^(CARGO|RUST)' | sort || true; \
+	find src Cargo.toml Cargo.lock pyproject.toml python -type f \
+		-not -name '*.py' -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum; } | sha256sum
+
+# Even with nothing to compile maturin links and packs for some 20 seconds.
+define install_module
+	@if [ "$$($(call MODULE_STATE,$(1)))" != "$$(cat $(VENV)/module 2>/dev/null)" ]; then \
+		rm -f $(VENV)/module; \
+		VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet $(1); \
+		$(call MODULE_STATE,$(1)) >$(VENV)/module; \
+	fi
+endef
+
 # The module in the environment, as it is now: cargo knows what to build again.
 .PHONY: module
 module: $(VENV)/ready
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet
+	$(call install_module)
 
 # The same with link-time optimisation, in the other one's place.
 .PHONY: module-release
 module-release: $(VENV)/ready
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --release
+	$(call install_module,--release)
 
 .PHONY: demo
 demo: module-release ## builds the optimised module and runs the main job on a real file

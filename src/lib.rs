@@ -1,8 +1,8 @@
 //! accelrt: devices, streams, events and stream-ordered memory with one API.
 //!
 //! A stand-alone runtime for stream-based accelerators. One program runs unchanged on the machine's
-//! own cores (the embedded `cpu` device, always there and really asynchronous) and, as their
-//! backends land, on NVIDIA GPUs and on OpenCL devices with unified shared memory.
+//! own cores (the embedded `cpu` device, always there and really asynchronous), on OpenCL devices
+//! with unified shared memory (feature `xpu`) and, when its backend lands, on NVIDIA GPUs.
 //!
 //! The nouns:
 //!
@@ -68,7 +68,7 @@ mod spin;
 mod stream;
 mod sync;
 
-pub use backend::contract::{DeviceProperties, MemoryInfo, PriorityRange};
+pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;
 pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};

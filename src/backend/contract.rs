@@ -277,7 +277,7 @@ pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
 /// One kind of device. See the head of this file for the rules and the mapping to drivers.
 pub trait Backend: Send + Sync + fmt::Debug {
-    // --- Probing: none of these initialises a device or starts a thread in this process. ---
+    // --- Probing: none of these initialises a device or starts a thread of ours. ---
 
     /// The kind that this backend implements.
     fn kind(&self) -> DeviceKind;

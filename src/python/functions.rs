@@ -68,6 +68,13 @@ pub(super) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
     }
 }
 
+/// Name and reason of each device of a kind that is there and cannot be used.
+#[pyfunction]
+pub(super) fn left_out_devices(kind: &str) -> PyResult<Vec<(String, String)>> {
+    let devices = Runtime::global()?.left_out_devices(kind_argument(kind)?);
+    Ok(devices.into_iter().map(|device| (device.name, device.reason)).collect())
+}
+
 /// True when something was used that needed a device.
 #[pyfunction]
 pub(super) fn is_initialized() -> PyResult<bool> {
@@ -115,7 +122,8 @@ pub(super) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 pub(super) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
     let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
-    without_gil(py, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
+    let is_done = || runtime.query(device);
+    without_gil(py, is_done, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
 }
 
 /// Free and total bytes of a device.

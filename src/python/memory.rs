@@ -10,7 +10,7 @@ use crate::device::{Device, DeviceKind};
 use crate::python::buffer::allocate;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::transfers::{between, from_lender};
-use crate::python::waiting::without_gil;
+use crate::python::waiting::{check_may_wait, without_gil};
 
 /// Address of memory of no bytes: null would be taken for an error by some.
 const EMPTY_ADDRESS: usize = 64;
@@ -44,6 +44,7 @@ impl Lent {
 impl Memory {
     /// A buffer of its own with the same bytes, once they are there.
     pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
+        check_may_wait()?;
         let copy = allocate(py, self.nbytes(), self.device(), false)?;
         let transfer = match self {
             Self::Ours(buffer) => between(py, &copy, buffer)?,
@@ -52,7 +53,8 @@ impl Memory {
             }
             Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // taken by the drop only
         };
-        without_gil(py, |is_interrupted| transfer.wait_unless(is_interrupted))?;
+        let is_done = || transfer.is_done();
+        without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))?;
         Ok(copy)
     }
 
@@ -136,7 +138,8 @@ fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
 /// Lends a buffer's bytes to whoever reaches them. Waits as [`lend`].
 pub(super) fn lend_where_it_is(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     let guard = buffer.export()?;
-    without_gil(py, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;
+    let is_done = || buffer.is_unused();
+    without_gil(py, is_done, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;
     let address = match usize::try_from(buffer.address()?) {
         Ok(address) if address != 0 => address,
         _ => EMPTY_ADDRESS,

@@ -16,7 +16,7 @@ use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::Memory;
 use crate::python::parked::drop_parked;
 use crate::python::view::PyView;
-use crate::python::waiting::{enqueue, without_gil};
+use crate::python::waiting::{check_may_wait, enqueue, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
 
@@ -26,6 +26,7 @@ pub(super) fn copy_into(
     source: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
+    check_may_end(is_non_blocking)?;
     let transfer = match buffer_of(source) {
         Some(buffer) => between(source.py(), target, buffer),
         None => match lender_of(source) {
@@ -42,6 +43,7 @@ pub(super) fn copy_out(
     target: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
+    check_may_end(is_non_blocking)?;
     let transfer = match buffer_of(target) {
         Some(buffer) => between(target.py(), buffer, source),
         None => to_host(target.py(), source, host_memory("target", target, true)?),
@@ -87,12 +89,12 @@ pub(super) fn from_lender(
 
 /// The bytes of an object with the buffer protocol or DLPack.
 fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
-    if let Some(memory) = HostMemory::of_exporter(object, is_written)? {
+    if let Some(memory) = HostMemory::of_exporter(what, object, is_written)? {
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
         let view = Bound::new(object.py(), from_dlpack(object)?)?;
-        if let Some(memory) = HostMemory::of_exporter(view.as_any(), is_written)? {
+        if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);
         }
     }
@@ -142,6 +144,11 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
+/// A copy that its caller may not wait for is refused before it is enqueued.
+fn check_may_end(is_non_blocking: bool) -> PyResult<()> {
+    if is_non_blocking { Ok(()) } else { check_may_wait() }
+}
+
 /// Waits for a transfer where that is asked for. Signal handlers run meanwhile.
 fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> PyResult<()> {
     drop_parked(py); // also the memory of a copy that was refused
@@ -149,7 +156,8 @@ fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> P
     if is_non_blocking {
         return Ok(());
     }
-    without_gil(py, |is_interrupted| transfer.wait_unless(is_interrupted))
+    let is_done = || transfer.is_done();
+    without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))
 }
 
 /// The current stream of this thread on a buffer's device.

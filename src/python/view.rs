@@ -16,7 +16,7 @@ use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::{BYTE, Element};
 use crate::python::errors::type_name;
 use crate::python::exposure::{self, Exposure};
-use crate::python::host_memory::{DroppedWithGil, Exported, HostMemory};
+use crate::python::host_memory::{DroppedWithGil, Exported, HostMemory, in_argument};
 use crate::python::memory::{Lent, Memory};
 use crate::python::parameters::Flag;
 use crate::python::shape;
@@ -52,7 +52,10 @@ impl PyView {
         let element = Element::extract(dtype)?;
         let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
         if !buffer.address()?.is_multiple_of(item_bytes.min(8) as u64) {
-            let text = format!("the buffer begins at an address that {name} cannot be at");
+            let (address, align_bytes) = (buffer.address()?, item_bytes.min(8));
+            let text = format!(
+                "the buffer begins at {address:#x}, and {name} is aligned to {align_bytes} bytes"
+            );
             return Err(PyValueError::new_err(text));
         }
         let shape = match shape {
@@ -223,11 +226,12 @@ impl PyView {
 #[pyfunction]
 pub(super) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
     let flags = ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT;
-    let exported = Exported::acquire(obj, flags)?.ok_or_else(|| {
+    let exported = Exported::acquire(obj, flags).map_err(|error| in_argument("obj", obj, error))?;
+    let exported = exported.ok_or_else(|| {
         PyTypeError::new_err(format!("obj must have the buffer protocol, not {}", type_name(obj)))
     })?;
     let (format, item_bytes, shape) = exported.description();
-    let memory = exported.into_memory();
+    let memory = exported.checked("obj", obj.py())?;
     let known = Element::of_format(&format, item_bytes).map(|element| (element, shape));
     let (element, shape) = known.unwrap_or_else(|| (BYTE, vec![memory.bytes]));
     Ok(PyView::foreign(memory, element, shape))

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::contract::{Backend, DeviceProperties, MemoryInfo, PriorityRange};
+use crate::backend::contract::{
+    Backend, DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange,
+};
 use crate::backend::registry::Registry;
 use crate::buffer::free::PendingFrees;
 use crate::config::Config;
@@ -127,7 +129,8 @@ impl Runtime {
         Ok(*self.inner.accelerator.get_or_init(|| kind))
     }
 
-    /// How many devices of a kind there are; 0 for a kind that this build or machine lacks.
+    /// How many devices of a kind there are; 0 for a kind that this build or machine lacks. For xpu
+    /// the first call loads the vendors' libraries.
     pub fn device_count(&self, kind: DeviceKind) -> Result<usize> {
         let backend = self.inner.registry.backend(kind);
         match backend.and_then(|backend| backend.device_count()) {
@@ -135,6 +138,14 @@ impl Runtime {
             Err(Error::KindUnavailable { .. }) => Ok(0),
             count => count,
         }
+    }
+
+    /// Devices of a kind that are there and cannot be used, with the reasons. Empty for a kind that
+    /// this build lacks.
+    #[must_use]
+    pub fn left_out_devices(&self, kind: DeviceKind) -> Vec<LeftOutDevice> {
+        let backend = self.inner.registry.backend(kind);
+        backend.map_or_else(|_| Vec::new(), |backend| backend.left_out_devices())
     }
 
     /// What a device is.
@@ -270,6 +281,14 @@ impl Runtime {
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
         self.synchronize_streams(device, &mut Some(is_interrupted))
+    }
+
+    /// True when everything enqueued on every stream of the device is done. Does not block.
+    #[cfg(feature = "python")]
+    pub(crate) fn query(&self, device: Device) -> bool {
+        let table = self.inner.tables.lock().get(&device).cloned();
+        table
+            .is_none_or(|table| table.all().into_iter().map(Stream::from_core).all(|it| it.query()))
     }
 
     fn synchronize_streams(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {

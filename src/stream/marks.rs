@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use crossbeam_queue::SegQueue;
+
 use crate::backend::contract::{Backend, Mark};
 use crate::error::Result;
 use crate::frontier::Progress;
@@ -16,6 +18,9 @@ use crate::sync::{LockRank, Mutex};
 
 /// Pending marks of a stream between two looks at the device.
 const MARKS_PER_POLL: usize = 64;
+
+/// What a device may still use although nobody can ask it any more.
+static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
 /// A mark that is released when nobody needs it any more.
 pub(crate) struct OwnedMark {
@@ -112,6 +117,14 @@ impl Marks {
         }
     }
 
+    /// Forgets what is held without giving it back: nobody can tell whether the device uses it.
+    pub(crate) fn abandon_held(&self) {
+        let held = std::mem::take(&mut self.held.lock().by_ticket);
+        for thing in held.into_values() {
+            ABANDONED.push(thing);
+        }
+    }
+
     /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that
     /// marks that nobody waits for do not pile up.
     pub(crate) fn push(&self, ticket: u64, mark: Arc<OwnedMark>) {
@@ -124,6 +137,11 @@ impl Marks {
             // A refusal is no answer: whoever needs one asks again.
             let _ = self.poll();
         }
+    }
+
+    /// True when the device was seen to reach every mark.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.lock().is_empty()
     }
 
     /// The first mark that stands at `ticket` or behind it; `None` when the device has reached it.

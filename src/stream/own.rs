@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::backend::blocking::while_blocked;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
@@ -90,10 +90,14 @@ impl StreamCore {
         }
     }
 
-    /// Drops what the device is done with; true when nothing is held any more.
+    /// Drops what the device is done with; true when nothing is held any more. A mark that is on
+    /// its way is enough for now, whoever placed it: what stands behind it gets the next one.
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
-            self.poll_ticket(ticket.min(self.progress.retired()));
+            let _ = self.marks.poll();
+            if self.marks.is_empty() {
+                self.poll_ticket(ticket.min(self.progress.retired()));
+            }
             // A driver's callback only moves the counter.
             self.marks.drop_passed();
         }
@@ -101,12 +105,29 @@ impl StreamCore {
     }
 
     /// Waits for the device, if something is held, and drops what is held for tasks up to `until`.
+    /// Where the device cannot be waited for, that stays with the driver: it may still be used.
     pub(super) fn finish_held(&self, until: u64) {
         if self.marks.held_until().is_none() {
             return;
         }
-        // On a lost device nothing is executed any more, so a refusal ends the wait as well.
-        let _ = while_blocked(|| self.backend.stream_synchronize(self.handle));
-        self.marks.reached(until);
+        match self.wait_idle() {
+            Ok(()) => self.marks.reached(until),
+            Err(_) => self.marks.abandon_held(),
+        }
+    }
+
+    /// Blocks until the device executes nothing of what was submitted: it is done, or it is lost. A
+    /// driver that refuses to wait for the stream is asked to wait for a mark.
+    pub(super) fn wait_idle(&self) -> Result<()> {
+        let by_mark = |_| {
+            let mark = OwnedMark::new(&self.backend, self.backend.mark(self.handle, false)?);
+            self.backend.wait_mark(mark.mark())
+        };
+        let waited =
+            while_blocked(|| self.backend.stream_synchronize(self.handle).or_else(by_mark));
+        waited.or_else(|refusal| match refusal {
+            Error::DeviceLost { .. } => Ok(()),
+            refusal => Err(refusal),
+        })
     }
 }

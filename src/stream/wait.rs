@@ -108,9 +108,10 @@ impl StreamCore {
         while self.progress.retired() < ticket && !crate::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
-        if !self.on_host && self.progress.done() < ticket {
-            // A device that refuses this as well is lost, and executes nothing.
-            let _ = while_blocked(|| self.backend.stream_synchronize(self.handle));
+        let is_over = || self.on_host || self.progress.done() >= ticket || crate::fork::is_child();
+        // Whatever else a driver refuses to say: the memory may still be used.
+        while !is_over() && self.wait_idle().is_err() {
+            park(Some(THROTTLE_PERIOD));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Kinds whose tasks only submit: memory and owners are kept until the device is done.
 
-use accelrt::backend::fault::Method;
+use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::Completion;
 
 use crate::support::{Drops, Machine};
@@ -40,6 +40,30 @@ fn memory_goes_back_when_the_devices_of_every_use_are_done() {
     }
     others[0].synchronize().unwrap();
     assert_eq!(machine.taken(), 0);
+}
+
+#[test]
+fn memory_stays_while_a_driver_refuses_to_say_whether_it_is_used() {
+    // Goal: a refused wait is no end of the use. Method: a stream ends with a fill on its way and
+    // the memory of that dropped. First a mark can be waited for instead, then nothing can.
+    for is_deaf in [false, true] {
+        let machine = machine();
+        let stream = machine.stream();
+        let buffer = machine.runtime.empty(100, machine.device()).unwrap();
+        buffer.fill(1, &stream).unwrap();
+        drop(buffer);
+        machine.backend.plan(Fault::always(Method::StreamSynchronize, FaultError::Driver));
+        if is_deaf {
+            machine.backend.plan(Fault::always(Method::Mark, FaultError::Driver));
+        }
+        let waits = machine.backend.calls(Method::WaitMark);
+        drop(stream);
+        machine.backend.clear();
+        machine.home().synchronize().unwrap();
+        assert_eq!(machine.taken(), if is_deaf { 100 } else { 0 });
+        let waited = machine.backend.calls(Method::WaitMark) - waits;
+        assert_eq!(waited, u64::from(!is_deaf));
+    }
 }
 
 #[test]

@@ -7,7 +7,13 @@
 //! never reached.
 
 mod copies;
+#[cfg(feature = "xpu")]
+#[path = "../fake_opencl/fake.rs"]
+mod fake;
 mod kernels;
+#[cfg(feature = "xpu")]
+#[path = "../fake_opencl/library.rs"]
+mod library;
 mod marks;
 mod memory;
 mod probing;
@@ -137,6 +143,8 @@ macro_rules! conformance {
 
 // Behind the macros, because these instantiate the suite.
 mod cpu_subject;
+#[cfg(feature = "xpu")]
+mod fake_subject;
 mod null_subject;
 #[cfg(feature = "xpu")]
 mod xpu_subject;

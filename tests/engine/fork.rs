@@ -45,7 +45,7 @@ fn assert_succeeds(name: &str) {
 
 /// Forks; the child runs `child` and exits as a process does; waits for it. Panics when it did not
 /// end well.
-fn in_child(child: impl FnOnce()) {
+pub(crate) fn in_child(child: impl FnOnce()) {
     // SAFETY: the child runs on in this thread alone. It allocates and exits, which the C library
     // allows after a fork; of our own state it uses what these tests are about.
     let process = unsafe { libc::fork() };

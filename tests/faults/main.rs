@@ -39,3 +39,19 @@ fn every_method_fails_in_turn_in_every_scenario_and_the_laws_hold() {
         assert!(campaign.table.failures_of(method) > 0, "{method} was never failed");
     }
 }
+
+#[cfg(feature = "xpu")]
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+#[expect(clippy::print_stdout, reason = "the table, for who asks")]
+fn every_method_fails_in_turn_on_xpu_and_the_laws_hold() {
+    let campaign = Campaign::run(&[Kind::Xpu]);
+    println!("{}", campaign.table);
+    campaign.assert_lawful();
+    // Pages do not move there, so what moves them is not called.
+    for method in
+        Method::ALL.into_iter().filter(|method| !method.name().starts_with("VirtualMemory"))
+    {
+        assert!(campaign.table.failures_of(method) > 0, "{method} was never failed");
+    }
+}

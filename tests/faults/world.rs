@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::backend::fault::{FaultBackend, Method};
+use accelrt::backend::fault::{FaultBackend, FaultError, Method};
 use accelrt::backend::null::{Completion, NullBackend, NullConfig};
 use accelrt::{Completion as Finish, Config, Device, DeviceKind, Error, Event, Result};
 use accelrt::{Runtime, ShutdownReport, Stream};
@@ -23,6 +23,18 @@ pub(crate) enum Kind {
     Cpu,
     /// Two devices of a driver.
     Null(Completion),
+    /// What the OpenCL runtime of this machine has.
+    #[cfg(feature = "xpu")]
+    Xpu,
+}
+
+impl Kind {
+    /// False for the loss of a device that is there: it would go on with what it has, in memory
+    /// that is given back because a lost device executes nothing.
+    pub(crate) fn may_meet(self, error: FaultError) -> bool {
+        let is_real = !matches!(self, Self::Cpu | Self::Null(_));
+        !is_real || error != FaultError::DeviceLost
+    }
 }
 
 /// A backend behind a fault layer, which counts what is out.
@@ -61,6 +73,8 @@ impl Machine {
                 });
                 (Arc::<NullBackend>::clone(&null), Some(null))
             }
+            #[cfg(feature = "xpu")]
+            Kind::Xpu => (accelrt::backend::xpu::XpuBackend::new(&config(kind)), None),
         };
         let count = inner.device_count().expect("nothing fails yet");
         let free = |index| inner.memory_info(index).expect("nothing fails yet").free_bytes;
@@ -78,7 +92,7 @@ impl Machine {
     pub(crate) fn still_out(&self) -> Vec<String> {
         let taken = |method| self.backend.calls(method) - self.backend.failures(method);
         // Only a kind with native handles has streams to wrap; cpu refuses.
-        let wraps = usize::from(self.null.is_some());
+        let wraps = usize::from(!self.backend.runs_on_host());
         let streams = [Method::StreamCreate, Method::StreamWrap];
         // Device memory is counted in bytes: a device that is full refuses on its own.
         let pairs: [(&[Method], Method); 7] = [
@@ -107,8 +121,12 @@ fn config(kind: Kind) -> Config {
     let accelerator = match kind {
         Kind::Cpu => DeviceKind::Cpu,
         Kind::Null(_) => DeviceKind::Null,
+        #[cfg(feature = "xpu")]
+        Kind::Xpu => DeviceKind::Xpu,
     };
     Config {
+        xpu_memory_bytes: Some(CAPACITY_BYTES),
+        opencl_library: std::env::var("ACCELRT_OPENCL_LIBRARY").ok(),
         accelerator: Some(accelerator),
         cpu_devices: 3,
         cpu_threads: Some(1),
@@ -146,6 +164,11 @@ impl World {
     }
 
     pub(crate) fn runs_on_host(&self) -> bool {
+        self.backend().runs_on_host()
+    }
+
+    /// True where a copy moves bytes.
+    pub(crate) fn has_bytes(&self) -> bool {
         self.machines[0].null.is_none()
     }
 

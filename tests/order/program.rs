@@ -2,7 +2,7 @@
 
 use accelrt::backend::null::Completion;
 
-use crate::support::Numbers;
+use crate::numbers::Numbers;
 
 /// On what a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,9 @@ pub(crate) enum Target {
     Cpu,
     /// Numbers instead of memory: no functions of the host.
     Null(Completion),
+    /// The first device of the machine's OpenCL runtime.
+    #[cfg(feature = "xpu")]
+    Xpu,
 }
 
 /// Everything about a program but its operations.
@@ -126,8 +129,15 @@ impl Program {
         Self::draw(seed, Target::Null(completion), numbers)
     }
 
+    #[cfg(feature = "xpu")]
+    pub(crate) fn on_xpu(seed: u64) -> Self {
+        let numbers = &mut Numbers::new(seed);
+        Self::draw(seed, Target::Xpu, numbers)
+    }
+
     fn draw(seed: u64, target: Target, numbers: &mut Numbers) -> Self {
-        let devices = numbers.between(1, 3);
+        let most = if matches!(target, Target::Cpu | Target::Null(_)) { 3 } else { 1 };
+        let devices = numbers.between(1, most);
         let parameters = Parameters {
             seed,
             target,

@@ -1,4 +1,4 @@
-//! Random programs on the cpu device and on the null kind.
+//! Random programs on the cpu device, on the null kind and on xpu.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -57,4 +57,11 @@ fn random_programs_keep_their_order_and_run_every_task_once() {
 #[test]
 fn random_programs_of_records_and_waits_end_on_a_device_without_host_functions() {
     check(Program::on_null, 600);
+}
+
+#[cfg(feature = "xpu")]
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn random_programs_of_records_and_waits_end_on_xpu() {
+    check(Program::on_xpu, 300);
 }

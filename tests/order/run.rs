@@ -9,7 +9,7 @@ use accelrt::{Event, Runtime};
 
 use crate::model::{Candidates, Model, Trace};
 use crate::program::{Op, Parameters, Program};
-use crate::world::{Body, Outcome, Slot, World, must, raised};
+use crate::world::{Body, Outcome, Slot, World, must, possible, raised};
 
 /// Polls after which a null device must have reached what was submitted: more than any program has.
 const POLLS: usize = 100_000;
@@ -229,6 +229,7 @@ impl World {
 
     fn replace(&self, runtime: &Runtime, number: usize, priority: i32) -> Outcome {
         let device = self.parameters.device(number);
+        let priority = possible(runtime, device, priority);
         let stream = must(runtime.dedicated_stream(device, priority), "a dedicated stream")?;
         let mut slot = self.slot(number);
         let mut model = self.model();
@@ -248,7 +249,14 @@ impl World {
             let result = runtime.synchronize(self.parameters.device(device));
             raised(result, "the last synchronise")?;
         }
-        let is_done = |event: &Event| (0..POLLS).any(|_| event.query());
+        // A real device needs a processor between two questions.
+        let ask = |event: &Event| {
+            event.query() || {
+                thread::yield_now();
+                false
+            }
+        };
+        let is_done = |event: &Event| (0..POLLS).any(|_| ask(event));
         match self.events.iter().position(|slot| !is_done(&slot.event)) {
             None => Ok(()),
             Some(event) => Err(format!("event {event} is never done")),

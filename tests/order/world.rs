@@ -120,22 +120,23 @@ impl World {
             cpu_devices: parameters.devices,
             cpu_threads: Some(parameters.workers),
             stream_task_limit: parameters.stream_task_limit,
+            opencl_library: std::env::var("ACCELRT_OPENCL_LIBRARY").ok(),
             ..Config::default()
         };
         let device_count = parameters.devices;
         let null = match parameters.target {
-            Target::Cpu => None,
             Target::Null(completion) => {
                 let config = NullConfig { device_count, completion, ..NullConfig::default() };
                 Some(NullBackend::new(config))
             }
+            _ => None, // the runtime has it
         };
         let backends = null.clone().map(|null| null as Arc<dyn Backend>);
         let runtime = must(Runtime::with_backends(config, backends), "a runtime")?;
         let mut model = Model::new(parameters.events);
         let slot = |number| {
             let (device, priorities) = (parameters.device(number), [0, 0, -1, 1]);
-            let priority = priorities[number % priorities.len()];
+            let priority = possible(&runtime, device, priorities[number % priorities.len()]);
             let stream = match number / parameters.devices {
                 0 => runtime.default_stream(device),
                 1 => runtime.stream_with_priority(device, priority),
@@ -207,12 +208,20 @@ impl World {
     }
 }
 
+/// A priority, or the one next to it that the device has.
+pub(crate) fn possible(runtime: &Runtime, device: Device, priority: i32) -> i32 {
+    let range = runtime.priority_range(device).expect("the device exists");
+    priority.clamp(range.greatest, range.least)
+}
+
 impl Parameters {
     /// The device of a slot or an event.
     pub(crate) fn device(&self, number: usize) -> Device {
         let kind = match self.target {
             Target::Cpu => DeviceKind::Cpu,
             Target::Null(_) => DeviceKind::Null,
+            #[cfg(feature = "xpu")]
+            Target::Xpu => DeviceKind::Xpu,
         };
         Device::new(kind, number % self.devices).expect("three devices at most")
     }

@@ -138,13 +138,17 @@ impl XpuDevice {
     /// that it is not available: other codes have other causes too.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
         let Refusal { call, code } = refusal;
-        let available = || driver.device_info::<u32>(self.id(), sys::DEVICE_AVAILABLE);
-        if code == sys::DEVICE_NOT_AVAILABLE || available() == Ok(0) {
+        if code == sys::DEVICE_NOT_AVAILABLE || self.is_gone(driver) {
             // Relaxed: as in `check`.
             self.is_lost.store(true, Ordering::Relaxed);
             return self.lost(format!("{call} answered {} ({code})", sys::code_name(code)));
         }
         driver_error(refusal)
+    }
+
+    /// True when the driver says that the device is not available.
+    pub(super) fn is_gone(&self, driver: &Driver) -> bool {
+        driver.device_info::<u32>(self.id(), sys::DEVICE_AVAILABLE) == Ok(0)
     }
 
     fn lost(&self, reason: String) -> Error {

@@ -1,8 +1,11 @@
 //! Marks: events of the driver's, whose addresses are the marks' numbers.
 
+use std::sync::Arc;
+
 use super::driver::{Answer, Driver, Refusal};
-use super::sys::{self, DeviceId, Event, Queue};
-use crate::backend::contract::Mark;
+use super::sys::{self, Event};
+use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
+use crate::sync::{LockRank, Mutex};
 
 /// The mark that stands for an event; it holds the event's share until it is released.
 pub(super) fn to_mark(event: Event) -> Mark {
@@ -38,8 +41,41 @@ pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i6
     Ok(end.wrapping_sub(start).cast_signed())
 }
 
-/// The device of the queue that an event is in.
-pub(super) fn device_of(driver: &Driver, event: Event) -> Answer<DeviceId> {
-    let queue: Queue = driver.event_info(event, sys::EVENT_COMMAND_QUEUE)?;
-    driver.queue_info(queue, sys::QUEUE_DEVICE)
+/// A callback on its way from a thread of the driver's to one of ours. A driver's thread must not
+/// call the driver, and what a callback drops may be the last handle of a stream.
+pub(super) struct Completion(Mutex<Option<DoneCallback>>);
+
+impl Completion {
+    pub(super) fn new(callback: DoneCallback) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(LockRank::Backend, Some(callback))))
+    }
+
+    /// Drops the callback uncalled.
+    pub(super) fn disarm(&self) {
+        drop(self.take());
+    }
+
+    fn take(&self) -> Option<DoneCallback> {
+        self.0.lock().take()
+    }
+
+    fn call(&self) {
+        if let Some(callback) = self.take() {
+            callback();
+        }
+    }
+}
+
+impl Work for Completion {
+    fn run(self: Arc<Self>, turn: &Turn<'_>) {
+        turn.note_progress();
+        self.call();
+    }
+}
+
+impl Drop for Completion {
+    /// Nobody carries it any more after a shutdown; it is called all the same.
+    fn drop(&mut self) {
+        self.call();
+    }
 }

@@ -62,6 +62,8 @@ pub struct XpuBackend {
     session: OnceLock<Arc<Session>>,
     memory: Memory,
     courier: Courier,
+    /// Carries callbacks; resumed work may be inside of user code for long.
+    completions: Arc<Courier>,
     is_shut_down: AtomicBool,
 }
 
@@ -76,6 +78,7 @@ impl XpuBackend {
             session: OnceLock::new(),
             memory: Memory::new(),
             courier: Courier::new("accelrt-xpu"),
+            completions: Arc::new(Courier::new("accelrt-xpu-done")),
             is_shut_down: AtomicBool::new(false),
         })
     }
@@ -135,12 +138,14 @@ impl XpuBackend {
             .or_else(|refusal| Err(self.device(stream.device_index)?.error(self.driver(), refusal)))
     }
 
-    /// What a mark's call came to: only a refusal asks for the device.
-    fn told_of<T>(&self, mark: Mark, answer: Answer<T>) -> Result<T> {
+    /// What a mark's call came to. The queue that it is in, which knows the device, may be released
+    /// already; so a refusal asks for the device that is gone.
+    fn told_of<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
-            let id = event::device_of(self.driver(), event::of_mark(mark));
-            let devices = &self.found()?.devices;
-            let device = devices.iter().find(|device| Ok(device.id()) == id);
+            let device = match &self.found()?.devices[..] {
+                [only] => Some(only),
+                devices => devices.iter().find(|device| device.is_gone(self.driver())),
+            };
             let error = device.map(|device| device.error(self.driver(), refusal));
             Err(error.unwrap_or_else(|| driver_error(refusal)))
         })
@@ -251,11 +256,11 @@ impl Backend for XpuBackend {
     }
 
     fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.told_of(mark, event::is_done(self.driver(), event::of_mark(mark)))
+        self.told_of(event::is_done(self.driver(), event::of_mark(mark)))
     }
 
     fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.told_of(mark, event::wait(self.driver(), event::of_mark(mark)))
+        self.told_of(event::wait(self.driver(), event::of_mark(mark)))
     }
 
     fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
@@ -263,15 +268,19 @@ impl Backend for XpuBackend {
         self.told(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
-    /// Called by a thread of the driver's, or at once for a mark that is reached.
+    /// Called by a thread of ours, which the driver's only wakes.
     fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        let driver = self.driver();
-        self.told_of(mark, driver.set_event_callback(event::of_mark(mark), callback))
+        let completions = Arc::clone(&self.completions);
+        let completion = event::Completion::new(callback);
+        let posted = Arc::clone(&completion);
+        let post = Box::new(move || completions.post(posted));
+        let set = self.driver().set_event_callback(event::of_mark(mark), post);
+        self.told_of(set.inspect_err(|_| completion.disarm()))
     }
 
     fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
         let [first, last] = [start, end].map(event::of_mark);
-        self.told_of(end, event::elapsed_ns(self.driver(), first, last))
+        self.told_of(event::elapsed_ns(self.driver(), first, last))
     }
 
     fn mark_release(&self, mark: Mark) -> Result<()> {
@@ -329,6 +338,8 @@ impl Backend for XpuBackend {
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);
-        self.courier.shutdown(deadline)
+        let couriers = [&self.courier, &*self.completions];
+        let busy = couriers.map(|courier| courier.shutdown(deadline).busy_threads);
+        Leftover { busy_threads: busy.iter().sum() }
     }
 }

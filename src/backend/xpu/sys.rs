@@ -208,7 +208,6 @@ pub(super) const QUEUE_PRIORITY_MED_KHR: u64 = 1 << 1;
 pub(super) const QUEUE_PRIORITY_LOW_KHR: u64 = 1 << 2;
 pub(super) const QUEUE_OUT_OF_ORDER: u64 = 1 << 0;
 pub(super) const QUEUE_PROFILING_ENABLE: u64 = 1 << 1;
-pub(super) const EVENT_COMMAND_QUEUE: u32 = 0x11D0;
 pub(super) const EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
 pub(super) const COMPLETE: i32 = 0;
 pub(super) const PROGRAM_KERNEL_NAMES: u32 = 0x1168;

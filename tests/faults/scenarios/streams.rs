@@ -11,7 +11,8 @@ pub(crate) fn run(world: &World) {
         let makers = [Runtime::default_stream, Runtime::stream, Runtime::stream];
         let mut streams: Vec<Stream> =
             makers.iter().filter_map(|make| world.note(make(runtime, *device))).collect();
-        streams.extend(world.note(runtime.stream_with_priority(*device, -1)));
+        let first = world.backend().priority_range(device.index()).greatest;
+        streams.extend(world.note(runtime.stream_with_priority(*device, first)));
         streams.extend(world.streams(*device, 2));
         for _ in 0..3 {
             for stream in &streams {

@@ -1,0 +1,238 @@
+//! The engine on a real driver kind: the OpenCL runtime of this machine.
+//!
+//! Goal: what the null kind stands for holds on a device that is really late: bytes, order, frees,
+//! forks, the end of a process. Method: what needs the runtime is ignored, and run by
+//! `make test-xpu`, which fails where there is none. Its device may be of any type: nothing here
+//! reads its memory directly.
+
+use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime};
+
+use crate::fork::in_child;
+use crate::support::{finishes, process};
+
+const XPU: DeviceKind = DeviceKind::Xpu;
+const BYTES: usize = 1 << 20;
+
+fn device() -> Device {
+    Device::new(XPU, 0).unwrap()
+}
+
+fn config() -> Config {
+    let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
+    Config { accelerator: Some(XPU), opencl_library, ..Config::default() }
+}
+
+fn runtime() -> Runtime {
+    Runtime::new(config()).unwrap()
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_is_the_accelerator_when_named_and_else_only_where_it_is_a_gpu() {
+    let runtime = runtime();
+    assert_eq!(runtime.current_device().unwrap(), device());
+    let count = runtime.device_count(XPU).unwrap();
+    let mut all = (0..count).map(|index| Device::new(XPU, index).unwrap());
+    let has_gpu = all.any(|device| runtime.properties(device).unwrap().is_gpu);
+    let unnamed = Runtime::new(Config { accelerator: None, ..config() }).unwrap();
+    assert_eq!(unnamed.accelerator().unwrap() == XPU, has_gpu);
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_buffers_carry_bytes_through_streams_that_wait_for_each_other() {
+    // Goal: order by events alone. Method: each of ten streams fills its part behind the one
+    // before, over all that comes behind; only the last is waited for.
+    finishes(|| {
+        let runtime = runtime();
+        let buffer = runtime.zeros(BYTES, device()).unwrap();
+        let mut last = runtime.current_stream().unwrap();
+        for turn in 0..10u8 {
+            let stream = runtime.dedicated_stream(device(), 0).unwrap();
+            stream.wait_stream(&last).unwrap();
+            let rest = buffer.slice(usize::from(turn) * 1_000..).unwrap();
+            rest.fill(turn + 1, &stream).unwrap();
+            last = stream;
+        }
+        let mut bytes = vec![0; BYTES];
+        buffer.copy_to_slice(&mut bytes, &last).unwrap();
+        let expected = |place: usize| u8::try_from((place / 1_000).min(9) + 1).unwrap();
+        assert!(bytes.iter().enumerate().all(|(place, byte)| *byte == expected(place)));
+    });
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_memory_is_freed_in_stream_order_and_comes_back() {
+    // Goal: a drop waits for nothing, and nothing stays. Method: more is filled and dropped than
+    // the capacity holds, without a synchronise in between.
+    finishes(|| {
+        let capacity = 8 * BYTES;
+        let runtime =
+            Runtime::new(Config { xpu_memory_bytes: Some(capacity), ..config() }).unwrap();
+        let stream = runtime.current_stream().unwrap();
+        for turn in 0..100 {
+            let buffer = runtime.empty(2 * BYTES, device()).unwrap();
+            buffer.fill(turn, &stream).unwrap();
+        }
+        stream.synchronize().unwrap();
+        let info = runtime.memory_info(device()).unwrap();
+        assert_eq!((info.free_bytes, info.total_bytes), (capacity, capacity));
+    });
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_refuses_too_much_with_the_numbers_of_the_device() {
+    // Goal: a size that the driver refuses is out of memory too. Method: a capacity far beyond the
+    // machine's, so that only the driver can refuse.
+    let capacity = 1 << 50;
+    let runtime = Runtime::new(Config { xpu_memory_bytes: Some(capacity), ..config() }).unwrap();
+    let asked = 1 << 49;
+    let refused = runtime.empty(asked, device()).unwrap_err();
+    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes } = refused
+    else {
+        panic!("{refused}");
+    };
+    assert_eq!((named, requested_bytes, total_bytes), (device(), asked, capacity));
+    assert!(free_bytes < asked, "{free_bytes} bytes are not free at once");
+    assert_eq!(runtime.memory_info(device()).unwrap().free_bytes, capacity);
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_streams_of_two_runtimes_wait_for_each_other_by_callbacks() {
+    finishes(|| {
+        let runtimes = [runtime(), runtime()];
+        let streams = [0, 1].map(|each: usize| runtimes[each].stream(device()).unwrap());
+        let buffer = runtimes[0].zeros(BYTES, device()).unwrap();
+        for turn in 0..20 {
+            buffer.fill(turn, &streams[0]).unwrap();
+            streams[1].wait_stream(&streams[0]).unwrap();
+            streams[0].wait_stream(&streams[1]).unwrap();
+        }
+        let event = streams[1].record_event().unwrap();
+        event.synchronize().unwrap();
+        streams[0].synchronize().unwrap();
+        assert!(event.query());
+    });
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_events_measure_the_device() {
+    let runtime = runtime();
+    let stream = runtime.current_stream().unwrap();
+    let buffer = runtime.empty(64 * BYTES, device()).unwrap();
+    let [start, end] = [Event::timed(), Event::timed()];
+    stream.record(&start).unwrap();
+    buffer.fill(1, &stream).unwrap();
+    stream.record(&end).unwrap();
+    end.synchronize().unwrap();
+    // 64 MiB take longer than 64 us on any device below a terabyte a second.
+    assert!(start.elapsed_ms(&end).unwrap() > 0.064);
+    assert!(end.elapsed_ms(&start).unwrap() < 0.0);
+}
+
+#[test]
+fn no_driver_is_loaded_for_a_choice_where_no_gpu_is_in_sight() {
+    // Goal: who does not ask for xpu pays nothing for it. Method: a program that chooses its
+    // accelerator looks which libraries it has; on a machine with a GPU's node it may have one.
+    let output = process::run("xpu::programs", "choose", &[]);
+    process::stderr_of_success(&output);
+}
+
+fn choose() {
+    let runtime = Runtime::global().unwrap();
+    runtime.current_device().unwrap();
+    let nodes = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
+    let mut names = nodes.map(|node| node.file_name().to_string_lossy().into_owned());
+    let has_gpu = names.any(|name| name.starts_with("renderD"));
+    if !has_gpu && !std::path::Path::new("/dev/dxg").exists() {
+        let libraries = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!libraries.contains("libOpenCL"), "the loader is there:\n{libraries}");
+        assert_eq!(runtime.accelerator().unwrap(), DeviceKind::Cpu);
+    }
+}
+
+#[test]
+#[ignore = "started as a program"]
+fn programs() {
+    match process::program().as_deref() {
+        Some("choose") => choose(),
+        Some("exit") => exit(),
+        Some("probe and fork") => probe_and_fork(),
+        Some("use and fork") => use_and_fork(),
+        _ => {}
+    }
+}
+
+fn assert_succeeds(program: &str) {
+    let library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
+    let mut variables = vec![("ACCELRT_ACCELERATOR", "xpu")];
+    variables.extend(library.as_deref().map(|library| ("ACCELRT_OPENCL_LIBRARY", library)));
+    let output = process::run("xpu::programs", program, &variables);
+    let stderr = process::stderr_of_success(&output);
+    assert!(!stderr.contains("accelrt:"), "{stderr}");
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_work_that_is_queued_at_the_exit_is_finished_silently() {
+    assert_succeeds("exit");
+}
+
+fn exit() {
+    let runtime = Runtime::global().unwrap();
+    let stream = runtime.current_stream().unwrap();
+    let buffer = runtime.empty(64 * BYTES, device()).unwrap();
+    for byte in 0..20 {
+        buffer.fill(byte, &stream).unwrap();
+    }
+    std::mem::forget(stream.record_event().unwrap());
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_that_was_only_asked_for_is_used_or_refused_in_a_forked_child_and_never_hangs() {
+    assert_succeeds("probe and fork");
+}
+
+fn probe_and_fork() {
+    let runtime = Runtime::global().unwrap();
+    let count = runtime.device_count(XPU).unwrap();
+    let properties = runtime.properties(device()).unwrap();
+    in_child(|| {
+        assert_eq!(runtime.device_count(XPU).unwrap(), count);
+        assert_eq!(runtime.properties(device()).unwrap(), properties);
+        match runtime.zeros(100, device()) {
+            Ok(buffer) => buffer.wait_for_host().unwrap(),
+            Err(refused) => assert!(matches!(refused, Error::BadFork), "{refused}"),
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_that_was_used_is_refused_in_a_forked_child_and_drops_do_nothing() {
+    assert_succeeds("use and fork");
+}
+
+fn use_and_fork() {
+    let runtime = Runtime::global().unwrap();
+    let stream = runtime.stream(device()).unwrap();
+    let buffer = runtime.zeros(BYTES, device()).unwrap();
+    buffer.fill(3, &stream).unwrap();
+    let event = stream.record_event().unwrap();
+    // The driver's own handler at the exit of the child would wait for what is on its way now, and
+    // which no thread of the child's finishes.
+    runtime.synchronize(device()).unwrap();
+    in_child(|| {
+        assert!(matches!(runtime.zeros(100, device()), Err(Error::BadFork)));
+        assert!(matches!(runtime.stream(device()), Err(Error::BadFork)));
+        assert_eq!(runtime.memory_info(device()).unwrap().total_bytes, {
+            runtime.properties(device()).unwrap().total_memory_bytes
+        });
+        drop((buffer, event, stream));
+    });
+}

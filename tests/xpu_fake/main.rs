@@ -1,0 +1,24 @@
+//! The xpu kind over a fake OpenCL: what no driver that we can have does when a test wants it.
+//!
+//! Goal: a device that is lost, full, slow to call back, refuses, is of another type or is not
+//! there, and addresses that the host cannot read, end in what the contract promises: an error that
+//! says why, never a crash, never a hang, nothing left behind. Method: accelrt opens the fake of
+//! `tests/fake_opencl`, a copy for each test, so that its settings and counters are the test's own;
+//! at the end the fake says that no rule of OpenCL was broken and that all objects were released.
+#![cfg(feature = "xpu")]
+
+#[path = "../fake_opencl/fake.rs"]
+mod fake;
+#[path = "../fake_opencl/library.rs"]
+mod library;
+#[path = "../engine/support/process.rs"]
+mod process;
+
+mod callbacks;
+mod forks;
+mod loss;
+mod memory;
+mod probing;
+mod queues;
+mod refusals;
+mod support;

@@ -1,0 +1,124 @@
+//! Memory: refusals with true numbers, limits of a driver, alignments that it does not keep.
+
+use accelrt::backend::contract::{Backend, PointerOwner};
+use accelrt::backend::xpu::XpuBackend;
+use accelrt::size::MIB;
+use accelrt::{Config, Error, Runtime};
+
+use crate::support::{config, over, xpu};
+
+/// What an allocation was refused with: requested, free, total.
+#[track_caller]
+fn shortage<T>(outcome: Result<T, Error>) -> [usize; 3] {
+    let Err(Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes }) = outcome
+    else {
+        panic!("not a shortage: {:?}", outcome.map(drop));
+    };
+    assert_eq!(device, xpu(0));
+    [requested_bytes, free_bytes, total_bytes]
+}
+
+#[test]
+fn too_much_is_refused_with_the_devices_numbers() {
+    over("memory=64M", |_, runtime| {
+        assert_eq!(shortage(runtime.empty(65 * MIB, xpu(0))), [65 * MIB, 64 * MIB, 64 * MIB]);
+        let most = runtime.empty(60 * MIB, xpu(0)).unwrap();
+        assert_eq!(shortage(runtime.empty(5 * MIB, xpu(0))), [5 * MIB, 4 * MIB, 64 * MIB]);
+        drop(most);
+        runtime.empty(5 * MIB, xpu(0)).unwrap();
+    });
+}
+
+#[test]
+fn one_allocation_above_the_devices_limit_is_a_shortage_that_names_the_limit() {
+    // The driver answers -61 (CL_INVALID_BUFFER_SIZE), as Intel's.
+    over("memory=64M,most_alloc=16M", |_, runtime| {
+        assert_eq!(shortage(runtime.empty(17 * MIB, xpu(0))), [17 * MIB, 16 * MIB, 64 * MIB]);
+        let all: Vec<_> = (0..4).map(|_| runtime.empty(16 * MIB, xpu(0)).unwrap()).collect();
+        assert_eq!(shortage(runtime.empty(1, xpu(0)))[1..], [0, 64 * MIB]);
+        drop(all);
+    });
+}
+
+#[test]
+fn the_configured_capacity_limits_a_device_that_has_more() {
+    over("memory=64M", |fake, _| {
+        let limited = Config { xpu_memory_bytes: Some(MIB), ..config(fake) };
+        let runtime = Runtime::new(limited).unwrap();
+        assert_eq!(runtime.properties(xpu(0)).unwrap().total_memory_bytes, MIB);
+        let asked = fake.live("calls:clDeviceMemAllocINTEL");
+        assert_eq!(shortage(runtime.empty(MIB + 1, xpu(0))), [MIB + 1, MIB, MIB]);
+        assert_eq!(
+            fake.live("calls:clDeviceMemAllocINTEL"),
+            asked,
+            "the driver is not asked for it"
+        );
+        runtime.empty(MIB, xpu(0)).unwrap();
+    });
+}
+
+#[test]
+fn a_driver_that_has_less_than_it_said_is_a_shortage_and_the_books_stay_true() {
+    for code in [-4, -5, -6, -61] {
+        over("memory=64M", move |fake, runtime| {
+            let kept = runtime.empty(MIB, xpu(0)).unwrap();
+            let before = runtime.memory_info(xpu(0)).unwrap();
+            fake.set(&format!("fail=clDeviceMemAllocINTEL:1:{code}"));
+            let [requested, _, total] = shortage(runtime.empty(2 * MIB, xpu(0)));
+            assert_eq!([requested, total], [2 * MIB, 64 * MIB]);
+            assert_eq!(runtime.memory_info(xpu(0)).unwrap(), before);
+            drop(runtime.empty(2 * MIB, xpu(0)).unwrap());
+            drop(kept);
+        });
+    }
+}
+
+#[test]
+fn another_refusal_of_an_allocation_keeps_the_drivers_code() {
+    over("", |fake, runtime| {
+        let before = runtime.memory_info(xpu(0)).unwrap();
+        fake.set("fail=clDeviceMemAllocINTEL:1+:-34,fail=clHostMemAllocINTEL:1+:-34");
+        for refused in [runtime.empty(1, xpu(0)), runtime.empty_pinned(1)] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::Driver { code: -34, .. }), "{error}");
+            assert!(error.to_string().contains("CL_INVALID_CONTEXT"), "{error}");
+        }
+        assert_eq!(runtime.memory_info(xpu(0)).unwrap(), before);
+    });
+}
+
+#[test]
+fn an_alignment_that_the_driver_refuses_is_kept_all_the_same() {
+    over("most_align=128,memory=64M", |fake, _| {
+        let backend = XpuBackend::new(&config(fake));
+        for align in [64, 256, 4096, 2 * MIB] {
+            let [first, second] = [(); 2].map(|()| backend.allocate(0, 1000, align).unwrap());
+            for base in [first, second] {
+                assert_eq!(base.0 % align as u64, 0);
+                let expected = PointerOwner { device_index: 0, base, bytes: 1000, is_host: false };
+                assert_eq!(backend.pointer_owner(base.offset(999)).unwrap(), Some(expected));
+            }
+            for base in [first, second] {
+                backend.release(0, base).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_of_a_queue_that_waits_is_released_when_it_has_passed() {
+    // Goal: a release waits in stream order, also behind a wait for another queue. Method: the
+    // device is held; the fake counts what is freed while a command uses it.
+    over("hold=1", |fake, runtime| {
+        let [first, second] = [(); 2].map(|()| runtime.dedicated_stream(xpu(0), 0).unwrap());
+        let buffer = runtime.empty(1000, xpu(0)).unwrap();
+        buffer.fill(1, &first).unwrap();
+        second.wait_stream(&first).unwrap();
+        buffer.fill(2, &second).unwrap();
+        buffer.release().unwrap();
+        assert_eq!(fake.live("allocations"), 1, "it is in use");
+        fake.set("hold=0");
+        runtime.synchronize(xpu(0)).unwrap();
+        fake.assert_none_of(&["allocations"]);
+    });
+}
