@@ -112,15 +112,30 @@ $(VENV)/ready: pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --group build --group test --group check
 	touch $@
 
+# A digest of all that a module is made of and of the module itself, whoever put it there.
+MODULE_STATE = { echo "$(1)"; rustc -vV; $(VENV)/bin/maturin --version; $(VENV)/bin/python -VV; \
+	env | grep -E '^(CARGO|RUST)' | sort || true; \
+	find src Cargo.toml Cargo.lock pyproject.toml python -type f \
+		-not -name '*.py' -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum; } | sha256sum
+
+# Even with nothing to compile maturin links and packs for some 20 seconds.
+define install_module
+	@if [ "$$($(call MODULE_STATE,$(1)))" != "$$(cat $(VENV)/module 2>/dev/null)" ]; then \
+		rm -f $(VENV)/module; \
+		VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet $(1); \
+		$(call MODULE_STATE,$(1)) >$(VENV)/module; \
+	fi
+endef
+
 # The module in the environment, as it is now: cargo knows what to build again.
 .PHONY: module
 module: $(VENV)/ready
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet
+	$(call install_module)
 
 # The same with link-time optimisation, in the other one's place.
 .PHONY: module-release
 module-release: $(VENV)/ready
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --release
+	$(call install_module,--release)
 
 .PHONY: demo
 demo: module-release ## builds the optimised module and runs the main job on a real file

@@ -131,7 +131,7 @@ fn accelerator(value: String) -> Result<DeviceKind> {
 
 /// The capacity of a device.
 fn capacity(name: &'static str, value: String) -> Result<usize> {
-    number(name, value, 1..=isize::MAX as usize, "a number of bytes of at least 1")
+    number(name, value, 1..=isize::MAX as usize, "a number of bytes from 1 to 9223372036854775807")
 }
 
 /// A library as the system's loader takes it.

@@ -51,9 +51,8 @@ pub enum Error {
     },
     /// A device that is not there.
     #[error(
-        "Device {device} does not exist: there are {count} {} devices{}",
-        device.kind(),
-        index_range(*count)
+        "Device {device} does not exist: there {}",
+        devices(device.kind(), *count)
     )]
     NoSuchDevice {
         /// The device asked for.
@@ -385,11 +384,11 @@ fn in_commas(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(", `{text}`,") }
 }
 
-fn index_range(count: usize) -> String {
+fn devices(kind: DeviceKind, count: usize) -> String {
     match count {
-        0 => String::new(),
-        1 => ", index 0".to_owned(),
-        count => format!(", indices 0 to {}", count - 1),
+        0 => format!("are 0 {kind} devices"),
+        1 => format!("is 1 {kind} device, index 0"),
+        count => format!("are {count} {kind} devices, indices 0 to {}", count - 1),
     }
 }
 

@@ -28,6 +28,13 @@ impl Buffer {
         self.wait_for_uses(&mut Some(is_interrupted))
     }
 
+    /// True when [`Buffer::wait_for_host`] would not wait. Asks the device.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_unused(&self) -> bool {
+        let uses = self.allocation().uses();
+        uses.iter().all(|point| point.stream.poll_ticket(point.task.ticket))
+    }
+
     /// Blocks until every recorded use is done; a copy of the bytes. Raises as
     /// [`Buffer::wait_for_host`]. Bytes that tasks write at this moment, because they were enqueued
     /// meanwhile, are old or new.

@@ -10,10 +10,15 @@ use crate::python::buffer::PyBuffer;
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::type_name;
 use crate::python::function::name_of;
+use crate::python::host_memory::has_buffer_protocol;
 use crate::python::signature::{self, Declared};
 
 /// How far `_as_parameter_` is followed.
 const MAX_DEPTH: usize = 8;
+
+/// What an argument without a declared type may be.
+const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an object of ctypes or \
+                          cffi, or have data_ptr() or _as_parameter_";
 
 /// One argument on its way.
 pub(super) struct Passing<'a, 'py> {
@@ -60,7 +65,10 @@ impl<'py> Passing<'_, 'py> {
         }
         match value.extract::<u64>() {
             Ok(value) => Ok(Argument::U64(value)),
-            Err(_) => Err(self.out_of_range(value, "64 bits")),
+            Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+                Err(self.out_of_range(value, "64 bits"))
+            }
+            Err(_) => Err(self.wrong(UNDECLARED, value)), // an array has `__index__` too
         }
     }
 
@@ -122,8 +130,9 @@ impl<'py> Passing<'_, 'py> {
         if ctypes::cffi_backend(value)?.is_some() {
             return self.by_kind(value, 0);
         }
-        let converted = class.bind(value.py()).call_method1("from_param", (value,));
-        let converted = converted.map_err(|error| self.caused(&error))?;
+        let class = class.bind(value.py());
+        let converted = class.call_method1("from_param", (value,));
+        let converted = converted.map_err(|error| self.refused(class, value, &error))?;
         self.keep(value);
         self.by_kind(&converted, 0)
     }
@@ -167,7 +176,7 @@ impl<'py> Passing<'_, 'py> {
         if value.hasattr("__index__")? {
             return self.integer(value);
         }
-        Err(self.wrong("an int, a float, None, or an object of ctypes or cffi", value))
+        Err(self.wrong(UNDECLARED, value))
     }
 
     fn ctypes_data(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
@@ -239,13 +248,23 @@ impl<'py> Passing<'_, 'py> {
         self.kept.push(value.clone().unbind());
     }
 
-    fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         format!("argument {} of {}", self.index + 1, name_of(self.function))
     }
 
     pub(super) fn wrong(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
-        let (place, name) = (self.place(), type_name(given));
-        PyTypeError::new_err(format!("{place} must be {expected}, not {name}"))
+        let (place, name, hint) = (self.place(), type_name(given), hint(given));
+        PyTypeError::new_err(format!("{place} must be {expected}, not {name}{hint}"))
+    }
+
+    /// A declared class does not take it, for its own reason.
+    fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
+        let reason = error.value(given.py()).to_string();
+        // The reason of ctypes where it has none.
+        let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
+        let (name, hint) = (type_name(given), hint(given));
+        let text = format!("{} must be {}, not {name}", self.place(), name_of(class));
+        PyTypeError::new_err(format!("{text}{hint}{reason}"))
     }
 
     fn caused(&self, error: &PyErr) -> PyErr {
@@ -263,6 +282,11 @@ impl<'py> Passing<'_, 'py> {
 fn buffer_address(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     let Ok(buffer) = value.cast::<PyBuffer>() else { return Ok(None) };
     Ok(Some(Argument::U64(buffer.get().buffer.address()?)))
+}
+
+/// How memory that is given as it is can be given.
+fn hint(given: &Bound<'_, PyAny>) -> &'static str {
+    if has_buffer_protocol(given) { ": give accelrt.as_buffer() of it" } else { "" }
 }
 
 /// The Python number in a simple ctypes object; other objects as they are.

@@ -159,6 +159,13 @@ impl PyBuffer {
         Ok(dict)
     }
 
+    /// As that of a view, of the bytes; only on xpu. A release is not refused for it.
+    #[getter]
+    fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let view = PyView::of_bytes(&slf.get().buffer);
+        Bound::new(slf.py(), view)?.getattr("__sycl_usm_array_interface__")
+    }
+
     fn __len__(&self) -> usize {
         self.buffer.nbytes()
     }
@@ -169,7 +176,8 @@ impl PyBuffer {
         let limit = isize::try_from(self.buffer.nbytes()).unwrap_or(isize::MAX);
         let range = key.indices(limit)?;
         if range.step != 1 {
-            return Err(PyValueError::new_err("a Buffer is sliced with step 1"));
+            let text = format!("a Buffer is sliced with step 1, not {}", range.step);
+            return Err(PyValueError::new_err(text));
         }
         let start = usize::try_from(range.start).unwrap_or(0);
         Ok(Self { buffer: self.buffer.slice(start..start + range.slicelength)? })
@@ -269,8 +277,13 @@ pub(super) fn allocate(
     drop_parked(py);
     let runtime = Runtime::global()?;
     let home = runtime.current_stream_of(device)?;
-    without_gil(py, |is_interrupted| {
-        let interrupt = &mut Some(is_interrupted);
-        Buffer::allocate(&home, bytes, is_pinned, runtime.frees(), interrupt)
-    })
+    // It waits for memory that is being freed, where it is short of it.
+    without_gil(
+        py,
+        || true,
+        |is_interrupted| {
+            let interrupt = &mut Some(is_interrupted);
+            Buffer::allocate(&home, bytes, is_pinned, runtime.frees(), interrupt)
+        },
+    )
 }

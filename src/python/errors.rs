@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::python::function::name_at;
 use crate::python::parked::Kept;
 
 pyo3::create_exception!(
@@ -73,8 +74,12 @@ impl From<Error> for PyErr {
             | Error::KernelDeviceMismatch { .. } => PyTypeError::new_err(message),
             Error::OutOfMemory { .. } => OutOfMemoryError::new_err(message),
             Error::DeviceLost { .. } => DeviceLost::new_err(message),
-            Error::Stream(error) => Python::attach(|py| raised(py, message, &[error])),
-            Error::Streams { errors } => Python::attach(|py| raised(py, message, &errors)),
+            Error::Stream(error) => {
+                Python::attach(|py| raised(py, named(message, &error), &[error]))
+            }
+            Error::Streams { errors } => {
+                Python::attach(|py| raised(py, named(message, &errors[0]), &errors))
+            }
             _ => PyRuntimeError::new_err(message),
         }
     }
@@ -90,7 +95,8 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) ->
         } else {
             PyList::new(py, list)?
         };
-        raised.value(py).setattr("errors", list)
+        raised.value(py).setattr("errors", list)?;
+        errors.first().map_or(Ok(()), |error| add_note(py, &raised, error))
     };
     if let Err(error) = attach() {
         return error;
@@ -99,9 +105,26 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) ->
     raised
 }
 
+/// The message with the name of a native function that failed.
+fn named(message: String, error: &EngineStreamError) -> String {
+    let FailureCause::Status { function, .. } = error.root().failure() else { return message };
+    let Some(name) = name_at(*function as u64) else { return message };
+    let address = format!("function at {function:#x}");
+    message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
+}
+
+/// What a traceback shows below the message of a status: some functions return none.
+fn add_note(py: Python<'_>, raised: &PyErr, error: &EngineStreamError) -> PyResult<()> {
+    if let FailureCause::Status { .. } = error.root().failure() {
+        let text = "check=True takes what the function returns for a status: 0 is success";
+        raised.value(py).call_method1("add_note", (text,))?;
+    }
+    Ok(())
+}
+
 /// The failure of one stream, without `errors`.
 fn single(py: Python<'_>, error: &EngineStreamError) -> PyErr {
-    let single = StreamError::new_err(error.to_string());
+    let single = StreamError::new_err(named(error.to_string(), error));
     single.set_cause(py, cause(py, error));
     single
 }

@@ -3,6 +3,8 @@
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 
+use crate::device::Device;
+use crate::error::Error;
 use crate::event::Event;
 use crate::python::device::PyDevice;
 use crate::python::parameters::Flag;
@@ -14,7 +16,8 @@ use crate::runtime::Runtime;
 /// A mark that streams record, wait for and query.
 ///
 /// An event that was never recorded counts as done. A wait binds to the record that is the latest
-/// at that moment. `blocking` and `interprocess` are accepted and change nothing.
+/// at that moment. Of `device` only the kind counts: the first record gives the index. `blocking`
+/// and `interprocess` are accepted and change nothing.
 ///
 /// >>> import accelrt
 /// >>> start, end = accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
@@ -51,7 +54,7 @@ impl PyEvent {
         blocking.get("blocking")?;
         interprocess.get("interprocess")?;
         let device = match device {
-            Some(device) => PyDevice::extract(device)?,
+            Some(device) => existing(PyDevice::extract(device)?)?,
             None => PyDevice { kind: Runtime::global()?.accelerator()?, index: None },
         };
         let event = Event::for_kind(device.kind, is_timed);
@@ -97,7 +100,8 @@ impl PyEvent {
             return Ok(self.event.synchronize()?);
         }
         let event = &self.event;
-        without_gil(py, |is_interrupted| event.synchronize_unless(is_interrupted))
+        let is_done = || event.query();
+        without_gil(py, is_done, |is_interrupted| event.synchronize_unless(is_interrupted))
     }
 
     /// Milliseconds from this event's record to the other's.
@@ -142,6 +146,19 @@ impl PyEvent {
             u8::from(self.event.is_timed()),
         )
     }
+}
+
+/// A device that may be the one of an event. Only its kind counts, as in torch; but an index that
+/// no device of a kind has is a mistake. A kind that is not there is told at the first use.
+fn existing(device: PyDevice) -> PyResult<PyDevice> {
+    if let Some(index) = device.index {
+        let count = Runtime::global()?.device_count(device.kind)?;
+        if count > 0 && index >= count {
+            let device = Device::new(device.kind, index)?;
+            return Err(Error::NoSuchDevice { device, count }.into());
+        }
+    }
+    Ok(device)
 }
 
 impl PyEvent {

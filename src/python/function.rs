@@ -1,5 +1,7 @@
 //! The function of a launch: what may be one, where it is, and which arguments it declares.
 
+use std::collections::BTreeMap;
+
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,6 +13,7 @@ use crate::python::identity_cache::IdentityCache;
 use crate::python::kernel_launch::needs_global_size;
 use crate::python::program::PyKernel;
 use crate::python::signature::{self, Signature};
+use crate::sync::{LockRank, Mutex};
 
 /// What is known of a function object for good.
 #[derive(Clone)]
@@ -94,6 +97,7 @@ fn find(object: &Bound<'_, PyAny>) -> PyResult<Known> {
         return Err(PyValueError::new_err("the function's address is null"));
     }
     KNOWN.put(object, known.clone());
+    note_name(known.address, object);
     Ok(known)
 }
 
@@ -166,6 +170,26 @@ pub(super) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     Err(PyTypeError::new_err(format!(
         "check=True needs a function that returns a 32-bit status; its restype is {restype}"
     )))
+}
+
+/// Names of functions that were launched as objects, by their addresses.
+static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
+
+/// Names kept: compiled functions come and go without end.
+const NAMES_LIMIT: usize = 4096;
+
+fn note_name(address: u64, object: &Bound<'_, PyAny>) {
+    let Ok(name) = object.getattr("__name__").and_then(|name| name.extract()) else { return };
+    let mut names = NAMES.lock();
+    if names.len() >= NAMES_LIMIT {
+        names.clear();
+    }
+    names.insert(address, name);
+}
+
+/// The name that the function at an address was last launched by.
+pub(super) fn name_at(address: u64) -> Option<String> {
+    NAMES.lock().get(&address).cloned()
 }
 
 /// The name of a function in messages.

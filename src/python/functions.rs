@@ -122,7 +122,8 @@ pub(super) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 pub(super) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
     let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
-    without_gil(py, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
+    let is_done = || runtime.query(device);
+    without_gil(py, is_done, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
 }
 
 /// Free and total bytes of a device.

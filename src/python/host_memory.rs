@@ -1,19 +1,23 @@
-//! Memory of the host that somebody else lends us: an exporter of the buffer protocol, or DLPack.
+//! Memory that somebody else lends us: an exporter of the buffer protocol, or DLPack.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CStr, c_int};
 
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::device::Device;
+use crate::python::errors::type_name;
 use crate::python::parked::{Lender, drop_parked, park};
 
-/// Contiguous bytes of the host, valid while this exists. Dropped on any thread: the lender gets
-/// them back with the GIL, see [`park`].
+/// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
+/// thread: the lender gets them back with the GIL, see [`park`].
 pub(super) struct HostMemory {
     pub(super) address: *mut u8,
     pub(super) bytes: usize,
     pub(super) is_read_only: bool,
+    pub(super) device: Device,
     lender: Option<Box<dyn Lender>>,
 }
 
@@ -31,17 +35,32 @@ impl HostMemory {
         is_read_only: bool,
         lender: Box<dyn Lender>,
     ) -> Self {
-        Self { address, bytes, is_read_only, lender: Some(lender) }
+        Self { address, bytes, is_read_only, device: Device::cpu(0), lender: Some(lender) }
+    }
+
+    /// The same, as memory of this device.
+    pub(super) fn on(mut self, device: Device) -> Self {
+        self.device = device;
+        self
     }
 
     /// The bytes of an object with the buffer protocol. `None` for other objects; the exporter's
-    /// error when they are not contiguous, or not writable where that is asked for.
+    /// error, with the name of the argument, when they are not contiguous, or not writable where
+    /// that is asked for. `TypeError` for references to Python objects.
     pub(super) fn of_exporter(
+        what: &str,
         object: &Bound<'_, PyAny>,
         is_written: bool,
     ) -> PyResult<Option<Self>> {
-        let flags = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
-        Ok(Exported::acquire(object, flags)?.map(Exported::into_memory))
+        let access = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
+        let described = ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT;
+        let exported = match Exported::acquire(object, access | described) {
+            // NumPy has no format for dates, but says whether there are objects among them.
+            Err(_) if is_without_objects(object) => Exported::acquire(object, access),
+            exported => exported,
+        };
+        let exported = exported.map_err(|error| in_argument(what, object, error))?;
+        exported.map(|exported| exported.checked(what, object.py())).transpose()
     }
 
     /// True when it has bytes in common with a range.
@@ -69,12 +88,11 @@ unsafe impl Send for Exported {}
 impl Exported {
     /// Asks an object for its bytes. `None` when it has no buffer protocol.
     pub(super) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
-        // SAFETY: a live object, with the GIL.
-        if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
+        if !has_buffer_protocol(object) {
             return Ok(None);
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: as above; the structure is ours to fill, and stays where it is.
+        // SAFETY: a live object, with the GIL; the structure is ours to fill and stays in place.
         match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
             0 => Ok(Some(Self(view))),
             _ => Err(PyErr::fetch(object.py())),
@@ -101,13 +119,52 @@ impl Exported {
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// The bytes, for as long as they are needed.
-    pub(super) fn into_memory(self) -> HostMemory {
+    /// The bytes, for as long as they are needed. References to Python objects are counted, which
+    /// copies and native functions do not: they are refused.
+    pub(super) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+        let (format, ..) = self.description();
+        if has_objects(&format) {
+            Box::new(self).take_back(py);
+            let text = format!("{what} must not hold Python objects: its format is {format:?}");
+            return Err(PyTypeError::new_err(text));
+        }
         let Self(view) = &self;
         let (address, is_read_only) = (view.buf.cast::<u8>(), view.readonly != 0);
         let bytes = usize::try_from(view.len).unwrap_or(0); // never negative
-        HostMemory::new(address, bytes, is_read_only, Box::new(self))
+        Ok(HostMemory::new(address, bytes, is_read_only, Box::new(self)))
     }
+}
+
+/// True for objects with the buffer protocol.
+pub(super) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object, with the GIL.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
+
+/// True when a format of the buffer protocol names Python objects: an `O` that is not in the name
+/// of a field, which stands between colons.
+fn has_objects(format: &str) -> bool {
+    format.split(':').step_by(2).any(|types| types.contains('O'))
+}
+
+/// True when a NumPy array says that it holds no Python objects.
+fn is_without_objects(object: &Bound<'_, PyAny>) -> bool {
+    let has_objects = object.getattr("dtype").and_then(|dtype| dtype.getattr("hasobject"));
+    has_objects.and_then(|answer| answer.extract()).is_ok_and(|has_objects: bool| !has_objects)
+}
+
+/// An exporter's refusal, with the argument that it is about.
+pub(super) fn in_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = object.py();
+    let kind = error.get_type(py);
+    let is_plain = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];
+    if !is_plain.iter().any(|plain| kind.is(plain)) {
+        return error;
+    }
+    let text = format!("{what} ({}): {}", type_name(object), error.value(py));
+    let named = PyErr::from_type(kind, text);
+    named.set_cause(py, Some(error));
+    named
 }
 
 impl Lender for Exported {

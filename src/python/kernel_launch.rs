@@ -4,7 +4,6 @@
 use std::ffi::c_void;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
@@ -15,11 +14,11 @@ use crate::program::{KernelArgument, ParameterClass};
 use crate::python::argument::Passing;
 use crate::python::ctypes::Types;
 use crate::python::errors::{type_name, wrong_type};
-use crate::python::host_memory::Exported;
+use crate::python::host_memory::HostMemory;
 use crate::python::parameters::integer_of;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::program::PyKernel;
-use crate::python::transfers::buffer_of;
+use crate::python::transfers::{buffer_of, lender_of};
 use crate::python::waiting::enqueue;
 use crate::stream::Stream;
 
@@ -172,6 +171,10 @@ fn memory<'py>(
     if let Some(buffer) = buffer_of(value) {
         return Ok(Some(Owned::Buffer(buffer.clone())));
     }
+    if let Some(lent) = lender_of(value) {
+        passing.keep(value);
+        return Ok(Some(pointer(lent.address.expose_provenance())));
+    }
     if value.is_none() {
         return Ok(Some(pointer(0)));
     }
@@ -226,13 +229,13 @@ fn unknown<'py>(passing: &mut Passing<'_, 'py>, value: &Bound<'py, PyAny>) -> Py
     let is_plain = value.is_instance_of::<PyInt>()
         || value.is_instance_of::<PyFloat>()
         || value.is_instance_of::<PyBool>();
-    let exported = if is_plain { None } else { Exported::acquire(value, ffi::PyBUF_SIMPLE)? };
-    let Some(exported) = exported else {
+    let place = passing.place();
+    let memory = if is_plain { None } else { HostMemory::of_exporter(&place, value, false)? };
+    let Some(memory) = memory else {
         let expected = "memory, or a value that says its size (of ctypes or NumPy, or bytes): the \
                         program does not tell the type";
         return Err(passing.wrong(expected, value));
     };
-    let memory = exported.into_memory();
     // SAFETY: the exporter's bytes, which stay until `memory` is dropped, with the GIL.
     let bytes = unsafe { std::slice::from_raw_parts(memory.address, memory.bytes) };
     Ok(Owned::Bytes(bytes.to_vec()))

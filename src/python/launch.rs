@@ -48,15 +48,34 @@ pub(super) fn launch(
     if function.is_kept {
         kept.push(object.clone().unbind());
     }
+    if !kept.is_empty() {
+        return launch_with_objects(py, stream, call, kept);
+    }
+    enqueue(py, stream, || {
+        // SAFETY: that the address is a function of these arguments, which may be called when the
+        // stream comes to it, is the promise of who calls `launch`, as in ctypes.
+        unsafe { stream.launch(call) }
+    })?;
+    Ok(())
+}
+
+/// Enqueues a call that uses objects: buffers, whose uses are recorded, and others, which live
+/// until it is done.
+#[inline(never)]
+fn launch_with_objects(
+    py: Python<'_>,
+    stream: &Stream,
+    call: NativeCall,
+    mut kept: Vec<Py<PyAny>>,
+) -> PyResult<()> {
     let buffers = take_buffers(py, &mut kept);
     enqueue(py, stream, || {
+        let buffers: Vec<_> = buffers.iter().map(|object| &object.get().buffer).collect();
         if buffers.is_empty() {
-            // SAFETY: that the address is a function of these arguments, which may be called when
-            // the stream comes to it, is the promise of who calls `launch`, as in ctypes; what was
-            // given as objects is kept alive by what is enqueued next.
+            // SAFETY: as in `launch`; what was given as objects is kept alive by what is enqueued
+            // next.
             unsafe { stream.launch(call) }
         } else {
-            let buffers: Vec<_> = buffers.iter().map(|object| &object.get().buffer).collect();
             // SAFETY: as above.
             unsafe { stream.launch_with_buffers(call, &buffers) }
         }
@@ -69,7 +88,6 @@ pub(super) fn launch(
 }
 
 /// The buffers among the objects. No task keeps a reference to one: its free waits for the use.
-#[inline]
 fn take_buffers(py: Python<'_>, kept: &mut Vec<Py<PyAny>>) -> Vec<Py<PyBuffer>> {
     let is_buffer = |object: &mut Py<PyAny>| object.bind(py).is_instance_of::<PyBuffer>();
     let buffers = kept.extract_if(.., is_buffer);

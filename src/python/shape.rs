@@ -53,8 +53,13 @@ pub(super) fn infer(extents: &[i64], element: Element, bytes: usize) -> PyResult
             bytes / known_bytes
         }
         _ => {
-            let (verb, name) = (if inferred == 0 { "does" } else { "can" }, element.name);
-            return refusal(format!("shape {extents:?} of {name} {verb} not have {bytes} bytes"));
+            let name = element.name;
+            let has = match known_bytes {
+                None => "too many".to_owned(),
+                Some(known_bytes) if inferred == 0 => known_bytes.to_string(),
+                Some(known_bytes) => format!("a multiple of {known_bytes}"),
+            };
+            return refusal(format!("shape {extents:?} of {name} has {has} bytes, not {bytes}"));
         }
     };
     Ok(extents.iter().map(|extent| usize::try_from(*extent).unwrap_or(rest)).collect())

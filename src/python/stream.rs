@@ -57,8 +57,11 @@ impl PyStream {
                 let kind = DeviceKind::from_type_code(device_type)
                     .filter(|kind| *kind != DeviceKind::Null)
                     .ok_or_else(|| unknown_type(device_type))?;
-                let index = usize::try_from(device_index)
-                    .map_err(|_| PyRuntimeError::new_err("Device index must not be negative"))?;
+                let negative = |_| {
+                    let text = format!("Device index must not be negative: {device_index}");
+                    PyRuntimeError::new_err(text)
+                };
+                let index = usize::try_from(device_index).map_err(negative)?;
                 let device = Device::new(kind, index)?;
                 let negative = || {
                     let text = format!("Device {device} has no stream with id {stream_id}");
@@ -142,7 +145,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        without_gil(py, |is_interrupted| stream.synchronize_unless(is_interrupted))
+        let is_done = || stream.query();
+        without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
     }
 
     /// What is enqueued from now on runs after everything before the event's latest record. Does
@@ -228,7 +232,8 @@ impl PyStream {
     ///
     /// One helper thread of the process calls it, in stream order, with this stream and its device
     /// as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
-    /// of the `StreamError`. It may enqueue, and must not wait for unfinished work, which raises.
+    /// of the `StreamError`. It may enqueue, and read what is done; a wait for unfinished work
+    /// raises.
     ///
     /// >>> import accelrt
     /// >>> stream, seen = accelrt.Stream(), []

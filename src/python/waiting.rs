@@ -1,4 +1,4 @@
-//! Waiting without the GIL, with Ctrl-C, and never inside a callable of `launch_host`.
+//! Waiting without the GIL, with Ctrl-C; inside a callable of `launch_host` for nothing unfinished.
 
 use std::cell::Cell;
 
@@ -32,19 +32,24 @@ impl Drop for InsideCallable {
 
 /// Calls `wait` without the GIL. `wait` asks the closure it is given at least every 50 ms while
 /// asleep; a signal handler that raises ends the wait with its exception, and the work goes on.
-/// Refused inside a callable: what is waited for may need the helper thread, which is this one.
+///
+/// Inside a callable it is refused unless `is_done`: what is waited for may need the helper thread,
+/// which is this one. When more comes in between, the wait is given up instead of asleep for ever.
 pub(super) fn without_gil<T: Send>(
     py: Python<'_>,
+    is_done: impl FnOnce() -> bool,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T> + Send,
 ) -> PyResult<T> {
-    if IS_INSIDE_CALLABLE.get() {
-        return Err(PyRuntimeError::new_err(
-            "a callable of launch_host cannot wait for unfinished work: it would wait for itself",
-        ));
+    let is_inside = IS_INSIDE_CALLABLE.get();
+    if is_inside && !is_done() {
+        return Err(refusal());
     }
     let (result, raised) = py.detach(|| {
         let mut raised = None;
         let mut is_interrupted = || {
+            if is_inside {
+                return true;
+            }
             raised = Python::attach(|py| py.check_signals().err());
             raised.is_some()
         };
@@ -53,8 +58,21 @@ pub(super) fn without_gil<T: Send>(
     drop_parked(py);
     match (result, raised) {
         (Err(Error::Interrupted), Some(raised)) => Err(raised),
+        (Err(Error::Interrupted), None) if is_inside => Err(refusal()),
         (result, _) => result.map_err(PyErr::from),
     }
+}
+
+/// Refuses, inside a callable, what would wait for work that is yet to be enqueued.
+pub(super) fn check_may_wait() -> PyResult<()> {
+    if IS_INSIDE_CALLABLE.get() { Err(refusal()) } else { Ok(()) }
+}
+
+fn refusal() -> PyErr {
+    PyRuntimeError::new_err(
+        "a callable of launch_host cannot wait for unfinished work: that may need the thread that \
+         callables run on",
+    )
 }
 
 /// Calls `push`, which enqueues on `stream`, when there is room.
@@ -75,7 +93,9 @@ pub(super) fn enqueue<T>(
 pub(super) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
     // Again after each wait: until this thread had the GIL, others may have taken the room.
     while !stream.has_room() && !IS_INSIDE_CALLABLE.get() {
-        without_gil(py, |is_interrupted| stream.wait_for_room_unless(is_interrupted))?;
+        let wait =
+            |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_for_room_unless(is_interrupted);
+        without_gil(py, || false, wait)?;
     }
     Ok(())
 }

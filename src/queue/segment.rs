@@ -4,7 +4,7 @@
     reason = "segments are raw blocks that producers reach through tagged pointers"
 )]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -31,6 +31,17 @@ pub(super) struct Slot<C: 'static> {
     pub(super) packed: UnsafeCell<MaybeUninit<Packed<C>>>,
     /// In slot 0 the next segment of the queue, in slot 1 the next retired one; else unused.
     link: AtomicPtr<Segment<C>>,
+}
+
+impl<C> Slot<C> {
+    /// A place nobody published.
+    fn empty() -> Self {
+        Self {
+            sequence: AtomicU64::new(0),
+            packed: UnsafeCell::new(MaybeUninit::uninit()),
+            link: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
 }
 
 /// A run of slots.
@@ -102,9 +113,14 @@ pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
 fn new<C>() -> NonNull<Segment<C>> {
     let layout = Layout::new::<Segment<C>>();
     // SAFETY: the layout is not of size zero: a segment has 4 KiB.
-    let block = unsafe { alloc_zeroed(layout) };
-    // All-zero bytes are a valid segment: sequences 0, links null, commands uninitialised.
-    NonNull::new(block.cast()).unwrap_or_else(|| handle_alloc_error(layout))
+    let block = unsafe { alloc(layout) };
+    let segment = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
+    // SAFETY: the block is ours alone, large and aligned enough, and may hold anything.
+    let slots = unsafe { segment.cast::<[MaybeUninit<Slot<C>>; SLOTS]>().as_mut() };
+    for slot in slots {
+        slot.write(Slot::empty());
+    }
+    segment.cast()
 }
 
 /// # Safety
@@ -118,13 +134,8 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
 /// loom's types are not plain words: they are built and dropped as values.
 #[cfg(loom)]
 fn new<C>() -> NonNull<Segment<C>> {
-    let slot = |_| Slot {
-        sequence: AtomicU64::new(0),
-        packed: UnsafeCell::new(MaybeUninit::uninit()),
-        link: AtomicPtr::new(std::ptr::null_mut()),
-    };
     NonNull::from(Box::leak(Box::new(Segment {
-        slots: std::array::from_fn(slot),
+        slots: std::array::from_fn(|_| Slot::empty()),
         reach: UnsafeCell::new(()),
     })))
 }

@@ -283,6 +283,14 @@ impl Runtime {
         self.synchronize_streams(device, &mut Some(is_interrupted))
     }
 
+    /// True when everything enqueued on every stream of the device is done. Does not block.
+    #[cfg(feature = "python")]
+    pub(crate) fn query(&self, device: Device) -> bool {
+        let table = self.inner.tables.lock().get(&device).cloned();
+        table
+            .is_none_or(|table| table.all().into_iter().map(Stream::from_core).all(|it| it.query()))
+    }
+
     fn synchronize_streams(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.backend(device)?;
         fork::check()?;

@@ -5,6 +5,13 @@
 //! looked for by [`support::Machine::assert_nothing_taken`], which compares the free memory of
 //! every device with that at the start.
 
+#[path = "../common/numbers.rs"]
+mod numbers;
+#[path = "../common/seed.rs"]
+mod seed;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
 mod copies;
 mod driver;
 mod faults;

@@ -1,8 +1,7 @@
-//! What the tests share: machines of every kind, gates, watched drops, numbers from a seed.
+//! What the tests share: machines of every kind, gates, watched drops.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +10,8 @@ use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::null::{Completion, Launched, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError};
+
+use crate::watchdog::finishes_within;
 
 pub(crate) const CPU: Device = Device::cpu(0);
 
@@ -174,19 +175,7 @@ impl Gate {
 
 /// Runs a test that would hang if it failed; a hang is a failure then.
 pub(crate) fn finishes(test: impl FnOnce() + Send + 'static) {
-    let (done, over) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let _done = done;
-        test();
-    });
-    match over.recv_timeout(HANG) {
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        _ => {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    finishes_within(HANG, test);
 }
 
 /// Bytes of the host that count their drop.
@@ -249,32 +238,4 @@ pub(crate) fn kept<T>(value: T) -> Arc<Mutex<Option<T>>> {
 /// Bytes that differ from place to place and from salt to salt.
 pub(crate) fn pattern(bytes: usize, salt: usize) -> Vec<u8> {
     (0..bytes).map(|place| u8::try_from((place * 7 + salt * 31) % 251).unwrap()).collect()
-}
-
-/// The seed of this run: `ACCELRT_TEST_SEED` if set, so that a failure can be repeated.
-pub(crate) fn seed() -> u64 {
-    let given = std::env::var_os("ACCELRT_TEST_SEED");
-    let given = given.and_then(|seed| seed.to_str()?.parse().ok());
-    given.unwrap_or_else(|| RandomState::new().hash_one("seed"))
-}
-
-/// Numbers from a seed. Source: `SplitMix64`.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
 }

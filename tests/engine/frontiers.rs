@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::{Event, Stream};
 
+use crate::numbers::Numbers;
+use crate::seed::seed;
 use crate::support::gate::Gate;
-use crate::support::random::Random;
 use crate::support::{finishes, stream, streams, workers};
 
 #[test]
@@ -81,7 +82,7 @@ fn random_programs_know_exactly_the_order_they_asked_for_while_nothing_is_done()
     // Goal: no order is missed and none is invented. Method: vector clocks kept beside a random
     // program in which every stream is held back by one gate.
     finishes(|| {
-        let mut random = Random::new();
+        let mut random = Numbers::new(seed());
         for _ in 0..20 {
             let runtime = workers(1);
             let root = stream(&runtime);
@@ -95,7 +96,7 @@ fn random_programs_know_exactly_the_order_they_asked_for_while_nothing_is_done()
     });
 }
 
-fn check_random_program(random: &mut Random, all: &[Stream]) {
+fn check_random_program(random: &mut Numbers, all: &[Stream]) {
     let mut clocks: Vec<Clock> = vec![vec![0; all.len()]; all.len()];
     let mut records: Vec<(Event, usize, Clock)> = Vec::new();
     for _ in 0..150 {

@@ -5,6 +5,16 @@
 //! process of its own (an exit, a fork, the environment) runs this binary again, see
 //! [`support::process`].
 
+#[macro_use]
+#[path = "../common/hand_on.rs"]
+mod hand_on;
+#[path = "../common/numbers.rs"]
+mod numbers;
+#[path = "../common/seed.rs"]
+mod seed;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
 mod devices;
 mod driver_errors;
 mod driver_kind;
@@ -16,6 +26,7 @@ mod frontiers;
 mod guards;
 mod helping;
 mod limits;
+mod lingering;
 mod order;
 mod priorities;
 mod scopes;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::{Device, Event, Runtime, Stream};
 
+use crate::numbers::Numbers;
+use crate::seed::seed;
 use crate::support::gate::Gate;
-use crate::support::random::Random;
 use crate::support::thread::ThreadId;
 use crate::support::{
     CPU, Journal, devices, enqueue_question, finishes, stream, streams, wait_by_query,
@@ -151,7 +152,7 @@ struct Task {
 
 /// Enqueues a random program; the tasks' direct predecessors.
 fn enqueue_random_program(
-    random: &mut Random,
+    random: &mut Numbers,
     all: &[Stream],
     journal: &Journal<usize>,
 ) -> Vec<Task> {
@@ -191,7 +192,7 @@ fn random_programs_keep_the_order_of_streams_and_waits_and_run_each_task_once() 
     // Goal: laws 4 and 5. Method: random tasks, records and waits; the journal must be a linear
     // extension of the order that the program asked for.
     finishes(|| {
-        let mut random = Random::new();
+        let mut random = Numbers::new(seed());
         for round in 0..60 {
             let runtime = workers(1 + round % 3);
             let all = streams(&runtime, 2 + random.below(12));

@@ -1,8 +1,9 @@
 //! The engine on a real driver kind: the OpenCL runtime of this machine.
 //!
 //! Goal: what the null kind stands for holds on a device that is really late: bytes, order, frees,
-//! forks, the end of a process. Method: ignored tests, run by `make test-xpu`, which fails where
-//! there is no runtime. Its device may be of any type: nothing here reads its memory directly.
+//! forks, the end of a process. Method: what needs the runtime is ignored, and run by
+//! `make test-xpu`, which fails where there is none. Its device may be of any type: nothing here
+//! reads its memory directly.
 
 use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime};
 
@@ -134,9 +135,31 @@ fn xpu_events_measure_the_device() {
 }
 
 #[test]
+fn no_driver_is_loaded_for_a_choice_where_no_gpu_is_in_sight() {
+    // Goal: who does not ask for xpu pays nothing for it. Method: a program that chooses its
+    // accelerator looks which libraries it has; on a machine with a GPU's node it may have one.
+    let output = process::run("xpu::programs", "choose", &[]);
+    process::stderr_of_success(&output);
+}
+
+fn choose() {
+    let runtime = Runtime::global().unwrap();
+    runtime.current_device().unwrap();
+    let nodes = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
+    let mut names = nodes.map(|node| node.file_name().to_string_lossy().into_owned());
+    let has_gpu = names.any(|name| name.starts_with("renderD"));
+    if !has_gpu && !std::path::Path::new("/dev/dxg").exists() {
+        let libraries = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!libraries.contains("libOpenCL"), "the loader is there:\n{libraries}");
+        assert_eq!(runtime.accelerator().unwrap(), DeviceKind::Cpu);
+    }
+}
+
+#[test]
 #[ignore = "started as a program"]
 fn programs() {
     match process::program().as_deref() {
+        Some("choose") => choose(),
         Some("exit") => exit(),
         Some("probe and fork") => probe_and_fork(),
         Some("use and fork") => use_and_fork(),

@@ -3,6 +3,10 @@
 //! Native functions are written in Rust as `extern "C"`, so the compiler places what they expect
 //! and the library what they get. Nothing here is decided by a clock: threads meet in channels.
 
+#[macro_use]
+#[path = "../common/hand_on.rs"]
+mod hand_on;
+
 mod arguments;
 mod deferred;
 mod deferred_ends;

@@ -2,7 +2,7 @@
 
 use accelrt::backend::null::Completion;
 
-use crate::support::Numbers;
+use crate::numbers::Numbers;
 
 /// On what a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Support: numbers from a seed, what the environment asks for, and a watchdog that names a hang.
+//! Support: more of numbers, what the environment asks for, and a watchdog that names a hang.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,29 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::numbers::Numbers;
+
 /// A hang is what makes no progress for this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Repeatable numbers. Source: Steele, Lea and Flood's `SplitMix64`.
-pub(crate) struct Numbers(u64);
-
 impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// One of `0..count`.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.next() % count as u64).expect("below a usize")
-    }
-
     /// One of `least..=most`.
     pub(crate) fn between(&mut self, least: usize, most: usize) -> usize {
         least + self.below(most - least + 1)

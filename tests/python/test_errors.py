@@ -23,7 +23,7 @@ MALFORMED = [
     ("ACCELRT_CPU_DEVICES", "two", "a whole number from 1 to 128"),
     ("ACCELRT_CPU_THREADS", "-1", "a whole number from 1 to 1024"),
     ("ACCELRT_CPU_THREADS", "1025", "a whole number from 1 to 1024"),
-    ("ACCELRT_CPU_MEMORY", "4GiB", "a number of bytes of at least 1"),
+    ("ACCELRT_CPU_MEMORY", "4GiB", "a number of bytes from 1 to 9223372036854775807"),
     ("ACCELRT_EXIT_MS", "1.5", "a number of milliseconds from 0 to 86400000"),
     ("ACCELRT_STREAM_TASKS", "63", "a number of tasks of at least 64"),
 ]

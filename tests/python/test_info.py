@@ -44,7 +44,21 @@ def test_info_lists_the_settings_in_force() -> None:
     lines = [line.split() for line in info(ACCELRT_CPU_DEVICES="2", ACCELRT_EXIT_MS="5")]
     assert ["ACCELRT_CPU_DEVICES", "2"] in lines
     assert ["ACCELRT_EXIT_MS", "5"] in lines
-    assert ["ACCELRT_CPU_THREADS", "default"] in lines
+    cores = accelrt.cpu.get_device_properties().core_count
+    assert ["ACCELRT_CPU_THREADS", str(max(2, cores // 2)), "(default)"] in lines
+    assert ["ACCELRT_ACCELERATOR", "default"] in lines
+
+
+def test_info_shows_the_memory_in_force_in_a_unit_that_fits() -> None:
+    lines = info(ACCELRT_CPU_MEMORY="1000")
+    assert any("1000 B of 1000 B free" in line or "1.0 KiB of 1.0 KiB" in line for line in lines)
+    (memory,) = [line.split() for line in info() if "ACCELRT_CPU_MEMORY" in line]
+    assert memory[1:] == [str(accelrt.cpu.mem_get_info()[1]), "(default)"]
+
+
+def test_info_names_variables_that_nothing_reads() -> None:
+    lines = [line.split(maxsplit=1) for line in info(ACCELRT_CPU_DEVICE="3")]
+    assert ["ACCELRT_CPU_DEVICE", "ignored: no setting has this name"] in lines
 
 
 def test_info_answers_also_when_the_accelerator_asked_for_is_not_there() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import accelrt
+from gates import Gate
 
 libc = ctypes.CDLL(None)
 
@@ -155,7 +156,90 @@ def test_waiting_inside_a_callable_raises() -> None:
     event.synchronize()
     # `other` is ready behind the gate in the helper's own queue, so it may be done by its turn.
     assert len(messages) >= 3
-    assert all("wait for itself" in message for message in messages)
+    assert all("cannot wait for unfinished work" in message for message in messages)
+
+
+def inside(work: accelrt.Stream, call: Callable[[], object]) -> object:
+    """Return what a call returns in a callable, or the text of what it raises."""
+    outcome: list[object] = []
+
+    def attempt() -> None:
+        try:
+            outcome.append(call())
+        except RuntimeError as error:
+            outcome.append(str(error))
+
+    work.launch_host(attempt)
+    work.synchronize()
+    return outcome.pop()
+
+
+REFUSAL = (
+    "a callable of launch_host cannot wait for unfinished work: that may need the thread that "
+    "callables run on"
+)
+
+
+def test_finished_work_is_waited_for_inside_a_callable() -> None:
+    work, other = stream(), stream()
+    with work:
+        own = accelrt.zeros(2)
+    with other:
+        foreign = accelrt.zeros(2)
+        pinned = accelrt.empty_pinned(2).fill_(7)
+    work.wait_stream(other)
+    other.launch_host(int)
+    other.synchronize()
+    assert inside(work, lambda: bytes(own)) == b"\0\0"
+    assert inside(work, lambda: bytes(foreign)) == b"\0\0"
+    assert inside(work, lambda: bytes(pinned)) == b"\7\7"
+    assert inside(work, lambda: bytes(memoryview(foreign)[:1])) == b"\0"
+    assert inside(work, lambda: memoryview(own.view("uint16")).tolist()) == [0]
+    assert inside(work, lambda: accelrt.empty(4).release()) is None
+    assert inside(work, lambda: len(bytes(accelrt.empty(3)))) == 3
+    assert inside(work, other.synchronize) is None
+
+
+def test_unfinished_work_is_not_waited_for_inside_a_callable() -> None:
+    work, other = stream(), stream()
+    with work:
+        own = accelrt.zeros(2)
+    with other:
+        foreign = accelrt.zeros(2)
+    other.synchronize()
+    gate = Gate(other)
+    with other:
+        foreign.fill_(1)
+    for wait in (
+        lambda: bytes(foreign),
+        other.synchronize,
+        accelrt.accelerator.synchronize,
+        lambda: (own.fill_(1), bytes(own)),
+    ):
+        assert inside(work, wait) == REFUSAL
+    gate.open()
+    other.synchronize()
+    gate.close()
+    assert inside(work, lambda: bytes(foreign)) == b"\1\1"
+
+
+def test_a_copy_that_a_callable_may_not_wait_for_is_not_made() -> None:
+    work = stream()
+    with work:
+        buffer = accelrt.zeros(2)
+    assert inside(work, lambda: buffer.copy_(b"ab")) == REFUSAL
+    assert inside(work, lambda: buffer.view("uint8").__dlpack__(copy=True)) == REFUSAL
+    assert bytes(buffer) == b"\0\0"
+    inside(work, lambda: buffer.copy_(b"ab", non_blocking=True))
+    assert bytes(buffer) == b"ab"
+
+
+def test_a_finished_failure_is_raised_inside_a_callable() -> None:
+    work, other = stream(), stream()
+    other.launch_host(lambda: 1 / 0)
+    while not other.query():
+        inside(work, int)
+    assert "division by zero" in str(inside(work, other.synchronize))
 
 
 def test_enqueueing_inside_a_callable_is_fine() -> None:

@@ -4,6 +4,7 @@ Method: whole messages are compared, so that nobody changes one by accident. Wha
 is in `test_device`, what about settings in `test_errors`.
 """
 
+import ctypes
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +13,14 @@ import numpy as np
 import pytest
 
 import accelrt
+from processes import output_of
 
 untyped: Any = accelrt
+libc = ctypes.CDLL(None)
+UNDECLARED = (
+    "an int, bool, float, None, bytes, Buffer or View, an object of ctypes or cffi, or have "
+    "data_ptr() or _as_parameter_"
+)
 PRIORITY = "Priority {} is out of range for cpu:0: allowed are -1 (first) to 1 (last)"
 LEGAL_STREAMS = "ids are given out by this runtime and never reused"
 FORMS = (
@@ -37,6 +44,18 @@ def overlapping(target: int, source: int) -> None:
     """Copy between two places of one buffer."""
     whole = buffer()
     whole[target : target + 4].copy_(whole[source : source + 4])
+
+
+def launch(*arguments: Any) -> None:
+    """Launch on a stream of its own."""
+    untyped.Stream().launch(*arguments)
+
+
+def declared_memset() -> Any:
+    """Return a function that declares its types."""
+    memset = ctypes.CDLL(None).memset
+    memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+    return memset
 
 
 MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
@@ -64,10 +83,25 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         ValueError,
         "Cannot copy between a buffer and memory that it overlaps",
     ),
+    (
+        lambda: buffer().copy_to(bytes(8)),
+        BufferError,
+        "target (bytes): Object is not writable.",
+    ),
+    (
+        lambda: buffer().copy_(np.zeros(16, "u1")[::2]),
+        ValueError,
+        "source (ndarray): ndarray is not C-contiguous",
+    ),
+    (
+        lambda: untyped.as_buffer(np.zeros(16, "u1")[::2]),
+        ValueError,
+        "obj (ndarray): ndarray is not C-contiguous",
+    ),
     (lambda: buffer().copy_(3), TypeError, f"source {EXPORTER} int"),
     (lambda: buffer().copy_to(None), TypeError, f"target {EXPORTER} NoneType"),
     # Parts, sizes and bytes out of range.
-    (lambda: buffer()[::-1], ValueError, "a Buffer is sliced with step 1"),
+    (lambda: buffer()[::-1], ValueError, "a Buffer is sliced with step 1, not -1"),
     (lambda: buffer()[9], TypeError, "a Buffer's index must be a slice, not int"),
     (lambda: buffer().fill_(-1), ValueError, "byte must be 0 to 255, not -1"),
     (lambda: buffer().fill_(b"a"), TypeError, "byte must be an integer, not bytes"),
@@ -92,7 +126,12 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: buffer().view("int32", (3,)),
         ValueError,
-        "shape [3] of int32 does not have 8 bytes",
+        "shape [3] of int32 has 12 bytes, not 8",
+    ),
+    (
+        lambda: buffer().view("int8", (3, -1)),
+        ValueError,
+        "shape [3, -1] of int8 has a multiple of 3 bytes, not 8",
     ),
     (
         lambda: buffer()[:7].view("int16"),
@@ -155,6 +194,42 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         "stream must be an accelrt.Stream, not str",
     ),
     (
+        lambda: untyped.Stream(1, -1, 0),
+        RuntimeError,
+        "Device index must not be negative: -1",
+    ),
+    (
+        lambda: untyped.Event("cpu:5"),
+        RuntimeError,
+        "Device cpu:5 does not exist: there are 3 cpu devices, indices 0 to 2",
+    ),
+    # Arguments of native functions.
+    (
+        lambda: launch(libc.memset, np.zeros(8, "u1"), 1, 8),
+        TypeError,
+        f"argument 1 of memset must be {UNDECLARED}, not ndarray: give accelrt.as_buffer() of it",
+    ),
+    (
+        lambda: launch(libc.abs, "x"),
+        TypeError,
+        f"argument 1 of abs must be {UNDECLARED}, not str",
+    ),
+    (
+        lambda: launch(libc.abs, 2**64),
+        OverflowError,
+        f"argument 1 of abs does not fit into 64 bits: {2**64}",
+    ),
+    (
+        lambda: launch(declared_memset(), bytearray(8), 1, 8),
+        TypeError,
+        "argument 1 of memset must be c_void_p, not bytearray: give accelrt.as_buffer() of it",
+    ),
+    (
+        lambda: launch(declared_memset(), 1.5, 1, 8),
+        TypeError,
+        "argument 1 of memset must be c_void_p, not float",
+    ),
+    (
         lambda: untyped.Stream().launch_host(None),
         TypeError,
         "callable must be callable, not NoneType",
@@ -169,6 +244,38 @@ def test_a_message_says_what_was_given_and_what_is_allowed(
     with pytest.raises(kind, match=f"^{re.escape(message)}$") as raised:
         call()
     assert type(raised.value) is kind
+
+
+def test_a_view_that_would_be_askew_is_told_where_it_begins() -> None:
+    whole = buffer()
+    expected = f"the buffer begins at {whole.data_ptr() + 2:#x}, and int32 is aligned to 4 bytes"
+    with pytest.raises(ValueError, match=f"^{expected}$"):
+        whole[2:6].view("int32")
+
+
+def test_a_status_is_told_with_the_name_of_the_function() -> None:
+    stream = accelrt.Stream(dedicated=True)
+    stream.launch(libc.abs, -3, check=True)
+    expected = (
+        r"^Stream \d+ on cpu:0 failed: the native function abs at 0x[0-9a-f]+ returned status 3$"
+    )
+    with pytest.raises(accelrt.StreamError) as raised:
+        stream.synchronize()
+    assert re.match(expected, str(raised.value))
+    note = "check=True takes what the function returns for a status: 0 is success"
+    assert raised.value.__notes__ == [note]
+
+
+def test_one_device_is_told_in_the_singular() -> None:
+    code = """
+        import accelrt
+        try:
+            accelrt.empty(1, device="cpu:1")
+        except RuntimeError as error:
+            print(error)
+    """
+    expected = "Device cpu:1 does not exist: there is 1 cpu device, index 0\n"
+    assert output_of(code) == expected
 
 
 USES: dict[str, Callable[[Any], object]] = {

@@ -6,6 +6,9 @@
 //! a minute lasts one. `make test` runs this with a million tasks, once more under the address
 //! sanitizer; `make stress` runs the big ones, which are ignored by themselves.
 
+#[path = "../common/watchdog.rs"]
+mod watchdog;
+
 mod first_use;
 mod lanes;
 mod limit;
@@ -13,10 +16,11 @@ mod order;
 mod parked;
 mod turnover;
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use accelrt::{Config, Device, Runtime};
+
+use crate::watchdog::finishes_within;
 
 const CPU: Device = Device::cpu(0);
 
@@ -25,19 +29,7 @@ const HANG: Duration = Duration::from_secs(300);
 
 /// Runs a test that would hang if it failed; a hang is a failure then.
 fn finishes(test: impl FnOnce() + Send + 'static) {
-    let (done, over) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let _done = done;
-        test();
-    });
-    match over.recv_timeout(HANG) {
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        _ => {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    finishes_within(HANG, test);
 }
 
 /// A runtime with so many workers.

@@ -1,6 +1,8 @@
 """The command line: `python -m accelrt info | demo [FILE] | bench`."""
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,24 +10,56 @@ from pathlib import Path
 from accelrt import _core
 from accelrt.cli import bench, demo, info
 
-_CHUNK_BYTES = 4 << 20
+# What is in flight stays in a core's own cache: larger chunks are slower than going one by one.
+_CHUNK_BYTES = 256 << 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status."""
     given = _parser().parse_args(arguments)
     try:
+        if sys.stdout is None:
+            return _refuse(given, "the standard output is closed")
+        status = _run(given)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # whoever reads has seen enough
+        _drop_output()
+        return 128 + signal.SIGPIPE
+    except OSError as error:  # a full disk
+        _drop_output()
+        return _refuse(given, f"cannot write: {error.strerror}")
+    except (MemoryError, RuntimeError) as error:
+        return _refuse(given, str(error) or "out of memory")
+    return status
+
+
+def _run(given: argparse.Namespace) -> int:
+    try:
         _core.settings()  # of the environment, read at the first question
         if given.command != "info":
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
-        sys.stderr.write(f"accelrt {given.command}: {error}\n")
-        return 2
+        return _refuse(given, str(error))
     if given.command == "info":
         return info.run()
     if given.command == "bench":
         return bench.run(given.json)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
+
+
+def _refuse(given: argparse.Namespace, reason: str) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"accelrt {given.command}: {reason}\n")
+    return 2
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: the interpreter would try again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     job.add_argument(
         "file",
         nargs="?",
-        type=Path,
+        type=_path,
         help="the file; by default the interpreter's shared library or executable",
     )
     job.add_argument(
@@ -58,6 +92,13 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
     )
     return parser
+
+
+def _path(text: str) -> Path:
+    if not text:
+        message = "the name of a file must not be empty"
+        raise argparse.ArgumentTypeError(message)
+    return Path(text)
 
 
 def _count(text: str) -> int:

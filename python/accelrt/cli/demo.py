@@ -6,6 +6,7 @@ several chunks are in flight. A second, serial run waits after each chunk: the h
 """
 
 import array
+import stat
 import struct
 import sys
 import sysconfig
@@ -57,7 +58,15 @@ def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
     """Run the job and print what it found; return the exit status."""
     path = file or _interpreter()
     try:
+        total_bytes = _size_of(path)
+        chunk_bytes = min(chunk_bytes, total_bytes)
+        # More lanes than chunks would only take memory.
+        lane_count = min(lane_count, -(-total_bytes // chunk_bytes))
+        _check_memory(total_bytes, lane_count, chunk_bytes)
         content = path.read_bytes()
+    except _UnusableError as error:
+        sys.stderr.write(f"accelrt demo: {error}\n")
+        return 2
     except OSError as error:
         sys.stderr.write(f"accelrt demo: cannot read {path}: {error.strerror}\n")
         return 2
@@ -66,9 +75,41 @@ def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
     serial = _stream_through(content, kernels, 1, chunk_bytes, is_serial=True)
     problems = [*_problems(content, overlapped), *_problems(content, serial)]
     _report(path, content, overlapped, serial)
+    lanes = f"{lane_count} of three streams each, chunks of {chunk_bytes} bytes"
+    outcome = "WRONG" if problems else "both runs equal a plain computation"
+    sys.stdout.write(f"lanes       {lanes}\nchecked     {outcome}\n")
     for problem in problems:
         sys.stderr.write(f"accelrt demo: {problem}\n")
     return 1 if problems else 0
+
+
+class _UnusableError(Exception):
+    """A file that is not streamed, and why."""
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file whose end is known before it is read."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        message = f"cannot stream {path}: it is not a regular file"
+        raise _UnusableError(message)
+    if not status.st_size:
+        message = f"cannot stream {path}: it is empty"
+        raise _UnusableError(message)
+    return status.st_size
+
+
+def _check_memory(total_bytes: int, lane_count: int, chunk_bytes: int) -> None:
+    """Refuse what would take all memory before it does."""
+    device = accelrt.accelerator.current_stream().device
+    free_bytes, _ = accelrt.accelerator.get_memory_info(device)
+    needed_bytes = lane_count * (chunk_bytes * (1 + _FLOAT_BYTES) + _HISTOGRAM_BYTES)
+    if device.type == "cpu":  # the content, its floats, and those they are compared with
+        needed_bytes += total_bytes * (1 + 2 * _FLOAT_BYTES)
+    if needed_bytes > free_bytes:
+        sizes = f"{lane_count} lanes with chunks of {chunk_bytes} bytes"
+        message = f"{sizes} need {needed_bytes} bytes for this file; {free_bytes} are free"
+        raise _UnusableError(message)
 
 
 def _interpreter() -> Path:

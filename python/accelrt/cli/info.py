@@ -1,5 +1,6 @@
 """`python -m accelrt info`: what is there, and why the rest is not."""
 
+import os
 import platform
 import sys
 
@@ -20,7 +21,8 @@ def run() -> int:
         *(line for kind in _KINDS for line in _devices(kind)),
         "",
         "settings",
-        *(f"  {name:<22} {_shown(value)}" for name, value in _core.settings().items()),
+        *(f"  {name:<22} {_shown(name, value)}" for name, value in _core.settings().items()),
+        *(f"  {name:<22} ignored: no setting has this name" for name in _unknown_settings()),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
@@ -49,10 +51,33 @@ def _device(kind: str, index: int) -> str:
     huge = f"{known.huge_page_bytes >> 10} KiB" if known.huge_page_bytes else "none"
     return (
         f"  {kind}:{index:<3} {known.name}; {known.core_count} cores; "
-        f"{free_bytes / 2**30:.1f} of {total_bytes / 2**30:.1f} GiB free; "
+        f"{_size(free_bytes)} of {_size(total_bytes)} free; "
         f"caches {caches or 'unknown'}; pages {known.page_bytes >> 10} KiB, huge {huge}"
     )
 
 
-def _shown(value: str | int | None) -> str:
-    return "default" if value is None else str(value)
+def _size(size_bytes: int) -> str:
+    """Return a size in the largest unit that it has a tenth of."""
+    units = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+    for unit_bytes, unit in units:
+        if size_bytes * 10 >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.1f} {unit}"
+    return f"{size_bytes} B"
+
+
+def _shown(name: str, value: str | int | None) -> str:
+    if value is not None:
+        return str(value)
+    if name == "ACCELRT_CPU_MEMORY":
+        return f"{_core.get_memory_info('cpu', 0)[1]} (default)"
+    if name == "ACCELRT_CPU_THREADS":
+        cores = _core.get_device_properties("cpu", 0).core_count
+        return f"{max(2, cores // _core.device_count('cpu'))} (default)"
+    return "default"
+
+
+def _unknown_settings() -> list[str]:
+    """Return variables with our prefix that nothing reads: misspelt ones."""
+    known = _core.settings()
+    given = [name for name in os.environ if name.startswith("ACCELRT_")]
+    return sorted(name for name in given if name not in known and "_TEST_" not in name)

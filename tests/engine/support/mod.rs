@@ -3,37 +3,25 @@
 //! * [`gate`]: tasks that stay inside until they are let go
 //! * [`thread`]: what the system says about a thread
 //! * [`process`]: programs, which are this binary run again
-//! * [`random`]: numbers from a seed that is printed
 
 pub(crate) mod gate;
 pub(crate) mod process;
-pub(crate) mod random;
 pub(crate) mod thread;
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use accelrt::{Config, Device, Error, Event, Runtime, Stream, StreamError};
+
+use crate::watchdog::finishes_within;
 
 /// Far beyond what any test takes: only a hang lasts as long.
 const HANG: Duration = Duration::from_secs(20);
 
 /// Runs a test that would hang if it failed; a hang is a failure then.
 pub(crate) fn finishes(test: impl FnOnce() + Send + 'static) {
-    let (done, over) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let _done = done;
-        test();
-    });
-    match over.recv_timeout(HANG) {
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        _ => {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    finishes_within(HANG, test);
 }
 
 pub(crate) const CPU: Device = Device::cpu(0);

@@ -73,7 +73,7 @@ _FIFTY_PPM_NS = 50_000
 
 GOALS = (
     _rust("Q1", "enqueue 40 bytes, nobody drains", at_most=15),
-    _rust("Q1.crossbeam", "the same", ratio=0.2),
+    _rust("Q1.crossbeam", "the same"),
     _rust("Q1.std", "the same"),
     _rust("Q1.opencl", "the same"),
     _rust("Q1.beside", "enqueue 40 bytes beside a worker", at_most=15),
