@@ -18,11 +18,16 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 # The sanitizer is unstable in the compiler, which RUSTC_BOOTSTRAP admits. Naming the target keeps
 # it out of build scripts and procedural macros.
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
+# What is about every kind, or about this one; the others are about the host's cores.
+XPU_PYTHON_TESTS := $(addprefix tests/python/test_,program.py xpu.py)
 # For `make build`: make build FEATURES=cuda,xpu
 FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
+# An environment for its shared libraries alone: a real OpenCL device on every x86-64 processor.
+INTEL := .venv-intel
+INTEL_OPENCL := $(abspath $(INTEL))/lib/libintelocl.so
 BENCH_DIR := $(TARGET_DIR)/bench
 
 # The environment has one module at a time.
@@ -33,7 +38,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check loom test demo test-python-release counts ## everything that must pass before a change is merged
+ci: check loom test test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules
@@ -102,6 +107,24 @@ test-xpu-fake: ## the same on a fake OpenCL, whose device memory the host cannot
 	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
 	ACCELRT_OPENCL_LIBRARY=$(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so \
 		FAKE_OPENCL=devices=2,priorities=1,strict=1 $(MAKE) test-xpu
+
+$(INTEL)/ready: pyproject.toml
+	rm -rf $(INTEL)
+	$(PYTHON) -m venv $(INTEL)
+	$(INTEL)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(INTEL)/bin/python -m pip install --quiet --group xpu
+	test -f $(INTEL_OPENCL)
+	touch $@
+
+# By the distribution's loader (make peers): the wheels' own takes no library by OCL_ICD_VENDORS.
+# Without a loader or the runtime it fails.
+.PHONY: test-intel
+test-intel: $(INTEL)/ready ## the same on Intel's runtime for CPUs, in Rust and Python
+	OCL_ICD_VENDORS=$(INTEL_OPENCL) $(MAKE) test-xpu test-python-xpu
+
+.PHONY: test-python-xpu
+test-python-xpu: module ## the Python tests of xpu, on the device of this machine
+	ACCELRT_TEST_KIND=xpu $(VENV)/bin/python -m pytest $(XPU_PYTHON_TESTS)
 
 # From scratch whenever pyproject.toml changed: what it no longer names is gone then. An older pip
 # does not know dependency groups.
@@ -244,4 +267,4 @@ deny: ## licences, advisories and sources of the dependencies
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(INTEL)
