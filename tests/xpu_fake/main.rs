@@ -19,6 +19,7 @@ mod forks;
 mod loss;
 mod memory;
 mod probing;
+mod programs;
 mod queues;
 mod refusals;
 mod support;

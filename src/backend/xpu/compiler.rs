@@ -37,6 +37,8 @@ impl Compiler {
         let mut code = sys::SUCCESS;
         let (call, program) = match source {
             ProgramSource::Text(text) => {
+                // A length of zero stands for a text that ends with a zero, which ours does not.
+                let text = if text.is_empty() { "\n" } else { text };
                 let (begin, bytes) = (text.as_ptr().cast(), text.len());
                 // SAFETY: a live handle; one text of so many bytes, which the driver copies.
                 let program = unsafe {

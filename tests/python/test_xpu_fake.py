@@ -1,0 +1,115 @@
+"""Goal: what an OpenCL device may refuse is a clear exception in Python, and never a crash.
+
+Method: programs in processes of their own, over the fake OpenCL of tests/fake_opencl, which is
+compiled here. Its device memory cannot be read by the host.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from processes import output_of, run
+
+FAKE = Path(__file__).parents[1] / "fake_opencl"
+FLAGS = ["-std=c11", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compile the fake; return its path."""
+    target = tmp_path_factory.mktemp("fake") / "libfake_opencl.so"
+    sources = [str(path) for path in sorted(FAKE.glob("*.c")) if path.name != "self_test.c"]
+    subprocess.run(["cc", *FLAGS, "-o", str(target), *sources], check=True)  # noqa: S603, S607
+    return str(target)
+
+
+def said(library: str, fake: str, code: str) -> str:
+    """Return what code prints where the fake is the accelerator."""
+    text = f"import accelrt\n{code}"
+    return output_of(
+        text, ACCELRT_OPENCL_LIBRARY=library, ACCELRT_ACCELERATOR="xpu", FAKE_OPENCL=fake
+    )
+
+
+def raised(library: str, fake: str, statement: str) -> str:
+    """Return name and text of what a statement raises."""
+    code = f"try:\n    {statement}\nexcept Exception as error:\n"
+    return said(library, fake, f"{code}    print(type(error).__name__, error)")
+
+
+def test_bytes_go_through_memory_that_the_host_cannot_read(library: str) -> None:
+    code = """
+buffer, stream = accelrt.zeros(16, device="xpu"), accelrt.xpu.current_stream()
+buffer[4:8].fill_(7)
+add = accelrt.xpu.Program("kernel void add(global int* numbers, int number) {}").kernel("add")
+stream.launch(add, buffer, 1, global_size=4)
+target = bytearray(16)
+buffer.copy_to(target)
+print(target.hex())
+"""
+    assert said(library, "", code) == "01000000080707070100000001000000\n"
+
+
+def test_a_build_that_fails_has_the_compilers_words(library: str) -> None:
+    text = raised(library, "", "accelrt.xpu.Program('kernel void other(global int* x) {}')")
+    assert text.startswith("RuntimeError")
+    assert "unknown kernel 'other'" in text
+
+
+def test_an_empty_program_is_a_build_failure(library: str) -> None:
+    assert "no kernel in this source" in raised(library, "", "accelrt.xpu.Program('')")
+
+
+@pytest.mark.parametrize(
+    ("fake", "reason"),
+    [
+        ("platforms=0", "CL_PLATFORM_NOT_FOUND_KHR"),
+        ("devices=0", "no device"),
+        ("usm=0", "cl_intel_unified_shared_memory"),
+        ("missing=clEnqueueMemcpyINTEL", "clEnqueueMemcpyINTEL"),
+        ("fail=clGetPlatformIDs:1+:-6", "CL_OUT_OF_HOST_MEMORY"),
+    ],
+)
+def test_no_device_is_no_error_of_a_query_and_a_reason_for_who_needs_one(
+    library: str, fake: str, reason: str
+) -> None:
+    assert said(library, fake, "print(accelrt.xpu.device_count())") == "0\n"
+    text = raised(library, fake, "accelrt.zeros(1, device='xpu')")
+    assert text.startswith("RuntimeError No xpu device is available")
+    assert reason in text
+
+
+def test_too_much_memory_is_an_out_of_memory_error_with_numbers(library: str) -> None:
+    for fake in ("memory=64M", "memory=64M,most_alloc=32M"):
+        text = raised(library, fake, "accelrt.empty(65 << 20, device='xpu')")
+        assert text.startswith("OutOfMemoryError Out of memory on xpu:0")
+        assert "64.00 MiB" in text
+
+
+def test_a_lost_device_is_lost_for_good_and_the_process_ends(library: str) -> None:
+    code = """
+for _ in range(3):
+    try:
+        accelrt.zeros(16, device="xpu").copy_to(bytearray(16))
+        accelrt.xpu.synchronize()
+    except RuntimeError as error:
+        print("lost" in str(error))
+"""
+    ended = run(
+        "-c",
+        f"import accelrt\n{code}",
+        ACCELRT_OPENCL_LIBRARY=library,
+        ACCELRT_ACCELERATOR="xpu",
+        FAKE_OPENCL="lose=after:1",
+    )
+    assert (ended.returncode, ended.stdout) == (0, "True\n" * 3), ended
+
+
+def test_a_device_of_type_cpu_is_used_only_when_it_is_named(library: str) -> None:
+    code = "import accelrt; print(accelrt.accelerator.current_accelerator())"
+    for kind, expected in (("gpu", "xpu\n"), ("cpu", "cpu\n")):
+        found = output_of(code, ACCELRT_OPENCL_LIBRARY=library, FAKE_OPENCL=f"type={kind}")
+        assert found == expected
+    code = "print(accelrt.accelerator.current_accelerator())"
+    assert said(library, "type=cpu", code) == "xpu\n"
