@@ -159,6 +159,13 @@ impl PyBuffer {
         Ok(dict)
     }
 
+    /// As that of a view, of the bytes; only on xpu. A release is not refused for it.
+    #[getter]
+    fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let view = PyView::of_bytes(&slf.get().buffer);
+        Bound::new(slf.py(), view)?.getattr("__sycl_usm_array_interface__")
+    }
+
     fn __len__(&self) -> usize {
         self.buffer.nbytes()
     }

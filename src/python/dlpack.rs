@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::python::parked::Lender;
 
 pub(super) const CPU: i32 = 1;
+pub(super) const ONE_API: i32 = 14;
 pub(super) const MAJOR: u32 = 1;
 pub(super) const MINOR: u32 = 0;
 pub(super) const READ_ONLY: u64 = 1;

@@ -11,11 +11,11 @@ use pyo3::types::PyInt;
 
 use crate::device::{Device, DeviceKind};
 use crate::python::dlpack::{
-    CPU, Carried, ElementType, IS_COPIED, MAJOR, MINOR, Managed, ManagedVersioned, READ_ONLY,
-    Tensor, Version, free,
+    CPU, Carried, ElementType, IS_COPIED, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API,
+    READ_ONLY, Tensor, Version, free,
 };
 use crate::python::element::Element;
-use crate::python::memory::{Lent, Memory, lend};
+use crate::python::memory::{Lent, Memory, lend_where_it_is};
 use crate::python::parameters::{Flag, pair};
 
 /// The arguments of `__dlpack__`, checked.
@@ -32,7 +32,7 @@ impl Request {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<Flag<'_>>,
     ) -> PyResult<Self> {
-        check_stream(stream)?;
+        check_stream(stream, device)?;
         let max_version: Option<(u32, u32)> = pair("max_version", max_version)?;
         let dl_device: Option<(i32, i32)> = pair("dl_device", dl_device)?;
         let wants_copy = copy.map_or(Ok(false), |copy| copy.get("copy"))?;
@@ -44,7 +44,7 @@ impl Request {
         Ok(Self { is_versioned, wants_copy })
     }
 
-    /// A capsule over memory of the host.
+    /// A capsule over memory where it is.
     pub(super) fn capsule<'py>(
         &self,
         py: Python<'py>,
@@ -52,14 +52,17 @@ impl Request {
         element: Element,
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let lent =
-            if self.wants_copy { lend(py, &memory.copied(py)?)? } else { memory.lend(py)? };
+        let lent = if self.wants_copy {
+            lend_where_it_is(py, &memory.copied(py)?)?
+        } else {
+            memory.lend_where_it_is(py)?
+        };
         let is_read_only = lent.is_read_only;
         if is_read_only && !self.is_versioned {
             let text = "read-only memory can be exported with max_version=(1, 0) or later only";
             return Err(PyBufferError::new_err(text));
         }
-        let content = Content::new(lent, element, shape);
+        let content = Content::new(lent, device_of(memory.device()), element, shape);
         if !self.is_versioned {
             return capsule(py, content, |tensor, context| Managed {
                 tensor,
@@ -79,16 +82,17 @@ impl Request {
     }
 }
 
-/// Our devices' memory is the host's where it is exported, so no stream is handed over.
-fn check_stream(stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+/// What uses the memory is waited for, so no stream is handed over.
+fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<()> {
     let Some(stream) = stream else { return Ok(()) };
     if !stream.is_instance_of::<PyInt>() {
         return Err(PyTypeError::new_err("stream must be ``int`` or ``none``"));
     }
-    match stream.extract::<i64>() {
-        Ok(-1) => Ok(()),
-        _ => Err(PyAssertionError::new_err("stream should be None on cpu.")),
+    if matches!(stream.extract::<i64>(), Ok(-1)) {
+        return Ok(());
     }
+    let text = format!("stream should be None on {}.", device.kind());
+    Err(PyAssertionError::new_err(text))
 }
 
 /// Type and index of a device as DLPack has them. The cpu devices are all the host's memory.
@@ -96,7 +100,7 @@ pub(super) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
         DeviceKind::Cuda => (2, index),
-        DeviceKind::Xpu => (14, index),
+        DeviceKind::Xpu => (ONE_API, index),
         _ => (CPU, 0),
     }
 }
@@ -104,6 +108,7 @@ pub(super) fn device_of(device: Device) -> (i32, i32) {
 /// What a structure points to.
 struct Content {
     lent: Lent,
+    device: (i32, i32),
     element: Element,
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -116,7 +121,7 @@ struct Whole<M> {
 }
 
 impl Content {
-    fn new(lent: Lent, element: Element, shape: &[usize]) -> Self {
+    fn new(lent: Lent, device: (i32, i32), element: Element, shape: &[usize]) -> Self {
         let signed = |extent: &usize| i64::try_from(*extent).unwrap_or(i64::MAX);
         let mut strides: Vec<i64> = Vec::with_capacity(shape.len());
         let mut stride = 1_i64;
@@ -125,7 +130,7 @@ impl Content {
             stride = stride.saturating_mul(signed(extent).max(1));
         }
         strides.reverse();
-        Self { lent, element, shape: shape.iter().map(signed).collect(), strides }
+        Self { lent, device, element, shape: shape.iter().map(signed).collect(), strides }
     }
 
     /// Points into this; vectors stay where they are while this moves.
@@ -133,8 +138,8 @@ impl Content {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {
             data: self.lent.pointer().cast(),
-            device_type: CPU,
-            device_id: 0,
+            device_type: self.device.0,
+            device_id: self.device.1,
             dimensions: i32::try_from(self.shape.len()).unwrap_or(i32::MAX),
             element: ElementType { code: self.element.code, bits, lanes: 1 },
             shape: self.shape.as_mut_ptr(),

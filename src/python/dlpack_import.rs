@@ -6,8 +6,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
+use crate::device::{Device, DeviceKind};
 use crate::python::dlpack::{
-    CPU, Carried, MAJOR, MINOR, Managed, ManagedVersioned, Owned, READ_ONLY, Tensor,
+    CPU, Carried, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API, Owned, READ_ONLY, Tensor,
 };
 use crate::python::element::Element;
 use crate::python::errors::type_name;
@@ -15,7 +16,7 @@ use crate::python::host_memory::HostMemory;
 use crate::python::view::PyView;
 
 /// A typed view of the memory of an object with DLPack, without a copy. `BufferError` for memory
-/// that the host does not reach, that is not contiguous, or whose elements NumPy cannot name.
+/// of devices other than cpu and xpu, that is not contiguous, or whose elements NumPy cannot name.
 ///
 /// >>> import accelrt
 /// >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
@@ -30,7 +31,7 @@ pub(super) fn from_dlpack(x: &Bound<'_, PyAny>) -> PyResult<PyView> {
         return Err(PyTypeError::new_err(text));
     }
     let (device_type, _): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
-    check_device(device_type)?;
+    device_of(device_type, 0)?;
     let arguments = PyDict::new(x.py());
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
@@ -88,7 +89,7 @@ fn view<M: Carried>(
     is_read_only: bool,
     owned: Owned<M>,
 ) -> PyResult<PyView> {
-    let (element, shape, bytes) = match describe(tensor) {
+    let (element, shape, bytes, device) = match describe(tensor) {
         Ok(description) => description,
         Err(error) => {
             owned.release_now(py);
@@ -97,14 +98,14 @@ fn view<M: Carried>(
     };
     let offset = usize::try_from(tensor.byte_offset).unwrap_or(0);
     let address = tensor.data.cast::<u8>().wrapping_add(offset);
-    let memory = HostMemory::new(address, bytes, is_read_only, Box::new(owned));
+    let memory = HostMemory::new(address, bytes, is_read_only, Box::new(owned)).on(device);
     Ok(PyView::foreign(memory, element, shape))
 }
 
 /// Type, shape and size of a tensor that we can take.
-fn describe(tensor: &Tensor) -> PyResult<(Element, Vec<usize>, usize)> {
+fn describe(tensor: &Tensor) -> PyResult<(Element, Vec<usize>, usize, Device)> {
     let refusal = |text: &str| PyBufferError::new_err(text.to_owned());
-    check_device(tensor.device_type)?;
+    let device = device_of(tensor.device_type, tensor.device_id)?;
     let kind = tensor.element;
     let element = Element::of_dlpack(kind.code, kind.bits, kind.lanes);
     let element = element.ok_or_else(|| refusal("NumPy has no name for the type of elements"))?;
@@ -125,7 +126,7 @@ fn describe(tensor: &Tensor) -> PyResult<(Element, Vec<usize>, usize)> {
     if bytes > 0 && tensor.data.is_null() {
         return Err(refusal("the address is null"));
     }
-    Ok((element, shape, bytes))
+    Ok((element, shape, bytes, device))
 }
 
 /// Numbers of a structure. `None` where it has none but should.
@@ -138,10 +139,16 @@ fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     }
 }
 
-fn check_device(device_type: i32) -> PyResult<()> {
-    if device_type == CPU {
-        return Ok(());
+/// The device of memory that we can take.
+fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
+    let index = usize::try_from(device_id);
+    match (device_type, index) {
+        (CPU, _) => Ok(Device::cpu(0)),
+        (ONE_API, Ok(index)) => Ok(Device::new(DeviceKind::Xpu, index)?),
+        _ => {
+            let text =
+                format!("memory of DLPack's device type {device_type} is neither cpu's nor xpu's");
+            Err(PyBufferError::new_err(text))
+        }
     }
-    let text = format!("memory of DLPack's device type {device_type} is not the host's");
-    Err(PyBufferError::new_err(text))
 }

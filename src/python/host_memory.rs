@@ -1,4 +1,4 @@
-//! Memory of the host that somebody else lends us: an exporter of the buffer protocol, or DLPack.
+//! Memory that somebody else lends us: an exporter of the buffer protocol, or DLPack.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CStr, c_int};
@@ -7,15 +7,17 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::device::Device;
 use crate::python::errors::type_name;
 use crate::python::parked::{Lender, drop_parked, park};
 
-/// Contiguous bytes of the host, valid while this exists. Dropped on any thread: the lender gets
-/// them back with the GIL, see [`park`].
+/// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
+/// thread: the lender gets them back with the GIL, see [`park`].
 pub(super) struct HostMemory {
     pub(super) address: *mut u8,
     pub(super) bytes: usize,
     pub(super) is_read_only: bool,
+    pub(super) device: Device,
     lender: Option<Box<dyn Lender>>,
 }
 
@@ -33,7 +35,13 @@ impl HostMemory {
         is_read_only: bool,
         lender: Box<dyn Lender>,
     ) -> Self {
-        Self { address, bytes, is_read_only, lender: Some(lender) }
+        Self { address, bytes, is_read_only, device: Device::cpu(0), lender: Some(lender) }
+    }
+
+    /// The same, as memory of this device.
+    pub(super) fn on(mut self, device: Device) -> Self {
+        self.device = device;
+        self
     }
 
     /// The bytes of an object with the buffer protocol. `None` for other objects; the exporter's

@@ -18,7 +18,7 @@ use crate::python::host_memory::HostMemory;
 use crate::python::parameters::integer_of;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::program::PyKernel;
-use crate::python::transfers::buffer_of;
+use crate::python::transfers::{buffer_of, lender_of};
 use crate::python::waiting::enqueue;
 use crate::stream::Stream;
 
@@ -170,6 +170,10 @@ fn memory<'py>(
     };
     if let Some(buffer) = buffer_of(value) {
         return Ok(Some(Owned::Buffer(buffer.clone())));
+    }
+    if let Some(lent) = lender_of(value) {
+        passing.keep(value);
+        return Ok(Some(pointer(lent.address.expose_provenance())));
     }
     if value.is_none() {
         return Ok(Some(pointer(0)));

@@ -6,10 +6,10 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, ExportGuard};
-use crate::device::Device;
+use crate::device::{Device, DeviceKind};
 use crate::python::buffer::allocate;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
-use crate::python::transfers::{between, from_host};
+use crate::python::transfers::{between, from_lender};
 use crate::python::waiting::{check_may_wait, without_gil};
 
 /// Address of memory of no bytes: null would be taken for an error by some.
@@ -49,7 +49,7 @@ impl Memory {
         let transfer = match self {
             Self::Ours(buffer) => between(py, &copy, buffer)?,
             Self::Foreign(DroppedWithGil(Some(memory))) => {
-                from_host(py, &copy, Arc::clone(memory))?
+                from_lender(py, &copy, Arc::clone(memory))?
             }
             Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // taken by the drop only
         };
@@ -84,18 +84,30 @@ impl Memory {
         }
     }
 
-    /// The device; memory of a lender is the host's, where device cpu:0 is.
+    /// The device; of the host's memory it is cpu:0.
     pub(super) fn device(&self) -> Device {
         match self {
             Self::Ours(buffer) => buffer.device(),
-            Self::Foreign(_) => Device::cpu(0),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                memory.as_ref().map_or(Device::cpu(0), |it| it.device)
+            }
         }
     }
 
     /// Lends the bytes to the host. Waits, without the GIL, for everything that uses them.
     pub(super) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
+        let is_reached = match self {
+            Self::Ours(buffer) => buffer.is_host_accessible(),
+            Self::Foreign(_) => self.device().kind() == DeviceKind::Cpu,
+        };
+        check_reached(is_reached, self.device())?;
+        self.lend_where_it_is(py)
+    }
+
+    /// Lends the bytes to others of the same device. Waits as [`Memory::lend`].
+    pub(super) fn lend_where_it_is(&self, py: Python<'_>) -> PyResult<Lent> {
         match self {
-            Self::Ours(buffer) => lend(py, buffer),
+            Self::Ours(buffer) => lend_where_it_is(py, buffer),
             Self::Foreign(DroppedWithGil(memory)) => {
                 let memory = memory.clone();
                 let address = memory
@@ -111,10 +123,20 @@ impl Memory {
 
 /// Lends a buffer's bytes to the host. Waits, without the GIL, for everything that uses them.
 pub(super) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
-    if !buffer.is_host_accessible() {
-        let text = format!("the host does not reach memory of {}", buffer.device());
-        return Err(PyBufferError::new_err(text));
+    check_reached(buffer.is_host_accessible(), buffer.device())?;
+    lend_where_it_is(py, buffer)
+}
+
+fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
+    if is_reached {
+        return Ok(());
     }
+    let text = format!("the host does not reach memory of {device}: copy_to brings the bytes");
+    Err(PyBufferError::new_err(text))
+}
+
+/// Lends a buffer's bytes to whoever reaches them. Waits as [`lend`].
+pub(super) fn lend_where_it_is(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     let guard = buffer.export()?;
     let is_done = || buffer.is_unused();
     without_gil(py, is_done, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;

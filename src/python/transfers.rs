@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, Transfer};
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::python::buffer::PyBuffer;
 use crate::python::dlpack_import::from_dlpack;
 use crate::python::errors::type_name;
-use crate::python::host_memory::HostMemory;
+use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::Memory;
 use crate::python::parked::drop_parked;
 use crate::python::view::PyView;
@@ -29,7 +29,10 @@ pub(super) fn copy_into(
     check_may_end(is_non_blocking)?;
     let transfer = match buffer_of(source) {
         Some(buffer) => between(source.py(), target, buffer),
-        None => from_host(source.py(), target, Arc::new(host_memory("source", source, false)?)),
+        None => match lender_of(source) {
+            Some(memory) => from_lender(source.py(), target, memory),
+            None => from_host(source.py(), target, Arc::new(host_memory("source", source, false)?)),
+        },
     };
     end(source.py(), transfer, is_non_blocking)
 }
@@ -59,6 +62,31 @@ pub(super) fn buffer_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Buffer> 
     }
 }
 
+/// The memory of a device that an object is a view of, lent by others.
+pub(super) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+    match &object.cast::<PyView>().ok()?.get().memory {
+        Memory::Foreign(DroppedWithGil(Some(memory))) => {
+            (memory.device.kind() != DeviceKind::Cpu).then(|| Arc::clone(memory))
+        }
+        _ => None,
+    }
+}
+
+/// Copies memory of a lender into a buffer; of a device's only where that device copies.
+pub(super) fn from_lender(
+    py: Python<'_>,
+    target: &Buffer,
+    source: Arc<HostMemory>,
+) -> PyResult<Transfer> {
+    let (from, to) = (source.device, target.device());
+    if from.kind() != DeviceKind::Cpu && from.kind() != to.kind() {
+        let text =
+            format!("memory of {from} that others lend is copied into {} buffers", from.kind());
+        return Err(PyBufferError::new_err(format!("{text} only, not into one of {to}")));
+    }
+    from_host(py, target, source)
+}
+
 /// The bytes of an object with the buffer protocol or DLPack.
 fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
     if let Some(memory) = HostMemory::of_exporter(what, object, is_written)? {
@@ -86,11 +114,7 @@ pub(super) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyRes
 }
 
 /// Copies memory of the host into a buffer and holds it until that is done. Does not block.
-pub(super) fn from_host(
-    py: Python<'_>,
-    target: &Buffer,
-    source: Arc<HostMemory>,
-) -> PyResult<Transfer> {
+fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);

@@ -4,12 +4,13 @@
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::buffer::Buffer;
+use crate::device::DeviceKind;
 use crate::python::device::PyDevice;
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::{BYTE, Element};
@@ -19,6 +20,7 @@ use crate::python::host_memory::{DroppedWithGil, Exported, HostMemory, in_argume
 use crate::python::memory::{Lent, Memory};
 use crate::python::parameters::Flag;
 use crate::python::shape;
+use crate::runtime::Runtime;
 
 /// Memory with a type and a shape, contiguous in C's order: of a buffer, or of somebody else's
 /// object. It keeps its owner alive.
@@ -66,6 +68,11 @@ impl PyView {
         };
         let shape = shape::infer(&shape, element, bytes)?;
         Ok(Self::new(Memory::Ours(buffer.clone()), element, shape))
+    }
+
+    /// A buffer's bytes.
+    pub(super) fn of_bytes(buffer: &Buffer) -> Self {
+        Self::new(Memory::Ours(buffer.clone()), BYTE, vec![buffer.nbytes()])
     }
 
     /// A view of a lender's memory.
@@ -126,6 +133,30 @@ impl PyView {
         dict.set_item("typestr", self.element.type_string())?;
         dict.set_item("data", (lent.address, lent.is_read_only))?;
         dict.set_item("strides", py.None())?;
+        let _ = self.interface.set(lent); // the first one is enough
+        Ok(dict)
+    }
+
+    /// What libraries over SYCL ask for; only on xpu. It waits for the work that uses the memory, and
+    /// while this view lives its buffer cannot be released from here on.
+    #[getter]
+    fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let device = self.memory.device();
+        if device.kind() != DeviceKind::Xpu {
+            let text = format!("memory of {device} is no unified shared memory");
+            return Err(PyAttributeError::new_err(text));
+        }
+        let lent = self.memory.lend_where_it_is(py)?;
+        let dict = PyDict::new(py);
+        dict.set_item("version", 1)?;
+        dict.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        dict.set_item("typestr", self.element.type_string())?;
+        dict.set_item("data", (lent.address, lent.is_read_only))?;
+        dict.set_item("strides", py.None())?;
+        dict.set_item("offset", 0)?;
+        let is_gpu = Runtime::global()?.properties(device)?.is_gpu;
+        let kind = if is_gpu { "gpu" } else { "cpu" };
+        dict.set_item("syclobj", format!("opencl:{kind}:{}", device.index()))?;
         let _ = self.interface.set(lent); // the first one is enough
         Ok(dict)
     }
