@@ -118,7 +118,7 @@ MODULE_STATE = { echo "$(1)"; rustc -vV; $(VENV)/bin/maturin --version; $(VENV)/
 	find src Cargo.toml Cargo.lock pyproject.toml python -type f \
 		-not -name '*.py' -not -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum; } | sha256sum
 
-# Even with nothing to compile maturin links and packs for some 20 seconds.
+# Even with nothing to compile maturin links and packs again.
 define install_module
 	@if [ "$$($(call MODULE_STATE,$(1)))" != "$$(cat $(VENV)/module 2>/dev/null)" ]; then \
 		rm -f $(VENV)/module; \

@@ -10,7 +10,7 @@ from pathlib import Path
 from accelrt import _core
 from accelrt.cli import bench, demo, info
 
-# What is in flight stays in a core's own cache: larger chunks are slower than going one by one.
+# More of what is in flight stays in a core's own cache than with larger chunks.
 _CHUNK_BYTES = 256 << 10
 
 
