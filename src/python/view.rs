@@ -137,8 +137,8 @@ impl PyView {
         Ok(dict)
     }
 
-    /// What libraries over SYCL ask for; only on xpu. It waits for the work that uses the memory, and
-    /// while this view lives its buffer cannot be released from here on.
+    /// What libraries over SYCL ask for; only on xpu. It waits for the work that uses the memory,
+    /// and while this view lives its buffer cannot be released from here on.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let device = self.memory.device();
