@@ -101,12 +101,13 @@ test-xpu: ## the tests that need an OpenCL runtime with unified shared memory
 	$(CARGO) test --features $(TEST_FEATURES) \
 		--test conformance --test faults --test order --test engine -- --ignored --show-output xpu
 
-# Its own tests build the fake. `strict`: a rule of OpenCL that is broken ends the process.
+# Its own tests build the fake. `strict`: a rule of OpenCL that is broken ends the process. Tests that
+# run at once share its devices, each up to a limit of its own.
 .PHONY: test-xpu-fake
 test-xpu-fake: ## the same on a fake OpenCL, whose device memory the host cannot read
 	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
 	ACCELRT_OPENCL_LIBRARY=$(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so \
-		FAKE_OPENCL=devices=2,priorities=1,strict=1 $(MAKE) test-xpu
+		FAKE_OPENCL=devices=2,priorities=1,strict=1,memory=64G $(MAKE) test-xpu
 
 $(INTEL)/ready: pyproject.toml
 	rm -rf $(INTEL)
