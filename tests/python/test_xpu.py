@@ -4,6 +4,8 @@ Method: everything runs on an xpu device, where `ACCELRT_TEST_KIND` names it. Re
 back by copies: no test reads device memory by its address.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -157,7 +159,9 @@ def test_sycl_libraries_are_told_where_the_memory_is() -> None:
     assert not hasattr(accelrt.zeros(4, device="cpu"), "__sycl_usm_array_interface__")
 
 
-def test_the_demo_is_right_on_the_device() -> None:
-    ended = run("-m", "accelrt", "demo", "--chunk", "1000003", ACCELRT_ACCELERATOR="xpu")
+def test_the_demo_is_right_on_the_device(tmp_path: Path) -> None:
+    file = tmp_path / "content"
+    file.write_bytes(bytes(range(256)) * 4000 + b"odd")
+    ended = run("-m", "accelrt", "demo", str(file), "--chunk", "100003", ACCELRT_ACCELERATOR="xpu")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("device      xpu:0 (")
