@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::*;
+use crate::backend::contract::{LaunchSize, ProgramSource};
 use crate::backend::null::{LiveCounts, NullBackend, NullConfig};
 use crate::error::Error;
 
@@ -67,7 +68,31 @@ fn life_of_stream(
             note(Method::MarkRelease, backend.mark_release(mark).is_err());
         }
     }
+    life_of_kernels(backend, stream, note);
     note(Method::StreamDestroy, backend.stream_destroy(stream).is_err());
+}
+
+fn life_of_kernels(
+    backend: &FaultBackend,
+    stream: StreamHandle,
+    note: &mut impl FnMut(Method, bool),
+) {
+    let kernels = backend.kernels().unwrap();
+    let source = ProgramSource::Text("kernel void nothing() {}");
+    let Ok(program) = kernels.compile(1, source, "") else {
+        return note(Method::KernelsCompile, true);
+    };
+    note(Method::KernelsNames, kernels.kernel_names(program).is_err());
+    match kernels.kernel(program, "nothing") {
+        Err(_) => note(Method::KernelsKernel, true),
+        Ok(kernel) => {
+            let size = LaunchSize { global: [1; 3], local: None, dimensions: 1 };
+            note(Method::KernelsParameters, kernels.parameters(kernel).is_err());
+            note(Method::KernelsLaunch, kernels.launch(kernel, stream, &[], &size).is_err());
+            note(Method::KernelsKernelRelease, kernels.kernel_release(kernel).is_err());
+        }
+    }
+    note(Method::KernelsProgramRelease, kernels.program_release(program).is_err());
 }
 
 fn life_of_memory(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
