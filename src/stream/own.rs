@@ -91,7 +91,7 @@ impl StreamCore {
     }
 
     /// Drops what the device is done with; true when nothing is held any more. A mark that is on
-    /// its way is enough for now, whoever placed it: what stands behind it gets the next one.
+    /// its way is enough, whoever placed it: what stands behind it gets the next one.
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
             let _ = self.marks.poll();
