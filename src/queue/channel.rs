@@ -209,7 +209,7 @@ impl<C: 'static> Sender<C> {
 impl<C: 'static> Sender<C> {
     /// How many users' commands were pushed so far.
     pub(crate) fn users_pushed(&self) -> u64 {
-        // Relaxed: a figure, exact when nobody pushes; one's own are counted before they are pushed.
+        // Relaxed: a figure, exact when nobody pushes; those of our own are counted before.
         self.pushed().saturating_sub(self.0.tail.own.load(Ordering::Relaxed))
     }
 }
