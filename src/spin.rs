@@ -31,18 +31,25 @@ impl<T> SpinMutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
-        // Acquire: pairs with the release in the guard's drop.
-        if self.is_taken.swap(true, Ordering::Acquire) {
-            self.wait();
-        }
-        SpinGuard(self)
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    /// `None` when a thread has it, which in a forked child may be one that is not there.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: pairs with the release in the guard's drop. Relaxed on failure: nothing is read.
+        let taking =
+            self.is_taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taking.is_ok().then(|| SpinGuard(self))
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self) -> SpinGuard<'_, T> {
         let mut spins = 0;
-        // Acquire: as `lock`.
-        while self.is_taken.swap(true, Ordering::Acquire) {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
             if spins < SPINS {
                 spin_hint();
             } else {
