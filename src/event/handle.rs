@@ -241,6 +241,13 @@ impl Stream {
             };
         }
         let ticket = core.push(wait)?;
+        if !core.on_host
+            && let Some(error) = event.core.failure_of(&record)
+        {
+            // The record was passed, while the device may be on its way: of an error that ended
+            // since, the event alone knows.
+            core.push(Inherit(error))?;
+        }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         core.history.join(ticket, &point, record.source.history.at(record.ticket).as_deref());
         Ok(())

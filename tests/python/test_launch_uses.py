@@ -10,6 +10,9 @@ import os
 
 import accelrt
 from accelrt import accelerator
+from kinds import host_cores
+
+pytestmark = host_cores
 
 DEVICE = "cpu:2"
 
