@@ -45,6 +45,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
+pub mod allocator;
 pub mod backend;
 mod buffer;
 mod config;
