@@ -45,7 +45,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
-mod allocator;
+pub mod allocator;
 pub mod backend;
 mod buffer;
 mod config;
@@ -69,7 +69,7 @@ mod spin;
 mod stream;
 mod sync;
 
-pub use allocator::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
+pub use allocator::AllocatorConfig;
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;

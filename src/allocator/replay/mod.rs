@@ -1,0 +1,5 @@
+//! Replaying recorded requests against an allocator.
+
+mod operation;
+
+pub use operation::{Figures, Operation};
