@@ -78,6 +78,32 @@ pub enum Error {
         /// What would be accepted.
         allowed: &'static str,
     },
+    /// An allocator's setting with a value that is not allowed.
+    #[error("Allocator setting {key:?} with value {value:?} is not valid: allowed is {allowed}")]
+    AllocatorSetting {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What would be accepted.
+        allowed: String,
+    },
+    /// A key that allocators do not have.
+    #[error("Unrecognized key '{key}' in allocator settings: allowed are {allowed}")]
+    UnknownAllocatorSetting {
+        /// The key.
+        key: String,
+        /// The keys there are.
+        allowed: String,
+    },
+    /// A key of PyTorch's for something that is not there or is no choice here.
+    #[error("Allocator setting '{key}' would have no effect: {reason}. Leave it out")]
+    AllocatorSettingWithoutEffect {
+        /// The key.
+        key: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// A priority outside the device's range.
     #[error(
         "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \

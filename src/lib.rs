@@ -69,6 +69,7 @@ mod spin;
 mod stream;
 mod sync;
 
+pub use allocator::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;
