@@ -41,6 +41,19 @@ pub struct SegmentInfo {
     pub blocks: Vec<BlockInfo>,
 }
 
+impl SegmentInfo {
+    /// Sets the sums to what the blocks come to.
+    pub(super) fn sum_up(&mut self) {
+        let sum = |is_wanted: fn(BlockState) -> bool, bytes: fn(&BlockInfo) -> usize| {
+            self.blocks.iter().filter(|block| is_wanted(block.state)).map(bytes).sum()
+        };
+        self.total_bytes = sum(|_| true, |block| block.bytes);
+        self.allocated_bytes = sum(|state| state == BlockState::Allocated, |block| block.bytes);
+        self.active_bytes = sum(BlockState::is_active, |block| block.bytes);
+        self.requested_bytes = sum(BlockState::is_active, |block| block.requested_bytes);
+    }
+}
+
 /// Requests up to 1 MiB and larger ones have segments of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolClass {

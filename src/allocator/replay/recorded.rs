@@ -78,7 +78,7 @@ fn numbered(events: impl Iterator<Item = Event>) -> Vec<Operation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::pool::PoolId;
+    use crate::allocator::PoolId;
     use crate::allocator::snapshot::{BlockState, PoolClass, TraceEntry};
 
     fn segment(stream: u64, blocks: &[(u64, usize, BlockState)]) -> SegmentInfo {
