@@ -18,7 +18,6 @@ use crate::allocator::pool::{PoolId, Pools};
 use crate::allocator::segment::{Owner, Segments};
 use crate::allocator::snapshot::PoolClass;
 use crate::allocator::stats::Statistics;
-use crate::backend::contract::PhysicalHandle;
 use crate::size::to_usize;
 
 /// The largest request that is rounded at all: an exbibyte.
@@ -82,8 +81,6 @@ pub(super) struct Books {
     pub(super) statistics: Statistics,
     /// The streams that free memory and blocks wait for.
     pub(super) users: Users,
-    /// Memory of pages, by their size, that is mapped nowhere: the device refused to take it back.
-    pub(super) spare_pages: Vec<(usize, PhysicalHandle)>,
     /// True when segments were restored, whose addresses a device may give again.
     pub(super) has_chosen_addresses: bool,
     /// Releases that threads are inside of: memory that is on its way to the device.
@@ -101,7 +98,6 @@ impl Books {
             limits: Limits::new(total_bytes),
             statistics: Statistics::default(),
             users: Users::default(),
-            spare_pages: Vec::new(),
             has_chosen_addresses: false,
             releases_in_flight: 0,
         };

@@ -258,6 +258,5 @@ impl Drop for CachingAllocator {
             return; // the parent has it
         }
         self.empty_cache();
-        self.release_spare();
     }
 }

@@ -30,8 +30,6 @@ struct Mapping {
     first_page: usize,
     page_bytes: usize,
     page_count: usize,
-    /// Memory that is mapped nowhere: what the device refused to take back.
-    spare: Vec<PhysicalHandle>,
 }
 
 /// How a request goes on.
@@ -64,12 +62,15 @@ impl CachingAllocator {
                     Ok(base) => self.books.lock().add_addresses(plan, base, bytes, page_bytes),
                     Err(refusal) => return none_if_short(refusal),
                 },
-                Step::Map(continued, mut mapping) => {
-                    let (mapped, outcome) = map_pages(&mut mapping, memory);
-                    let is_whole = outcome.is_ok();
-                    held = self.books.lock().end_map(continued, mapping, mapped, is_whole);
-                    if let Err(refusal) = outcome {
-                        return none_if_short(refusal);
+                Step::Map(continued, mapping) => {
+                    let mapped = map_pages(&mapping, memory);
+                    let mut books = self.books.lock();
+                    match mapped {
+                        Ok(handles) => held = Some(books.end_map(continued, &mapping, handles)),
+                        Err(refusal) => {
+                            books.undo_map(continued, &mapping);
+                            return none_if_short(refusal);
+                        }
                     }
                 }
             }
@@ -79,75 +80,44 @@ impl CachingAllocator {
     /// Gives the pages of a victim back, and the addresses if no memory is left behind them.
     pub(super) fn unmap(&self, victim: &Unmapping) {
         let memory = self.source.virtual_memory().expect("it has given these pages");
-        let (mut unmapped, mut spare) = (0, Vec::new());
         for handle in &victim.handles {
-            if memory.unmap(*handle).is_err() {
-                break;
-            }
-            unmapped += 1;
-            if memory.release(*handle).is_err() {
-                spare.push(*handle);
-            }
+            drop_page(*handle, memory);
         }
-        let vacant = self.books.lock().end_unmap(victim, unmapped, spare);
+        let vacant = self.books.lock().end_unmap(victim);
         if let Some((id, base, bytes)) = vacant {
-            let is_back = memory.unreserve(base, bytes).is_ok();
-            self.books.lock().end_unreserve(id, is_back);
+            let _ = memory.unreserve(base, bytes); // what is refused stays with the device
+            self.books.lock().end_unreserve(id);
         }
-    }
-
-    /// Gives back memory that the device refused to take back before.
-    pub(super) fn release_spare(&self) {
-        let Some(memory) = self.source.virtual_memory() else { return };
-        let spare = std::mem::take(&mut self.books.lock().spare_pages);
-        let kept = spare.into_iter().filter(|(_, handle)| memory.release(*handle).is_err());
-        let kept: Vec<_> = kept.collect();
-        self.books.lock().spare_pages.extend(kept);
     }
 }
 
-/// Maps pages one after the other: those that are in place then. When one is refused those before
-/// it go back.
-fn map_pages(
-    mapping: &mut Mapping,
-    memory: &dyn VirtualMemory,
-) -> (Vec<PhysicalHandle>, Result<()>) {
+/// Maps pages one after the other; when one is refused those before it go back.
+fn map_pages(mapping: &Mapping, memory: &dyn VirtualMemory) -> Result<Vec<PhysicalHandle>> {
     let mut mapped = Vec::with_capacity(mapping.page_count);
     while mapped.len() < mapping.page_count {
         let to = mapping.to.offset(mapped.len() * mapping.page_bytes);
-        let handle = match mapping.spare.pop() {
-            Some(handle) => Ok(handle),
-            None => memory.create(mapping.page_bytes),
-        };
-        let outcome = handle.and_then(|handle| {
-            memory
-                .map(to, handle)
-                .map(|()| handle)
-                .inspect_err(|_| mapping.drop_page(handle, memory))
+        let handle = memory.create(mapping.page_bytes).and_then(|handle| {
+            let placed = memory.map(to, handle).inspect_err(|_| {
+                let _ = memory.release(handle); // what is refused stays with the device
+            });
+            placed.map(|()| handle)
         });
-        match outcome {
+        match handle {
             Ok(handle) => mapped.push(handle),
             Err(refusal) => {
-                while let Some(handle) = mapped.last() {
-                    if memory.unmap(*handle).is_err() {
-                        break; // these stay
-                    }
-                    mapping.drop_page(*handle, memory);
-                    mapped.pop();
-                }
-                return (mapped, Err(refusal));
+                mapped.into_iter().for_each(|handle| drop_page(handle, memory));
+                return Err(refusal);
             }
         }
     }
-    (mapped, Ok(()))
+    Ok(mapped)
 }
 
-impl Mapping {
-    fn drop_page(&mut self, handle: PhysicalHandle, memory: &dyn VirtualMemory) {
-        if memory.release(handle).is_err() {
-            self.spare.push(handle);
-        }
-    }
+/// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with the
+/// device.
+pub(super) fn drop_page(handle: PhysicalHandle, memory: &dyn VirtualMemory) {
+    let _ = memory.unmap(handle);
+    let _ = memory.release(handle);
 }
 
 impl Books {
@@ -244,60 +214,44 @@ impl Books {
         let Owner { stream, class, pool } = self.owner_of(id);
         self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
         self.blocks[id].state = State::InFlight;
-        let page_count = bytes / page_bytes;
-        let spare = self.take_spare(page_bytes, page_count);
-        Some(Mapping { id, to, first_page, page_bytes, page_count, spare })
+        Some(Mapping { id, to, first_page, page_bytes, page_count: bytes / page_bytes })
     }
 
-    fn take_spare(&mut self, page_bytes: usize, most: usize) -> Vec<PhysicalHandle> {
-        let fitting = self.spare_pages.extract_if(.., |(bytes, _)| *bytes == page_bytes);
-        fitting.take(most).map(|(_, handle)| handle).collect()
-    }
-
-    /// Notes which pages are in place. When that are all, the block with them, out of its index;
-    /// else they are free memory.
+    /// Notes pages that are in place: the block with them and the free one before it.
     fn end_map(
         &mut self,
         continued: Option<BlockId>,
-        mapping: Mapping,
-        mapped: Vec<PhysicalHandle>,
-        is_whole: bool,
-    ) -> Option<BlockId> {
-        let Mapping { mut id, first_page, page_bytes, page_count, spare, .. } = mapping;
-        self.limits.give_back((page_count - mapped.len()) * page_bytes);
-        self.spare_pages.extend(spare.into_iter().map(|handle| (page_bytes, handle)));
-        let bytes = mapped.len() * page_bytes;
-        if bytes == 0 {
+        mapping: &Mapping,
+        handles: Vec<PhysicalHandle>,
+    ) -> BlockId {
+        let mut id = mapping.id;
+        let class = self.owner_of(id).class;
+        let bytes = mapping.page_count * mapping.page_bytes;
+        if bytes < self.blocks[id].bytes {
+            let front = self.split_front(id, bytes);
             self.settle(id, State::Unmapped);
-        } else {
-            if bytes < self.blocks[id].bytes {
-                let front = self.split_front(id, bytes);
-                self.settle(id, State::Unmapped);
-                id = front;
-            }
-            let owner = self.owner_of(id);
-            let segment = self.blocks[id].segment;
-            let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
-            for (index, handle) in mapped.into_iter().enumerate() {
-                pages.put(first_page + index, handle);
-            }
-            self.statistics.reserved_bytes.increase(owner.class, bytes);
-            self.statistics.num_device_alloc += 1;
-            if let Some(held) = continued {
-                self.merge(id, Some(held), State::InFlight);
-            }
-            let next = self.blocks[id].next;
-            self.merge(id, next, State::Free);
-            if is_whole {
-                return Some(id);
-            }
+            id = front;
+        }
+        let segment = self.blocks[id].segment;
+        let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
+        for (index, handle) in handles.into_iter().enumerate() {
+            pages.put(mapping.first_page + index, handle);
+        }
+        self.statistics.reserved_bytes.increase(class, bytes);
+        self.statistics.num_device_alloc += 1;
+        self.merge(id, continued, State::InFlight);
+        let next = self.blocks[id].next;
+        self.merge(id, next, State::Free);
+        id
+    }
+
+    /// Nothing was mapped: both blocks are what they were.
+    fn undo_map(&mut self, continued: Option<BlockId>, mapping: &Mapping) {
+        self.limits.give_back(mapping.page_count * mapping.page_bytes);
+        self.settle(mapping.id, State::Unmapped);
+        if let Some(id) = continued {
             self.settle(id, State::Free);
-            return None;
         }
-        if let Some(held) = continued {
-            self.settle(held, State::Free);
-        }
-        None
     }
 
     /// Puts a block that is in no index into the one for a state, merged with its neighbours there.
@@ -332,20 +286,12 @@ impl Books {
         Some(Unmapping { id, first_page, handles })
     }
 
-    /// Notes that the first pages of a victim are unmapped. What has no memory left behind all of
-    /// its addresses: its block, which is in no index, and the addresses for the backend.
-    fn end_unmap(
-        &mut self,
-        victim: &Unmapping,
-        page_count: usize,
-        spare: Vec<PhysicalHandle>,
-    ) -> Option<(BlockId, Address, usize)> {
+    /// Notes that the pages of a victim are gone. When none is left behind all of its addresses:
+    /// its block, which is in no index, and the addresses for the backend.
+    fn end_unmap(&mut self, victim: &Unmapping) -> Option<(BlockId, Address, usize)> {
         self.releases_in_flight -= 1;
         let mut id = victim.id;
-        if page_count == 0 {
-            self.settle(id, State::Free);
-            return None;
-        }
+        let page_count = victim.handles.len();
         let owner = self.owner_of(id);
         let segment_id = self.blocks[id].segment;
         let segment = &mut self.segments[segment_id];
@@ -355,7 +301,6 @@ impl Books {
         for index in victim.first_page..victim.first_page + page_count {
             pages.take(index);
         }
-        self.spare_pages.extend(spare.into_iter().map(|handle| (page_bytes, handle)));
         let begin = address + (victim.first_page * page_bytes) as u64;
         let bytes = page_count * page_bytes;
         let before_bytes = to_usize(begin - self.blocks[id].address);
@@ -383,12 +328,8 @@ impl Books {
         Some((id, base, all_bytes))
     }
 
-    fn end_unreserve(&mut self, id: BlockId, is_back: bool) {
+    fn end_unreserve(&mut self, id: BlockId) {
         self.releases_in_flight -= 1;
-        if is_back {
-            self.forget_range(id);
-        } else {
-            self.settle(id, State::Unmapped);
-        }
+        self.forget_range(id);
     }
 }

@@ -119,7 +119,6 @@ impl CachingAllocator {
             books.release_cached()
         };
         self.give_back(victims);
-        self.release_spare();
     }
 
     /// Waits for streams that use freed memory, if what they hold may be enough, those first that

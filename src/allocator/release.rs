@@ -1,7 +1,8 @@
 //! Release: which free segments go back to the device, and how.
 //!
 //! Victims are chosen and taken out of the index under the lock, given back without it, and taken
-//! out of the books under it again. What the device refuses to take back is free memory as before.
+//! out of the books under it again. What the device refuses to take back stays with it: whether it is
+//! still there, nobody knows, so nobody uses it again.
 
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
@@ -26,8 +27,8 @@ impl CachingAllocator {
         for victim in victims {
             match victim {
                 Victim::Segment { id, base } => {
-                    let is_back = self.source.release(base).is_ok();
-                    self.books.lock().end_release(id, is_back);
+                    let _ = self.source.release(base); // see the head of this file
+                    self.books.lock().end_release(id);
                 }
                 Victim::Pages(victim) => self.unmap(&victim),
             }
@@ -56,11 +57,8 @@ impl Books {
         Some(Victim::Segment { id, base })
     }
 
-    fn end_release(&mut self, id: BlockId, is_back: bool) {
+    fn end_release(&mut self, id: BlockId) {
         self.releases_in_flight -= 1;
-        if !is_back {
-            return self.put_in(id);
-        }
         let segment = self.forget_range(id);
         self.limits.give_back(segment.bytes);
         let statistics = &mut self.statistics;

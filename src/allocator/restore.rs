@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::Books;
 use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::pool::{PoolId, PoolOptions};
@@ -106,7 +107,7 @@ impl CachingAllocator {
         };
         let pages = self.source.virtual_memory().expect("it has given these pages");
         for handle in handles {
-            let _ = pages.unmap(handle).and_then(|()| pages.release(handle));
+            drop_page(handle, pages);
         }
         let _ = pages.unreserve(memory.base, memory.bytes);
     }

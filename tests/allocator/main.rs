@@ -11,6 +11,8 @@ mod numbers;
 mod seed;
 
 mod defaults;
+mod expandable;
 mod pools;
 mod recordings;
+mod shortage;
 mod support;

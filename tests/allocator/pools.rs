@@ -4,10 +4,10 @@ use accelrt::allocator::{Allocated, PoolId, PoolOptions, Request};
 
 use crate::support::{Bench, MIB};
 
-const POOL: PoolId = PoolId(0, 1);
+pub(crate) const POOL: PoolId = PoolId(0, 1);
 
 /// What the program of the table leaves: its pool in use, one block alive.
-fn capture(bench: &Bench, bytes: usize) -> Allocated {
+pub(crate) fn capture(bench: &Bench, bytes: usize) -> Allocated {
     bench.allocator.retain_pool(POOL, PoolOptions::default());
     let take = || bench.request(Request::new(bytes, 0).from_pool(POOL)).unwrap();
     let mut b = take();
