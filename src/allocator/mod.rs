@@ -28,6 +28,8 @@ mod limits;
 mod out_of_memory;
 mod page_map;
 mod pending;
+#[cfg(all(test, not(loom)))]
+mod pending_tests;
 mod policy;
 mod pool;
 mod release;

@@ -1,8 +1,8 @@
 //! Release: which free segments go back to the device, and how.
 //!
 //! Victims are chosen and taken out of the index under the lock, given back without it, and taken
-//! out of the books under it again. What the device refuses to take back stays with it: whether it is
-//! still there, nobody knows, so nobody uses it again.
+//! out of the books under it again. What the device refuses to take back stays with it: whether it
+//! is still there, nobody knows, so nobody uses it again.
 
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};

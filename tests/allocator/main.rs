@@ -12,6 +12,7 @@ mod seed;
 
 mod defaults;
 mod expandable;
+mod model;
 mod pools;
 mod recordings;
 mod shortage;
