@@ -8,7 +8,7 @@ use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::growth::{Range, none_if_short};
-use crate::allocator::policy::{Policy, policy};
+use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages};
 use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
 use crate::error::Result;
@@ -192,7 +192,7 @@ impl Books {
     }
 
     fn addresses_for(&self, plan: &Plan, memory: &dyn VirtualMemory) -> Step {
-        let page_bytes = policy(&self.config).page_bytes(plan.owner.class);
+        let page_bytes = self.policy().page_bytes(plan.owner.class);
         let page_bytes = page_bytes.next_multiple_of(memory.granularity_bytes());
         let total_bytes = self.limits.total_bytes;
         let bytes = (total_bytes + total_bytes / 8).next_multiple_of(page_bytes);

@@ -83,6 +83,17 @@ impl Books {
         free.into_iter().filter_map(|id| self.begin_release(id)).collect()
     }
 
+    /// Free pinned segments that are larger than those which are kept.
+    pub(super) fn release_beyond_cache(&mut self) -> Vec<Victim> {
+        let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host) else {
+            return Vec::new();
+        };
+        let pools = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
+        let beyond = pools.filter(|id| self.blocks[*id].bytes > most_bytes);
+        let beyond: Vec<BlockId> = beyond.collect();
+        beyond.into_iter().filter_map(|id| self.begin_release(id)).collect()
+    }
+
     /// Free blocks that are too large to be split, when there is a limit to splits: one that is
     /// large enough, or the largest ones until they are. What goes back, and whether it is enough.
     pub(super) fn release_oversize(&mut self, plan: &Plan) -> (Vec<Victim>, bool) {

@@ -13,6 +13,7 @@ mod seed;
 mod defaults;
 mod expandable;
 mod model;
+mod pinned;
 mod pools;
 mod recordings;
 mod shortage;

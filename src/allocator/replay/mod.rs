@@ -1,9 +1,9 @@
 //! Replaying recorded requests: what an allocator would have needed for them.
 //!
-//! * [`operation`]: what is replayed, and the figures that come out of it
-//! * [`engine`]: the replay itself, on any allocator; [`Accounting`] makes one without memory
-//! * [`rewind`]: the layout in which a recording began
-//! * [`check`]: whether an allocator takes the recorded decisions
+//! * `operation`: what is replayed, and the figures that come out of it
+//! * `engine`: the replay itself, on any allocator; [`Accounting`] makes one without memory
+//! * `rewind`: the layout in which a recording began
+//! * `check`: whether an allocator takes the recorded decisions
 
 mod check;
 mod engine;
