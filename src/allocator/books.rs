@@ -13,7 +13,7 @@ use crate::allocator::limits::Limits;
 use crate::allocator::page_map::PageMap;
 use crate::allocator::pending::Users;
 use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
-use crate::allocator::policy::{Candidate, Policy, policy};
+use crate::allocator::policy::{AnyPolicy, Candidate, Policy, policy};
 use crate::allocator::pool::{PoolId, Pools};
 use crate::allocator::segment::{Owner, Segments};
 use crate::allocator::snapshot::PoolClass;
@@ -22,6 +22,9 @@ use crate::size::to_usize;
 
 /// The largest request that is rounded at all: an exbibyte.
 const MOST_BYTES: usize = 1 << 60;
+
+/// What backends align host memory to.
+const HOST_ALIGN_BYTES: usize = 64;
 
 /// What is asked of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +41,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// For a stream, from the default pool, aligned to 512 bytes.
+    /// For a stream, from the default pool, aligned to 512 bytes on devices and 64 on the host.
     #[must_use]
     pub fn new(bytes: usize, stream: u64) -> Self {
-        Self { bytes, stream, pool: PoolId::DEFAULT, align_bytes: LEAST_BLOCK_BYTES }
+        Self { bytes, stream, pool: PoolId::DEFAULT, align_bytes: 1 }
     }
 
     /// From a private pool.
@@ -50,10 +53,10 @@ impl Request {
         Self { pool, ..self }
     }
 
-    /// Aligned to a power of two.
+    /// Aligned to a power of two as well.
     #[must_use]
     pub fn aligned_to(self, align_bytes: usize) -> Self {
-        Self { align_bytes: align_bytes.max(LEAST_BLOCK_BYTES), ..self }
+        Self { align_bytes, ..self }
     }
 }
 
@@ -72,6 +75,8 @@ pub(super) struct Plan {
 /// What an allocator knows. See the head of this file.
 #[derive(Debug)]
 pub(super) struct Books {
+    /// True for host memory: settings of devices' memory do not count for it.
+    pub(super) is_host: bool,
     pub(super) config: AllocatorConfig,
     pub(super) blocks: Blocks,
     pub(super) segments: Segments,
@@ -88,8 +93,9 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(config: AllocatorConfig, total_bytes: usize) -> Self {
+    pub(super) fn new(config: AllocatorConfig, total_bytes: usize, is_host: bool) -> Self {
         let mut books = Self {
+            is_host,
             config: AllocatorConfig::default(),
             blocks: Blocks::default(),
             segments: Segments::default(),
@@ -109,20 +115,25 @@ impl Books {
     pub(super) fn set_config(&mut self, config: AllocatorConfig) {
         let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());
         self.statistics.max_split_size = most_split.map_or(-1, |bytes| bytes.unwrap_or(i64::MAX));
-        if let Some(fraction) = config.per_process_memory_fraction {
+        if let Some(fraction) = config.per_process_memory_fraction.filter(|_| !self.is_host) {
             self.limits.fraction = fraction;
         }
         self.config = config;
+    }
+
+    pub(super) fn policy(&self) -> AnyPolicy<'_> {
+        policy(&self.config, self.is_host)
     }
 
     /// What a request comes to; `None` when it is larger than anything.
     pub(super) fn plan(&self, request: &Request) -> Option<Plan> {
         assert!(request.align_bytes.is_power_of_two(), "an alignment: {}", request.align_bytes);
         let is_possible = request.bytes <= MOST_BYTES && request.align_bytes <= MOST_BYTES;
-        let policy = is_possible.then(|| policy(&self.config))?;
+        let policy = is_possible.then(|| self.policy())?;
         let bytes = policy.round(request.bytes);
-        let align_bytes = request.align_bytes.max(LEAST_BLOCK_BYTES);
-        let search_bytes = bytes + align_bytes - LEAST_BLOCK_BYTES;
+        let least_align_bytes = if self.is_host { HOST_ALIGN_BYTES } else { LEAST_BLOCK_BYTES };
+        let align_bytes = request.align_bytes.max(least_align_bytes);
+        let search_bytes = bytes + align_bytes - least_align_bytes;
         let class = policy.class(search_bytes);
         let owner = Owner { stream: request.stream, class, pool: request.pool };
         Some(Plan { requested_bytes: request.bytes, bytes, search_bytes, align_bytes, owner })
@@ -136,7 +147,7 @@ impl Books {
         let index = self.pools[plan.owner.pool].index(plan.owner.class);
         let large_enough = index.of_size(plan.owner.stream, plan.search_bytes);
         let candidates = large_enough.map(|id| self.candidate(id));
-        let id = policy(&self.config).choose(plan.search_bytes, candidates)?;
+        let id = self.policy().choose(plan.search_bytes, candidates)?;
         self.take_out(id);
         Some(id)
     }
@@ -234,7 +245,7 @@ impl Books {
         }
         let can_split = !self.pools[owner.pool].options.no_split;
         let block_bytes = self.blocks[id].bytes;
-        if can_split && policy(&self.config).splits(owner.class, block_bytes, plan.bytes) {
+        if can_split && self.policy().splits(owner.class, block_bytes, plan.bytes) {
             let front = self.split_front(id, plan.bytes);
             self.put_in(id);
             free_blocks += 1;

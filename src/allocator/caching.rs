@@ -82,8 +82,21 @@ impl CachingAllocator {
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, is_host: false };
-        let books = Mutex::new(LockRank::Allocator, Books::new(config, total_bytes));
-        Ok(Self { source, books, observers: Observers::new() })
+        Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
+    }
+
+    /// The allocator of pinned host memory that the devices of a kind reach; its errors name
+    /// `device`. Its segments are as large as `pinned_reserve_segment_size_mb` says, or as a larger
+    /// request; its blocks split, and no request is rounded to a power of two.
+    #[must_use]
+    pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
+        let source = Source { backend, device, is_host: true };
+        Self::of_source(source, Books::new(config, usize::MAX, true))
+    }
+
+    fn of_source(source: Source, books: Books) -> Self {
+        let books = Mutex::new(LockRank::Allocator, books);
+        Self { source, books, observers: Observers::new() }
     }
 
     /// The device whose memory it hands out.
@@ -124,9 +137,12 @@ impl CachingAllocator {
     pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
         self.poll_waited_for();
         let mut books = self.books.lock();
-        books.complete_passed();
-        let id = books.find(plan)?;
-        Some(books.hand_out(id, plan))
+        let has_completed = books.complete_passed();
+        let id = books.find(plan).map(|id| books.hand_out(id, plan));
+        let victims = if has_completed { books.release_beyond_cache() } else { Vec::new() };
+        drop(books); // the device takes them next
+        self.give_back(victims);
+        id
     }
 
     /// Gives a block back: its stream may have it again at once. Nothing else may use it any more.
@@ -153,6 +169,9 @@ impl CachingAllocator {
             "{block:?} is a block of this allocator: {known:?}"
         );
         books.free(id, home, others);
+        let victims = books.release_beyond_cache();
+        drop(books); // the device takes them next
+        self.give_back(victims);
     }
 
     /// The block in use that an address is in, at its beginning or further on.
@@ -252,11 +271,12 @@ impl CachingAllocator {
 }
 
 impl Drop for CachingAllocator {
-    /// Everything goes back: whoever has a block keeps the allocator alive.
+    /// Everything goes back that no stream uses: whoever has a block keeps the allocator alive.
+    /// What a stream that does not end still uses stays with the device.
     fn drop(&mut self) {
         if crate::fork::is_child() {
             return; // the parent has it
         }
-        self.empty_cache();
+        self.release_all_cached();
     }
 }

@@ -8,7 +8,7 @@ use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::growth::{Range, none_if_short};
-use crate::allocator::policy::{Policy, policy};
+use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages};
 use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
 use crate::error::Result;
@@ -105,7 +105,9 @@ fn map_pages(mapping: &Mapping, memory: &dyn VirtualMemory) -> Result<Vec<Physic
         match handle {
             Ok(handle) => mapped.push(handle),
             Err(refusal) => {
-                mapped.into_iter().for_each(|handle| drop_page(handle, memory));
+                for handle in mapped {
+                    drop_page(handle, memory);
+                }
                 return Err(refusal);
             }
         }
@@ -128,8 +130,7 @@ impl Books {
         held: Option<BlockId>,
         memory: &dyn VirtualMemory,
     ) -> Step {
-        let held_bytes = held.map_or(0, |id| self.blocks[id].bytes);
-        if let Some(id) = held.filter(|_| held_bytes >= plan.search_bytes) {
+        if let Some(id) = self.if_enough(held, plan) {
             return Step::Done(self.hand_out(id, plan));
         }
         let behind = held.and_then(|id| self.blocks[id].next);
@@ -146,6 +147,9 @@ impl Books {
                 }
             }
         };
+        if let Some(id) = self.if_enough(held, plan) {
+            return Step::Done(self.hand_out(id, plan)); // one that was too large to be chosen
+        }
         let held_bytes = held.map_or(0, |id| self.blocks[id].bytes);
         if let Some(mapping) = self.begin_map(unmapped, plan.search_bytes - held_bytes) {
             return Step::Map(held, mapping);
@@ -154,6 +158,10 @@ impl Books {
             self.settle(id, State::Free);
         }
         Step::Short
+    }
+
+    fn if_enough(&self, held: Option<BlockId>, plan: &Plan) -> Option<BlockId> {
+        held.filter(|id| self.blocks[*id].bytes >= plan.search_bytes)
     }
 
     /// The first place by address with room for a request: a free block to be continued, which is
@@ -184,7 +192,7 @@ impl Books {
     }
 
     fn addresses_for(&self, plan: &Plan, memory: &dyn VirtualMemory) -> Step {
-        let page_bytes = policy(&self.config).page_bytes(plan.owner.class);
+        let page_bytes = self.policy().page_bytes(plan.owner.class);
         let page_bytes = page_bytes.next_multiple_of(memory.granularity_bytes());
         let total_bytes = self.limits.total_bytes;
         let bytes = (total_bytes + total_bytes / 8).next_multiple_of(page_bytes);

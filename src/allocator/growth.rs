@@ -3,7 +3,7 @@
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::policy::{Policy, policy};
+use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages, Segment};
 use crate::backend::contract::Address;
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ impl CachingAllocator {
                 drop(books); // the device is asked next
                 return self.grow_by_pages(plan, memory);
             }
-            let bytes = policy(&books.config).segment_bytes(plan.search_bytes);
+            let bytes = books.policy().segment_bytes(plan.search_bytes);
             books.limits.take(bytes).then_some(bytes)
         };
         bytes.map_or(Ok(None), |bytes| self.grow_by_segment(plan, bytes))

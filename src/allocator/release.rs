@@ -1,8 +1,8 @@
 //! Release: which free segments go back to the device, and how.
 //!
 //! Victims are chosen and taken out of the index under the lock, given back without it, and taken
-//! out of the books under it again. What the device refuses to take back stays with it: whether it is
-//! still there, nobody knows, so nobody uses it again.
+//! out of the books under it again. What the device refuses to take back stays with it: whether it
+//! is still there, nobody knows, so nobody uses it again.
 
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
@@ -81,6 +81,17 @@ impl Books {
             }
         }
         free.into_iter().filter_map(|id| self.begin_release(id)).collect()
+    }
+
+    /// Free pinned segments that are larger than those which are kept.
+    pub(super) fn release_beyond_cache(&mut self) -> Vec<Victim> {
+        let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host) else {
+            return Vec::new();
+        };
+        let pools = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
+        let beyond = pools.filter(|id| self.blocks[*id].bytes > most_bytes);
+        let beyond: Vec<BlockId> = beyond.collect();
+        beyond.into_iter().filter_map(|id| self.begin_release(id)).collect()
     }
 
     /// Free blocks that are too large to be split, when there is a limit to splits: one that is

@@ -81,7 +81,7 @@ impl CachingAllocator {
             let base = self.source.allocate(bytes, 1)?;
             return Ok(Memory { base, bytes, pages: None });
         };
-        let page_bytes = policy(&self.config()).page_bytes(segment.class);
+        let page_bytes = policy(&self.config(), false).page_bytes(segment.class);
         let is_fitting = |page_bytes: &usize| bytes.is_multiple_of(*page_bytes);
         let sizes = [page_bytes, memory.granularity_bytes()];
         let Some(page_bytes) = sizes.into_iter().find(is_fitting) else {

@@ -12,6 +12,8 @@ mod seed;
 
 mod defaults;
 mod expandable;
+mod model;
+mod pinned;
 mod pools;
 mod recordings;
 mod shortage;

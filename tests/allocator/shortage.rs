@@ -12,7 +12,9 @@ fn cached_segments_go_back_when_the_device_has_too_little() {
     // Specification 2.4.6d: release_cached_blocks, then alloc_block with isRetry.
     let bench = Bench::of_capacity("", 60 * MIB);
     let blocks = [bench.take(20 * MIB), bench.take(20 * MIB)];
-    blocks.map(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     bench.take(44 * MIB);
     let statistics = bench.statistics();
     assert_eq!(bench.reserved_bytes(), 44 * MIB);
@@ -36,7 +38,9 @@ fn an_oversize_block_that_is_enough_goes_back_alone() {
     // Specification 2.4.6c and 2.7: release_available_cached_blocks.
     let bench = Bench::of_capacity("max_split_size_mb:32", 109 * MIB);
     let blocks = [bench.take(512), bench.take(64 * MIB)];
-    blocks.map(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     bench.take(44 * MIB); // 64 MiB would waste 20
     assert_eq!(bench.reserved_bytes(), 46 * MIB, "the small segment stays");
     assert_eq!(bench.statistics().num_alloc_retries, 0);
@@ -47,7 +51,9 @@ fn several_oversize_blocks_go_back_until_they_are_enough_the_largest_first() {
     // Specification 2.7: from the top until their sum is enough.
     let bench = Bench::of_capacity("max_split_size_mb:32", 140 * MIB);
     let blocks = [32, 36, 40].map(|mib| bench.take(mib * MIB));
-    blocks.map(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     bench.take(74 * MIB);
     assert_eq!(bench.reserved_bytes(), (32 + 74) * MIB);
     assert_eq!(bench.statistics().num_alloc_retries, 0);
@@ -59,7 +65,9 @@ fn garbage_of_more_than_average_age_goes_back_above_the_threshold() {
     let settings = "per_process_memory_fraction:0.25,garbage_collection_threshold:0.5";
     let bench = Bench::new(settings);
     let old = [(); 3].map(|()| bench.take(40 * MIB));
-    old.map(|block| bench.free(block));
+    for block in old {
+        bench.free(block);
+    }
     let young = bench.take(50 * MIB);
     assert_eq!(bench.reserved_bytes(), 170 * MIB, "120 MiB were below the threshold");
     bench.free(young);

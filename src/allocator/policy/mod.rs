@@ -3,11 +3,13 @@
 //! The mechanism asks at every request, so a change of settings serves the next one. What was
 //! handed out before goes back to the segment that it is a piece of.
 
+pub(super) mod pinned;
 pub(super) mod torch;
 
 use crate::allocator::block::BlockId;
 use crate::allocator::config::{AllocatorConfig, PolicyName};
 use crate::allocator::snapshot::PoolClass;
+use pinned::Pinned;
 use torch::Torch;
 
 /// A free block that is large enough.
@@ -42,9 +44,53 @@ pub(super) trait Policy {
     fn choose(&self, bytes: usize, candidates: impl Iterator<Item = Candidate>) -> Option<BlockId>;
 }
 
-/// The policy that settings name.
-pub(super) fn policy(config: &AllocatorConfig) -> impl Policy {
+/// What decides for an allocator.
+#[derive(Debug)]
+pub(super) enum AnyPolicy<'a> {
+    Torch(Torch<'a>),
+    Pinned(Pinned<'a>),
+}
+
+/// The policy that settings name; host memory has its own.
+pub(super) fn policy(config: &AllocatorConfig, is_host: bool) -> AnyPolicy<'_> {
     match config.policy {
-        PolicyName::Torch => Torch(config),
+        _ if is_host => AnyPolicy::Pinned(Pinned(config)),
+        PolicyName::Torch => AnyPolicy::Torch(Torch(config)),
+    }
+}
+
+/// Asks whichever policy it is.
+macro_rules! ask {
+    ($policy:expr, $method:ident($($argument:expr),*)) => {
+        match $policy {
+            AnyPolicy::Torch(torch) => torch.$method($($argument),*),
+            AnyPolicy::Pinned(pinned) => pinned.$method($($argument),*),
+        }
+    };
+}
+
+impl Policy for AnyPolicy<'_> {
+    fn round(&self, bytes: usize) -> usize {
+        ask!(self, round(bytes))
+    }
+
+    fn class(&self, bytes: usize) -> PoolClass {
+        ask!(self, class(bytes))
+    }
+
+    fn segment_bytes(&self, bytes: usize) -> usize {
+        ask!(self, segment_bytes(bytes))
+    }
+
+    fn page_bytes(&self, class: PoolClass) -> usize {
+        ask!(self, page_bytes(class))
+    }
+
+    fn splits(&self, class: PoolClass, block_bytes: usize, bytes: usize) -> bool {
+        ask!(self, splits(class, block_bytes, bytes))
+    }
+
+    fn choose(&self, bytes: usize, candidates: impl Iterator<Item = Candidate>) -> Option<BlockId> {
+        ask!(self, choose(bytes, candidates))
     }
 }

@@ -73,7 +73,7 @@ impl Layout {
     }
 
     fn undo_free(&mut self, entry: &TraceEntry, config: &AllocatorConfig) -> Result<()> {
-        let policy = policy(config);
+        let policy = policy(config, false);
         let (info, blocks) = self.segment(entry)?;
         let class = info.class;
         let (_, free) = blocks.range(..=entry.address).next_back().expect("blocks tile");
