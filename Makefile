@@ -35,8 +35,6 @@ INTEL_OPENCL := $(abspath $(INTEL))/lib/libintelocl.so
 FAKE_OPENCL_LIBRARY := $(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
 BENCH_DIR := $(TARGET_DIR)/bench
-# Figures have an OpenCL device where `make test-intel` has installed one, or the machine has its own.
-WITH_OPENCL = $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS=$(INTEL_OPENCL))
 
 # The environment has one module at a time.
 .NOTPARALLEL:
@@ -190,9 +188,9 @@ check-replay: module-release ## recorded PyTorch snapshots, replayed address by 
 .PHONY: bench
 bench: module-release ## the figures, ours beside the peers'; writes the table of benches/README.md
 	mkdir -p $(BENCH_DIR)
-	$(WITH_OPENCL) $(CARGO) bench --features xpu --bench figures -- \
-		--json $(abspath $(BENCH_DIR))/rust.jsonl >$(BENCH_DIR)/rust.txt
-	$(WITH_OPENCL) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
+	$(CARGO) bench --bench figures -- --json $(abspath $(BENCH_DIR))/rust.jsonl \
+		>$(BENCH_DIR)/rust.txt
+	$(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
 	$(VENV)/bin/python benches/report.py $(BENCH_DIR)/rust.jsonl $(BENCH_DIR)/python.json \
 		benches/README.md $(BENCH_DIR)/figures.json
 

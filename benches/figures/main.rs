@@ -14,7 +14,6 @@ mod ping_pong;
 mod queue;
 mod rounds;
 mod table;
-mod xpu;
 
 use std::env;
 use std::io;
@@ -54,6 +53,5 @@ fn figures(table: &mut Table) -> io::Result<()> {
     queue::measure(&runtime, opencl.as_ref(), table)?;
     rounds::measure(&runtime, opencl.as_ref(), table)?;
     events::measure(&runtime, table)?;
-    copies::measure(&runtime, table)?;
-    xpu::measure(&runtime, opencl.as_ref(), table)
+    copies::measure(&runtime, table)
 }

@@ -126,10 +126,4 @@ GOALS = (
     Goal("C1.python.1MiB", "from Python, pipelined", ratio=1 / 0.97),
     Goal("C1.python.64MiB", "from Python, pipelined", ratio=1),
     Goal("C2", "copies while the GIL is held", ratio=1.1),
-    _rust("X1", "record on an xpu stream", excess_ns=100),
-    _rust("X1.waited", "each waited for"),
-    _rust("X2.4KiB", "copy inside of an xpu device", excess_ns=100),
-    _rust("X2.4KiB.waited", "each waited for"),
-    _rust("X2.64MiB", "copy inside of an xpu device", excess_ns=100),
-    _rust("X2.64MiB.waited", "each waited for"),
 )
