@@ -79,9 +79,13 @@ fn turn_over(
         if held.len() > HELD {
             held.swap_remove(numbers.below(HELD)).check();
         }
-        received.try_iter().for_each(|marked| marked.check()); // and frees it here
+        for marked in received.try_iter() {
+            marked.check(); // and is freed here
+        }
     }
-    received.try_iter().chain(held).for_each(|marked| marked.check());
+    for marked in received.try_iter().chain(held) {
+        marked.check();
+    }
 }
 
 /// A buffer of `home` that is filled there, and its copy made by `other`; the first one is dropped.
