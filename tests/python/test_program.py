@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import accelrt
+import spirv
 from gates import libc
 from kinds import needs_xpu, only_without_xpu
 from processes import output_of
@@ -304,3 +305,17 @@ def test_programs_and_kernels_say_what_they_are(program: accelrt.xpu.Program) ->
         program.kernel("axpby")
     with pytest.raises(TypeError, match="name must be a str, not int"):
         program.kernel(3)  # type: ignore[arg-type]
+
+
+@needs_xpu
+def test_a_binary_in_spir_v_is_a_program_that_takes_typed_values() -> None:
+    kernel = accelrt.xpu.Program(spirv.add()).kernel("add")
+    stream, buffer = accelrt.Stream("xpu"), accelrt.zeros(16, device="xpu")
+    buffer.stream.synchronize()
+    for value in (5, -2):
+        stream.launch(kernel, buffer, ctypes.c_int32(value), global_size=4)
+    stream.synchronize()
+    assert from_device(buffer, "int32").tolist() == [3, 3, 3, 3]
+    # It does not tell what its parameters are, so a number alone has no size.
+    with pytest.raises(TypeError, match="ctypes"):
+        stream.launch(kernel, buffer, 5, global_size=4)
