@@ -51,6 +51,7 @@ impl CachingAllocator {
         &self,
         plan: &Plan,
         memory: &dyn VirtualMemory,
+        told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
         let mut held = None;
         loop {
@@ -60,7 +61,7 @@ impl CachingAllocator {
                 Step::Short => return Ok(None),
                 Step::Reserve { bytes, page_bytes } => match memory.reserve(bytes) {
                     Ok(base) => self.books.lock().add_addresses(plan, base, bytes, page_bytes),
-                    Err(refusal) => return none_if_short(refusal),
+                    Err(refusal) => return none_if_short(refusal, told_bytes),
                 },
                 Step::Map(continued, mapping) => {
                     let mapped = map_pages(&mapping, memory);
@@ -69,7 +70,7 @@ impl CachingAllocator {
                         Ok(handles) => held = Some(books.end_map(continued, &mapping, handles)),
                         Err(refusal) => {
                             books.undo_map(continued, &mapping);
-                            return none_if_short(refusal);
+                            return none_if_short(refusal, told_bytes);
                         }
                     }
                 }

@@ -44,5 +44,6 @@ mod stats;
 pub use books::Request;
 pub use caching::{Allocated, CachingAllocator};
 pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
+pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
 pub use stats::{PooledStat, Stat, Statistics};

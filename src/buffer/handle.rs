@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use crate::allocator::CachingAllocator;
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Refusal};
-use crate::buffer::free::PendingFrees;
 use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -23,6 +23,10 @@ use crate::stream::wait::Interrupt;
 /// one that was current when it was made, and every recorded use on other streams is done. No
 /// thread waits for that, and no stream. Uses that the runtime cannot see are told by
 /// [`Buffer::record_use`], those on the home stream excepted.
+///
+/// A new buffer may be where one was that is freed behind tasks which are still queued on the home
+/// stream: so work on another stream is ordered behind the home stream first, by an event or
+/// [`Stream::wait_stream`]. The host's access waits by itself.
 ///
 /// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
 /// has no memory; its address is 0.
@@ -47,16 +51,16 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Memory whose home is `home`. Memory that is being freed is waited for when there is too
-    /// little, if that would be enough.
+    /// Memory whose home is `home`. Memory that streams still use after its free is waited for when
+    /// there is too little, if that would be enough.
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,
         is_pinned: bool,
-        pending: &Arc<PendingFrees>,
+        allocator: &Arc<CachingAllocator>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Self> {
-        let allocation = Allocation::new(home.core(), bytes, is_pinned, pending, interrupt)?;
+        let allocation = Allocation::new(home.core(), bytes, is_pinned, allocator, interrupt)?;
         Ok(Self { allocation: Inherited::new(allocation), offset: 0, bytes })
     }
 
@@ -217,7 +221,7 @@ impl Buffer {
 
     /// The address of the first byte.
     pub(super) fn begin(&self) -> Address {
-        self.allocation.memory.address.offset(self.offset)
+        self.allocation.memory.address().offset(self.offset)
     }
 
     fn check_live(&self) -> Result<()> {
