@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::AllocatorConfig;
+use crate::allocator::host::Meter;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
 use crate::allocator::pool::{PoolId, PoolOptions};
@@ -81,7 +82,7 @@ impl CachingAllocator {
     /// The allocator of a device, with nothing in it. Asks the device for its capacity.
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
-        let source = Source { backend, device, is_host: false };
+        let source = Source { backend, device, host: None };
         Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
     }
 
@@ -90,7 +91,7 @@ impl CachingAllocator {
     /// request; its blocks split, and no request is rounded to a power of two.
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
-        let source = Source { backend, device, is_host: true };
+        let source = Source { backend, device, host: Some(Meter::new()) };
         Self::of_source(source, Books::new(config, usize::MAX, true))
     }
 
@@ -249,6 +250,9 @@ impl CachingAllocator {
     /// Every sum and every count becomes zero.
     pub fn reset_accumulated_statistics(&self) {
         self.books.lock().statistics.reset_accumulated();
+        if let Some(host) = &self.source.host {
+            host.reset();
+        }
     }
 
     /// Makes a private pool, or counts one more user of it.
