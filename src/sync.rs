@@ -121,10 +121,8 @@ pub(crate) enum LockRank {
     Runtime = 10,
     /// The streams of one device.
     StreamTable = 20,
-    /// What is being freed in a runtime.
-    Frees = 30,
     /// What the allocator of one device knows.
-    Allocator = 35,
+    Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
     /// What one synchronising thread is told.

@@ -86,6 +86,8 @@ pub(super) struct Books {
     pub(super) statistics: Statistics,
     /// The streams that free memory and blocks wait for.
     pub(super) users: Users,
+    /// True when nothing is kept that is free.
+    pub(super) is_closed: bool,
     /// True when segments were restored, whose addresses a device may give again.
     pub(super) has_chosen_addresses: bool,
     /// Releases that threads are inside of: memory that is on its way to the device.
@@ -104,6 +106,7 @@ impl Books {
             limits: Limits::new(total_bytes),
             statistics: Statistics::default(),
             users: Users::default(),
+            is_closed: false,
             has_chosen_addresses: false,
             releases_in_flight: 0,
         };

@@ -71,6 +71,11 @@ impl Allocated {
         self.bytes
     }
 
+    /// The task of its stream after which nothing from its earlier life uses it.
+    pub(crate) fn busy_until(&self) -> u64 {
+        self.busy_until
+    }
+
     pub(super) fn of(id: BlockId, books: &Books) -> Self {
         let block = &books.blocks[id];
         let (address, bytes, busy_until) = (block.address, block.bytes, block.busy_until);
@@ -195,8 +200,14 @@ impl CachingAllocator {
     /// gone back then.
     pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.wait_for_users(interrupt);
-        self.release_all_cached();
+        self.trim();
         waited
+    }
+
+    /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
+    pub(crate) fn close(&self) {
+        self.books.lock().is_closed = true;
+        self.trim();
     }
 
     /// The settings.
@@ -281,6 +292,6 @@ impl Drop for CachingAllocator {
         if crate::fork::is_child() {
             return; // the parent has it
         }
-        self.release_all_cached();
+        self.trim();
     }
 }

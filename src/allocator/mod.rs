@@ -48,5 +48,6 @@ pub use books::Request;
 pub use caching::{Allocated, CachingAllocator};
 pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
+pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
 pub use stats::{PooledStat, Stat, Statistics};

@@ -83,7 +83,7 @@ impl CachingAllocator {
             return Ok(id);
         }
         self.books.lock().statistics.num_sync_all_streams += 1;
-        self.release_all_cached();
+        self.trim();
         self.books.lock().statistics.num_alloc_retries += 1;
         if let Some(id) = self.search_or_grow(plan)? {
             return Ok(id);
@@ -110,8 +110,9 @@ impl CachingAllocator {
         }
     }
 
-    /// Gives all free memory back that nothing uses.
-    pub(super) fn release_all_cached(&self) {
+    /// Gives all free memory back that no stream uses, but that of private pools with users. Waits
+    /// for nobody.
+    pub fn trim(&self) {
         self.poll_holders();
         let victims = {
             let mut books = self.books.lock();
@@ -136,7 +137,7 @@ impl CachingAllocator {
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(_) => continue, // inside one of its tasks, or a lost device
             }
-            self.release_all_cached();
+            self.trim();
             if let Some(id) = self.search_or_grow(plan)? {
                 return Ok(Some(id));
             }

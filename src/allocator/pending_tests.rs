@@ -140,7 +140,7 @@ fn memory_goes_back_to_the_device_only_when_its_own_stream_is_done_too() {
     let block = world.take(&home, 30 * MIB).unwrap();
     let held = gate(&home);
     world.free(block, &home, &[]);
-    world.allocator.release_all_cached();
+    world.allocator.trim();
     assert_eq!(world.reserved_bytes(), 30 << 20, "a queued task may use it");
     drop(held);
     world.allocator.empty_cache(); // waits

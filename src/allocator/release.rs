@@ -83,8 +83,12 @@ impl Books {
         free.into_iter().filter_map(|id| self.begin_release(id)).collect()
     }
 
-    /// Free pinned segments that are larger than those which are kept.
+    /// Free pinned segments that are larger than those which are kept; everything free when nothing
+    /// is kept.
     pub(super) fn release_beyond_cache(&mut self) -> Vec<Victim> {
+        if self.is_closed {
+            return self.release_cached();
+        }
         let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host) else {
             return Vec::new();
         };

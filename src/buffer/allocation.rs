@@ -3,24 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::contract::Address;
-use crate::buffer::free::{Memory, PendingFrees, free};
+use crate::allocator::{CachingAllocator, Request};
+use crate::buffer::free::{Memory, free};
 use crate::buffer::uses::{Task, Use, Uses};
 use crate::error::Result;
 use crate::spin::SpinMutex;
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
 
-/// Alignment of every buffer: a cache line, and what vector instructions ask for at most.
-const ALIGN_BYTES: usize = 64;
-
-/// One piece of memory from a backend, shared by views. Freed in stream order when the last view is
+/// A block of an allocator, shared by views. Freed in stream order when the last view is
 /// dropped, or by a release.
 pub(crate) struct Allocation {
     pub(super) memory: Memory,
     /// The stream that was current at the creation.
     pub(super) home: Arc<StreamCore>,
-    pending: Arc<PendingFrees>,
     state: SpinMutex<State>,
 }
 
@@ -48,25 +44,27 @@ pub(super) enum Refusal {
 impl Allocation {
     /// Takes memory for a home stream. Zero bytes are no memory, at the address 0.
     ///
-    /// Fails with `OutOfMemory` and has changed nothing then. Memory that is still being
-    /// freed is waited for if it would be enough.
+    /// Fails with `OutOfMemory` and has changed nothing then but what the cache gave back. Memory
+    /// that streams still use is waited for if it would be enough.
     pub(super) fn new(
         home: &Arc<StreamCore>,
         bytes: usize,
         is_pinned: bool,
-        pending: &Arc<PendingFrees>,
+        allocator: &Arc<CachingAllocator>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Arc<Self>> {
         home.lifecycle.check()?;
         if !home.on_host {
             home.poll_held();
         }
-        let request = (home.identity.device, is_pinned, bytes);
-        let address = pending.take_or_wait(request, || take(home, bytes, is_pinned), interrupt);
-        let (backend, device) = (Arc::clone(&home.backend), home.identity.device);
-        let memory = Memory { backend, device, is_pinned, address: address?, bytes };
-        let (home, pending) = (Arc::clone(home), Arc::clone(pending));
-        Ok(Arc::new(Self { memory, home, pending, state: SpinMutex::new(State::default()) }))
+        let block = allocator.allocate_unless(Request::new(bytes, home.key()), interrupt)?;
+        let (allocator, device) = (Arc::clone(allocator), home.identity.device);
+        let memory = Memory { allocator, block, device, is_pinned, bytes };
+        Ok(Arc::new(Self {
+            memory,
+            home: Arc::clone(home),
+            state: SpinMutex::new(State::default()),
+        }))
     }
 
     /// Forbids to give the memory back while uses of it are enqueued. `None` after a release.
@@ -125,16 +123,13 @@ impl Allocation {
         at_home.into_iter().chain(state.uses.others().cloned()).collect()
     }
 
-    fn free(&self, uses: Uses) {
-        free(self.memory.clone(), &self.home, uses.into_others(), &self.pending);
+    /// The task of the home stream after which nothing from the memory's earlier life uses it.
+    pub(super) fn busy_until(&self) -> u64 {
+        self.memory.block.busy_until()
     }
-}
 
-fn take(home: &StreamCore, bytes: usize, is_pinned: bool) -> Result<Address> {
-    match bytes {
-        0 => Ok(Address(0)),
-        _ if is_pinned => home.backend.allocate_host(bytes),
-        _ => home.backend.allocate(home.identity.device.index(), bytes, ALIGN_BYTES),
+    fn free(&self, uses: Uses) {
+        free(&self.memory, &self.home, uses.into_others());
     }
 }
 
@@ -156,7 +151,7 @@ impl fmt::Debug for Allocation {
         let memory = &self.memory;
         f.debug_struct("Allocation")
             .field("device", &format_args!("{}", memory.device))
-            .field("address", &format_args!("{:#x}", memory.address.0))
+            .field("address", &format_args!("{:#x}", memory.address().0))
             .field("bytes", &memory.bytes)
             .field("is_pinned", &memory.is_pinned)
             .finish_non_exhaustive()

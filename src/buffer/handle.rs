@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use crate::allocator::CachingAllocator;
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Refusal};
-use crate::buffer::free::PendingFrees;
 use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -47,16 +47,16 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Memory whose home is `home`. Memory that is being freed is waited for when there is too
-    /// little, if that would be enough.
+    /// Memory whose home is `home`. Memory that streams still use after its free is waited for when
+    /// there is too little, if that would be enough.
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,
         is_pinned: bool,
-        pending: &Arc<PendingFrees>,
+        allocator: &Arc<CachingAllocator>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Self> {
-        let allocation = Allocation::new(home.core(), bytes, is_pinned, pending, interrupt)?;
+        let allocation = Allocation::new(home.core(), bytes, is_pinned, allocator, interrupt)?;
         Ok(Self { allocation: Inherited::new(allocation), offset: 0, bytes })
     }
 
@@ -217,7 +217,7 @@ impl Buffer {
 
     /// The address of the first byte.
     pub(super) fn begin(&self) -> Address {
-        self.allocation.memory.address.offset(self.offset)
+        self.allocation.memory.address().offset(self.offset)
     }
 
     fn check_live(&self) -> Result<()> {

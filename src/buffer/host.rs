@@ -31,8 +31,10 @@ impl Buffer {
     /// True when [`Buffer::wait_for_host`] would not wait. Asks the device.
     #[cfg(feature = "python")]
     pub(crate) fn is_unused(&self) -> bool {
-        let uses = self.allocation().uses();
-        uses.iter().all(|point| point.stream.poll_ticket(point.task.ticket))
+        let allocation = self.allocation();
+        let uses = allocation.uses();
+        allocation.home.poll_ticket(allocation.busy_until())
+            && uses.iter().all(|point| point.stream.poll_ticket(point.task.ticket))
     }
 
     /// Blocks until every recorded use is done; a copy of the bytes. Raises as
@@ -102,8 +104,11 @@ impl Buffer {
     fn wait_for_uses(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         fork::check()?;
         let _access = self.access()?;
+        let allocation = self.allocation();
+        // What a queued task still does in its earlier life; whether it fails is not our business.
+        allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
         let mut errors: Vec<Arc<StreamError>> = Vec::new();
-        for point in self.allocation().uses() {
+        for point in allocation.uses() {
             // What ended before this wait was told to whoever synchronised.
             let was_done = point.is_done();
             let Task { ticket, is_marker } = point.task;

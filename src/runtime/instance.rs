@@ -5,15 +5,16 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::allocator::CachingAllocator;
 use crate::backend::contract::{
     Backend, DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange,
 };
 use crate::backend::registry::Registry;
-use crate::buffer::free::PendingFrees;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
 use crate::fork::{self, Inherited};
+use crate::runtime::allocators::Allocators;
 use crate::runtime::current;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
@@ -44,7 +45,7 @@ pub(super) struct Inner {
     pub(super) lifecycle: Arc<Lifecycle>,
     accelerator: OnceLock<DeviceKind>,
     tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
-    frees: Arc<PendingFrees>,
+    allocators: Mutex<Allocators>,
 }
 
 /// How often something happened since the runtime started: claims made visible.
@@ -86,7 +87,7 @@ impl Runtime {
             registry,
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
-            frees: PendingFrees::new(),
+            allocators: Mutex::new(LockRank::Runtime, Allocators::default()),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
@@ -357,9 +358,8 @@ impl Runtime {
         shutdown::report(&self.shutdown());
     }
 
-    /// What is freed in stream order, for who is short of memory.
-    pub(crate) fn frees(&self) -> &Arc<PendingFrees> {
-        &self.inner.frees
+    pub(super) fn allocators(&self) -> &Mutex<Allocators> {
+        &self.inner.allocators
     }
 
     fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
@@ -394,6 +394,11 @@ impl Inner {
     pub(super) fn streams(&self) -> Vec<Arc<StreamCore>> {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         tables.iter().flat_map(|table| table.all()).collect()
+    }
+
+    /// Every allocator that was made.
+    pub(super) fn all_allocators(&self) -> Vec<Arc<CachingAllocator>> {
+        self.allocators.lock().all()
     }
 
     pub(super) fn backends(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {

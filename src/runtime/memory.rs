@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// Memory on a device, with unspecified contents, aligned to 64 bytes. Its home is the current
+    /// Memory on a device, with unspecified contents, aligned to 512 bytes. Its home is the current
     /// stream of this thread on that device. Does not wait for any stream, except that memory
     /// which is being freed is waited for when there is too little and that would be enough.
     ///
@@ -22,7 +22,7 @@ impl Runtime {
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, false, self.frees(), &mut None)
+        Buffer::allocate(&home, bytes, false, &self.allocator(device)?, &mut None)
     }
 
     /// As [`Runtime::empty`], filled with zeros by a task of the home stream.
@@ -53,6 +53,6 @@ impl Runtime {
         let device =
             if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
         let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, true, self.frees(), &mut None)
+        Buffer::allocate(&home, bytes, true, &self.pinned_allocator(device)?, &mut None)
     }
 }

@@ -1,12 +1,14 @@
 //! L3, the runtime: one process's devices, what is current in a thread, and the orderly end.
 //!
 //! * [`instance`]: the [`Runtime`] itself
+//! * [`allocators`]: where memory comes from
 //! * [`current`]: the current device and streams of each thread
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
 //! * [`programs`]: compiling kernels
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
+mod allocators;
 mod current;
 mod index;
 mod instance;

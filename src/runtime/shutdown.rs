@@ -67,6 +67,9 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
     // What a device still uses is given back when it is done with it, or stays with the driver.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
+    for allocator in inner.all_allocators() {
+        allocator.close();
+    }
     let end = Instant::now() + GRACE;
     let busy_threads = inner.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();

@@ -55,9 +55,11 @@ fn a_task_does_not_wait_for_its_own_stream_to_free() {
     finishes(|| {
         let machine = Machine::cpu(1);
         let (device, home) = (machine.device(), machine.home());
-        let runtime = machine.runtime.clone();
+        let (runtime, other) = (machine.runtime.clone(), machine.stream());
         home.enqueue(move || {
             drop(runtime.empty(CAPACITY, device).unwrap()); // goes back behind this task
+            drop(runtime.empty(CAPACITY, device).unwrap()); // what stands there may have it at once
+            runtime.set_stream(&other).unwrap();
             let refused = runtime.empty(CAPACITY, device);
             assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
         })

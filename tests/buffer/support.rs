@@ -97,8 +97,24 @@ impl Machine {
         self.runtime.default_stream(self.device()).unwrap()
     }
 
-    /// Bytes of a device that are not free.
+    /// Bytes of a device that buffers have, or that streams use after their free.
     pub(crate) fn taken_on(&self, device: Device) -> usize {
+        let statistics = self.runtime.allocator(device).unwrap().statistics();
+        usize::try_from(statistics.requested_bytes.all.current).unwrap()
+    }
+
+    /// Bytes of the first device that are not free after what nobody uses went back to it.
+    pub(crate) fn kept(&self) -> usize {
+        self.runtime.allocator(self.device()).unwrap().trim();
+        self.reserved_on(self.device())
+    }
+
+    pub(crate) fn empty_pinned_cache(&self) {
+        self.runtime.pinned_allocator(self.device()).unwrap().empty_cache();
+    }
+
+    /// Bytes of a device that are not free: what buffers have, and what is kept for others.
+    pub(crate) fn reserved_on(&self, device: Device) -> usize {
         self.free_bytes[device.index()] - free_bytes(&self.backend, device.index())
     }
 
@@ -119,8 +135,13 @@ impl Machine {
     pub(crate) fn assert_nothing_taken(&self) {
         self.settle();
         for device in &self.devices {
+            let allocator = self.runtime.allocator(*device).unwrap();
             assert_eq!(self.taken_on(*device), 0, "bytes of {device}");
+            allocator.check_all();
+            allocator.empty_cache();
+            assert_eq!(self.reserved_on(*device), 0, "bytes kept of {device}");
         }
+        self.empty_pinned_cache();
         if let Some(null) = &self.null {
             assert_eq!(null.live().host_bytes, 0, "pinned bytes");
         }
