@@ -204,6 +204,15 @@ impl CachingAllocator {
         waited
     }
 
+    /// True when no stream has to be waited for to give all free memory back.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.poll_waited_for();
+        let mut books = self.books.lock();
+        books.complete_passed();
+        books.holders().is_empty()
+    }
+
     /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
     pub(crate) fn close(&self) {
         self.books.lock().is_closed = true;

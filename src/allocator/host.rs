@@ -12,7 +12,7 @@ use crate::sync::{LockRank, Mutex};
 pub const HOST_BUCKETS: usize = 64;
 
 /// What the cache of pinned memory counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStatistics {
     /// Blocks that are in use: those that were freed while streams use them included.
@@ -29,6 +29,13 @@ pub struct HostStatistics {
     pub host_free_time: DurationStat,
     /// Segments that were taken, by the power of two that their size is rounded up to.
     pub bucket_allocation: [u64; HOST_BUCKETS],
+}
+
+impl Default for HostStatistics {
+    /// Those of a cache that was never used.
+    fn default() -> Self {
+        Meter::new().statistics(&Statistics::default())
+    }
 }
 
 impl HostStatistics {
