@@ -42,6 +42,7 @@ fn is_planned_cause(cause: &FailureCause) -> bool {
 ///
 /// * what gives something back: the caller is done with it, and the driver keeps it or not
 /// * `mark_done`, `stream_query`: not done yet, and asked again
+/// * `memory_info`: asked for the numbers of a shortage, which is told without them
 /// * `mark`, `wait_mark`, `stream_synchronize`, `when_done`: each stands in for another where the
 ///   host only wants to know how far the device is
 const fn is_told(method: Method) -> bool {
@@ -49,6 +50,7 @@ const fn is_told(method: Method) -> bool {
         && !matches!(
             method,
             Method::MarkDone
+                | Method::MemoryInfo
                 | Method::StreamQuery
                 | Method::Mark
                 | Method::WaitMark
@@ -77,6 +79,7 @@ pub(crate) fn of_errors(errors: &[Error], fault: Option<Fault>, failures: u64) -
 /// are gone. `failures` is how often tasks may have been their stream's failure themselves.
 pub(crate) fn at_rest(world: &World, failures: u64) -> Vec<String> {
     let mut found = world.ledger.violations();
+    world.empty_caches();
     found.extend(world.machines.iter().flat_map(Machine::at_rest));
     let counters = [&world.runtime, &world.neighbour].map(accelrt::Runtime::counters);
     let skipped: u64 = counters.iter().map(|counters| counters.num_skipped_tasks).sum();

@@ -14,7 +14,7 @@ use accelrt::{Runtime, ShutdownReport, Stream};
 use crate::ledger::{Ledger, TaskId};
 
 /// Capacity of each device: so little that a scenario runs out of it.
-pub(crate) const CAPACITY_BYTES: usize = 4 << 20;
+pub(crate) const CAPACITY_BYTES: usize = 64 << 20;
 
 /// What the machine is made of.
 #[derive(Clone, Copy, Debug)]
@@ -261,6 +261,19 @@ impl World {
     pub(crate) fn see(&self, event: &Event) {
         let _ = event.query();
         self.note(event.synchronize());
+    }
+
+    /// Has the allocators of both runtimes give back what they keep.
+    pub(crate) fn empty_caches(&self) {
+        for runtime in [&self.runtime, &self.neighbour] {
+            for device in &self.devices {
+                for allocator in [runtime.allocator(*device), runtime.pinned_allocator(*device)] {
+                    let Ok(allocator) = allocator else { continue }; // after a shutdown
+                    allocator.empty_cache();
+                    allocator.check_all();
+                }
+            }
+        }
     }
 
     /// Waits for every device of both runtimes.

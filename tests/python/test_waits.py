@@ -179,7 +179,7 @@ def test_an_allocation_that_waits_for_a_free_leaves_the_gil_and_can_be_interrupt
         from gates import Gate, libc
         from waits import interrupt, while_waiting
 
-        size = 1 << 20
+        size = 20 << 20
         buffer, stream = accelrt.zeros(size), accelrt.Stream(dedicated=True)
         buffer.stream.synchronize()
         gate = Gate(stream)
@@ -191,8 +191,8 @@ def test_an_allocation_that_waits_for_a_free_leaves_the_gil_and_can_be_interrupt
             print("interrupted", stream.query())
         print(while_waiting(lambda: accelrt.empty(size), gate.open))
     """
-    expected = "interrupted False\naccelrt.Buffer(nbytes=1048576, device='cpu:0')\n"
-    assert output_of(code, ACCELRT_CPU_MEMORY="1500000") == expected
+    expected = "interrupted False\naccelrt.Buffer(nbytes=20971520, device='cpu:0')\n"
+    assert output_of(code, ACCELRT_CPU_MEMORY="30000000") == expected
 
 
 def test_a_chain_of_work_ends_while_a_thread_holds_the_gil_in_a_native_call() -> None:
@@ -226,10 +226,11 @@ def test_work_ends_while_a_thread_never_gives_the_gil_up() -> None:
 
 def test_a_buffer_goes_while_a_thread_never_gives_the_gil_up() -> None:
     blocked = Blocked()
-    free, _ = accelrt.accelerator.get_memory_info(1)
-    blocked.buffer = accelrt.empty(SIZE, device="cpu:1")
-    assert accelrt.accelerator.get_memory_info(1)[0] < free  # both are there
-    with nobody_gives_the_gil_up():
+    home, address = blocked.buffer.stream, blocked.buffer.data_ptr()
+    with home:
+        blocked.buffer = accelrt.empty(SIZE, device="cpu:1")
+    assert blocked.buffer.data_ptr() != address  # both are there
+    with home, nobody_gives_the_gil_up():
         blocked.gate.open()
-        while accelrt.accelerator.get_memory_info(1)[0] < free:
+        while accelrt.empty(SIZE, device="cpu:1").data_ptr() != address:
             pass
