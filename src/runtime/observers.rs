@@ -48,7 +48,8 @@ impl Runtime {
     /// use std::sync::atomic::{AtomicUsize, Ordering};
     /// use accelrt::{Config, Device, Runtime};
     ///
-    /// let runtime = Runtime::new(Config { cpu_memory_bytes: Some(8 << 20), ..Config::default() })?;
+    /// let config = Config { cpu_memory_bytes: Some(8 << 20), ..Config::default() };
+    /// let runtime = Runtime::new(config)?;
     /// let told = Arc::new(AtomicUsize::new(0));
     /// let counter = Arc::clone(&told);
     /// let id = runtime.add_oom_observer(move |_| _ = counter.fetch_add(1, Ordering::Relaxed));

@@ -24,7 +24,6 @@ MALFORMED = [
     ("ACCELRT_CPU_THREADS", "-1", "a whole number from 1 to 1024"),
     ("ACCELRT_CPU_THREADS", "1025", "a whole number from 1 to 1024"),
     ("ACCELRT_CPU_MEMORY", "4GiB", "a number of bytes from 1 to 9223372036854775807"),
-    ("ACCELRT_ALLOC_CONF", "max_split_size_mb:2", "a whole number of MiB from 20"),
     ("ACCELRT_EXIT_MS", "1.5", "a number of milliseconds from 0 to 86400000"),
     ("ACCELRT_STREAM_TASKS", "63", "a number of tasks of at least 64"),
 ]

@@ -259,6 +259,20 @@ def test_settings_are_taken_whole_or_not_at_all() -> None:
     assert lines[3:] == ["False", "'' -1"]
 
 
+def test_malformed_settings_of_the_environment_are_told_by_the_first_call() -> None:
+    code = """
+        import accelrt
+        for _ in range(2):
+            try:
+                accelrt.accelerator.memory_allocated()
+            except ValueError as error:
+                print(error)
+    """
+    lines = output_of(code, ACCELRT_ALLOC_CONF="max_split_size_mb:2").splitlines()
+    expected = 'Allocator setting "max_split_size_mb" with value "2" is not valid: allowed is a'
+    assert [line.startswith(expected) for line in lines] == [True, True]
+
+
 def test_expandable_segments_are_used_when_asked_for() -> None:
     code = """
         import accelrt
