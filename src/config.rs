@@ -34,6 +34,9 @@ pub struct Config {
     /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
     /// `None` is the system's `libOpenCL.so.1`.
     pub opencl_library: Option<String>,
+    /// `ACCELRT_ALLOC_CONF`: settings of the allocators, as
+    /// [`AllocatorConfig`](crate::AllocatorConfig) reads them.
+    pub allocator_settings: String,
     /// `ACCELRT_EXIT_MS`: how long an exit goes on with queued work.
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
@@ -49,6 +52,7 @@ impl Default for Config {
             cpu_memory_bytes: None,
             xpu_memory_bytes: None,
             opencl_library: None,
+            allocator_settings: String::new(),
             exit_timeout: Duration::from_secs(2),
             stream_task_limit: 1_000_000,
         }
@@ -86,6 +90,9 @@ impl Config {
         }
         if let Some(value) = variable("ACCELRT_OPENCL_LIBRARY") {
             config.opencl_library = Some(library("ACCELRT_OPENCL_LIBRARY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
+            config.allocator_settings = value; // read by the first runtime, a layer up
         }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
             let allowed = "a number of milliseconds from 0 to 86400000";
@@ -175,6 +182,7 @@ mod tests {
             ("ACCELRT_CPU_MEMORY", "1048576"),
             ("ACCELRT_XPU_MEMORY", "2097152"),
             ("ACCELRT_OPENCL_LIBRARY", "/opt/libOpenCL.so.1"),
+            ("ACCELRT_ALLOC_CONF", "policy:torch"),
             ("ACCELRT_EXIT_MS", "0"),
             ("ACCELRT_STREAM_TASKS", "64"),
         ]);
@@ -185,6 +193,7 @@ mod tests {
             cpu_memory_bytes: Some(1 << 20),
             xpu_memory_bytes: Some(2 << 20),
             opencl_library: Some("/opt/libOpenCL.so.1".to_owned()),
+            allocator_settings: "policy:torch".to_owned(),
             exit_timeout: Duration::ZERO,
             stream_task_limit: 64,
         };

@@ -4,8 +4,7 @@ import importlib
 from types import ModuleType, TracebackType
 
 from accelrt import _core
-
-DeviceArgument = _core.device | str | int | None
+from accelrt._memory import DeviceArgument, Memory
 
 
 def module_of(device: _core.device | str) -> ModuleType:
@@ -65,12 +64,15 @@ class DeviceContext:
         _core.exit_index(self._kind, self.idx)
 
 
-class Kind:
+class Kind(Memory):
     """The functions of one kind's module. Arguments are devices, their names, indices, or None."""
 
     def __init__(self, kind: str) -> None:
         """Bind the functions to a kind."""
         self._kind = kind
+
+    def _name(self) -> str:
+        return self._kind
 
     def _index(self, device: DeviceArgument) -> int:
         return _core.kind_index(self._kind, device, optional=True)

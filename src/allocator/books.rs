@@ -116,8 +116,7 @@ impl Books {
 
     /// Serves the next requests by other settings; what was handed out stays.
     pub(super) fn set_config(&mut self, config: AllocatorConfig) {
-        let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());
-        self.statistics.max_split_size = most_split.map_or(-1, |bytes| bytes.unwrap_or(i64::MAX));
+        self.statistics.max_split_size = Statistics::of_nothing(&config).max_split_size;
         if let Some(fraction) = config.per_process_memory_fraction.filter(|_| !self.is_host) {
             self.limits.fraction = fraction;
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::AllocatorConfig;
+use crate::allocator::host::Meter;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
 use crate::allocator::pool::{PoolId, PoolOptions};
@@ -86,7 +87,7 @@ impl CachingAllocator {
     /// The allocator of a device, with nothing in it. Asks the device for its capacity.
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
-        let source = Source { backend, device, is_host: false };
+        let source = Source { backend, device, host: None };
         Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
     }
 
@@ -95,7 +96,7 @@ impl CachingAllocator {
     /// request; its blocks split, and no request is rounded to a power of two.
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
-        let source = Source { backend, device, is_host: true };
+        let source = Source { backend, device, host: Some(Meter::new()) };
         Self::of_source(source, Books::new(config, usize::MAX, true))
     }
 
@@ -203,6 +204,15 @@ impl CachingAllocator {
         waited
     }
 
+    /// True when no stream has to be waited for to give all free memory back.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.poll_waited_for();
+        let mut books = self.books.lock();
+        books.complete_passed();
+        books.holders().is_empty()
+    }
+
     /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
     pub(crate) fn close(&self) {
         self.books.lock().is_closed = true;
@@ -260,6 +270,9 @@ impl CachingAllocator {
     /// Every sum and every count becomes zero.
     pub fn reset_accumulated_statistics(&self) {
         self.books.lock().statistics.reset_accumulated();
+        if let Some(host) = &self.source.host {
+            host.reset();
+        }
     }
 
     /// Makes a private pool, or counts one more user of it.

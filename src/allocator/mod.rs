@@ -23,6 +23,9 @@ mod config_tests;
 mod expandable;
 mod free_index;
 mod growth;
+mod host;
+#[cfg(test)]
+mod host_tests;
 mod invariants;
 mod limits;
 mod out_of_memory;
@@ -44,6 +47,7 @@ mod stats;
 pub use books::Request;
 pub use caching::{Allocated, CachingAllocator};
 pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
+pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
 pub use stats::{PooledStat, Stat, Statistics};

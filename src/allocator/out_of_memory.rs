@@ -195,22 +195,20 @@ impl CachingAllocator {
     }
 
     fn device_free_bytes(&self) -> usize {
-        if self.source.is_host {
-            return 0; // nobody tells
-        }
-        let info = self.source.backend.memory_info(self.source.device.index());
-        info.map_or(0, |info| info.free_bytes)
+        self.source.memory_info().map_or(0, |info| info.free_bytes)
     }
 
     /// The error of a request, after its observers were told. `told` is what the device said to be
     /// free when it refused.
     pub(super) fn out_of_memory(&self, requested_bytes: usize, told: Option<usize>) -> Error {
-        let free_bytes = told.unwrap_or_else(|| self.device_free_bytes());
-        let (total_bytes, shortage) = {
+        let info = self.source.memory_info().ok();
+        let (all_bytes, shortage) = {
             let mut books = self.books.lock();
             books.statistics.num_ooms += 1;
             (books.limits.total_bytes, books.shortage())
         };
+        let free_bytes = told.or(info.map(|info| info.free_bytes)).unwrap_or(0);
+        let total_bytes = info.map_or(all_bytes, |info| info.total_bytes);
         let device = self.source.device;
         let cache = Some(Box::new(shortage));
         let error = Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache };

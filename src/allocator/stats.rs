@@ -1,5 +1,6 @@
 //! Statistics: one list of fields, from which the counters, their keys and their resets come.
 
+use crate::allocator::config::AllocatorConfig;
 use crate::allocator::snapshot::PoolClass;
 
 /// A quantity and its history.
@@ -201,6 +202,15 @@ statistics! {
         num_device_free,
         /// Ours: requests that failed at once because of `throw_on_cudamalloc_oom`.
         num_oom_rejections,
+    }
+}
+
+impl Statistics {
+    /// Those of an allocator that was never used.
+    pub(crate) fn of_nothing(config: &AllocatorConfig) -> Self {
+        let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());
+        let max_split_size = most_split.map_or(-1, |bytes| bytes.unwrap_or(i64::MAX));
+        Self { max_split_size, ..Self::default() }
     }
 }
 

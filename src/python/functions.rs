@@ -223,7 +223,7 @@ pub(super) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
 }
 
 /// A device by kind and index. That it exists is checked by its use.
-fn existing(kind: &str, index: i64) -> PyResult<Device> {
+pub(super) fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
     let negative = || {
         let allowed = format!("an index is 0 to {MAX_DEVICE_INDEX}");
@@ -262,6 +262,7 @@ pub(super) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_CPU_MEMORY", config.cpu_memory_bytes)?;
     dict.set_item("ACCELRT_XPU_MEMORY", config.xpu_memory_bytes)?;
     dict.set_item("ACCELRT_OPENCL_LIBRARY", config.opencl_library.as_deref())?;
+    dict.set_item("ACCELRT_ALLOC_CONF", &config.allocator_settings)?;
     dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
     dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
     Ok(dict)

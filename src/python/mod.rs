@@ -3,6 +3,7 @@
 //! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types
 //! carry their public module's name, so that messages and pickles say `accelrt.Stream`.
 
+mod allocator;
 mod argument;
 mod buffer;
 mod contexts;
@@ -42,6 +43,13 @@ use pyo3::prelude::*;
 /// The native part of accelrt.
 #[pymodule]
 mod _core {
+    #[pymodule_export]
+    use super::allocator::{
+        add_oom_observer, empty_cache, empty_host_cache, get_allocator_settings,
+        get_memory_fraction, host_memory_stats, memory_snapshot, memory_stats, remove_oom_observer,
+        reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings,
+        set_memory_fraction,
+    };
     #[pymodule_export]
     use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Snapshots as Python has them: torch's dictionaries, read into plain values.
+//! Snapshots as Python has them: torch's dictionaries, read and written.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -171,4 +171,42 @@ fn read_entry(entry: &Entry<'_>) -> PyResult<TraceEntry> {
         bytes: entry.bytes("size")?,
         stream: entry.number("stream")?,
     })
+}
+
+/// A segment as torch's snapshots have it.
+pub(super) fn write_segment<'py>(
+    py: Python<'py>,
+    segment: &SegmentInfo,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("device", segment.device_index)?;
+    dict.set_item("address", segment.address)?;
+    dict.set_item("total_size", segment.total_bytes)?;
+    dict.set_item("allocated_size", segment.allocated_bytes)?;
+    dict.set_item("active_size", segment.active_bytes)?;
+    dict.set_item("requested_size", segment.requested_bytes)?;
+    dict.set_item("stream", segment.stream)?;
+    dict.set_item("segment_type", name_of(CLASSES, segment.class))?;
+    dict.set_item("segment_pool_id", (segment.pool.0, segment.pool.1))?;
+    dict.set_item("is_expandable", segment.is_expandable)?;
+    dict.set_item("frames", PyList::empty(py))?;
+    let blocks = segment.blocks.iter().map(|block| write_block(py, block));
+    dict.set_item("blocks", blocks.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+fn write_block<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("address", block.address)?;
+    dict.set_item("size", block.bytes)?;
+    dict.set_item("requested_size", block.requested_bytes)?;
+    dict.set_item("state", name_of(STATES, block.state))?;
+    dict.set_item("frames", PyList::empty(py))?;
+    Ok(dict)
+}
+
+/// The first word for a meaning.
+fn name_of<T: PartialEq + Copy>(known: &[(&'static str, T)], meaning: T) -> &'static str {
+    let found = known.iter().find(|(_, known)| *known == meaning);
+    found.map(|(name, _)| *name).expect("every meaning has a word")
 }

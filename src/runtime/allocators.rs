@@ -3,20 +3,42 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocator::{AllocatorConfig, CachingAllocator};
+use crate::allocator::snapshot::SegmentInfo;
+use crate::allocator::{AllocatorConfig, CachingAllocator, Statistics};
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::fork;
 use crate::runtime::Runtime;
+use crate::runtime::observers::Observers;
 
 /// Those that were made: at the first use of a device, and of pinned memory for a kind.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Allocators {
+    /// The text that `config` was read from.
+    settings: String,
+    config: AllocatorConfig,
+    pub(super) observers: Arc<Observers>,
     of_devices: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
 }
 
 impl Allocators {
+    /// None yet. Fails when the settings are malformed.
+    pub(super) fn new(settings: &str) -> Result<Self> {
+        Ok(Self {
+            settings: settings.to_owned(),
+            config: settings.parse()?,
+            observers: Observers::new(),
+            of_devices: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+        })
+    }
+
+    /// The settings for one that is made, and who hears of its shortages.
+    fn for_new(&self) -> (AllocatorConfig, Arc<Observers>) {
+        (self.config.clone(), Arc::clone(&self.observers))
+    }
+
     /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
         self.of_devices.values().chain(self.pinned.values()).cloned().collect()
@@ -42,8 +64,11 @@ impl Runtime {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
-        let made = Arc::new(CachingAllocator::new(backend, device, AllocatorConfig::default())?);
+        let (config, observers) = self.allocators().lock().for_new();
+        let made = Arc::new(CachingAllocator::new(backend, device, config)?);
+        made.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
+        made.set_config(allocators.config.clone()); // as they are now
         Ok(Arc::clone(allocators.of_devices.entry(device).or_insert(made)))
     }
 
@@ -56,8 +81,11 @@ impl Runtime {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
-        let made = Arc::new(CachingAllocator::pinned(backend, device, AllocatorConfig::default()));
+        let (config, observers) = self.allocators().lock().for_new();
+        let made = Arc::new(CachingAllocator::pinned(backend, device, config));
+        made.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
+        made.set_config(allocators.config.clone()); // as they are now
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(made)))
     }
 
@@ -69,5 +97,78 @@ impl Runtime {
         is_pinned: bool,
     ) -> Result<Arc<CachingAllocator>> {
         if is_pinned { self.pinned_allocator(device) } else { self.allocator(device) }
+    }
+
+    /// The allocators of a kind's devices that were used, by index.
+    pub fn allocators_of(&self, kind: DeviceKind) -> Result<Vec<Arc<CachingAllocator>>> {
+        fork::check()?;
+        let allocators = self.allocators().lock();
+        let of_kind = allocators.of_devices.iter().filter(|(device, _)| device.kind() == kind);
+        Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
+    }
+
+    /// The allocator of a device, if the device was used.
+    pub(crate) fn known_allocator(&self, device: Device) -> Result<Option<Arc<CachingAllocator>>> {
+        fork::check()?;
+        self.properties(device)?; // fails for a device that does not exist
+        Ok(self.allocators().lock().of_devices.get(&device).cloned())
+    }
+
+    /// The allocator of pinned memory of a kind, if that was used.
+    #[cfg(feature = "python")]
+    pub(crate) fn known_pinned_allocator(
+        &self,
+        kind: DeviceKind,
+    ) -> Result<Option<Arc<CachingAllocator>>> {
+        fork::check()?;
+        Ok(self.allocators().lock().pinned.get(&kind).cloned())
+    }
+
+    /// What the allocator of a device counts; zeros before the first use. Starts nothing.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let device = accelrt::Device::cpu(0);
+    /// assert_eq!(runtime.memory_statistics(device)?.allocation.all.current, 0);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn memory_statistics(&self, device: Device) -> Result<Statistics> {
+        if let Some(known) = self.known_allocator(device)? {
+            return Ok(known.statistics());
+        }
+        Ok(Statistics::of_nothing(&self.allocators().lock().config))
+    }
+
+    /// The segments of a kind's devices. Starts nothing.
+    pub fn memory_segments(&self, kind: DeviceKind) -> Result<Vec<SegmentInfo>> {
+        let allocators = self.allocators_of(kind)?;
+        Ok(allocators.iter().flat_map(|allocator| allocator.snapshot().segments).collect())
+    }
+
+    /// The settings of all allocators, as they were given.
+    #[must_use]
+    pub fn allocator_settings(&self) -> String {
+        self.allocators().lock().settings.clone()
+    }
+
+    /// Serves the next requests of all allocators by other settings; what the text does not name
+    /// has its default. Nothing has changed when the text is malformed.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// runtime.set_allocator_settings("max_split_size_mb:64")?;
+    /// assert!(runtime.set_allocator_settings("max_split_size_mb:64k").is_err());
+    /// assert_eq!(runtime.allocator_settings(), "max_split_size_mb:64");
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
+        let config: AllocatorConfig = settings.parse()?;
+        let mut allocators = self.allocators().lock();
+        settings.clone_into(&mut allocators.settings);
+        allocators.config = config.clone();
+        for allocator in allocators.all() {
+            allocator.set_config(config.clone());
+        }
+        Ok(())
     }
 }

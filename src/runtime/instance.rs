@@ -77,6 +77,7 @@ impl Runtime {
     ) -> Result<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         config.validate()?;
+        let allocators = Allocators::new(&config.allocator_settings)?;
         let built_in = Registry::from_config(&config)?;
         let registry = backends.into_iter().fold(built_in, Registry::with_backend);
         let inner = Inner {
@@ -87,7 +88,7 @@ impl Runtime {
             registry,
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
-            allocators: Mutex::new(LockRank::Runtime, Allocators::default()),
+            allocators: Mutex::new(LockRank::Runtime, allocators),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }

@@ -5,6 +5,7 @@
 //! * [`current`]: the current device and streams of each thread
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
+//! * [`observers`]: who is told of shortages
 //! * [`programs`]: compiling kernels
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
@@ -13,6 +14,7 @@ mod current;
 mod index;
 mod instance;
 mod memory;
+mod observers;
 mod programs;
 mod shutdown;
 

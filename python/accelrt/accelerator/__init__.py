@@ -12,6 +12,7 @@ import warnings
 
 from accelrt import _core
 from accelrt._kinds import DeviceContext, capability
+from accelrt._memory import DeviceArgument, Memory
 
 __all__ = [
     "current_accelerator",
@@ -20,16 +21,33 @@ __all__ = [
     "current_stream",
     "device_count",
     "device_index",
+    "empty_cache",
+    "empty_host_cache",
+    "get_allocator_settings",
     "get_device_capability",
     "get_memory_info",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
     "is_available",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_summary",
+    "register_oom_observer",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_allocator_settings",
     "set_device_idx",
     "set_device_index",
+    "set_per_process_memory_fraction",
     "set_stream",
     "synchronize",
 ]
 
-_Device = _core.device | str | int | None
+_Device = DeviceArgument
 
 
 def _kind() -> str:
@@ -117,3 +135,56 @@ def get_device_capability(device: _Device = None, /) -> dict[str, object]:
 def get_memory_info(device_index: _Device = None, /) -> tuple[int, int]:
     """Return free and total bytes of a device."""
     return _core.get_memory_info(_kind(), _index(device_index))
+
+
+def get_allocator_settings() -> str:
+    """Return the settings of all allocators, as they were given."""
+    return _core.get_allocator_settings()
+
+
+def set_allocator_settings(settings: str) -> None:
+    """Serve the next requests of all allocators by other settings; see `ACCELRT_ALLOC_CONF`.
+
+    What the text does not name has its default. A text that is not valid changes nothing and raises
+    a ValueError that names the key, its value and what is allowed.
+
+    >>> import accelrt
+    >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64,expandable_segments:False")
+    >>> accelrt.accelerator.get_allocator_settings()
+    'max_split_size_mb:64,expandable_segments:False'
+    >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64k")
+    Traceback (most recent call last):
+    ...
+    ValueError: Allocator setting "max_split_size_mb" with value "64k" is not valid: ...
+    >>> accelrt.accelerator.set_allocator_settings("")
+    """
+    _core.set_allocator_settings(settings)
+
+
+class _Accelerator(Memory):
+    """The memory functions of whichever kind is the accelerator."""
+
+    def _name(self) -> str:
+        return _kind()
+
+    def _index(self, device: DeviceArgument) -> int:
+        return _index(device)
+
+
+_memory = _Accelerator()
+
+empty_cache = _memory.empty_cache
+empty_host_cache = _memory.empty_host_cache
+get_per_process_memory_fraction = _memory.get_per_process_memory_fraction
+host_memory_stats = _memory.host_memory_stats
+max_memory_allocated = _memory.max_memory_allocated
+max_memory_reserved = _memory.max_memory_reserved
+memory_allocated = _memory.memory_allocated
+memory_reserved = _memory.memory_reserved
+memory_snapshot = _memory.memory_snapshot
+memory_stats = _memory.memory_stats
+memory_summary = _memory.memory_summary
+register_oom_observer = _memory.register_oom_observer
+reset_accumulated_memory_stats = _memory.reset_accumulated_memory_stats
+reset_peak_memory_stats = _memory.reset_peak_memory_stats
+set_per_process_memory_fraction = _memory.set_per_process_memory_fraction

@@ -21,14 +21,29 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "empty_cache",
+    "empty_host_cache",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
     "init",
     "is_available",
     "is_initialized",
+    "max_memory_allocated",
+    "max_memory_reserved",
     "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_summary",
+    "register_oom_observer",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
     "set_device",
+    "set_per_process_memory_fraction",
     "set_stream",
     "stream",
     "synchronize",
@@ -41,14 +56,29 @@ current_stream = _kind.current_stream
 device = _kind.device
 device_count = _kind.device_count
 device_of = _kind.device_of
+empty_cache = _kind.empty_cache
+empty_host_cache = _kind.empty_host_cache
 get_device_capability = _kind.get_device_capability
 get_device_name = _kind.get_device_name
 get_device_properties = _kind.get_device_properties
+get_per_process_memory_fraction = _kind.get_per_process_memory_fraction
+host_memory_stats = _kind.host_memory_stats
 init = _kind.init
 is_available = _kind.is_available
 is_initialized = _kind.is_initialized
+max_memory_allocated = _kind.max_memory_allocated
+max_memory_reserved = _kind.max_memory_reserved
 mem_get_info = _kind.mem_get_info
+memory_allocated = _kind.memory_allocated
+memory_reserved = _kind.memory_reserved
+memory_snapshot = _kind.memory_snapshot
+memory_stats = _kind.memory_stats
+memory_summary = _kind.memory_summary
+register_oom_observer = _kind.register_oom_observer
+reset_accumulated_memory_stats = _kind.reset_accumulated_memory_stats
+reset_peak_memory_stats = _kind.reset_peak_memory_stats
 set_device = _kind.set_device
+set_per_process_memory_fraction = _kind.set_per_process_memory_fraction
 set_stream = _kind.set_stream
 stream = _kind.stream
 synchronize = _kind.synchronize

@@ -1,0 +1,132 @@
+"""What the modules of all kinds, and `accelerator`, offer about their allocators."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, Self
+
+from accelrt import _core
+from accelrt._memory_summary import summary
+
+DeviceArgument = _core.device | str | int | None
+
+
+class OomObserver(Protocol):
+    """Called when a request fails for want of memory, on the thread of the request."""
+
+    def __call__(
+        self, device: _core.device, requested_bytes: int, limit_bytes: int, free_bytes: int, /
+    ) -> object:
+        """Take what was asked for, what may be reserved at most, and what the device had free."""
+
+
+class ObserverHandle:
+    """Ends an observer, by `remove()` or at the end of a `with`."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the number."""
+        self._number = number
+
+    def remove(self) -> None:
+        """End the observer; nothing when it has ended."""
+        _core.remove_oom_observer(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.remove()
+
+
+class Memory:
+    """The memory functions of one module. Arguments are devices, their names, indices, or None."""
+
+    def _name(self) -> str:
+        """Return the kind."""
+        raise NotImplementedError
+
+    def _index(self, device: DeviceArgument) -> int:
+        """Return the index that an argument means."""
+        raise NotImplementedError
+
+    def empty_cache(self) -> None:
+        """Wait, without the GIL, until no stream uses free memory, and give it back."""
+        _core.empty_cache(self._name())
+
+    def empty_host_cache(self) -> None:
+        """Wait, without the GIL, until no stream uses free pinned memory, and give it back."""
+        _core.empty_host_cache(self._name())
+
+    def memory_stats(self, device: DeviceArgument = None, /) -> dict[str, int]:
+        """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
+
+        Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
+        name says so. `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom` refused.
+        """
+        return _core.memory_stats(self._name(), self._index(device))
+
+    def host_memory_stats(self) -> dict[str, int | float | list[int]]:
+        """Return what the cache of pinned memory counts, by sorted flat keys; times in us."""
+        return _core.host_memory_stats(self._name())
+
+    def memory_allocated(self, device: DeviceArgument = None, /) -> int:
+        """Return the bytes of blocks that were handed out and not freed."""
+        return self.memory_stats(device)["allocated_bytes.all.current"]
+
+    def max_memory_allocated(self, device: DeviceArgument = None, /) -> int:
+        """Return the most of `memory_allocated` since its peak was reset."""
+        return self.memory_stats(device)["allocated_bytes.all.peak"]
+
+    def memory_reserved(self, device: DeviceArgument = None, /) -> int:
+        """Return the bytes that were taken from the device."""
+        return self.memory_stats(device)["reserved_bytes.all.current"]
+
+    def max_memory_reserved(self, device: DeviceArgument = None, /) -> int:
+        """Return the most of `memory_reserved` since its peak was reset."""
+        return self.memory_stats(device)["reserved_bytes.all.peak"]
+
+    def reset_peak_memory_stats(self, device: DeviceArgument = None, /) -> None:
+        """Make every peak the current value."""
+        _core.reset_peak_memory_stats(self._name(), self._index(device))
+
+    def reset_accumulated_memory_stats(self, device: DeviceArgument = None, /) -> None:
+        """Make every sum and every count zero."""
+        _core.reset_accumulated_memory_stats(self._name(), self._index(device))
+
+    def memory_summary(self, device: DeviceArgument = None, abbreviated: bool = False) -> str:  # noqa: FBT001, FBT002  torch's signature
+        """Return the statistics of a device as a table; `abbreviated` without the two pools."""
+        index = self._index(device)
+        is_short = _core.flag("abbreviated", abbreviated)
+        title = f"accelrt memory summary of {self._name()}:{index}"
+        return summary(title, _core.memory_stats(self._name(), index), abbreviated=is_short)
+
+    def memory_snapshot(self) -> list[dict[str, Any]]:
+        """Return the segments of all devices with their blocks, as torch's snapshots have them."""
+        return _core.memory_snapshot(self._name())
+
+    def get_per_process_memory_fraction(self, device: DeviceArgument = None) -> float:
+        """Return the part of a device's memory that may be reserved."""
+        return _core.get_memory_fraction(self._name(), self._index(device))
+
+    def set_per_process_memory_fraction(
+        self, fraction: float, device: DeviceArgument = None
+    ) -> None:
+        """Limit what may be reserved from now on to a part of a device's memory, 0 to 1."""
+        _core.set_memory_fraction(self._name(), self._index(device), fraction)
+
+    def register_oom_observer(self, observer: OomObserver) -> ObserverHandle:
+        """Call `observer` when a request of this kind fails for want of memory; return its end.
+
+        It is called as `observer(device, requested_bytes, limit_bytes, free_bytes)` before the
+        error is raised; what it raises goes to `sys.unraisablehook`.
+        """
+        if not callable(observer):
+            message = f"observer must be callable, not {type(observer).__name__}"
+            raise TypeError(message)
+        return ObserverHandle(_core.add_oom_observer(_of_kind(self._name(), observer)))
+
+
+def _of_kind(kind: str, observer: OomObserver) -> Callable[[str, int, int, int, int], None]:
+    def observe(name: str, index: int, requested: int, limit: int, free: int) -> None:
+        if name == kind:
+            observer(_core.device(kind, index), requested, limit, free)
+
+    return observe

@@ -1,0 +1,195 @@
+//! Functions of `accelrt._core` about the caching allocators: statistics, caches, limits, settings.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat, PyList};
+
+use crate::allocator::{CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, Stat};
+use crate::device::Device;
+use crate::error::Error;
+use crate::python::device::kind_argument;
+use crate::python::functions::existing;
+use crate::python::parked::Kept;
+use crate::python::snapshot::write_segment;
+use crate::python::waiting::without_gil;
+use crate::runtime::Runtime;
+
+/// What the allocator of a device counts, by flat keys in sorted order.
+#[pyfunction]
+pub(super) fn memory_stats<'py>(
+    py: Python<'py>,
+    kind: &str,
+    index: i64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let statistics = Runtime::global()?.memory_statistics(existing(kind, index)?)?;
+    let stats = PyDict::new(py);
+    for (key, value) in statistics.entries() {
+        stats.set_item(key, value)?;
+    }
+    Ok(stats)
+}
+
+/// What the cache of pinned memory of a kind counts, by flat keys in sorted order.
+#[pyfunction]
+pub(super) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
+    let known = Runtime::global()?.known_pinned_allocator(kind_argument(kind)?)?;
+    let counted = known.and_then(|allocator| allocator.host_statistics()).unwrap_or_default();
+    let HostStatistics {
+        active_bytes,
+        active_requests,
+        allocated_bytes,
+        allocations,
+        bucket_allocation,
+        host_alloc_time,
+        host_free_time,
+        ..
+    } = counted;
+    let stats = PyDict::new(py);
+    add_stat(&stats, "active_bytes", &active_bytes)?;
+    add_stat(&stats, "active_requests", &active_requests)?;
+    add_stat(&stats, "allocated_bytes", &allocated_bytes)?;
+    add_stat(&stats, "allocations", &allocations)?;
+    let buckets: [u64; HOST_BUCKETS] = bucket_allocation;
+    stats.set_item("bucket_allocation", PyList::new(py, buckets)?)?;
+    add_duration(&stats, "host_alloc_time", &host_alloc_time)?;
+    add_duration(&stats, "host_free_time", &host_free_time)?;
+    stats.set_item("num_host_alloc", allocations.allocated)?;
+    stats.set_item("num_host_free", allocations.freed)?;
+    Ok(stats)
+}
+
+fn add_stat(stats: &Bound<'_, PyDict>, name: &str, stat: &Stat) -> PyResult<()> {
+    stats.set_item(format!("{name}.allocated"), stat.allocated)?;
+    stats.set_item(format!("{name}.current"), stat.current)?;
+    stats.set_item(format!("{name}.freed"), stat.freed)?;
+    stats.set_item(format!("{name}.peak"), stat.peak)
+}
+
+fn add_duration(stats: &Bound<'_, PyDict>, name: &str, stat: &DurationStat) -> PyResult<()> {
+    stats.set_item(format!("{name}.avg"), stat.avg_us())?;
+    stats.set_item(format!("{name}.count"), stat.count)?;
+    stats.set_item(format!("{name}.max"), stat.max_us)?;
+    stats.set_item(format!("{name}.min"), stat.min_us)?;
+    stats.set_item(format!("{name}.total"), stat.total_us)
+}
+
+/// Makes every peak of a device the current value.
+#[pyfunction]
+pub(super) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
+    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
+    if let Some(allocator) = known {
+        allocator.reset_peak_statistics();
+    }
+    Ok(())
+}
+
+/// Makes every sum and every count of a device zero.
+#[pyfunction]
+pub(super) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult<()> {
+    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
+    if let Some(allocator) = known {
+        allocator.reset_accumulated_statistics();
+    }
+    Ok(())
+}
+
+/// The segments of a kind's devices, as torch's snapshots have them.
+#[pyfunction]
+pub(super) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
+    let segments = Runtime::global()?.memory_segments(kind_argument(kind)?)?;
+    let segments = segments.iter().map(|segment| write_segment(py, segment));
+    PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Waits, without the GIL, until no stream uses free memory of a kind's devices, and gives it back.
+#[pyfunction]
+pub(super) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
+    for allocator in Runtime::global()?.allocators_of(kind_argument(kind)?)? {
+        empty(py, &allocator)?;
+    }
+    Ok(())
+}
+
+/// The same for pinned memory.
+#[pyfunction]
+pub(super) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
+    let known = Runtime::global()?.known_pinned_allocator(kind_argument(kind)?)?;
+    known.map_or(Ok(()), |allocator| empty(py, &allocator))
+}
+
+fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {
+    without_gil(
+        py,
+        || allocator.is_idle(),
+        |is_interrupted| allocator.empty_cache_unless(&mut Some(is_interrupted)),
+    )
+}
+
+/// The part of a device's memory that may be reserved.
+#[pyfunction]
+pub(super) fn get_memory_fraction(kind: &str, index: i64) -> PyResult<f64> {
+    Ok(Runtime::global()?.allocator(existing(kind, index)?)?.memory_fraction())
+}
+
+/// Limits what may be reserved of a device's memory.
+#[pyfunction]
+pub(super) fn set_memory_fraction(
+    kind: &str,
+    index: i64,
+    fraction: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    if !fraction.is_instance_of::<PyFloat>() {
+        return Err(PyTypeError::new_err("Invalid type for fraction argument, must be `float`"));
+    }
+    let allocator = Runtime::global()?.allocator(existing(kind, index)?)?;
+    Ok(allocator.set_memory_fraction(fraction.extract()?)?)
+}
+
+/// The settings of all allocators, as they were given.
+#[pyfunction]
+pub(super) fn get_allocator_settings() -> PyResult<String> {
+    Ok(Runtime::global()?.allocator_settings())
+}
+
+/// Serves the next requests by other settings.
+#[pyfunction]
+pub(super) fn set_allocator_settings(settings: &str) -> PyResult<()> {
+    Ok(Runtime::global()?.set_allocator_settings(settings)?)
+}
+
+/// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for
+/// want of memory; the number ends it. What it raises goes to `sys.unraisablehook`.
+#[pyfunction]
+pub(super) fn add_oom_observer(observer: Py<PyAny>) -> PyResult<u64> {
+    let observer = Kept::new(vec![observer]);
+    Ok(Runtime::global()?.add_oom_observer(move |error| {
+        let Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache } = error
+        else {
+            return;
+        };
+        let limit_bytes = cache.as_ref().and_then(|cache| cache.limit_bytes);
+        let numbers = (*requested_bytes, limit_bytes.unwrap_or(*total_bytes), *free_bytes);
+        Python::attach(|py| call(py, &observer, *device, numbers));
+    }))
+}
+
+fn call(
+    py: Python<'_>,
+    observer: &Kept,
+    device: Device,
+    (requested, limit, free): (usize, usize, usize),
+) {
+    for observer in observer.bind(py) {
+        let numbers = (device.kind().name(), device.index(), requested, limit, free);
+        if let Err(error) = observer.call1(numbers) {
+            error.write_unraisable(py, Some(observer));
+        }
+    }
+}
+
+/// Ends an observer.
+#[pyfunction]
+pub(super) fn remove_oom_observer(id: u64) -> PyResult<()> {
+    Runtime::global()?.remove_oom_observer(id);
+    Ok(())
+}

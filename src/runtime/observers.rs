@@ -1,0 +1,78 @@
+//! Who is told when a request of any allocator of a runtime fails for want of memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::runtime::Runtime;
+use crate::sync::{LockRank, Mutex};
+
+/// Called with what failed.
+type Observer = dyn Fn(&Error) + Send + Sync;
+
+/// Those of one runtime, by numbers that are not used again.
+pub(super) struct Observers(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    next_id: u64,
+    observers: Vec<(u64, Arc<Observer>)>,
+}
+
+impl Observers {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(LockRank::Runtime, List::default())))
+    }
+
+    /// Calls each, without the lock.
+    pub(super) fn tell(&self, error: &Error) {
+        let observers: Vec<_> = self.0.lock().observers.clone();
+        for (_, observer) in observers {
+            observer(error);
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} observers", self.0.lock().observers.len())
+    }
+}
+
+impl Runtime {
+    /// Calls `observer` with each error of a request for memory that failed for want of it, on any
+    /// device, on the thread of the request, without a lock; the number ends it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use accelrt::{Config, Device, Runtime};
+    ///
+    /// let config = Config { cpu_memory_bytes: Some(8 << 20), ..Config::default() };
+    /// let runtime = Runtime::new(config)?;
+    /// let told = Arc::new(AtomicUsize::new(0));
+    /// let counter = Arc::clone(&told);
+    /// let id = runtime.add_oom_observer(move |_| _ = counter.fetch_add(1, Ordering::Relaxed));
+    /// assert!(runtime.empty(1 << 30, Device::cpu(0)).is_err());
+    /// runtime.remove_oom_observer(id);
+    /// assert!(runtime.empty(1 << 30, Device::cpu(0)).is_err());
+    /// assert_eq!(told.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
+        let observers = Arc::clone(&self.allocators().lock().observers);
+        let mut list = observers.0.lock();
+        let id = list.next_id;
+        list.next_id += 1;
+        list.observers.push((id, Arc::new(observer)));
+        id
+    }
+
+    /// Ends what [`Runtime::add_oom_observer`] began; nothing when it has ended.
+    pub fn remove_oom_observer(&self, id: u64) {
+        let observers = Arc::clone(&self.allocators().lock().observers);
+        let is_meant = |(known, _): &mut (u64, _)| *known == id;
+        let removed: Vec<_> = observers.0.lock().observers.extract_if(.., is_meant).collect();
+        drop(removed); // a user's, without the lock
+    }
+}
