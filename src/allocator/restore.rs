@@ -7,6 +7,7 @@ use crate::allocator::books::Books;
 use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
+use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::segment::{Owner, Pages, Segment};
@@ -129,7 +130,8 @@ fn contradiction(address: u64, expected: &'static str) -> Error {
     Error::InvalidSnapshot { address, expected }
 }
 
-/// Segments do not overlap, and blocks tile them.
+/// Segments do not overlap, and blocks tile them as an allocator cuts them: in its granules, free
+/// neighbours merged, each at least as large as the request that it serves.
 pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
     segments.sort_by_key(|segment| segment.address);
@@ -138,19 +140,40 @@ pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
         if segment.address < end {
             return Err(contradiction(segment.address, "segments that do not overlap"));
         }
-        let mut at = segment.address;
-        for block in &segment.blocks {
-            if block.address != at || block.bytes == 0 {
-                return Err(contradiction(block.address, "blocks that tile their segment"));
-            }
-            at = at.saturating_add(block.bytes as u64);
-        }
-        if segment.blocks.is_empty() || at != segment.address + segment.total_bytes as u64 {
-            return Err(contradiction(segment.address, "blocks that tile their segment"));
-        }
-        end = at;
+        end = check_blocks(segment)?;
     }
     Ok(())
+}
+
+/// The end of a segment whose blocks are right.
+fn check_blocks(segment: &SegmentInfo) -> Result<u64> {
+    let is_granule = |number: u64| number.is_multiple_of(LEAST_BLOCK_BYTES as u64);
+    let (mut at, mut is_behind_free) = (segment.address, false);
+    for block in &segment.blocks {
+        let refused = |expected| Err(contradiction(block.address, expected));
+        if block.address != at || block.bytes == 0 {
+            return refused("blocks that tile their segment");
+        }
+        if !is_granule(block.address) || !is_granule(block.bytes as u64) {
+            return refused("addresses and sizes that are multiples of 512");
+        }
+        let is_active = block.state.is_active();
+        if is_active && block.requested_bytes > block.bytes {
+            return refused("a block that is as large as its request");
+        }
+        if is_behind_free && !is_active {
+            return refused("free neighbours that are one block");
+        }
+        let Some(next) = at.checked_add(block.bytes as u64) else {
+            return refused("a block that ends");
+        };
+        (at, is_behind_free) = (next, !is_active);
+    }
+    let end = segment.address.checked_add(segment.total_bytes as u64);
+    if segment.blocks.is_empty() || end != Some(at) {
+        return Err(contradiction(segment.address, "blocks that tile their segment"));
+    }
+    Ok(at)
 }
 
 impl Books {

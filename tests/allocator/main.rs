@@ -17,4 +17,5 @@ mod pinned;
 mod pools;
 mod recordings;
 mod shortage;
+mod snapshots;
 mod support;
