@@ -74,6 +74,11 @@ impl CachingAllocator {
         Ok(in_use.into_values().collect())
     }
 
+    /// Has the next segment of a size be known by an address, unless something is there already.
+    pub(super) fn announce_segment(&self, address: u64, bytes: usize) {
+        self.books.lock().announced.push((address, bytes));
+    }
+
     /// Has the device give what a restored segment stands for.
     fn take_memory(&self, segment: &SegmentInfo) -> Result<Memory> {
         let bytes = segment.total_bytes;
@@ -210,18 +215,28 @@ impl Books {
         ranges
     }
 
-    /// The address that a new range is known by: the device's own, but beside restored ones that
-    /// have this number already.
-    pub(super) fn address_for(&self, base: Address, bytes: usize) -> u64 {
-        let begin = base.0;
-        let end_of = |segment: &Segment| segment.address + segment.bytes as u64;
-        let is_taken =
-            |segment: &Segment| segment.address < begin + bytes as u64 && begin < end_of(segment);
-        let known = || self.segments.iter().map(|(_, segment)| segment);
-        if !self.has_chosen_addresses || !known().any(is_taken) {
-            return begin;
+    /// The address that a new range is known by: the one that was announced for its size, else the
+    /// device's own, but beside restored ones that have this number already.
+    pub(super) fn address_for(&mut self, base: Address, bytes: usize) -> u64 {
+        let place = self.announced.iter().position(|(_, announced)| *announced == bytes);
+        let announced = place.map(|place| self.announced.remove(place).0);
+        if let Some(address) = announced.filter(|address| !self.is_taken(*address, bytes)) {
+            self.has_chosen_addresses = true;
+            return address;
         }
-        known().map(end_of).max().unwrap_or(begin).next_multiple_of(CHOSEN_ALIGN_BYTES)
+        if !self.has_chosen_addresses || !self.is_taken(base.0, bytes) {
+            return base.0;
+        }
+        let ends = self.segments.iter().map(|(_, segment)| segment.address + segment.bytes as u64);
+        ends.max().unwrap_or(base.0).next_multiple_of(CHOSEN_ALIGN_BYTES)
+    }
+
+    /// True when a segment has one of the addresses.
+    fn is_taken(&self, begin: u64, bytes: usize) -> bool {
+        self.segments.iter().any(|(_, segment)| {
+            let end = segment.address + segment.bytes as u64;
+            segment.address < begin + bytes as u64 && begin < end
+        })
     }
 
     /// Notes a segment with the blocks that a snapshot says it has: those in use.

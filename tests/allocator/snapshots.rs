@@ -42,6 +42,10 @@ pub(crate) fn segment(address: u64, blocks: &[(usize, BlockState)]) -> SegmentIn
     }
 }
 
+fn entry(action: TraceAction, address: u64, bytes: usize) -> TraceEntry {
+    TraceEntry { action, address, bytes, stream: 0, pool: PoolId::DEFAULT }
+}
+
 fn refused(segments: Vec<SegmentInfo>, expected: &str) {
     let snapshot = Snapshot { segments, trace: Vec::new() };
     let bench = Bench::new("");
@@ -96,9 +100,74 @@ fn a_free_that_does_not_fit_is_refused() {
     for (address, bytes) in [(BASE, usize::MAX), (BASE + 8, 512), (BASE, 2 * MIB + 1)] {
         let segments = vec![segment(BASE, &[(2 * MIB, BlockState::Inactive)])];
         let action = TraceAction::FreeCompleted;
-        let trace = vec![TraceEntry { action, address, bytes, stream: 0 }];
+        let trace = vec![entry(action, address, bytes)];
         let snapshot = Snapshot { segments, trace };
         let error = check(&snapshot, &AllocatorConfig::default()).unwrap_err();
         assert!(error.to_string().contains("free memory"), "{error}");
     }
+}
+
+/// A request that takes a segment, one from the same, and one from another, all recorded.
+fn recording_with_segments() -> Snapshot {
+    use BlockState::{Allocated, Inactive};
+    let (first, second) = (BASE + (64 << 20), BASE); // the later segment has the lower address
+    let segments = vec![
+        segment(second, &[(MIB, Allocated), (MIB, Inactive)]),
+        segment(first, &[(MIB, Allocated), (MIB, Allocated)]),
+    ];
+    let trace = vec![
+        entry(TraceAction::SegmentAlloc, first, 2 * MIB),
+        entry(TraceAction::Alloc, first, MIB),
+        entry(TraceAction::Alloc, first + MIB as u64, MIB),
+        entry(TraceAction::SegmentAlloc, second, 2 * MIB),
+        entry(TraceAction::Alloc, second, MIB),
+    ];
+    Snapshot { segments, trace }
+}
+
+#[test]
+fn segments_that_were_taken_meanwhile_are_known_by_their_recorded_addresses() {
+    let agreement = check(&recording_with_segments(), &AllocatorConfig::default()).unwrap();
+    assert!(agreement.is_whole(), "{agreement:?}");
+    assert_eq!((agreement.addresses_agreed, agreement.layouts_agreed), (3, 2));
+}
+
+#[test]
+fn a_segment_that_no_entry_took_is_a_difference() {
+    let mut recording = recording_with_segments();
+    recording.trace.truncate(3);
+    recording.segments.remove(0);
+    let whole = check(&recording, &AllocatorConfig::default()).unwrap();
+    assert!(whole.is_whole(), "{whole:?}");
+    // A life that ends before the first begins takes a segment of its own: another stream's.
+    let first = recording.segments[0].address;
+    let life = TraceEntry { stream: 7, ..entry(TraceAction::Alloc, first, MIB) };
+    let end = TraceEntry { action: TraceAction::FreeCompleted, ..life };
+    recording.trace.splice(1..1, [life, end]);
+    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    assert_eq!((agreement.layouts_agreed, agreement.layouts), (0, 1), "{agreement:?}");
+    assert!(!agreement.is_whole());
+}
+
+#[test]
+fn a_recording_of_a_private_pool_is_replayed_in_it() {
+    let pool = PoolId(0, 3);
+    let mut recording = recording_with_segments();
+    recording.segments[0].pool = pool;
+    recording.trace[3].pool = pool;
+    recording.trace[4].pool = pool;
+    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    assert!(agreement.is_whole(), "{agreement:?}");
+    recording.trace[4].pool = PoolId::DEFAULT;
+    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    assert_eq!(agreement.layouts_agreed, 1, "{agreement:?}");
+}
+
+#[test]
+fn a_trace_without_a_request_is_no_agreement() {
+    let segments = vec![segment(BASE, &[(2 * MIB, BlockState::Inactive)])];
+    let agreement = check(&Snapshot { segments, trace: Vec::new() }, &AllocatorConfig::default());
+    let agreement = agreement.unwrap();
+    assert_eq!((agreement.layouts_agreed, agreement.layouts), (1, 1));
+    assert_eq!(agreement.first_difference.as_deref(), Some("no request was recorded"));
 }
