@@ -88,11 +88,9 @@ impl<'py> Entry<'py> {
     }
 }
 
-/// The one that writes snapshots in C++ has another word for what waits for streams.
 const STATES: &[(&str, BlockState)] = &[
     ("active_allocated", BlockState::Allocated),
     ("active_awaiting_free", BlockState::AwaitingFree),
-    ("active_pending_free", BlockState::AwaitingFree),
     ("inactive", BlockState::Inactive),
 ];
 
@@ -162,8 +160,18 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
         address,
         bytes,
         requested_bytes: block.bytes("requested_size")?,
-        state: block.word("state", STATES)?,
+        state: read_state(block)?,
     })
+}
+
+/// Writers have several words for what streams still use; all begin with `active`.
+fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
+    let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
+    let word = block.text("state")?;
+    if word.starts_with("active_") && !is_known(&word) {
+        return Ok(BlockState::AwaitingFree);
+    }
+    block.word("state", STATES)
 }
 
 /// An entry; in older versions it names no pool, but its segment does.

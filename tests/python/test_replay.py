@@ -256,6 +256,15 @@ def test_what_a_recording_took_for_a_private_pool_is_taken_for_it(
     ), ended
 
 
+@pytest.mark.parametrize("state", ["active_pending_free", "active_other"])
+def test_whatever_is_active_is_in_use(tmp_path: Path, state: str) -> None:
+    used, free = SEGMENT["blocks"]
+    path = snapshot(tmp_path, segments=[{**SEGMENT, "blocks": [{**used, "state": state}, free]}])
+    assert replay(path, "--check").stdout.splitlines()[-1] == "addresses 1/1 layouts 1/1"
+    path = snapshot(tmp_path, segments=[{**SEGMENT, "blocks": [{**used, "state": "x"}, free]}])
+    refused(replay(path), "['state'] is 'x', not one of active_allocated")
+
+
 def test_each_device_of_a_snapshot_is_a_trace_of_its_own(tmp_path: Path) -> None:
     other = {**SEGMENT, "device": 2}
     path = snapshot(tmp_path, segments=[SEGMENT, other], traces=[[ENTRY], [], [ENTRY]])
