@@ -90,6 +90,8 @@ pub(super) struct Books {
     pub(super) is_closed: bool,
     /// True when segments were restored, whose addresses a device may give again.
     pub(super) has_chosen_addresses: bool,
+    /// Where the next segments of these sizes are to be, when a recording says it.
+    pub(super) announced: Vec<(u64, usize)>,
     /// Releases that threads are inside of: memory that is on its way to the device.
     pub(super) releases_in_flight: usize,
 }
@@ -108,6 +110,7 @@ impl Books {
             users: Users::default(),
             is_closed: false,
             has_chosen_addresses: false,
+            announced: Vec::new(),
             releases_in_flight: 0,
         };
         books.set_config(config);

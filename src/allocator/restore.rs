@@ -7,6 +7,7 @@ use crate::allocator::books::Books;
 use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
+use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::segment::{Owner, Pages, Segment};
@@ -73,6 +74,11 @@ impl CachingAllocator {
         Ok(in_use.into_values().collect())
     }
 
+    /// Has the next segment of a size be known by an address, unless something is there already.
+    pub(super) fn announce_segment(&self, address: u64, bytes: usize) {
+        self.books.lock().announced.push((address, bytes));
+    }
+
     /// Has the device give what a restored segment stands for.
     fn take_memory(&self, segment: &SegmentInfo) -> Result<Memory> {
         let bytes = segment.total_bytes;
@@ -129,7 +135,8 @@ fn contradiction(address: u64, expected: &'static str) -> Error {
     Error::InvalidSnapshot { address, expected }
 }
 
-/// Segments do not overlap, and blocks tile them.
+/// Segments do not overlap, and blocks tile them as an allocator cuts them: in its granules, free
+/// neighbours merged, each at least as large as the request that it serves.
 pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
     let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
     segments.sort_by_key(|segment| segment.address);
@@ -138,19 +145,40 @@ pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
         if segment.address < end {
             return Err(contradiction(segment.address, "segments that do not overlap"));
         }
-        let mut at = segment.address;
-        for block in &segment.blocks {
-            if block.address != at || block.bytes == 0 {
-                return Err(contradiction(block.address, "blocks that tile their segment"));
-            }
-            at = at.saturating_add(block.bytes as u64);
-        }
-        if segment.blocks.is_empty() || at != segment.address + segment.total_bytes as u64 {
-            return Err(contradiction(segment.address, "blocks that tile their segment"));
-        }
-        end = at;
+        end = check_blocks(segment)?;
     }
     Ok(())
+}
+
+/// The end of a segment whose blocks are right.
+fn check_blocks(segment: &SegmentInfo) -> Result<u64> {
+    let is_granule = |number: u64| number.is_multiple_of(LEAST_BLOCK_BYTES as u64);
+    let (mut at, mut is_behind_free) = (segment.address, false);
+    for block in &segment.blocks {
+        let refused = |expected| Err(contradiction(block.address, expected));
+        if block.address != at || block.bytes == 0 {
+            return refused("blocks that tile their segment");
+        }
+        if !is_granule(block.address) || !is_granule(block.bytes as u64) {
+            return refused("addresses and sizes that are multiples of 512");
+        }
+        let is_active = block.state.is_active();
+        if is_active && block.requested_bytes > block.bytes {
+            return refused("a block that is as large as its request");
+        }
+        if is_behind_free && !is_active {
+            return refused("free neighbours that are one block");
+        }
+        let Some(next) = at.checked_add(block.bytes as u64) else {
+            return refused("a block that ends");
+        };
+        (at, is_behind_free) = (next, !is_active);
+    }
+    let end = segment.address.checked_add(segment.total_bytes as u64);
+    if segment.blocks.is_empty() || end != Some(at) {
+        return Err(contradiction(segment.address, "blocks that tile their segment"));
+    }
+    Ok(at)
 }
 
 impl Books {
@@ -187,18 +215,28 @@ impl Books {
         ranges
     }
 
-    /// The address that a new range is known by: the device's own, but beside restored ones that
-    /// have this number already.
-    pub(super) fn address_for(&self, base: Address, bytes: usize) -> u64 {
-        let begin = base.0;
-        let end_of = |segment: &Segment| segment.address + segment.bytes as u64;
-        let is_taken =
-            |segment: &Segment| segment.address < begin + bytes as u64 && begin < end_of(segment);
-        let known = || self.segments.iter().map(|(_, segment)| segment);
-        if !self.has_chosen_addresses || !known().any(is_taken) {
-            return begin;
+    /// The address that a new range is known by: the one that was announced for its size, else the
+    /// device's own, but beside restored ones that have this number already.
+    pub(super) fn address_for(&mut self, base: Address, bytes: usize) -> u64 {
+        let place = self.announced.iter().position(|(_, announced)| *announced == bytes);
+        let announced = place.map(|place| self.announced.remove(place).0);
+        if let Some(address) = announced.filter(|address| !self.is_taken(*address, bytes)) {
+            self.has_chosen_addresses = true;
+            return address;
         }
-        known().map(end_of).max().unwrap_or(begin).next_multiple_of(CHOSEN_ALIGN_BYTES)
+        if !self.has_chosen_addresses || !self.is_taken(base.0, bytes) {
+            return base.0;
+        }
+        let ends = self.segments.iter().map(|(_, segment)| segment.address + segment.bytes as u64);
+        ends.max().unwrap_or(base.0).next_multiple_of(CHOSEN_ALIGN_BYTES)
+    }
+
+    /// True when a segment has one of the addresses.
+    fn is_taken(&self, begin: u64, bytes: usize) -> bool {
+        self.segments.iter().any(|(_, segment)| {
+            let end = segment.address + segment.bytes as u64;
+            segment.address < begin + bytes as u64 && begin < end
+        })
     }
 
     /// Notes a segment with the blocks that a snapshot says it has: those in use.

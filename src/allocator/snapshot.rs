@@ -106,6 +106,8 @@ pub struct TraceEntry {
     pub bytes: usize,
     /// The stream of the block or the segment.
     pub stream: u64,
+    /// The private pool that the request was for; `(0, 0)` for none.
+    pub pool: PoolId,
 }
 
 /// What can happen.

@@ -20,7 +20,7 @@ pub(super) fn snapshot(
         .collect::<PyResult<Vec<_>>>()?;
     segments.sort_by_key(|segment| segment.address);
     let trace = entries("trace", trace)
-        .map(|entry| entry.and_then(|entry| read_entry(&entry)))
+        .map(|entry| entry.and_then(|entry| read_entry(&entry, &segments)))
         .collect::<PyResult<_>>()?;
     Ok(Snapshot { segments, trace })
 }
@@ -65,6 +65,13 @@ impl<'py> Entry<'py> {
         self.get(key, "a number of bytes")
     }
 
+    /// A pool, where one is named.
+    fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
+        let is_named = self.values.contains(key)?;
+        let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
+        Ok(pair.map(|(first, second)| PoolId(first, second)))
+    }
+
     fn text(&self, key: &str) -> PyResult<String> {
         self.get(key, "a text")
     }
@@ -81,11 +88,9 @@ impl<'py> Entry<'py> {
     }
 }
 
-/// The one that writes snapshots in C++ has another word for what waits for streams.
 const STATES: &[(&str, BlockState)] = &[
     ("active_allocated", BlockState::Allocated),
     ("active_awaiting_free", BlockState::AwaitingFree),
-    ("active_pending_free", BlockState::AwaitingFree),
     ("inactive", BlockState::Inactive),
 ];
 
@@ -105,10 +110,7 @@ const ACTIONS: &[(&str, TraceAction)] = &[
 
 fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     let address = segment.number("address")?;
-    let (pool, index) = match segment.values.get_item("segment_pool_id")? {
-        Some(_) => segment.get("segment_pool_id", "a pair of whole numbers")?,
-        None => (0, 0), // written by versions without private pools
-    };
+    let pool = segment.pool("segment_pool_id")?.unwrap_or_default(); // older than private pools
     let is_expandable = match segment.values.get_item("is_expandable")? {
         Some(_) => segment.get("is_expandable", "True or False")?,
         None => false,
@@ -136,7 +138,7 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
         requested_bytes: segment.bytes("requested_size")?,
         stream: segment.number("stream")?,
         class: segment.word("segment_type", CLASSES)?,
-        pool: PoolId(pool, index),
+        pool,
         is_expandable,
         blocks,
     })
@@ -158,16 +160,33 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
         address,
         bytes,
         requested_bytes: block.bytes("requested_size")?,
-        state: block.word("state", STATES)?,
+        state: read_state(block)?,
     })
 }
 
-fn read_entry(entry: &Entry<'_>) -> PyResult<TraceEntry> {
+/// Writers have several words for what streams still use; all begin with `active`.
+fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
+    let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
+    let word = block.text("state")?;
+    if word.starts_with("active_") && !is_known(&word) {
+        return Ok(BlockState::AwaitingFree);
+    }
+    block.word("state", STATES)
+}
+
+/// An entry; in older versions it names no pool, but its segment does.
+fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
     let action = entry.word("action", ACTIONS)?;
     let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };
+    let address = entry.number(address)?;
+    let behind = segments.partition_point(|segment| segment.address <= address);
+    let segment = behind.checked_sub(1).map(|index| &segments[index]);
+    let around = segment.filter(|segment| address - segment.address < segment.total_bytes as u64);
+    let pool_of_segment = || around.map(|segment| segment.pool).unwrap_or_default();
     Ok(TraceEntry {
         action,
-        address: entry.number(address)?,
+        address,
+        pool: entry.pool("pool_id")?.unwrap_or_else(pool_of_segment),
         bytes: entry.bytes("size")?,
         stream: entry.number("stream")?,
     })

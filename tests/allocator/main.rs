@@ -17,5 +17,6 @@ mod pinned;
 mod pools;
 mod recordings;
 mod shortage;
+mod snapshots;
 mod support;
 mod threads;

@@ -7,7 +7,7 @@
 use accelrt::AllocatorConfig;
 use accelrt::allocator::replay::{Accounting, Operation, check, replay, rewind};
 use accelrt::allocator::snapshot::{Snapshot, TraceAction, TraceEntry};
-use accelrt::allocator::{Allocated, Request};
+use accelrt::allocator::{Allocated, PoolId, Request};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -39,7 +39,8 @@ impl Recorder {
     }
 
     fn note(&mut self, action: TraceAction, (block, bytes, stream): (Allocated, usize, u64)) {
-        self.trace.push(TraceEntry { action, address: block.address(), bytes, stream });
+        let (address, pool) = (block.address(), PoolId::DEFAULT);
+        self.trace.push(TraceEntry { action, address, bytes, stream, pool });
     }
 }
 
@@ -100,7 +101,10 @@ fn one_address_that_differs_is_told() {
 #[test]
 fn a_recording_that_contradicts_itself_is_refused() {
     let (_, end) = recording(9);
-    let entry = |action| TraceEntry { action, address: 4096, bytes: 512, stream: 0 };
+    let entry = |action| {
+        let pool = PoolId::DEFAULT;
+        TraceEntry { action, address: 4096, bytes: 512, stream: 0, pool }
+    };
     for action in [TraceAction::Alloc, TraceAction::FreeCompleted, TraceAction::SegmentFree] {
         let mut broken = end.clone();
         broken.trace.push(entry(action));

@@ -232,6 +232,39 @@ def test_a_snapshot_that_differs_fails_and_says_where(tmp_path: Path) -> None:
     assert "first difference: " in ended.stdout
 
 
+def test_a_snapshot_without_requests_does_not_pass(tmp_path: Path) -> None:
+    ended = replay(snapshot(tmp_path, traces=[[]]), "--check")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "first difference: no request was recorded" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "addresses 0/0 layouts 1/1"
+
+
+@pytest.mark.parametrize("named", [{}, {"pool_id": (0, 4)}])
+def test_what_a_recording_took_for_a_private_pool_is_taken_for_it(
+    tmp_path: Path, named: dict[str, Any]
+) -> None:
+    taken = {"action": "segment_alloc", "addr": SEGMENT["address"], "size": 2 * MIB, "stream": 0}
+    path = snapshot(
+        tmp_path,
+        segments=[{**SEGMENT, "segment_pool_id": (0, 4)}],
+        traces=[[{**taken, **named}, {**ENTRY, **named}]],
+    )
+    ended = replay(path, "--check")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (
+        0,
+        "addresses 1/1 layouts 1/1",
+    ), ended
+
+
+@pytest.mark.parametrize("state", ["active_pending_free", "active_other"])
+def test_whatever_is_active_is_in_use(tmp_path: Path, state: str) -> None:
+    used, free = SEGMENT["blocks"]
+    path = snapshot(tmp_path, segments=[{**SEGMENT, "blocks": [{**used, "state": state}, free]}])
+    assert replay(path, "--check").stdout.splitlines()[-1] == "addresses 1/1 layouts 1/1"
+    path = snapshot(tmp_path, segments=[{**SEGMENT, "blocks": [{**used, "state": "x"}, free]}])
+    refused(replay(path), "['state'] is 'x', not one of active_allocated")
+
+
 def test_each_device_of_a_snapshot_is_a_trace_of_its_own(tmp_path: Path) -> None:
     other = {**SEGMENT, "device": 2}
     path = snapshot(tmp_path, segments=[SEGMENT, other], traces=[[ENTRY], [], [ENTRY]])
@@ -269,6 +302,7 @@ def test_a_check_takes_the_settings_of_the_snapshot(tmp_path: Path) -> None:
         ({"segments": [{**SEGMENT, "address": 5}]}, "blocks'][0] of 512 bytes at"),
         ({"segments": [{**SEGMENT, "segment_type": "tiny"}]}, "is 'tiny', not one of small, large"),
         ({"segments": [], "traces": []}, "the snapshot is empty"),
+        ({"traces": [[{**ENTRY, "pool_id": 4}]]}, "trace[0]['pool_id'] is 4, not a pair of whole"),
     ],
 )
 def test_a_snapshot_that_cannot_be_is_refused_by_its_place(

@@ -1,10 +1,11 @@
 //! Whether an allocator takes the decisions that were recorded: every address, every last segment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::allocator::books::Request;
-use crate::allocator::caching::Allocated;
+use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::allocator::config::AllocatorConfig;
+use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::replay::engine::Accounting;
 use crate::allocator::replay::rewind::rewind;
 use crate::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry};
@@ -42,7 +43,8 @@ impl Agreement {
 }
 
 /// Rewinds a recording, loads the layout that it began with, replays its trace by the decisions of
-/// `config` and compares every address and the segments at the end.
+/// `config` and compares every address and the segments at the end. What was taken from the device
+/// meanwhile is known by the recorded addresses: which ones a device gives, nobody decides.
 ///
 /// Fails when the recording contradicts itself.
 pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement> {
@@ -51,36 +53,64 @@ pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement>
     let accounting = Accounting { config, capacity_bytes: CAPACITY_BYTES, granularity_bytes };
     let allocator = accounting.allocator()?;
     let restored = allocator.restore(&start)?;
-    let mut live: HashMap<u64, Allocated> =
-        restored.into_iter().map(|block| (block.address(), block)).collect();
-    let mut agreement = Agreement::default();
-    for (index, entry) in snapshot.trace.iter().enumerate() {
-        let TraceEntry { action, address, bytes, stream } = *entry;
-        if action == TraceAction::Alloc {
-            let block = allocator.allocate(Request::new(bytes, stream))?;
-            agreement.addresses += 1;
-            if block.address() == address {
-                agreement.addresses_agreed += 1;
-            } else {
-                let found = block.address();
-                agreement.note(|| {
-                    format!("event {index}: {bytes} bytes at {found:#x} instead of {address:#x}")
-                });
-            }
-            live.insert(address, block);
-        } else if action == TraceAction::FreeCompleted {
-            let freed = live.remove(&address);
-            let expected = "a block in use";
-            allocator.free(freed.ok_or(Error::InvalidSnapshot { address, expected })?);
-        }
+    let pools: BTreeSet<PoolId> = snapshot.trace.iter().map(|entry| entry.pool).collect();
+    for pool in pools.into_iter().filter(|pool| *pool != PoolId::DEFAULT) {
+        allocator.retain_pool(pool, PoolOptions::default());
     }
-    let found = allocator.snapshot();
-    compare_layouts(&snapshot.segments, &found.segments, &mut agreement);
+    let live = restored.into_iter().map(|block| (block.address(), block)).collect();
+    let mut replay = Replay { allocator, live, agreement: Agreement::default() };
+    for (index, entry) in snapshot.trace.iter().enumerate() {
+        replay.step(index, entry)?;
+    }
+    let Replay { allocator, live, mut agreement } = replay;
+    compare_layouts(&snapshot.segments, &allocator.snapshot().segments, &mut agreement);
+    if agreement.addresses == 0 {
+        agreement.note(|| "no request was recorded".to_owned());
+    }
     allocator.check_all();
     for block in live.into_values() {
         allocator.free(block);
     }
     Ok(agreement)
+}
+
+/// A recording that is being replayed.
+struct Replay {
+    allocator: CachingAllocator,
+    /// What is in use, by the recorded addresses.
+    live: HashMap<u64, Allocated>,
+    agreement: Agreement,
+}
+
+impl Replay {
+    fn step(&mut self, index: usize, entry: &TraceEntry) -> Result<()> {
+        let TraceEntry { action, address, bytes, stream, pool } = *entry;
+        match action {
+            TraceAction::SegmentAlloc => self.allocator.announce_segment(address, bytes),
+            TraceAction::Alloc => {
+                let request = Request::new(bytes, stream).from_pool(pool);
+                let block = self.allocator.allocate(request)?;
+                let found = block.address();
+                self.agreement.addresses += 1;
+                self.agreement.addresses_agreed += usize::from(found == address);
+                if found != address {
+                    self.agreement.note(|| {
+                        format!(
+                            "event {index}: {bytes} bytes at {found:#x} instead of {address:#x}"
+                        )
+                    });
+                }
+                self.live.insert(address, block);
+            }
+            TraceAction::FreeCompleted => {
+                let expected = "a block in use";
+                let freed = self.live.remove(&address);
+                self.allocator.free(freed.ok_or(Error::InvalidSnapshot { address, expected })?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 fn compare_layouts(recorded: &[SegmentInfo], found: &[SegmentInfo], agreement: &mut Agreement) {

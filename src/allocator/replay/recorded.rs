@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn entry(action: TraceAction, address: u64, bytes: usize, stream: u64) -> TraceEntry {
-        TraceEntry { action, address, bytes, stream }
+        TraceEntry { action, address, bytes, stream, pool: PoolId::DEFAULT }
     }
 
     #[test]

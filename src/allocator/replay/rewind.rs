@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::allocator::config::AllocatorConfig;
+use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::restore::check_tiling;
 use crate::allocator::snapshot::{
@@ -78,11 +79,11 @@ impl Layout {
         let class = info.class;
         let (_, free) = blocks.range(..=entry.address).next_back().expect("blocks tile");
         let (begin, end) = (free.address, free.address + free.bytes as u64);
-        let bytes = policy.round(entry.bytes);
         let room_bytes = to_usize(end - entry.address);
-        if free.state.is_active() || bytes > room_bytes {
-            return Err(contradiction(entry, "free memory"));
-        }
+        let is_granule = entry.address.is_multiple_of(LEAST_BLOCK_BYTES as u64);
+        let is_room = !free.state.is_active() && is_granule && entry.bytes <= room_bytes;
+        let bytes = is_room.then(|| policy.round(entry.bytes)).filter(|bytes| *bytes <= room_bytes);
+        let Some(bytes) = bytes else { return Err(contradiction(entry, "free memory")) };
         blocks.remove(&begin);
         let before_bytes = to_usize(entry.address - begin);
         if before_bytes > 0 {

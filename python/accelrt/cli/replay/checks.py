@@ -12,6 +12,8 @@ class Tally:
     lines: list[str] = field(default_factory=list)
     addresses: list[int] = field(default_factory=lambda: [0, 0])
     layouts: list[int] = field(default_factory=lambda: [0, 0])
+    agrees: bool = True
+    """True while everything does."""
 
     def add(self, name: str, agreement: _core.Agreement) -> None:
         """Count one trace: what agreed, of how many."""
@@ -20,12 +22,8 @@ class Tally:
             total[:] = [so_far + count for so_far, count in zip(total, counts, strict=True)]
         self.lines.append(f"{name}: {_counts(agreement.addresses, agreement.layouts)}")
         if agreement.first_difference is not None:
+            self.agrees = False
             self.lines.append(f"  first difference: {agreement.first_difference}")
-
-    @property
-    def agrees(self) -> bool:
-        """True when everything does."""
-        return all(agreed == count for agreed, count in (self.addresses, self.layouts))
 
     def text(self) -> str:
         """Return a line for each trace, and one for all."""
