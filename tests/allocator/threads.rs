@@ -62,7 +62,9 @@ impl Worker<'_> {
             1 => self.bench.allocator.trim(),
             2..=5 => {
                 let given = self.given.lock().unwrap().try_recv();
-                given.into_iter().for_each(|block| self.free(block));
+                for block in given {
+                    self.free(block);
+                }
             }
             6..=21 if self.live.len() < 12 => self.allocate(),
             22..=24 => self.live.pop().into_iter().for_each(|it| self.others.send(it).unwrap()),

@@ -1,0 +1,190 @@
+"""Random lives of buffers against a model that knows every byte, with the books checked each time.
+
+Goal: whatever a program does, buffers keep their bytes, and the statistics are those of the
+snapshot (the consistency check of PyTorch's own tests) and of the model. Method: hypothesis makes
+programs of requests, views, uses on several streams, frees, settings and limits; after each step
+everything is at rest and compared. Small enough capacities make some requests fail.
+"""
+
+from collections import Counter
+from typing import Any
+
+import accelrt
+from accelrt import accelerator as acc
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
+
+STREAMS = 3
+SETTINGS = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:20",
+    "max_split_size_mb:20,garbage_collection_threshold:0.6",
+    "roundup_power2_divisions:4",
+    "large_segment_size_mb:32",
+)
+SIZES = st.one_of(
+    st.integers(0, 4096),
+    st.integers(1 << 10, 1 << 20),
+    st.sampled_from([511, 512, 513, 1 << 20, (1 << 20) + 1, 3 << 20, 10 << 20, (10 << 20) + 1]),
+)
+
+
+class Lives(RuleBasedStateMachine):
+    """Buffers, and what each of them has to hold."""
+
+    buffers = Bundle("buffers")
+
+    def __init__(self) -> None:
+        """Start with an empty cache and what other tests keep alive."""
+        super().__init__()
+        self.streams = [accelrt.Stream(dedicated=True) for _ in range(STREAMS)]
+        self.live: dict[int, tuple[accelrt.Buffer, int]] = {}
+
+    @initialize(text=st.sampled_from(SETTINGS))
+    def begin(self, text: str) -> None:
+        """Choose settings, and forget what was before."""
+        acc.synchronize()
+        acc.empty_cache()
+        acc.set_allocator_settings(text)
+        acc.set_per_process_memory_fraction(1.0)
+        acc.reset_peak_memory_stats()
+
+    @rule(target=buffers, nbytes=SIZES, byte=st.integers(0, 255), place=st.integers(0, STREAMS - 1))
+    def request(self, nbytes: int, byte: int, place: int) -> Any:  # noqa: ANN401  hypothesis' own
+        """Make a buffer with its byte everywhere."""
+        with self.streams[place]:
+            try:
+                buffer = accelrt.empty(nbytes)
+            except accelrt.OutOfMemoryError:
+                return multiple()
+            buffer.fill_(byte)
+        self.live[id(buffer)] = (buffer, byte)
+        return buffer
+
+    @rule(buffer=buffers, place=st.integers(0, STREAMS - 1))
+    def use(self, buffer: accelrt.Buffer, place: int) -> None:
+        """Let a stream use it that is not its own, behind what was enqueued so far."""
+        stream = self.streams[place]
+        stream.wait_stream(buffer.stream)
+        stream.launch_host(lambda: None)
+        buffer.record_stream(stream)
+
+    @rule(target=buffers, buffer=buffers, place=st.integers(0, STREAMS - 1))
+    def copy(self, buffer: accelrt.Buffer, place: int) -> Any:  # noqa: ANN401  as above
+        """Copy it into a new one on some stream."""
+        stream = self.streams[place]
+        stream.wait_stream(buffer.stream)
+        with stream:
+            try:
+                other = accelrt.empty(len(buffer))
+            except accelrt.OutOfMemoryError:
+                return multiple()
+            other.copy_(buffer, non_blocking=True)
+        self.live[id(other)] = (other, self.live[id(buffer)][1])
+        return other
+
+    @rule(buffer=consumes(buffers), at_once=st.booleans())
+    def free(self, buffer: accelrt.Buffer, at_once: bool) -> None:  # noqa: FBT001  a drawn value
+        """Free it, while its tasks may be queued."""
+        if at_once:
+            buffer.release()
+        self.live.pop(id(buffer))
+
+    @rule(buffer=buffers)
+    def look(self, buffer: accelrt.Buffer) -> None:
+        """Look at every byte."""
+        _check(buffer, self.live[id(buffer)][1])
+
+    @rule()
+    def empty(self) -> None:
+        """Give back what nobody has: only what shares a segment stays."""
+        acc.empty_cache()
+        for segment in self._segments():
+            assert segment["active_size"] > 0, segment
+
+    @rule(text=st.sampled_from(SETTINGS))
+    def change_settings(self, text: str) -> None:
+        """Serve what comes next by other settings."""
+        acc.set_allocator_settings(text)
+
+    @rule(fraction=st.sampled_from([1e-6, 0.001, 0.5, 1.0]))
+    def limit(self, fraction: float) -> None:
+        """Let the next requests fail, or not."""
+        acc.set_per_process_memory_fraction(fraction)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        """Compare statistics, snapshot and model, with everything at rest."""
+        acc.synchronize()
+        stats, segments = acc.memory_stats(), self._segments()
+        for key, value in _sums(segments).items():
+            assert stats[f"{key}.current"] == value, (key, stats[f"{key}.current"], value)
+        requested = sum(len(buffer) for buffer, _ in self.live.values())
+        assert stats["requested_bytes.all.current"] >= requested
+        for key in ("allocation", "allocated_bytes", "active_bytes", "reserved_bytes"):
+            current, peak = (stats[f"{key}.all.{part}"] for part in ("current", "peak"))
+            assert current <= peak, key
+        allocated, active, reserved = (
+            stats[f"{key}_bytes.all.current"] for key in ("allocated", "active", "reserved")
+        )
+        assert allocated <= active <= reserved
+
+    def teardown(self) -> None:
+        """Look at what is left, and leave nothing behind."""
+        acc.set_per_process_memory_fraction(1.0)
+        for buffer, byte in self.live.values():
+            _check(buffer, byte)
+        self.live.clear()
+        acc.synchronize()
+        acc.set_allocator_settings("")
+        acc.empty_cache()
+
+    def _segments(self) -> list[dict[str, Any]]:
+        return [segment for segment in acc.memory_snapshot() if segment["device"] == 0]
+
+
+def _check(buffer: accelrt.Buffer, byte: int) -> None:
+    seen = bytearray(len(buffer))
+    buffer.copy_to(seen)
+    assert seen.count(byte) == len(seen), (len(seen), byte)
+
+
+def _sums(segments: list[dict[str, Any]]) -> Counter[str]:
+    """What the statistics say, counted from a snapshot (specification 2.6)."""
+    sums: Counter[str] = Counter()
+    for segment in segments:
+        blocks, is_expandable = segment["blocks"], segment["is_expandable"]
+        assert sum(block["size"] for block in blocks) == segment["total_size"], segment
+        states = Counter(block["state"] for block in blocks)
+        active = states["active_allocated"] + states["active_awaiting_free"]
+        free = [block["size"] for block in blocks if block["state"] == "inactive"]
+        is_split = len(blocks) > 1 and not is_expandable
+        facts = {
+            "segment": 0 if is_expandable else 1,
+            "reserved_bytes": segment["total_size"],
+            "allocated_bytes": segment["allocated_size"],
+            "active_bytes": segment["active_size"],
+            "requested_bytes": segment["requested_size"],
+            "allocation": states["active_allocated"],
+            "active": active,
+            "inactive_split": len(free) if is_split else 0,
+            "inactive_split_bytes": sum(free) if is_split else 0,
+        }
+        for key, value in facts.items():
+            for pool in ("all", f"{segment['segment_type']}_pool"):
+                sums[f"{key}.{pool}"] += value
+    return sums
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
