@@ -122,6 +122,17 @@ impl CachingAllocator {
         self.give_back(victims);
     }
 
+    /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
+    pub(crate) fn trim_pool(&self, pool: PoolId) {
+        self.poll_holders();
+        let victims = {
+            let mut books = self.books.lock();
+            books.complete_passed();
+            books.release_pool_cached(pool)
+        };
+        self.give_back(victims);
+    }
+
     /// Waits for streams that use freed memory, if what they hold may be enough, those first that
     /// hold the most. Nobody is waited for when all of it is not.
     fn wait_and_take(&self, plan: &Plan, interrupt: &mut Interrupt<'_>) -> Result<Option<BlockId>> {

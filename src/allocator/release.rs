@@ -8,7 +8,7 @@ use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::Unmapping;
-use crate::allocator::pool::PoolId;
+use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::snapshot::PoolClass;
 use crate::backend::contract::Address;
 
@@ -73,12 +73,19 @@ impl Books {
     /// All free memory that may go back: of the default pool, large segments first, and of private
     /// pools without users.
     pub(super) fn release_cached(&mut self) -> Vec<Victim> {
+        self.release_pools(|id, pool| id == PoolId::DEFAULT || pool.users == 0)
+    }
+
+    /// All free memory of one pool.
+    pub(super) fn release_pool_cached(&mut self, pool: PoolId) -> Vec<Victim> {
+        self.release_pools(|id, _| id == pool)
+    }
+
+    fn release_pools(&mut self, is_wanted: impl Fn(PoolId, &Pool) -> bool) -> Vec<Victim> {
         let classes = [PoolClass::Large, PoolClass::Small];
         let mut free: Vec<BlockId> = Vec::new();
-        for (id, pool) in self.pools.iter() {
-            if id == PoolId::DEFAULT || pool.users == 0 {
-                free.extend(classes.iter().flat_map(|class| pool.index(*class).all()));
-            }
+        for (_, pool) in self.pools.iter().filter(|(id, pool)| is_wanted(*id, pool)) {
+            free.extend(classes.iter().flat_map(|class| pool.index(*class).all()));
         }
         free.into_iter().filter_map(|id| self.begin_release(id)).collect()
     }
