@@ -62,10 +62,16 @@ impl Worker<'_> {
             1 => self.bench.allocator.trim(),
             2..=5 => {
                 let given = self.given.lock().unwrap().try_recv();
-                given.into_iter().for_each(|block| self.free(block));
+                if let Ok(block) = given {
+                    self.free(block);
+                }
             }
             6..=21 if self.live.len() < 12 => self.allocate(),
-            22..=24 => self.live.pop().into_iter().for_each(|it| self.others.send(it).unwrap()),
+            22..=24 => {
+                if let Some(block) = self.live.pop() {
+                    self.others.send(block).unwrap();
+                }
+            }
             _ => {
                 let place = self.numbers.below(self.live.len().max(1));
                 if place < self.live.len() {
