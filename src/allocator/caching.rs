@@ -131,7 +131,7 @@ impl CachingAllocator {
             return Ok(Allocated::default());
         }
         let plan = self.books.lock().plan(&request);
-        let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes)) };
+        let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes, None)) };
         let id = match self.search(&plan) {
             Some(id) => id,
             None => self.take_or_reclaim(&plan, interrupt)?,

@@ -10,22 +10,32 @@ use crate::error::{Error, Result};
 
 impl CachingAllocator {
     /// Takes memory from the device for a request: the block, handed out. `None` when the device or
-    /// the limit has not enough. Fails when the device fails otherwise.
-    pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
+    /// the limit has not enough; `told_bytes` is what the device says to be free then. Fails when
+    /// the device fails otherwise.
+    pub(super) fn grow(
+        &self,
+        plan: &Plan,
+        told_bytes: &mut Option<usize>,
+    ) -> Result<Option<BlockId>> {
         let memory = self.source.virtual_memory();
         let bytes = {
             let mut books = self.books.lock();
             if let Some(memory) = memory.filter(|_| books.config.expandable_segments) {
                 drop(books); // the device is asked next
-                return self.grow_by_pages(plan, memory);
+                return self.grow_by_pages(plan, memory, told_bytes);
             }
             let bytes = books.policy().segment_bytes(plan.search_bytes);
             books.limits.take(bytes).then_some(bytes)
         };
-        bytes.map_or(Ok(None), |bytes| self.grow_by_segment(plan, bytes))
+        bytes.map_or(Ok(None), |bytes| self.grow_by_segment(plan, bytes, told_bytes))
     }
 
-    fn grow_by_segment(&self, plan: &Plan, bytes: usize) -> Result<Option<BlockId>> {
+    fn grow_by_segment(
+        &self,
+        plan: &Plan,
+        bytes: usize,
+        told_bytes: &mut Option<usize>,
+    ) -> Result<Option<BlockId>> {
         let given = self.source.allocate(bytes, plan.align_bytes);
         let mut books = self.books.lock();
         match given {
@@ -36,16 +46,22 @@ impl CachingAllocator {
             }
             Err(refusal) => {
                 books.limits.give_back(bytes);
-                none_if_short(refusal)
+                none_if_short(refusal, told_bytes)
             }
         }
     }
 }
 
 /// A shortage is no failure yet.
-pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
+pub(super) fn none_if_short<T>(
+    refusal: Error,
+    told_bytes: &mut Option<usize>,
+) -> Result<Option<T>> {
     match refusal {
-        Error::OutOfMemory { .. } => Ok(None),
+        Error::OutOfMemory { free_bytes, .. } => {
+            *told_bytes = Some(free_bytes);
+            Ok(None)
+        }
         refusal => Err(refusal),
     }
 }

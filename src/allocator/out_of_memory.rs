@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
+use crate::allocator::host::Meter;
 use crate::allocator::pending::Holder;
 use crate::allocator::policy::Policy;
 use crate::allocator::pool::PoolId;
@@ -68,10 +69,11 @@ impl CachingAllocator {
     ) -> Result<BlockId> {
         let garbage = self.books.lock().release_garbage();
         self.give_back(garbage);
+        let told = &mut None;
         if self.books.lock().is_rejected(plan) {
-            return Err(self.out_of_memory(plan.requested_bytes));
+            return Err(self.out_of_memory(plan.requested_bytes, *told));
         }
-        if let Some(id) = self.grow(plan)? {
+        if let Some(id) = self.grow(plan, told)? {
             return Ok(id);
         }
         if let Some(id) = self.books.lock().help_out(plan) {
@@ -79,28 +81,28 @@ impl CachingAllocator {
         }
         let (oversize, is_enough) = self.books.lock().release_oversize(plan);
         self.give_back(oversize);
-        if is_enough && let Some(id) = self.grow(plan)? {
+        if is_enough && let Some(id) = self.grow(plan, told)? {
             return Ok(id);
         }
         self.books.lock().statistics.num_sync_all_streams += 1;
         self.trim();
         self.books.lock().statistics.num_alloc_retries += 1;
-        if let Some(id) = self.search_or_grow(plan)? {
+        if let Some(id) = self.search_or_grow(plan, told)? {
             return Ok(id);
         }
-        if let Some(id) = self.wait_and_take(plan, interrupt)? {
+        if let Some(id) = self.wait_and_take(plan, told, interrupt)? {
             return Ok(id);
         }
-        Err(self.out_of_memory(plan.requested_bytes))
+        Err(self.out_of_memory(plan.requested_bytes, *told))
     }
 
-    fn search_or_grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
+    fn search_or_grow(&self, plan: &Plan, told: &mut Option<usize>) -> Result<Option<BlockId>> {
         loop {
             if let Some(id) = self.search(plan) {
                 return Ok(Some(id));
             }
             let is_coming = self.books.lock().releases_in_flight > 0;
-            if let Some(id) = self.grow(plan)? {
+            if let Some(id) = self.grow(plan, told)? {
                 return Ok(Some(id));
             }
             if !is_coming {
@@ -135,7 +137,12 @@ impl CachingAllocator {
 
     /// Waits for streams that use freed memory, if what they hold may be enough, those first that
     /// hold the most. Nobody is waited for when all of it is not.
-    fn wait_and_take(&self, plan: &Plan, interrupt: &mut Interrupt<'_>) -> Result<Option<BlockId>> {
+    fn wait_and_take(
+        &self,
+        plan: &Plan,
+        told: &mut Option<usize>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Option<BlockId>> {
         let mut holders = self.books.lock().holders();
         let held_bytes: usize = holders.iter().map(|holder| holder.bytes).sum();
         if held_bytes < self.missing_bytes(plan) {
@@ -149,7 +156,7 @@ impl CachingAllocator {
                 Err(_) => continue, // inside one of its tasks, or a lost device
             }
             self.trim();
-            if let Some(id) = self.search_or_grow(plan)? {
+            if let Some(id) = self.search_or_grow(plan, told)? {
                 return Ok(Some(id));
             }
         }
@@ -203,16 +210,17 @@ impl CachingAllocator {
         self.source.memory_info().map_or(0, |info| info.free_bytes)
     }
 
-    /// The error of a request, after its observers were told.
-    pub(super) fn out_of_memory(&self, requested_bytes: usize) -> Error {
-        let info = self.source.memory_info().ok();
+    /// The error of a request, after its observers were told. `told` is what the device said to be
+    /// free when it refused.
+    pub(super) fn out_of_memory(&self, requested_bytes: usize, told: Option<usize>) -> Error {
+        let free_bytes = told.unwrap_or_else(|| self.device_free_bytes());
+        let host = self.source.host.as_ref().map(Meter::memory_info);
         let (all_bytes, shortage) = {
             let mut books = self.books.lock();
             books.statistics.num_ooms += 1;
             (books.limits.total_bytes, books.shortage())
         };
-        let free_bytes = info.map_or(0, |info| info.free_bytes);
-        let total_bytes = info.map_or(all_bytes, |info| info.total_bytes);
+        let total_bytes = host.map_or(all_bytes, |info| info.total_bytes);
         let device = self.source.device;
         let cache = Some(Box::new(shortage));
         let error = Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache };

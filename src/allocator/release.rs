@@ -7,7 +7,7 @@
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::expandable::Unmapping;
+use crate::allocator::expandable::{Unmapping, Vacant};
 use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::snapshot::PoolClass;
 use crate::backend::contract::Address;
@@ -19,6 +19,8 @@ pub(super) enum Victim {
     Segment { id: BlockId, base: Address },
     /// Pages of an expandable one.
     Pages(Unmapping),
+    /// The addresses of an expandable one that has no page.
+    Addresses(Vacant),
 }
 
 impl CachingAllocator {
@@ -31,6 +33,7 @@ impl CachingAllocator {
                     self.books.lock().end_release(id);
                 }
                 Victim::Pages(victim) => self.unmap(&victim),
+                Victim::Addresses(vacant) => self.unreserve(&vacant),
             }
         }
     }
@@ -83,11 +86,18 @@ impl Books {
 
     fn release_pools(&mut self, is_wanted: impl Fn(PoolId, &Pool) -> bool) -> Vec<Victim> {
         let classes = [PoolClass::Large, PoolClass::Small];
-        let mut free: Vec<BlockId> = Vec::new();
+        let (mut free, mut unmapped): (Vec<BlockId>, Vec<BlockId>) = Default::default();
         for (_, pool) in self.pools.iter().filter(|(id, pool)| is_wanted(*id, pool)) {
-            free.extend(classes.iter().flat_map(|class| pool.index(*class).all()));
+            for class in classes {
+                free.extend(pool.index(class).all());
+                unmapped.extend(pool.index(class).all_unmapped());
+            }
         }
-        free.into_iter().filter_map(|id| self.begin_release(id)).collect()
+        let mut victims: Vec<Victim> =
+            free.into_iter().filter_map(|id| self.begin_release(id)).collect();
+        let vacant = unmapped.into_iter().filter_map(|id| self.begin_unreserve(id));
+        victims.extend(vacant.map(Victim::Addresses));
+        victims
     }
 
     /// Free pinned segments that are larger than those which are kept; everything free when nothing

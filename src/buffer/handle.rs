@@ -23,6 +23,10 @@ use crate::stream::wait::Interrupt;
 /// thread waits for that, and no stream. Uses that the runtime cannot see are told by
 /// [`Buffer::record_use`], those on the home stream excepted.
 ///
+/// A new buffer may be where one was that is freed behind tasks which are still queued on the home
+/// stream: so work on another stream is ordered behind the home stream first, by an event or
+/// [`Stream::wait_stream`]. The host's access waits by itself.
+///
 /// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
 /// has no memory; its address is 0.
 ///

@@ -18,3 +18,4 @@ mod pools;
 mod recordings;
 mod shortage;
 mod support;
+mod threads;

@@ -43,6 +43,41 @@ fn host_access_waits_for_uses_on_every_stream_that_has_one() {
 }
 
 #[test]
+fn host_access_waits_for_what_a_queued_task_does_to_the_memorys_earlier_life() {
+    // Goal: a buffer that was just made may be where a freed one is still written to. Method: that
+    // write is behind a gate, which another thread opens; the host's own bytes must stay.
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let (device, home) = (machine.device(), machine.home());
+        let freed = machine.runtime.empty(1000, device).unwrap();
+        let address = freed.address().unwrap();
+        let gate = Gate::shut(&home);
+        freed.fill(0xFF, &home).unwrap();
+        drop(freed);
+        let buffer = machine.runtime.empty(1000, device).unwrap();
+        assert_eq!(buffer.address().unwrap(), address, "it stands behind the fill");
+        let opener = std::thread::spawn(move || gate.open());
+        buffer.write_from_slice(&[7; 1000]).unwrap();
+        home.synchronize().unwrap();
+        assert_eq!(buffer.read_to_vec().unwrap(), [7; 1000]);
+        opener.join().unwrap();
+    });
+}
+
+#[test]
+fn a_failure_in_the_memorys_earlier_life_is_not_the_new_buffers() {
+    let machine = Machine::cpu(1);
+    let home = machine.home();
+    let freed = machine.runtime.empty(1000, CPU).unwrap();
+    enqueue_failure(&home);
+    freed.fill(1, &home).unwrap();
+    drop(freed);
+    let buffer = machine.runtime.empty(1000, CPU).unwrap();
+    buffer.wait_for_host().unwrap();
+    assert!(home.synchronize().is_err(), "the stream's own error is still open");
+}
+
+#[test]
 fn what_stands_behind_the_last_use_is_not_waited_for() {
     // Goal: also when the use is no task of ours, so that nothing there was made to be waited for.
     finishes(|| {
