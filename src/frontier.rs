@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{AtomicU64, LockRank, Mutex, Ordering};
 
 /// Points of a frontier. Streams that wait for thousands of others know the order of some: the rest
@@ -30,12 +31,15 @@ pub(crate) struct Progress {
     retired: AtomicU64,
     /// Tasks that a driver is known to have done; unused on host.
     device_done: AtomicU64,
+    /// The stream is gone, and what it counted and failed with is kept elsewhere.
+    has_ended: AtomicBool,
 }
 
 impl Progress {
     pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
         let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { stream_key, on_host, retired, device_done })
+        let has_ended = AtomicBool::new(false);
+        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended })
     }
 
     pub(crate) fn stream_key(&self) -> u64 {
@@ -82,6 +86,18 @@ impl Progress {
     pub(crate) fn reach(&self, ticket: u64) {
         // Release: pairs with `done`.
         self.device_done.fetch_max(ticket, Ordering::Release);
+    }
+
+    /// The stream is gone; what it counted and failed with was handed on before.
+    pub(crate) fn end(&self) {
+        // Release: pairs with `has_ended`.
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// True after [`Progress::end`].
+    pub(crate) fn has_ended(&self) -> bool {
+        // Acquire: pairs with `end`. Who sees it sees what was handed on.
+        self.has_ended.load(Ordering::Acquire)
     }
 }
 

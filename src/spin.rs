@@ -1,8 +1,8 @@
 //! A lock for a few words, held for nanoseconds: one exchange to take it, one store to give it.
 //!
 //! A parking mutex needs a second exchange to give back, which is a quarter of an event record.
-//! Nothing is called while it is held but pushes to a queue; a holder that lost its processor is
-//! waited for by yielding.
+//! Nothing is called while it is held but pushes to a queue and clones; a holder that lost its
+//! processor is waited for by yielding.
 #![expect(unsafe_code, reason = "the flag is the lock of the value")]
 
 use std::fmt;
@@ -25,24 +25,37 @@ unsafe impl<T: Send> Sync for SpinMutex<T> {}
 unsafe impl<T: Send> Send for SpinMutex<T> {}
 
 impl<T> SpinMutex<T> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[cfg(loom)] // whose types register themselves
     pub(crate) fn new(value: T) -> Self {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
-        // Acquire: pairs with the release in the guard's drop.
-        if self.is_taken.swap(true, Ordering::Acquire) {
-            self.wait();
-        }
-        SpinGuard(self)
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    /// `None` when a thread has it, which in a forked child may be one that is not there.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: pairs with the release in the guard's drop. Relaxed on failure: nothing is read.
+        let taking =
+            self.is_taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taking.is_ok().then(|| SpinGuard(self))
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self) -> SpinGuard<'_, T> {
         let mut spins = 0;
-        // Acquire: as `lock`.
-        while self.is_taken.swap(true, Ordering::Acquire) {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
             if spins < SPINS {
                 spin_hint();
             } else {

@@ -12,8 +12,12 @@ mod opencl;
 mod peers;
 mod ping_pong;
 mod queue;
+#[cfg(feature = "xpu")]
+mod raw_opencl;
 mod rounds;
 mod table;
+#[cfg(feature = "xpu")]
+mod xpu;
 
 use std::env;
 use std::io;
@@ -53,5 +57,8 @@ fn figures(table: &mut Table) -> io::Result<()> {
     queue::measure(&runtime, opencl.as_ref(), table)?;
     rounds::measure(&runtime, opencl.as_ref(), table)?;
     events::measure(&runtime, table)?;
-    copies::measure(&runtime, table)
+    copies::measure(&runtime, table)?;
+    #[cfg(feature = "xpu")]
+    xpu::measure(table)?;
+    Ok(())
 }

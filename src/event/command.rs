@@ -1,4 +1,6 @@
-//! The record as a task: completes its version, with a time stamp or a failure where there is one.
+//! The record as a task: leaves its time stamp or its failure with the event, where there is one.
+//!
+//! That it is done needs no word of its own: the stream's counter says so.
 
 use crate::backend::blocking::while_blocked;
 use crate::event::shared::Pending;
@@ -16,19 +18,18 @@ impl Command<TaskContext> for RecordCommand {
         let version = event.version;
         context.is_marker = true;
         if context.on_host && !event.finished.is_timed && context.failure().is_none() {
-            return event.complete(version);
+            return;
         }
         let mark = context.mark(event.finished.is_timed);
-        if mark.is_none() && !context.on_host {
-            // Refused: the record is failed, and still not complete before the device is there.
+        let is_refused = mark.is_none() && !context.on_host;
+        if is_refused {
+            // The record is failed, and still not complete before the device is there.
             let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
         }
-        let failure = context.failure().cloned();
-        let is_done = context.on_host || mark.is_none();
-        event.finish(version, mark.clone(), failure);
-        if is_done {
+        event.finish(version, mark.clone(), context.failure().cloned());
+        if is_refused {
             event.complete(version);
-        } else {
+        } else if !context.on_host {
             context.effects().mark = mark;
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct EventCore {
 /// What consumers need.
 pub(super) struct Finished {
     pub(super) is_timed: bool,
-    /// The highest version that is known to be done.
+    /// The highest version that somebody found done: saves later queries the look at its stream.
     completed: AtomicU64,
     /// How many records were passed or dropped, and whether the last handle is gone (`shared`).
     pub(super) records: AtomicU64,
@@ -89,6 +89,16 @@ impl EventCore {
         // Bound under the lock: until then the record is the latest, and knows its own failure.
         source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
+    }
+
+    /// True when the counter of its stream says that the latest record is done.
+    pub(super) fn is_passed(&self, latest: &Latest) -> bool {
+        let is_passed = latest.is_passed();
+        if is_passed {
+            // Relaxed: advanced under the lock that the caller holds.
+            self.complete(self.recorded.load(Ordering::Relaxed));
+        }
+        is_passed
     }
 
     pub(super) fn kind(&self) -> Option<DeviceKind> {
@@ -169,6 +179,16 @@ impl EventCore {
 }
 
 impl Latest {
+    fn is_passed(&self) -> bool {
+        let Some((source, ticket)) = &self.source else { return true };
+        source.progress.done() >= *ticket
+    }
+
+    /// True when a task that returned is done on the stream of the latest record.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.source.as_ref().is_some_and(|(source, _)| source.on_host)
+    }
+
     /// True when the latest record stands on this stream.
     #[inline]
     pub(super) fn is_on(&self, core: &Arc<StreamCore>) -> bool {

@@ -98,18 +98,24 @@ impl Event {
         self.core.is_complete(recorded) || self.poll()
     }
 
-    /// Asks the driver about the latest record.
+    /// Asks the stream about the latest record, and then the driver.
     #[cold]
     fn poll(&self) -> bool {
+        let core = &self.core;
         if fork::is_child() {
-            return false; // a thread that is not here may hold the lock; nothing goes on here
+            // A thread that is not here may hold the lock; nothing goes on here.
+            return core.latest.try_lock().is_some_and(|latest| core.is_passed(&latest));
         }
-        let Some(record) = self.core.record() else { return true };
-        if record.source.on_host {
-            return self.core.is_complete(record.version);
+        let (is_passed, is_on_host) = {
+            let latest = core.latest.lock();
+            (core.is_passed(&latest), latest.is_on_host())
+        };
+        if is_passed || is_on_host {
+            return is_passed;
         }
+        let Some(record) = core.record() else { return true };
         match record.source.marks.poll() {
-            Ok(()) => self.core.is_reached(&record),
+            Ok(()) => core.is_reached(&record),
             // On a lost device nothing goes on; any other refusal is no answer yet.
             Err(error) => matches!(error, Error::DeviceLost { .. }),
         }
@@ -193,7 +199,7 @@ impl Stream {
                 previous = latest.move_to(core)?;
                 event.core.device.get_or_init(|| core.identity.device);
             }
-            let pushed = core.push_unscheduled(RecordCommand(event.core.begin()));
+            let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
             latest.stand_at(pushed.ticket);
             pushed
         };
@@ -228,13 +234,20 @@ impl Stream {
         }
         record.source.failures.bind();
         let wait = WaitFor::new_bound(Arc::clone(&record.source), record.ticket);
-        if event.core.is_complete(record.version) {
+        if event.core.is_reached(&record) {
             return match event.core.failure_of(&record) {
                 None => Ok(()),
                 Some(error) => core.push(Inherit(error)).map(drop),
             };
         }
         let ticket = core.push(wait)?;
+        if !core.on_host
+            && let Some(error) = event.core.failure_of(&record)
+        {
+            // The record was passed, while the device may be on its way: of an error that ended
+            // since, the event alone knows.
+            core.push(Inherit(error))?;
+        }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         core.history.join(ticket, &point, record.source.history.at(record.ticket).as_deref());
         Ok(())

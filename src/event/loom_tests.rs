@@ -9,6 +9,10 @@ fn event() -> Shared {
     Shared::new(EventCore::new(None, false))
 }
 
+fn begin(event: &Shared) -> Pending {
+    event.begin(&mut event.latest.lock())
+}
+
 /// What a consumer does with a record.
 fn pass(record: Pending) {
     record.complete(record.version);
@@ -20,7 +24,7 @@ fn pass(record: Pending) {
 fn loom_the_core_is_freed_by_whoever_comes_last() {
     loom::model(|| {
         let event = event();
-        let (first, second) = (event.begin(), event.begin());
+        let (first, second) = (begin(&event), begin(&event));
         let consumers = [first, second].map(|record| thread::spawn(move || pass(record)));
         drop(event);
         for consumer in consumers {
@@ -35,8 +39,8 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
     loom::model(|| {
         let event = event();
         let clone = event.clone();
-        let other = thread::spawn(move || pass(clone.begin()));
-        pass(event.begin());
+        let other = thread::spawn(move || pass(begin(&clone)));
+        pass(begin(&event));
         drop(event);
         other.join().unwrap();
     });

@@ -11,7 +11,7 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::event::core::EventCore;
+use crate::event::core::{EventCore, Latest};
 use crate::sync::Ordering;
 
 /// A handle. Clones share one core.
@@ -41,12 +41,14 @@ impl Shared {
         Self(NonNull::from(Box::leak(Box::new(core))))
     }
 
-    /// Begins the next version. The caller holds the lock of `latest`, so that versions and tickets
-    /// of one stream grow together.
+    /// Begins the next version. Under the lock, so that versions and tickets of one stream grow
+    /// together.
     #[inline]
-    pub(super) fn begin(&self) -> Pending {
+    pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
+        // Relaxed, and two steps: advanced under the lock only.
+        let version = self.recorded.load(Ordering::Relaxed) + 1;
         // Release: who sees the version sees its kind and device; pairs with `Event::query`.
-        let version = self.recorded.fetch_add(1, Ordering::Release) + 1;
+        self.recorded.store(version, Ordering::Release);
         Pending { core: self.0, version }
     }
 

@@ -72,7 +72,26 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
+    /// An integer of so many bytes.
+    #[inline]
     pub(super) fn sized(
+        &self,
+        bytes: u8,
+        is_signed: bool,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        // The usual case; 128 bits are read through Python's operators.
+        if value.is_exact_instance_of::<PyInt>()
+            && let Ok(number) = value.extract::<i64>()
+            && fits(number, bytes, is_signed)
+        {
+            return Ok(Argument::I64(number));
+        }
+        self.sized_from_any(bytes, is_signed, value)
+    }
+
+    #[cold]
+    fn sized_from_any(
         &self,
         bytes: u8,
         is_signed: bool,
@@ -287,6 +306,17 @@ fn buffer_address(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
 /// How memory that is given as it is can be given.
 fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     if has_buffer_protocol(given) { ": give accelrt.as_buffer() of it" } else { "" }
+}
+
+/// True when a number has a place in so many bytes.
+#[inline]
+fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
+    let unused_bits = 64 - 8 * u32::from(bytes);
+    if is_signed {
+        number << unused_bits >> unused_bits == number
+    } else {
+        number >= 0 && number.leading_zeros() >= unused_bits
+    }
 }
 
 /// The Python number in a simple ctypes object; other objects as they are.

@@ -159,6 +159,11 @@ impl<C: 'static> Sender<C> {
         let packed = Packed::new(command); // before the claim: it may allocate
         let shared = &*self.0;
         let tail = &shared.tail;
+        if matches!(T::CLASS, Class::Own) {
+            // Relaxed: a figure that is read when nobody pushes. Not between the two writes to the
+            // slot: a locked operation would give a consumer that looks time to take the line.
+            tail.own.fetch_add(1, Ordering::Relaxed);
+        }
         // Acquire, here and at each retry: pairs with the release of the claim that wrote it, which
         // makes the swing to this lap's segment visible to the next load.
         let mut index = tail.index.load(Ordering::Acquire);
@@ -188,10 +193,6 @@ impl<C: 'static> Sender<C> {
         // SAFETY: the place was claimed by this call alone, and the consumer does not read it
         // before it is published.
         slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
-        if matches!(T::CLASS, Class::Own) {
-            // Relaxed: a figure that is read when nobody pushes.
-            tail.own.fetch_add(1, Ordering::Relaxed);
-        }
         // Release: publishes the command; pairs with the acquire in `Receiver::front`.
         slot.sequence.store(index + 1, Ordering::Release);
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
@@ -208,8 +209,8 @@ impl<C: 'static> Sender<C> {
 impl<C: 'static> Sender<C> {
     /// How many users' commands were pushed so far.
     pub(crate) fn users_pushed(&self) -> u64 {
-        // Relaxed: a figure, exact when nobody pushes.
-        self.pushed() - self.0.tail.own.load(Ordering::Relaxed)
+        // Relaxed: a figure, exact when nobody pushes; those of our own are counted before.
+        self.pushed().saturating_sub(self.0.tail.own.load(Ordering::Relaxed))
     }
 }
 

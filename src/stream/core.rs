@@ -259,6 +259,7 @@ impl Work for StreamCore {
 impl Drop for StreamCore {
     fn drop(&mut self) {
         self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
+        self.progress.end();
         // Nobody executes it any more: what was not submitted will not be.
         self.finish_held(u64::MAX);
         // A refusal leaves nothing to do: nobody has the stream any more.

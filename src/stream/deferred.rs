@@ -152,15 +152,15 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
-        match &self.0 {
-            Stage::Approaching(_, Entrance(gate)) | Stage::Started(Entrance(gate), _)
-                if !gate.is_open() =>
-            {
-                context.effects().blocked_on = Some(Blocker::Gate(Arc::clone(gate)));
-                false
-            }
-            _ => true,
-        }
+        let gate = match &self.0 {
+            // Perhaps open by now: the parking is told so then, and the start comes with the next
+            // look. To be ready means to have started.
+            Stage::Approaching(_, Entrance(gate)) => gate,
+            Stage::Started(Entrance(gate), _) if !gate.is_open() => gate,
+            _ => return true,
+        };
+        context.effects().blocked_on = Some(Blocker::Gate(Arc::clone(gate)));
+        false
     }
 
     fn run(self, context: &mut TaskContext) {

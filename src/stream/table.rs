@@ -3,19 +3,25 @@
 //! Source of the pools: torch's stream pools. Streams are made when they are first asked for.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::backend::contract::Backend;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fork;
+use crate::frontier::Progress;
 use crate::stream::core::{Identity, StreamCore};
 use crate::stream::lifecycle::Lifecycle;
-use crate::sync::{LockRank, Mutex};
+use crate::sync::{LockRank, Mutex, park};
 
 /// Streams of one priority, handed out round robin: the 33rd request gets the first one again.
 pub(crate) const POOL_STREAMS: usize = 32;
 
 /// The id of the default stream.
 pub(crate) const DEFAULT_ID: u64 = 0;
+
+/// Between two looks at a stream that another thread drops, which takes nanoseconds.
+const ENDS: Duration = Duration::from_micros(20);
 
 /// All streams of one device.
 #[derive(Debug)]
@@ -30,11 +36,18 @@ pub(crate) struct StreamTable {
 struct Streams {
     default: Option<Arc<StreamCore>>,
     pools: Vec<Pool>,
-    dedicated: Vec<Weak<StreamCore>>,
-    /// Length of `dedicated` at which those that are gone are removed.
+    dedicated: Vec<Dedicated>,
+    /// Length of `dedicated` at which those that have ended are removed.
     sweep_at: usize,
     /// Ids are given out once each.
     next_id: u64,
+}
+
+/// A stream that ends with its last handle and its work.
+#[derive(Debug)]
+struct Dedicated {
+    stream: Weak<StreamCore>,
+    progress: Arc<Progress>,
 }
 
 #[derive(Debug)]
@@ -99,10 +112,11 @@ impl StreamTable {
         let made = self.make(id, priority, true)?;
         let mut streams = self.streams.lock();
         if streams.dedicated.len() >= streams.sweep_at {
-            streams.dedicated.retain(|stream| stream.strong_count() > 0);
+            streams.dedicated.retain(|dedicated| !dedicated.progress.has_ended());
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
-        streams.dedicated.push(Arc::downgrade(&made));
+        let (stream, progress) = (Arc::downgrade(&made), Arc::clone(&made.progress));
+        streams.dedicated.push(Dedicated { stream, progress });
         Ok(made)
     }
 
@@ -115,13 +129,26 @@ impl StreamTable {
         found.ok_or(Error::NoSuchStream { device: self.device, stream_id })
     }
 
-    /// Every stream that was made and did not end.
+    /// Every stream that was made and did not end. What the others counted and failed with is with
+    /// the lifecycle when this returns: nothing is missed between the two.
     pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
+        let mut ending = Vec::new();
         let streams = self.streams.lock();
         let pooled = streams.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
         let mut all: Vec<_> = streams.default.iter().chain(pooled).cloned().collect();
-        all.extend(streams.dedicated.iter().filter_map(Weak::upgrade));
+        for Dedicated { stream, progress } in &streams.dedicated {
+            match stream.upgrade() {
+                Some(stream) => all.push(stream),
+                None if progress.has_ended() => {}
+                None => ending.push(Arc::clone(progress)),
+            }
+        }
         drop(streams); // a dedicated stream that ends right now is dropped without the lock
+        // In a forked child a thread that was about to hand something on is not there.
+        let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
+        while ending.iter().any(is_ending) {
+            park(Some(ENDS)); // the thread that drops it may need this one's processor
+        }
         all
     }
 

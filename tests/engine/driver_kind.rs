@@ -7,7 +7,7 @@ use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
 
-use crate::support::finishes;
+use crate::support::{finishes, stream_error};
 
 /// The engine over numbers instead of a device, with every call counted.
 pub(crate) struct Driver {
@@ -233,6 +233,21 @@ fn streams_of_two_devices_wait_for_each_other() {
         there.wait_event(&event).unwrap();
         there.synchronize().unwrap();
         assert!(event.query() && there.is_ordered_after(&event));
+    });
+}
+
+#[test]
+fn an_event_of_a_failure_that_was_raised_fails_who_waits_for_it_later() {
+    with_each_completion(|driver| {
+        let [failed, later] = [driver.stream(), driver.stream()];
+        failed.enqueue_deferred(|completion| completion.finish(Err("broken".into()))).unwrap();
+        let event = failed.record_event().unwrap();
+        stream_error(failed.synchronize());
+        later.wait_event(&event).unwrap();
+        stream_error(later.synchronize());
+        failed.record(&event).unwrap();
+        later.wait_event(&event).unwrap();
+        later.synchronize().unwrap();
     });
 }
 

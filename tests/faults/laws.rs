@@ -78,6 +78,7 @@ pub(crate) fn of_errors(errors: &[Error], fault: Option<Fault>, failures: u64) -
 /// What is wrong once all is synchronised with, nothing fails any more, and the scenario's handles
 /// are gone. `failures` is how often tasks may have been their stream's failure themselves.
 pub(crate) fn at_rest(world: &World, failures: u64) -> Vec<String> {
+    world.machines.iter().for_each(Machine::settle);
     let mut found = world.ledger.violations();
     world.empty_caches();
     found.extend(world.machines.iter().flat_map(Machine::at_rest));

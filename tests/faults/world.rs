@@ -1,10 +1,10 @@
 //! One machine under test: a runtime over a backend that fails as planned, and its neighbour.
 
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use accelrt::backend::contract::Backend;
+use accelrt::backend::contract::{Backend, Turn, Work};
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{FaultBackend, FaultError, Method};
 use accelrt::backend::null::{Completion, NullBackend, NullConfig};
@@ -82,6 +82,27 @@ impl Machine {
         Self { backend: FaultBackend::new(inner), null, free_bytes }
     }
 
+    /// Waits until the threads that carry callbacks and resumed work are done with what was posted
+    /// before: what they were the last to hold is given back then.
+    pub(crate) fn settle(&self) {
+        let inner = self.backend.inner();
+        if inner.runs_on_host() {
+            return;
+        }
+        let stream = inner.stream_create(0, 0).expect("the backend inside never fails");
+        let mark = inner.mark(stream, false).expect("as above");
+        let (tell, told) = mpsc::channel();
+        let called = tell.clone();
+        let callback = Box::new(move || called.send(()).expect("somebody listens"));
+        inner.when_done(mark, callback).expect("as above");
+        inner.stream_synchronize(stream).expect("as above");
+        told.recv().expect("a callback comes");
+        inner.resume(stream, Arc::new(Told(tell)));
+        told.recv().expect("resumed work runs");
+        inner.mark_release(mark).expect("as above");
+        inner.stream_destroy(stream).expect("as above");
+    }
+
     /// Bytes that are out on some device.
     pub(crate) fn taken_bytes(&self) -> usize {
         let free = |index| self.backend.inner().memory_info(index).expect("it exists").free_bytes;
@@ -114,6 +135,15 @@ impl Machine {
             }
         }
         found
+    }
+}
+
+/// Work that says that it ran.
+struct Told(Sender<()>);
+
+impl Work for Told {
+    fn run(self: Arc<Self>, _turn: &Turn<'_>) {
+        self.0.send(()).expect("somebody listens");
     }
 }
 

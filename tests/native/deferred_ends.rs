@@ -1,7 +1,7 @@
 //! How deferred tasks end otherwise: with errors, dropped, skipped, cancelled, by refusals.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -197,6 +197,36 @@ fn start_waits_for_a_device_that_is_late() {
     started.recv().unwrap().finish(Ok(()));
     stream.synchronize().unwrap();
     assert_eq!(digits(&order), 12);
+}
+
+#[test]
+fn a_task_is_started_whenever_the_device_comes_there() {
+    // Goal: none is lost when the callback comes while the stream parks. Method: another thread
+    // calls back as soon as it is asked to, at every place of that in so many tries.
+    const TASKS: u64 = 30_000;
+    let null = NullConfig { completion: Late::WhenAsked { polls: u32::MAX }, ..Default::default() };
+    let late = LateBackend::new(NullBackend::new(null));
+    let runtime = Runtime::with_backends(Config::default(), [late.clone() as _]).unwrap();
+    let (stream, started) = (null_stream(&runtime), counter());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                late.reach_all();
+            }
+        });
+        for _ in 0..TASKS {
+            let counted = Arc::clone(&started);
+            let start = move |completion| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                finish(completion);
+            };
+            stream.enqueue_deferred(start).unwrap();
+            stream.synchronize().unwrap();
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(digits(&started), TASKS);
 }
 
 #[test]

@@ -37,6 +37,11 @@ impl Parameters {
     pub(crate) fn is_predictable(&self) -> bool {
         self.hosts == 1
     }
+
+    /// True where a device goes on when it is asked, not with time.
+    pub(crate) fn counts_polls(&self) -> bool {
+        matches!(self.target, Target::Cpu | Target::Null(_))
+    }
 }
 
 /// One operation of a host thread. Numbers are slots, events and devices.

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from kinds import KIND
+import accelrt
+from kinds import KIND, default_stream, module, why_not
 
 for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
     if name not in ("ACCELRT_TEST_KIND", "ACCELRT_OPENCL_LIBRARY"):
@@ -20,8 +21,6 @@ for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
 os.environ["ACCELRT_CPU_DEVICES"] = "3"
 if KIND != "cpu":
     os.environ["ACCELRT_ACCELERATOR"] = KIND
-
-import accelrt  # noqa: E402  after the settings
 
 # No test depends on a clock; what fails prints how to repeat it.
 settings.register_profile("accelrt", deadline=None, print_blob=True)
@@ -32,7 +31,14 @@ def pytest_report_header() -> list[str]:
     """Assert the kind, and say which device the tests run on."""
     found = accelrt.accelerator.current_accelerator()
     assert found == accelrt.device(KIND), f"the accelerator is {found}, not {KIND}"
-    return [f"accelerator: {KIND}, {accelrt.get_device_module(KIND).get_device_name(0)}"]
+    count, name = module.device_count(), module.get_device_name(0)
+    return [f"accelerator: {KIND}, {count} devices, {name}"]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what the kind cannot run."""
+    if reason := why_not(item):
+        pytest.skip(reason)
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +53,5 @@ def reset() -> None:
     """Make device 0 current, and the default stream of each device."""
     for index in reversed(range(accelrt.cpu.device_count())):
         accelrt.cpu.set_stream(accelrt.Stream(0, index, 0))
-    if KIND == "xpu":
-        for index in reversed(range(accelrt.xpu.device_count())):
-            accelrt.xpu.set_stream(accelrt.Stream(0, index, 12))
+    for index in reversed(range(module.device_count())):
+        module.set_stream(default_stream(index))

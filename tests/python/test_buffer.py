@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 import accelrt
-from gates import libc
+from gates import NATIVE, libc
+from kinds import KIND, content, host_cores
 
 
 def test_sizes_and_names() -> None:
-    buffer = accelrt.empty(100, device="cpu:0")
+    buffer = accelrt.empty(100, device=f"{KIND}:0")
     assert (buffer.nbytes, len(buffer)) == (100, 100)
-    assert buffer.device == accelrt.device("cpu:0")
+    assert buffer.device == accelrt.device(f"{KIND}:0")
     assert buffer.stream == accelrt.accelerator.current_stream()
     assert buffer.data_ptr() % 64 == 0
-    assert repr(buffer) == "accelrt.Buffer(nbytes=100, device='cpu:0')"
+    assert repr(buffer) == f"accelrt.Buffer(nbytes=100, device='{KIND}:0')"
     assert accelrt.empty_pinned(10).nbytes == 10
-    assert bytes(accelrt.empty(0)) == b""
+    assert content(accelrt.empty(0)) == b""
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1 << 70])
@@ -54,7 +55,7 @@ def test_copies_between_buffers_and_the_host() -> None:
     target.copy_to(out)
     assert out == b"hello"
     source.fill_(7).copy_to(target)
-    assert bytes(target) == b"\x07" * 5
+    assert content(target) == b"\x07" * 5
 
 
 def test_a_non_blocking_copy_holds_the_exporter() -> None:
@@ -70,7 +71,7 @@ def test_a_non_blocking_copy_holds_the_exporter() -> None:
             source.append(1)
         stream.synchronize()
     source.append(1)  # given back
-    assert bytes(buffer) == b"x" * size
+    assert content(buffer) == b"x" * size
 
 
 def test_refused_copies_give_the_exporter_back() -> None:
@@ -84,14 +85,15 @@ def test_refused_copies_give_the_exporter_back() -> None:
         buffer.copy_(np.zeros(8, np.uint8)[::2])
     with pytest.raises(ValueError, match="overlap"):
         buffer[:3].copy_(buffer[1:])
-    with pytest.raises(ValueError, match="overlap"):
-        buffer.copy_(np.asarray(buffer))
+    if NATIVE:
+        with pytest.raises(ValueError, match="overlap"):
+            buffer.copy_(np.asarray(buffer))
 
 
 def test_slices() -> None:
     buffer = accelrt.empty(10).copy_(bytes(range(10)))
-    assert bytes(buffer[-3:-1]) == bytes([7, 8])
-    assert bytes(buffer[2:][1:3]) == bytes([3, 4])
+    assert content(buffer[-3:-1]) == bytes([7, 8])
+    assert content(buffer[2:][1:3]) == bytes([3, 4])
     assert len(buffer[8:2]) == 0
     assert len(buffer[5:100]) == 5
     with pytest.raises(ValueError, match="step 1"):
@@ -99,9 +101,10 @@ def test_slices() -> None:
     part = buffer[4:6]
     del buffer
     gc.collect()
-    assert bytes(part) == bytes([4, 5])
+    assert content(part) == bytes([4, 5])
 
 
+@host_cores
 def test_release() -> None:
     buffer = accelrt.zeros(4)
     part = buffer[:2]
@@ -117,6 +120,7 @@ def test_release() -> None:
             use()
 
 
+@host_cores
 def test_numpy_reads_and_writes_our_memory() -> None:
     buffer = accelrt.zeros(8)
     values = np.asarray(buffer)
@@ -129,6 +133,7 @@ def test_numpy_reads_and_writes_our_memory() -> None:
     assert (view.format, view.shape, view.strides, view.readonly) == ("B", (8,), (1,), False)
 
 
+@host_cores
 def test_host_access_waits_for_uses() -> None:
     buffer = accelrt.empty(1 << 24)
     for byte in range(10):
@@ -148,6 +153,7 @@ def test_copy_runs_on_the_current_stream() -> None:
     assert out[0] == 1.5
 
 
+@host_cores
 def test_numpy_is_told_that_the_bytes_failed() -> None:
     # NumPy drops what `memoryview` raises, and would make an array of one object.
     buffer, stream = accelrt.zeros(8), accelrt.Stream()
@@ -160,6 +166,7 @@ def test_numpy_is_told_that_the_bytes_failed() -> None:
     assert np.asarray(buffer).tolist() == [0] * 8
 
 
+@host_cores
 def test_the_array_interface_forbids_the_release() -> None:
     buffer = accelrt.empty(4).copy_(b"abcd")
     interface = buffer.__array_interface__

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accelrt
-from accelrt import accelerator, cpu
+from accelrt import accelerator
+from kinds import KIND, TYPE, default_stream, module, several_devices
+
+Make = Callable[[], AbstractContextManager[object]]
+# Contexts of device 1, made when it is known to be there.
+MAKES: list[Make] = [
+    lambda: accelrt.Stream(f"{KIND}:1"),
+    lambda: accelrt.device(f"{KIND}:1"),
+    lambda: accelerator.device_index(1),
+]
 
 
 def current() -> tuple[int, accelrt.Stream]:
@@ -22,6 +31,7 @@ def current() -> tuple[int, accelrt.Stream]:
     return accelerator.current_device_index(), accelerator.current_stream()
 
 
+@several_devices
 def test_device_index_switches_and_restores() -> None:
     with accelerator.device_index(1) as entered:
         assert entered is None
@@ -29,6 +39,7 @@ def test_device_index_switches_and_restores() -> None:
     assert accelerator.current_device_index() == 0
 
 
+@several_devices
 def test_device_index_of_none_changes_nothing() -> None:
     accelerator.set_device_index(2)
     with accelerator.device_index(None) as entered:
@@ -38,6 +49,7 @@ def test_device_index_of_none_changes_nothing() -> None:
     assert accelerator.current_device_index() == 1
 
 
+@several_devices
 def test_one_device_index_nests_in_itself() -> None:
     context = accelerator.device_index(1)
     with context:
@@ -50,7 +62,7 @@ def test_one_device_index_nests_in_itself() -> None:
 
 def test_device_index_checks_existence_when_it_is_entered() -> None:
     context = accelerator.device_index(7)
-    with pytest.raises(RuntimeError, match="cpu:7 does not exist"), context:
+    with pytest.raises(RuntimeError, match=f"{KIND}:7 does not exist"), context:
         pass
     assert accelerator.current_device_index() == 0
     with pytest.raises(RuntimeError, match=r"^Device context stack is empty\.$"):
@@ -63,8 +75,9 @@ def test_device_index_refuses_other_types(wrong: Any) -> None:
         accelerator.device_index(wrong)
 
 
+@several_devices
 def test_a_device_is_current_inside_its_context() -> None:
-    device = accelrt.device("cpu:1")
+    device = accelrt.device(f"{KIND}:1")
     with device as entered:
         assert entered is device
         assert accelerator.current_device_index() == 1
@@ -72,22 +85,24 @@ def test_a_device_is_current_inside_its_context() -> None:
     assert accelerator.current_device_index() == 0
 
 
+@several_devices
 def test_a_device_without_index_changes_nothing() -> None:
     accelerator.set_device_index(2)
-    with accelrt.device("cpu"):
+    with accelrt.device(KIND):
         assert accelerator.current_device_index() == 2
     assert accelerator.current_device_index() == 2
 
 
+@several_devices
 def test_the_innermost_context_decides_whichever_it_is() -> None:
     # Method: every kind of context inside and around every other; each names another device.
     makes: list[Callable[[int], AbstractContextManager[object]]] = [
-        lambda index: accelrt.device("cpu", index),
+        lambda index: accelrt.device(KIND, index),
         accelerator.device_index,
-        cpu.device,
+        module.device,
         accelrt.Stream,
-        lambda index: cpu.stream(accelrt.Stream(index)),
-        lambda index: cpu.device_of(accelrt.Stream(index)),
+        lambda index: module.stream(accelrt.Stream(index)),
+        lambda index: module.device_of(accelrt.Stream(index)),
     ]
 
     def used() -> set[int | None]:
@@ -101,21 +116,23 @@ def test_the_innermost_context_decides_whichever_it_is() -> None:
             between = current()
             with inner(2):
                 assert used() == {2}
-                with accelrt.device("cpu"), accelerator.device_index(None), cpu.device(None):
+                with accelrt.device(KIND), accelerator.device_index(None), module.device(None):
                     assert used() == {2}
             assert (used(), current()) == ({1}, between)
         assert (used(), current()) == ({0}, before)
 
 
+@several_devices
 def test_what_is_set_inside_a_context_counts_until_its_end() -> None:
-    with accelrt.device("cpu:1"):
+    with accelrt.device(f"{KIND}:1"):
         accelerator.set_device_index(2)
         assert accelrt.Stream().device_index == 2
     assert accelrt.Stream().device_index == 0
 
 
+@several_devices
 def test_one_device_nests_in_itself() -> None:
-    one, two = accelrt.device("cpu:1"), accelrt.device("cpu:2")
+    one, two = accelrt.device(f"{KIND}:1"), accelrt.device(f"{KIND}:2")
     with one, two, one:
         assert accelerator.current_device_index() == 1
         with two:
@@ -124,52 +141,57 @@ def test_one_device_nests_in_itself() -> None:
     assert accelerator.current_device_index() == 0
 
 
+@several_devices
 def test_the_contexts_of_a_kind_are_those_of_the_accelerator() -> None:
-    with cpu.device(2):
-        assert cpu.current_device() == 2
-        with cpu.device(None), cpu.device("cpu:1"):
-            assert cpu.current_device() == 1
-        assert cpu.current_device() == 2
-    with cpu.device_of(accelrt.Stream("cpu:1")):
-        assert cpu.current_device() == 1
-    with cpu.device_of(object()):
-        assert cpu.current_device() == 0
+    with module.device(2):
+        assert module.current_device() == 2
+        with module.device(None), module.device(f"{KIND}:1"):
+            assert module.current_device() == 1
+        assert module.current_device() == 2
+    with module.device_of(accelrt.Stream(f"{KIND}:1")):
+        assert module.current_device() == 1
+    with module.device_of(object()):
+        assert module.current_device() == 0
 
 
+@several_devices
 def test_a_stream_switches_device_and_stream_and_restores_both() -> None:
     before = current()
-    stream = accelrt.Stream("cpu:2")
+    stream = accelrt.Stream(f"{KIND}:2")
     with stream as entered:
         assert entered is stream
         assert current() == (2, stream)
     assert current() == before
-    assert accelerator.current_stream(2) == accelrt.Stream(0, 2, 0)
+    assert accelerator.current_stream(2) == default_stream(2)
 
 
+@several_devices
 def test_one_stream_nests_in_itself_and_around_others() -> None:
-    first, second = accelrt.Stream("cpu:0"), accelrt.Stream("cpu:1")
+    first, second = accelrt.Stream(f"{KIND}:0"), accelrt.Stream(f"{KIND}:1")
     with first, first, second:
         assert current() == (1, second)
         with first:
             assert current() == (0, first)
         assert current() == (1, second)
-    assert current() == (0, accelrt.Stream(0, 0, 0))
+    assert current() == (0, default_stream(0))
 
 
+@several_devices
 def test_another_handle_of_the_stream_nests_too() -> None:
-    stream = accelrt.Stream("cpu:1")
-    again = accelrt.Stream(stream.stream_id, 1, 0)
+    stream = accelrt.Stream(f"{KIND}:1")
+    again = accelrt.Stream(stream.stream_id, 1, TYPE)
     with stream, again:
         assert current() == (1, stream)
-    assert current() == (0, accelrt.Stream(0, 0, 0))
+    assert current() == (0, default_stream(0))
 
 
+@several_devices
 def test_stream_contexts_of_a_kind_take_none() -> None:
-    stream = accelrt.Stream("cpu:1")
-    with cpu.stream(stream) as entered:
+    stream = accelrt.Stream(f"{KIND}:1")
+    with module.stream(stream) as entered:
         assert entered is None
         assert current() == (1, stream)
-        with cpu.stream(None), cpu.StreamContext(None):
+        with module.stream(None), module.StreamContext(None):
             assert current() == (1, stream)
     assert accelerator.current_device_index() == 0
 
@@ -177,22 +199,21 @@ def test_stream_contexts_of_a_kind_take_none() -> None:
 def test_stream_contexts_of_a_kind_refuse_what_is_no_stream() -> None:
     expected = r"^stream must be an accelrt\.Stream or None, not int$"
     with pytest.raises(TypeError, match=expected):
-        cpu.stream(3)  # type: ignore[arg-type]
+        module.stream(3)
 
 
 @pytest.mark.parametrize(
-    ("context", "name"),
+    ("make", "name"),
     [
-        (accelrt.Stream(), "Stream"),
-        (accelrt.device("cpu:1"), "Device"),
-        (accelrt.device("cpu"), "Device"),
-        (accelerator.device_index(1), "Device"),
-        (accelerator.device_index(None), "Device"),
+        (accelrt.Stream, "Stream"),
+        (lambda: accelrt.device(f"{KIND}:0"), "Device"),
+        (lambda: accelrt.device(KIND), "Device"),
+        (lambda: accelerator.device_index(0), "Device"),
+        (lambda: accelerator.device_index(None), "Device"),
     ],
 )
-def test_an_exit_without_an_enter_raises(
-    context: AbstractContextManager[object], name: str
-) -> None:
+def test_an_exit_without_an_enter_raises(make: Make, name: str) -> None:
+    context = make()
     for _ in range(2):
         with pytest.raises(RuntimeError, match=rf"^{name} context stack is empty\.$"):
             context.__exit__(None, None, None)
@@ -200,20 +221,17 @@ def test_an_exit_without_an_enter_raises(
             pass
 
 
+@several_devices
 @pytest.mark.parametrize(
-    "context",
+    "make",
     [
-        accelrt.Stream("cpu:1"),
-        accelrt.device("cpu:1"),
-        accelerator.device_index(1),
-        cpu.stream(accelrt.Stream("cpu:1")),
-        cpu.device(1),
+        *MAKES,
+        lambda: module.stream(accelrt.Stream(f"{KIND}:1")),
+        lambda: module.device(1),
     ],
 )
-def test_an_exception_inside_passes_through_and_all_is_restored(
-    context: AbstractContextManager[object],
-) -> None:
-    before = current()
+def test_an_exception_inside_passes_through_and_all_is_restored(make: Make) -> None:
+    before, context = current(), make()
     error = KeyError("inside")
 
     def fail() -> None:
@@ -227,14 +245,11 @@ def test_an_exception_inside_passes_through_and_all_is_restored(
     assert current() == before
 
 
-@pytest.mark.parametrize(
-    "context", [accelrt.Stream("cpu:1"), accelrt.device("cpu:1"), accelerator.device_index(1)]
-)
-def test_an_object_entered_by_two_threads_keeps_their_states_apart(
-    context: AbstractContextManager[object],
-) -> None:
+@several_devices
+@pytest.mark.parametrize("make", MAKES)
+def test_an_object_entered_by_two_threads_keeps_their_states_apart(make: Make) -> None:
     # Method: both threads are inside at once, and leave in the order they came.
-    both_inside, first_left = threading.Barrier(2), threading.Event()
+    context, both_inside, first_left = make(), threading.Barrier(2), threading.Event()
     ends = {}
 
     def visit(name: str, start: int) -> None:
@@ -254,8 +269,9 @@ def test_an_object_entered_by_two_threads_keeps_their_states_apart(
     assert ends == {"first": 0, "second": 2}
 
 
+@several_devices
 def test_a_context_entered_by_one_thread_is_not_left_by_another() -> None:
-    stream, device = accelrt.Stream(), accelrt.device("cpu:1")
+    stream, device = accelrt.Stream(), accelrt.device(f"{KIND}:1")
     index = accelerator.device_index(1)
     errors = []
 
@@ -273,16 +289,17 @@ def test_a_context_entered_by_one_thread_is_not_left_by_another() -> None:
     assert len(errors) == 3
 
 
+@several_devices
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=12))
 def test_any_nesting_restores_what_was_before(steps: list[tuple[int, int]]) -> None:
     streams = [accelrt.Stream(index) for index in range(3)]
-    devices = [accelrt.device("cpu", index) for index in range(3)]
+    devices = [accelrt.device(KIND, index) for index in range(3)]
     indices = [accelerator.device_index(index) for index in range(3)]
     contexts: list[list[Any]] = [
         streams,
         devices,
         indices,
-        [cpu.stream(stream) for stream in streams],
+        [module.stream(stream) for stream in streams],
     ]
 
     def nest(remaining: list[tuple[int, int]]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import accelrt as _accelrt
+from kinds import host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
 
@@ -73,6 +74,7 @@ def _name(capsule: Any) -> Any:
     return get(capsule)
 
 
+@host_cores
 @pytest.mark.parametrize("name", DTYPES)
 def test_numpy_sees_every_type(name: Any) -> None:
     dtype = np.dtype(name)
@@ -143,6 +145,7 @@ def test_a_shape_that_does_not_fit_is_told_with_numbers(
         accelrt.zeros(nbytes).view("float32", shape)
 
 
+@host_cores
 def test_views_keep_the_memory_and_exports_forbid_the_release() -> None:
     view = accelrt.zeros(8).view("uint8")
     gc.collect()
@@ -162,6 +165,7 @@ def test_views_keep_the_memory_and_exports_forbid_the_release() -> None:
         buffer.__dlpack__()
 
 
+@host_cores
 def test_names_of_capsules() -> None:
     buffer = accelrt.zeros(8)
     assert _name(buffer.__dlpack__()) == b"dltensor"
@@ -195,6 +199,7 @@ def test_flags_say_what_is_read_only_and_what_is_a_copy() -> None:
     assert _versioned(copied).flags == IS_COPIED
 
 
+@host_cores
 def test_arguments_of_dlpack() -> None:
     buffer = accelrt.zeros(8).copy_(b"12345678")
     buffer.__dlpack__(stream=-1, dl_device=(1, 0), copy=False)
@@ -264,6 +269,7 @@ def test_an_unknown_major_version_is_freed_and_refused() -> None:
     assert _name(capsule) == b"used_dltensor_versioned"
 
 
+@host_cores
 def test_copies_take_views() -> None:
     buffer, other = accelrt.zeros(4), accelrt.empty(4).fill_(2)
     buffer.copy_(other.view("int32"))
@@ -276,6 +282,7 @@ def test_copies_take_views() -> None:
     assert bytes(other) == bytes(range(4))
 
 
+@host_cores
 def test_jax_takes_our_memory() -> None:
     jax = pytest.importorskip("jax")
     view = accelrt.zeros(64).view("float32")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import accelrt
-from gates import Gate, libc
+from gates import Gate, write
+from kinds import KIND, host_cores, several_devices
 
 
 def timed_pair() -> tuple[accelrt.Event, accelrt.Event]:
@@ -24,31 +25,35 @@ def test_an_event_that_was_never_recorded_is_done() -> None:
     accelrt.Stream().wait_event(event)
 
 
+@several_devices
 def test_an_event_has_neither_index_nor_id_before_its_first_record() -> None:
     event = accelrt.Event()
-    assert event.device == accelrt.device("cpu")
+    assert event.device == accelrt.device(KIND)
     assert event.device.index is None
     assert event.event_id == 0
-    event.record(accelrt.Stream("cpu:1"))
-    assert event.device == accelrt.device("cpu:1")
+    event.record(accelrt.Stream(f"{KIND}:1"))
+    assert event.device == accelrt.device(f"{KIND}:1")
     assert event.event_id != 0
 
 
+@several_devices
 def test_the_index_of_the_device_it_is_made_for_is_not_kept() -> None:
-    assert accelrt.Event("cpu:1").device == accelrt.device("cpu")
-    assert accelrt.Event(2).device == accelrt.device("cpu")
-    assert accelrt.Event(accelrt.device("cpu:1")).device.index is None
+    assert accelrt.Event(f"{KIND}:1").device == accelrt.device(KIND)
+    assert accelrt.Event(2).device == accelrt.device(KIND)
+    assert accelrt.Event(accelrt.device(f"{KIND}:1")).device.index is None
 
 
+@several_devices
 def test_a_record_goes_to_the_current_stream_of_the_current_device() -> None:
     accelrt.accelerator.set_device_index(2)
     event = accelrt.Event()
     event.record()
-    assert event.device == accelrt.device("cpu:2")
+    assert event.device == accelrt.device(f"{KIND}:2")
 
 
+@several_devices
 def test_an_event_is_done_after_its_synchronize() -> None:
-    event = accelrt.Stream("cpu:1").record_event()
+    event = accelrt.Stream(f"{KIND}:1").record_event()
     event.synchronize()
     assert event.query()
 
@@ -62,16 +67,18 @@ def test_an_event_is_recorded_again_on_its_device_and_keeps_its_id() -> None:
     assert event.event_id == event_id
 
 
+@several_devices
 def test_an_event_stays_with_the_device_of_its_first_record() -> None:
-    event = accelrt.Stream("cpu:0").record_event()
+    event = accelrt.Stream(f"{KIND}:0").record_event()
     expected = "Event device index 0 does not match recording stream's device index 1."
     with pytest.raises(RuntimeError, match=f"^{re.escape(expected)}$"):
-        event.record(accelrt.Stream("cpu:1"))
+        event.record(accelrt.Stream(f"{KIND}:1"))
 
 
+@several_devices
 def test_a_stream_of_another_device_may_wait() -> None:
-    event = accelrt.Stream("cpu:0").record_event()
-    other = accelrt.Stream("cpu:1")
+    event = accelrt.Stream(f"{KIND}:0").record_event()
+    other = accelrt.Stream(f"{KIND}:1")
     event.wait(other)
     other.wait_event(event)
     other.synchronize()
@@ -79,7 +86,7 @@ def test_a_stream_of_another_device_may_wait() -> None:
 
 
 def test_an_event_of_another_kind_is_refused_by_a_record() -> None:
-    expected = "Event device type cuda does not match recording stream's device type cpu."
+    expected = f"Event device type cuda does not match recording stream's device type {KIND}."
     with pytest.raises(RuntimeError, match=f"^{re.escape(expected)}$"):
         accelrt.Event("cuda").record(accelrt.Stream())
     with pytest.raises(RuntimeError, match=f"^{re.escape(expected)}$"):
@@ -109,11 +116,13 @@ def test_time_goes_forward_between_records() -> None:
     assert start.elapsed_time(start) == 0
 
 
-def test_time_is_measured_between_two_cpu_devices() -> None:
+@several_devices
+@host_cores
+def test_time_is_measured_between_two_devices() -> None:
     start, end = timed_pair()
-    accelrt.Stream("cpu:0").record_event(start)
+    accelrt.Stream(f"{KIND}:0").record_event(start)
     start.synchronize()
-    accelrt.Stream("cpu:1").record_event(end)
+    accelrt.Stream(f"{KIND}:1").record_event(end)
     end.synchronize()
     assert start.elapsed_time(end) >= 0
 
@@ -125,9 +134,9 @@ def test_elapsed_time_refuses_first_what_is_no_event(wrong: Any) -> None:
 
 
 def test_elapsed_time_refuses_second_events_of_two_kinds() -> None:
-    expected = "Event device type cuda does not match other's device type cpu."
+    expected = f"Event device type cuda does not match other's device type {KIND}."
     with pytest.raises(RuntimeError, match=f"^{re.escape(expected)}$"):
-        accelrt.Event("cuda").elapsed_time(accelrt.Event("cpu"))
+        accelrt.Event("cuda").elapsed_time(accelrt.Event(KIND))
 
 
 @pytest.mark.parametrize(("first", "second"), [(False, False), (True, False), (False, True)])
@@ -180,6 +189,7 @@ def test_elapsed_time_checks_timing_before_records_and_records_before_their_end(
     stream.synchronize()
 
 
+@several_devices
 def test_a_wait_stays_with_the_record_that_was_the_latest() -> None:
     held, idle, waiting = (accelrt.Stream(dedicated=True) for _ in range(3))
     gate, event = Gate(held), accelrt.Event()
@@ -194,6 +204,7 @@ def test_a_wait_stays_with_the_record_that_was_the_latest() -> None:
     waiting.synchronize()
 
 
+@several_devices
 def test_a_later_record_holds_up_nobody_who_waits_already() -> None:
     held, idle, waiting = (accelrt.Stream(dedicated=True) for _ in range(3))
     gate, event = Gate(held), accelrt.Event()
@@ -219,10 +230,10 @@ def test_a_wait_before_the_first_record_waits_for_nothing() -> None:
 def test_a_wait_outlives_its_event() -> None:
     held, waiting = accelrt.Stream(dedicated=True), accelrt.Stream(dedicated=True)
     gate, text = Gate(held), ctypes.create_string_buffer(4)
-    held.launch(libc.memset, text, ord("a"), 3)
+    write(held, text, ord("a"), 3)
     event = held.record_event()
     waiting.wait_event(event)
-    waiting.launch(libc.memset, text, ord("b"), 1)
+    write(waiting, text, ord("b"), 1)
     gone = weakref.ref(event)
     del event
     assert gone() is None
@@ -240,7 +251,7 @@ def test_an_event_is_measured_at_its_latest_record() -> None:
     assert start.elapsed_time(end) <= 0
 
 
-@pytest.mark.parametrize("wrong", [3, "cpu", accelrt.device("cpu")])
+@pytest.mark.parametrize("wrong", [3, "cpu", accelrt.device(KIND)])
 def test_record_and_wait_refuse_what_is_no_stream(wrong: Any) -> None:
     expected = rf"^stream must be an accelrt\.Stream, not {type(wrong).__name__}$"
     for call in (accelrt.Event().record, accelrt.Event().wait):
@@ -266,13 +277,14 @@ def test_events_are_equal_by_identity() -> None:
         _ = first < second  # type: ignore[operator]
 
 
+@several_devices
 def test_an_event_shows_itself() -> None:
-    prefix = "accelrt.Event device_type=cpu, device_index=-1, event_flag="
+    prefix = f"accelrt.Event device_type={KIND}, device_index=-1, event_flag="
     assert repr(accelrt.Event()) == prefix + "0, event_id=0"
     event = accelrt.Event(enable_timing=True)
     assert repr(event) == prefix + "1, event_id=0"
-    event.record(accelrt.Stream("cpu:1"))
-    shown = "accelrt.Event device_type=cpu, device_index=1, event_flag=1, event_id="
+    event.record(accelrt.Stream(f"{KIND}:1"))
+    shown = f"accelrt.Event device_type={KIND}, device_index=1, event_flag=1, event_id="
     assert repr(event) == shown + hex(event.event_id)
 
 

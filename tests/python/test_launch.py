@@ -16,6 +16,9 @@ import pytest
 
 import accelrt
 from gates import Gate, libc
+from kinds import host_cores
+
+pytestmark = host_cores
 
 Function = Any  # of ctypes, whose type is private
 

@@ -19,6 +19,7 @@ import pytest
 
 import accelrt
 from gates import Gate
+from kinds import content, host_cores
 
 libc = ctypes.CDLL(None)
 
@@ -55,6 +56,7 @@ def test_callables_run_in_stream_order_on_one_thread() -> None:
     assert threading.get_ident() not in threads
 
 
+@host_cores
 def test_native_tasks_and_callables_take_turns() -> None:
     work, text = stream(), ctypes.create_string_buffer(4)
     seen: list[bytes] = []
@@ -180,6 +182,7 @@ REFUSAL = (
 )
 
 
+@host_cores
 def test_finished_work_is_waited_for_inside_a_callable() -> None:
     work, other = stream(), stream()
     with work:
@@ -200,6 +203,7 @@ def test_finished_work_is_waited_for_inside_a_callable() -> None:
     assert inside(work, other.synchronize) is None
 
 
+@host_cores
 def test_unfinished_work_is_not_waited_for_inside_a_callable() -> None:
     work, other = stream(), stream()
     with work:
@@ -229,9 +233,9 @@ def test_a_copy_that_a_callable_may_not_wait_for_is_not_made() -> None:
         buffer = accelrt.zeros(2)
     assert inside(work, lambda: buffer.copy_(b"ab")) == REFUSAL
     assert inside(work, lambda: buffer.view("uint8").__dlpack__(copy=True)) == REFUSAL
-    assert bytes(buffer) == b"\0\0"
+    assert content(buffer) == b"\0\0"
     inside(work, lambda: buffer.copy_(b"ab", non_blocking=True))
-    assert bytes(buffer) == b"ab"
+    assert content(buffer) == b"ab"
 
 
 def test_a_finished_failure_is_raised_inside_a_callable() -> None:
@@ -282,7 +286,7 @@ def test_callables_and_arguments_go_when_they_ran_or_were_skipped() -> None:
     with pytest.raises(accelrt.StreamError):
         work.synchronize()
     work.synchronize()
-    work.launch(libc.abs, 1)  # a binding call collects what workers dropped
+    work.launch_host(int)  # a binding call collects what workers dropped
     work.synchronize()
     gc.collect()
     assert [reference() for reference in alive] == [None, None]

@@ -9,6 +9,9 @@ import ctypes
 import os
 
 import accelrt
+from kinds import host_cores
+
+pytestmark = host_cores
 
 DEVICE = "cpu:2"
 SIZE = 20 << 20  # a segment of its own

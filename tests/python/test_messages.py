@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import accelrt
+from kinds import KIND
 from processes import output_of
 
 untyped: Any = accelrt
@@ -79,7 +80,7 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: overlapping(3, 0), ValueError, OVERLAP.format(0, 3)),
     (lambda: overlapping(1, 1), ValueError, OVERLAP.format(1, 1)),
     (
-        lambda: (whole := buffer()).copy_(np.asarray(whole)),
+        lambda: (whole := untyped.zeros(8, device="cpu")).copy_(np.asarray(whole)),
         ValueError,
         "Cannot copy between a buffer and memory that it overlaps",
     ),
@@ -141,7 +142,7 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: buffer()[1:].view("uint8").__dlpack__(stream=1),
         AssertionError,
-        "stream should be None on cpu.",
+        f"stream should be None on {KIND}.",
     ),
     (
         lambda: untyped.from_dlpack(3),
@@ -164,7 +165,7 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         RuntimeError,
         "Device cpu:1 has no stream with id -3: ids are not negative",
     ),
-    (lambda: untyped.Stream(priority=2), ValueError, PRIORITY.format(2)),
+    (lambda: untyped.Stream("cpu:0", priority=2), ValueError, PRIORITY.format(2)),
     (lambda: untyped.Stream("cpu:0", priority=-2), ValueError, PRIORITY.format(-2)),
     (
         lambda: untyped.Stream(priority=None),
@@ -181,7 +182,7 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: untyped.accelerator.get_memory_info("cuda:0"),
         ValueError,
-        "cuda doesn't match the current accelerator cpu.",
+        f"cuda doesn't match the current accelerator {KIND}.",
     ),
     (
         lambda: untyped.cpu.synchronize("xpu"),
@@ -254,7 +255,7 @@ def test_a_view_that_would_be_askew_is_told_where_it_begins() -> None:
 
 
 def test_a_status_is_told_with_the_name_of_the_function() -> None:
-    stream = accelrt.Stream(dedicated=True)
+    stream = accelrt.Stream("cpu", dedicated=True)
     stream.launch(libc.abs, -3, check=True)
     expected = (
         r"^Stream \d+ on cpu:0 failed: the native function abs at 0x[0-9a-f]+ returned status 3$"
@@ -307,7 +308,7 @@ def test_a_use_after_the_release_names_the_buffer(name: str) -> None:
 
 
 def test_a_refused_release_counts_the_exports() -> None:
-    lent = accelrt.empty(8)
+    lent = accelrt.empty(8, device="cpu")
     views = [memoryview(lent), memoryview(lent[2:])]
     expected = (
         f"Buffer of 8 B at {lent.data_ptr():#x} on cpu:0 cannot be released: "
@@ -319,7 +320,7 @@ def test_a_refused_release_counts_the_exports() -> None:
 
 def test_a_request_that_is_too_big_says_what_there_is() -> None:
     expected = (
-        r"Out of memory on cpu:0: tried to allocate .* GiB while .* of .* are free\. "
+        rf"Out of memory on {KIND}:0: tried to allocate .* GiB while .* of .* are free\. "
         r"The allocator has reserved .* are free, at most .* in one piece"
     )
     with pytest.raises(accelrt.OutOfMemoryError, match=f"^{expected}$"):

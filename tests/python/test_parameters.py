@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import accelrt
+from kinds import KIND, TYPE, several_devices
 
 # Wrong types on purpose.
 untyped: Any = accelrt
@@ -71,25 +72,26 @@ def test_an_integer_is_no_bool_and_is_named(
         call(wrong)
 
 
+@several_devices
 @pytest.mark.parametrize("make", [np.int64, np.uint8, np.array])
 def test_an_integer_of_numpy_is_one_wherever_a_number_is_taken(make: Any) -> None:
-    one, zero = make(1), make(0)
-    assert untyped.device("cpu", one) == untyped.device(one) == accelrt.device("cpu:1")
+    one, zero, own = make(1), make(0), untyped.get_device_module(KIND)
+    assert untyped.device(KIND, one) == untyped.device(one) == accelrt.device(f"{KIND}:1")
     assert untyped.Stream(one).device_index == 1
-    assert untyped.Stream(zero, one, zero).device_index == 1
+    assert untyped.Stream(zero, one, make(TYPE)).device_index == 1
     assert untyped.Stream(priority=one).priority == 1
-    assert untyped.Event(one).device == accelrt.device("cpu")
+    assert untyped.Event(one).device == accelrt.device(KIND)
     assert untyped.zeros(one, device=one).fill_(one).nbytes == 1
     assert untyped.zeros(2).view("int8", (one, 2)).shape == (1, 2)
     assert untyped.zeros(1).view("int8", one).shape == (1,)
     assert len(untyped.zeros(2)[zero:one]) == 1
-    with untyped.accelerator.device_index(one), untyped.cpu.device(one):
+    with untyped.accelerator.device_index(one), own.device(one):
         assert accelrt.accelerator.current_device_index() == 1
-    for module in (untyped.accelerator, untyped.cpu):
+    for module in (untyped.accelerator, own):
         module.synchronize(one)
         assert module.current_stream(one).device_index == 1
     untyped.accelerator.set_device_index(one)
-    untyped.cpu.set_device(zero)
+    own.set_device(zero)
     assert accelrt.accelerator.current_device_index() == 0
 
 

@@ -8,6 +8,7 @@ run it, a failure may need several runs to show again.
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinds import host_cores
 from programs import ACTIONS, Program, Step
 
 NUMBERS = st.integers(0, 7)
@@ -16,6 +17,7 @@ STEPS = st.builds(Step, st.sampled_from(ACTIONS), NUMBERS, NUMBERS, NUMBERS)
 PROGRAMS = st.lists(STEPS, max_size=60) | st.lists(STEPS, min_size=25, max_size=60)
 
 
+@host_cores
 @settings(max_examples=250)
 @given(PROGRAMS)
 def test_any_program_ends_as_its_sequential_model(steps: list[Step]) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from kinds import host_cores
+
 README = Path(__file__).parents[2] / "README.md"
 REPEATS = 2000
 
 
+@host_cores
 def test_the_example_prints_what_it_copied_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     program = compile(example, str(README), "exec")

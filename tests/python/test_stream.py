@@ -16,28 +16,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accelrt
-from gates import Gate, libc
+from gates import Gate, write
+from kinds import KIND, TYPE, default_stream, host_cores, several_devices
 
 
+@several_devices
 def test_the_default_stream_is_id_0_and_shared() -> None:
-    first, second = accelrt.Stream(0, 1, 0), accelrt.Stream(0, 1, 0)
+    first, second = default_stream(1), default_stream(1)
     assert first == second
-    assert accelrt.accelerator.current_stream("cpu:1") == first
-    assert (first.stream_id, first.device_index, first.device_type) == (0, 1, 0)
+    assert accelrt.accelerator.current_stream(f"{KIND}:1") == first
+    assert (first.stream_id, first.device_index, first.device_type) == (0, 1, TYPE)
 
 
+@several_devices
 def test_a_new_stream_is_on_the_current_device() -> None:
     accelrt.accelerator.set_device_index(2)
-    assert accelrt.Stream().device == accelrt.device("cpu:2")
-    assert accelrt.Stream("cpu").device == accelrt.device("cpu:2")
-    assert accelrt.Stream("cpu:1").device == accelrt.device("cpu:1")
-    assert accelrt.Stream(1).device == accelrt.device("cpu:1")
-    assert accelrt.Stream(device=accelrt.device("cpu:0")).device_index == 0
+    assert accelrt.Stream().device == accelrt.device(f"{KIND}:2")
+    assert accelrt.Stream(KIND).device == accelrt.device(f"{KIND}:2")
+    assert accelrt.Stream(f"{KIND}:1").device == accelrt.device(f"{KIND}:1")
+    assert accelrt.Stream(1).device == accelrt.device(f"{KIND}:1")
+    assert accelrt.Stream(device=accelrt.device(f"{KIND}:0")).device_index == 0
 
 
+@several_devices
 @pytest.mark.parametrize("priority", [-1, 0, 1])
 def test_request_33_of_a_priority_is_the_first_stream_again(priority: int) -> None:
-    streams = [accelrt.Stream("cpu:2", priority=priority) for _ in range(33)]
+    streams = [accelrt.Stream(f"{KIND}:2", priority=priority) for _ in range(33)]
     assert len(set(streams)) == 32
     assert streams[32] == streams[0]
     assert {stream.priority for stream in streams} == {priority}
@@ -59,14 +63,14 @@ def test_a_dedicated_stream_ends_with_its_last_handle_and_its_id_is_never_reused
     del own, again
     gc.collect()
     with pytest.raises(RuntimeError, match=f"no stream with id {stream_id}"):
-        accelrt.Stream(stream_id, 0, 0)
+        accelrt.Stream(stream_id, 0, TYPE)
     assert accelrt.Stream(dedicated=True).stream_id > stream_id
 
 
 def test_a_dedicated_stream_ends_its_work_when_its_last_handle_is_gone() -> None:
     own, text = accelrt.Stream(dedicated=True), ctypes.create_string_buffer(4)
     gate = Gate(own)
-    own.launch(libc.memset, text, ord("a"), 3)
+    write(own, text, ord("a"), 3)
     event = own.record_event()
     del own
     gc.collect()
@@ -86,8 +90,9 @@ def test_a_stream_with_work_is_not_done() -> None:
     assert stream.query()
 
 
+@several_devices
 def test_three_numbers_find_a_stream_again() -> None:
-    stream = accelrt.Stream("cpu:1", priority=-1)
+    stream = accelrt.Stream(f"{KIND}:1", priority=-1)
     again = accelrt.Stream(stream.stream_id, stream.device_index, stream.device_type)
     named = accelrt.Stream(
         stream_id=stream.stream_id,
@@ -99,11 +104,15 @@ def test_three_numbers_find_a_stream_again() -> None:
 
 
 def test_an_unknown_stream_id_fails_at_once() -> None:
-    with pytest.raises(RuntimeError, match="Device cpu:0 has no stream with id 1000000: ids are"):
-        accelrt.Stream(1_000_000, 0, 0)
+    with pytest.raises(
+        RuntimeError, match=f"Device {KIND}:0 has no stream with id 1000000: ids are"
+    ):
+        accelrt.Stream(1_000_000, 0, TYPE)
     for negative in (-1, -(2**70)):
-        with pytest.raises(RuntimeError, match=r"Device cpu:0 has no stream with id -.* negative"):
-            accelrt.Stream(negative, 0, 0)
+        with pytest.raises(
+            RuntimeError, match=f"Device {KIND}:0 has no stream with id -.* negative"
+        ):
+            accelrt.Stream(negative, 0, TYPE)
 
 
 def test_an_unknown_device_type_fails_with_torchs_text_and_what_is_allowed() -> None:
@@ -122,29 +131,36 @@ def test_a_kind_that_is_not_there_says_why() -> None:
             make()
 
 
+@several_devices
 def test_a_device_that_does_not_exist_says_which_do() -> None:
-    expected = "Device cpu:7 does not exist: there are 3 cpu devices, indices 0 to 2"
+    expected = f"Device {KIND}:7 does not exist: there are 3 {KIND} devices, indices 0 to 2"
     makes: tuple[Callable[[], object], ...] = (
-        lambda: accelrt.Stream("cpu:7"),
-        lambda: accelrt.Stream(0, 7, 0),
+        lambda: accelrt.Stream(f"{KIND}:7"),
+        lambda: default_stream(7),
     )
     for make in makes:
         with pytest.raises(RuntimeError, match=f"^{expected}$"):
             make()
 
 
+@several_devices
 def test_priorities_are_those_of_xpu() -> None:
     assert accelrt.Stream.priority_range() == (1, -1)
-    assert accelrt.Stream.priority_range("cpu:1") == (1, -1)
+    assert accelrt.Stream.priority_range(f"{KIND}:1") == (1, -1)
     assert accelrt.Stream().priority == 0
 
 
 @pytest.mark.parametrize("priority", [-2, 2, 2**40, -(2**70)])
 def test_a_priority_out_of_range_is_told_the_range(priority: int) -> None:
-    with pytest.raises(ValueError, match=r"is out of range for cpu:0: allowed are -1 .* to 1"):
+    least, greatest = accelrt.Stream.priority_range()
+    expected = (
+        rf"is out of range for {KIND}:0: allowed are {greatest} \(first\) to {least} \(last\)"
+    )
+    with pytest.raises(ValueError, match=expected):
         accelrt.Stream(priority=priority)
 
 
+@host_cores
 def test_a_stream_has_no_native_handle_on_the_cpu() -> None:
     expected = "^Backend doesn't support getting stream native handle.$"
     with pytest.raises(RuntimeError, match=expected):
@@ -159,6 +175,7 @@ def test_an_idle_stream_is_done() -> None:
     stream.synchronize()
 
 
+@several_devices
 def test_streams_wait_for_each_other_without_a_thread_that_waits() -> None:
     streams = [accelrt.Stream(index) for index in (0, 1, 2, 0)]
     for earlier, later in pairwise(streams):
@@ -170,6 +187,7 @@ def test_streams_wait_for_each_other_without_a_thread_that_waits() -> None:
         assert stream.query()
 
 
+@several_devices
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=60),
 )
@@ -192,11 +210,12 @@ def test_any_order_of_waits_among_streams_ends(steps: list[tuple[int, int, bool]
     assert all(event.query() for event in events)
 
 
+@several_devices
 def test_record_event_returns_the_event_it_recorded() -> None:
-    stream = accelrt.Stream("cpu:1")
+    stream = accelrt.Stream(f"{KIND}:1")
     event = accelrt.Event(enable_timing=True)
     assert stream.record_event(event) is event
-    assert event.device == accelrt.device("cpu:1")
+    assert event.device == accelrt.device(f"{KIND}:1")
 
 
 def test_record_event_makes_an_event_without_timing() -> None:
@@ -222,14 +241,15 @@ def test_waits_refuse_what_is_neither_event_nor_stream() -> None:
         stream.wait_stream(accelrt.Event())  # type: ignore[arg-type]
 
 
+@several_devices
 def test_equality_and_hash_go_by_id_and_device() -> None:
-    stream = accelrt.Stream("cpu:1")
-    again = accelrt.Stream(stream.stream_id, 1, 0)
+    stream = accelrt.Stream(f"{KIND}:1")
+    again = accelrt.Stream(stream.stream_id, 1, TYPE)
     assert stream == again
     assert not stream != again  # noqa: SIM202  both operators are tested
     assert hash(stream) == hash(again)
     assert stream is not again
-    assert accelrt.Stream(0, 0, 0) != accelrt.Stream(0, 1, 0)
+    assert default_stream(0) != default_stream(1)
 
 
 def test_comparisons_with_others_follow_pythons_rules() -> None:
@@ -241,9 +261,10 @@ def test_comparisons_with_others_follow_pythons_rules() -> None:
         _ = stream < accelrt.Stream()  # type: ignore[operator]
 
 
+@several_devices
 def test_a_stream_shows_itself() -> None:
-    text = repr(accelrt.Stream(0, 1, 0))
-    assert text == "accelrt.Stream device_type=cpu, device_index=1, stream_id=0"
+    text = repr(default_stream(1))
+    assert text == f"accelrt.Stream device_type={KIND}, device_index=1, stream_id=0"
 
 
 def test_a_stream_cannot_be_pickled() -> None:
@@ -258,11 +279,12 @@ def test_a_stream_can_be_referred_to_weakly_and_has_no_dictionary() -> None:
         stream.colour = "blue"  # type: ignore[attr-defined]
 
 
+@several_devices
 def test_a_subclass_has_its_own_attributes_and_stays_a_stream() -> None:
     class Named(accelrt.Stream):
         name = "none"
 
-    named = Named("cpu:1", priority=1)
+    named = Named(f"{KIND}:1", priority=1)
     named.name = "copies"
     accelrt.Stream().wait_stream(named)
     assert (named.name, named.priority) == ("copies", 1)
@@ -277,9 +299,10 @@ def test_the_numbers_of_a_stream_are_read_only() -> None:
             setattr(accelrt.Stream(), name, 1)
 
 
+@several_devices
 def test_set_stream_switches_the_device_too() -> None:
-    stream = accelrt.Stream("cpu:2")
+    stream = accelrt.Stream(f"{KIND}:2")
     accelrt.accelerator.set_stream(stream)
     assert accelrt.accelerator.current_device_index() == 2
     assert accelrt.accelerator.current_stream() == stream
-    assert accelrt.accelerator.current_stream(0) == accelrt.Stream(0, 0, 0)
+    assert accelrt.accelerator.current_stream(0) == default_stream(0)

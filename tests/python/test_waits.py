@@ -17,6 +17,7 @@ import pytest
 
 import accelrt
 from gates import libc
+from kinds import host_cores
 from processes import LIMIT_SECONDS, output_of
 from waits import SIZE, WAITS, Blocked, interrupt, nobody_gives_the_gil_up, while_waiting
 
@@ -67,6 +68,7 @@ def test_a_signal_whose_handler_returns_ends_no_wait(name: str) -> None:
     blocked.check()
 
 
+@host_cores
 @pytest.mark.parametrize("name", ["numpy.asarray", "numpy.asarray of a buffer"])
 def test_numpy_asks_twice_and_takes_ctrl_c_twice(name: str) -> None:
     blocked, handled = Blocked(), threading.Event()
@@ -195,6 +197,7 @@ def test_an_allocation_that_waits_for_a_free_leaves_the_gil_and_can_be_interrupt
     assert output_of(code, ACCELRT_CPU_MEMORY="30000000") == expected
 
 
+@host_cores
 def test_a_chain_of_work_ends_while_a_thread_holds_the_gil_in_a_native_call() -> None:
     # A function of PyDLL waits, with the GIL held, for a byte that only the end of the work writes.
     blocked, later = Blocked(), accelrt.Stream("cpu:2", dedicated=True)
@@ -213,6 +216,7 @@ def test_a_chain_of_work_ends_while_a_thread_holds_the_gil_in_a_native_call() ->
     blocked.check()
 
 
+@host_cores
 def test_work_ends_while_a_thread_never_gives_the_gil_up() -> None:
     blocked = Blocked()
     first = (ctypes.c_uint8 * SIZE).from_address(blocked.other.data_ptr())
@@ -224,6 +228,7 @@ def test_work_ends_while_a_thread_never_gives_the_gil_up() -> None:
     blocked.check()
 
 
+@host_cores
 def test_a_buffer_goes_while_a_thread_never_gives_the_gil_up() -> None:
     blocked = Blocked()
     home, address = blocked.buffer.stream, blocked.buffer.data_ptr()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import accelrt
-from kinds import needs_xpu
+from kinds import content, needs_a_compiler, needs_xpu
 from processes import run
 
 pytestmark = needs_xpu
@@ -20,12 +20,6 @@ ONE_API = 14
 
 def zeros(nbytes: int) -> accelrt.Buffer:
     return accelrt.zeros(nbytes, device="xpu")
-
-
-def content(buffer: accelrt.Buffer) -> bytes:
-    target = bytearray(buffer.nbytes)
-    buffer.copy_to(target)
-    return bytes(target)
 
 
 def test_the_module_is_that_of_every_kind() -> None:
@@ -136,6 +130,7 @@ def test_dlpack_of_xpu_takes_no_stream_and_no_other_device() -> None:
         np.from_dlpack(buffer)
 
 
+@needs_a_compiler
 def test_dlpack_memory_of_others_is_a_kernels_pointer() -> None:
     text = "kernel void up(global int* x) { x[get_global_id(0)] += 1; }"
     buffer = zeros(16)
@@ -159,6 +154,7 @@ def test_sycl_libraries_are_told_where_the_memory_is() -> None:
     assert not hasattr(accelrt.zeros(4, device="cpu"), "__sycl_usm_array_interface__")
 
 
+@needs_a_compiler
 def test_the_demo_is_right_on_the_device(tmp_path: Path) -> None:
     file = tmp_path / "content"
     file.write_bytes(bytes(range(256)) * 4000 + b"odd")

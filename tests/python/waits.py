@@ -14,9 +14,12 @@ from contextlib import contextmanager
 import numpy as np
 
 import accelrt
-from gates import Gate, libc
+from gates import NATIVE, Gate
+from kinds import KIND, content, module
 
 SIZE = 64
+# The second device, where there is one.
+PLACE = f"{KIND}:{min(1, module.device_count() - 1)}"
 
 
 class Blocked:
@@ -24,21 +27,22 @@ class Blocked:
 
     def __init__(self) -> None:
         """Enqueue the gate, and behind it a task that writes to the buffer."""
-        with accelrt.Stream("cpu:1") as home:
+        with accelrt.Stream(PLACE) as home:
             self.buffer, self.other = accelrt.empty(SIZE), accelrt.zeros(SIZE)
         home.synchronize()
         # Trap: a thread that waits for a stream whose tasks were short runs the next one itself. A
         # stream without a past leaves the gate to a worker.
-        self.stream = accelrt.Stream("cpu:1", dedicated=True)
+        self.stream = accelrt.Stream(PLACE, dedicated=True)
         self.gate = Gate(self.stream)
-        self.stream.launch(libc.memset, self.buffer, 7, SIZE)
+        with self.stream:
+            self.buffer.fill_(7)
         self.event = self.stream.record_event()
 
     def check(self) -> None:
         """Check that the work went on to its end."""
         self.stream.synchronize()
         assert self.event.query()
-        assert bytes(self.buffer) == b"\x07" * SIZE
+        assert content(self.buffer) == b"\x07" * SIZE
 
 
 def on_the_stream(call: Callable[[Blocked], object]) -> Callable[[Blocked], object]:
@@ -55,12 +59,15 @@ WAITS: dict[str, Callable[[Blocked], object]] = {
     "Stream.synchronize": lambda it: it.stream.synchronize(),
     "Event.synchronize": lambda it: it.event.synchronize(),
     "accelerator.synchronize": lambda it: accelrt.accelerator.synchronize(it.stream.device),
-    "cpu.synchronize": lambda it: accelrt.cpu.synchronize(it.stream.device),
+    "module.synchronize": lambda it: module.synchronize(it.stream.device),
     "copy_ of a buffer": on_the_stream(lambda it: it.other.copy_(it.buffer)),
     "copy_ of bytes": on_the_stream(lambda it: it.other.copy_(bytes(SIZE))),
     "copy_ of an array": on_the_stream(lambda it: it.other.copy_(np.zeros(SIZE, np.uint8))),
     "copy_to a buffer": on_the_stream(lambda it: it.buffer.copy_to(it.other)),
     "copy_to bytes": on_the_stream(lambda it: it.buffer.copy_to(bytearray(SIZE))),
+}
+# Of memory that the host reaches.
+HOST_WAITS: dict[str, Callable[[Blocked], object]] = {
     "memoryview": lambda it: memoryview(it.buffer),
     "memoryview of a slice": lambda it: memoryview(it.buffer[3:5]),
     "memoryview of a view": lambda it: memoryview(it.buffer.view("float32")),
@@ -73,6 +80,9 @@ WAITS: dict[str, Callable[[Blocked], object]] = {
     "numpy.asarray of a buffer": lambda it: np.asarray(it.buffer),
     "numpy.from_dlpack": lambda it: np.from_dlpack(it.buffer.view("int16")),
 }
+
+if NATIVE:
+    WAITS |= HOST_WAITS
 
 
 @contextmanager

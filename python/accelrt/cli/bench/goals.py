@@ -126,4 +126,12 @@ GOALS = (
     Goal("C1.python.1MiB", "from Python, pipelined", ratio=1 / 0.97),
     Goal("C1.python.64MiB", "from Python, pipelined", ratio=1),
     Goal("C2", "copies while the GIL is held", ratio=1.1),
+    _rust("D1", "xpu: record, nothing runs", excess_ns=100),
+    _rust("D1.copy", "xpu: enqueue a copy, nothing runs", excess_ns=100),
+    _rust("D1.beside", "xpu: record beside the device"),
+    _rust("D2", "xpu: round trip of a marker"),
+    _rust("D3.4KiB", "xpu: copy, pipelined"),
+    _rust("D3.64MiB", "xpu: copy, pipelined"),
+    Goal("D1.python", "xpu: record from Python"),
+    Goal("D2.python", "xpu: round trip from Python"),
 )
