@@ -101,7 +101,8 @@ impl CachingAllocator {
     /// Gives the addresses of a segment without memory back.
     pub(super) fn unreserve(&self, vacant: &Vacant) {
         let memory = self.source.virtual_memory().expect("it has given these addresses");
-        let _ = memory.unreserve(vacant.base, vacant.bytes); // what is refused stays with the device
+        // What is refused stays with the device.
+        let _ = memory.unreserve(vacant.base, vacant.bytes);
         self.books.lock().end_unreserve(vacant.id);
     }
 }

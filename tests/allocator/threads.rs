@@ -3,7 +3,7 @@
 //! Goal: what a thread meets that comes in between breaks no law. Method: threads allocate and free
 //! on streams of their own and on a shared one, some hand their blocks to others, some empty the
 //! cache; so little is there that requests fail and memory goes back all the time. What each thread
-//! holds must be its own: it writes its number into a map of the device's bytes.
+//! holds must be its own, as a map of all says.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
