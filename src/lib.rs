@@ -71,7 +71,9 @@ mod spin;
 mod stream;
 mod sync;
 
-pub use allocator::{AllocatorConfig, CachingAllocator, PolicyName, ROUNDUP_INTERVALS};
+pub use allocator::{
+    AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions, ROUNDUP_INTERVALS,
+};
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;
@@ -83,7 +85,7 @@ pub use native::{Argument, NativeCall};
 pub use program::{
     Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
 };
-pub use runtime::{Counters, Runtime, ShutdownReport};
+pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
 pub use shortage::Shortage;
 pub use stream::{Completion, Scope, Stream, TaskOutcome};
 

@@ -130,3 +130,61 @@ def _of_kind(kind: str, observer: OomObserver) -> Callable[[str, int, int, int, 
             observer(_core.device(kind, index), requested, limit, free)
 
     return observe
+
+
+class MemPool:
+    """A private pool of a device's memory: only requests made inside of `use_mem_pool` get it.
+
+    With `use_on_oom` other requests may take from it when memory is short; with `no_split` its
+    blocks are not split. When the last reference is dropped, what is free in it goes back.
+
+    >>> import accelrt
+    >>> pool = accelrt.accelerator.MemPool()
+    >>> with accelrt.accelerator.use_mem_pool(pool):
+    ...     buffer = accelrt.empty(1000)
+    >>> [segment["requested_size"] for segment in pool.snapshot()]
+    [1000]
+    """
+
+    def __init__(
+        self,
+        device: DeviceArgument = None,
+        *,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+    ) -> None:
+        """Make the pool, on the accelerator's current device where none is named."""
+        kind = _core.current_accelerator().type
+        index = _core.accelerator_index(device, optional=True)
+        may_help = _core.flag("use_on_oom", use_on_oom)
+        is_whole = _core.flag("no_split", no_split)
+        self._pool = _core.Pool(kind, index, may_help, is_whole)
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """Its name in snapshots."""
+        return self._pool.id
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return its segments, as torch's snapshots have them."""
+        return self._pool.snapshot()
+
+
+class use_mem_pool:  # noqa: N801  torch's name
+    """Serves this thread's requests from a pool inside a `with`; of several the innermost.
+
+    `empty_cache()` inside gives back nothing of the pool's device.
+    """
+
+    def __init__(self, pool: MemPool) -> None:
+        """Keep the pool for the `with`."""
+        if not isinstance(pool, MemPool):
+            message = f"pool must be a MemPool, not {type(pool).__name__}"
+            raise TypeError(message)
+        self._pool = pool._pool  # noqa: SLF001  of this file
+
+    def __enter__(self) -> None:
+        self._pool.enter()
+
+    def __exit__(self, *_raised: object) -> None:
+        self._pool.exit()

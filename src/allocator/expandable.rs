@@ -22,6 +22,14 @@ pub(super) struct Unmapping {
     handles: Vec<PhysicalHandle>,
 }
 
+/// Addresses without memory that are on their way to the device.
+#[derive(Debug)]
+pub(super) struct Vacant {
+    id: BlockId,
+    base: Address,
+    bytes: usize,
+}
+
 /// Pages that are on their way to the beginning of an unmapped block.
 #[derive(Debug)]
 struct Mapping {
@@ -85,10 +93,17 @@ impl CachingAllocator {
             drop_page(*handle, memory);
         }
         let vacant = self.books.lock().end_unmap(victim);
-        if let Some((id, base, bytes)) = vacant {
-            let _ = memory.unreserve(base, bytes); // what is refused stays with the device
-            self.books.lock().end_unreserve(id);
+        if let Some(vacant) = vacant {
+            self.unreserve(&vacant);
         }
+    }
+
+    /// Gives the addresses of a segment without memory back.
+    pub(super) fn unreserve(&self, vacant: &Vacant) {
+        let memory = self.source.virtual_memory().expect("it has given these addresses");
+        // What is refused stays with the device.
+        let _ = memory.unreserve(vacant.base, vacant.bytes);
+        self.books.lock().end_unreserve(vacant.id);
     }
 }
 
@@ -295,16 +310,15 @@ impl Books {
         Some(Unmapping { id, first_page, handles })
     }
 
-    /// Notes that the pages of a victim are gone. When none is left behind all of its addresses:
-    /// its block, which is in no index, and the addresses for the backend.
-    fn end_unmap(&mut self, victim: &Unmapping) -> Option<(BlockId, Address, usize)> {
+    /// Notes that the pages of a victim are gone; its addresses, when they have no page left.
+    fn end_unmap(&mut self, victim: &Unmapping) -> Option<Vacant> {
         self.releases_in_flight -= 1;
         let mut id = victim.id;
         let page_count = victim.handles.len();
         let owner = self.owner_of(id);
         let segment_id = self.blocks[id].segment;
         let segment = &mut self.segments[segment_id];
-        let (address, base, all_bytes) = (segment.address, segment.base, segment.bytes);
+        let address = segment.address;
         let pages = segment.pages.as_mut().expect("an expandable segment");
         let page_bytes = pages.page_bytes;
         for index in victim.first_page..victim.first_page + page_count {
@@ -326,15 +340,20 @@ impl Books {
         self.limits.give_back(bytes);
         self.statistics.reserved_bytes.decrease(owner.class, bytes);
         self.statistics.num_device_free += 1;
+        self.begin_unreserve(id)
+    }
+
+    /// Takes an unmapped block out of its index, if it is a whole segment.
+    pub(super) fn begin_unreserve(&mut self, id: BlockId) -> Option<Vacant> {
         if self.blocks[id].is_split() {
             return None;
         }
-        self.pools[owner.pool]
-            .index_mut(owner.class)
-            .remove_unmapped(owner.stream, &self.blocks[id]);
+        let Owner { stream, class, pool } = self.owner_of(id);
+        self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
         self.blocks[id].state = State::InFlight;
         self.releases_in_flight += 1;
-        Some((id, base, all_bytes))
+        let segment = &self.segments[self.blocks[id].segment];
+        Some(Vacant { id, base: segment.base, bytes: segment.bytes })
     }
 
     fn end_unreserve(&mut self, id: BlockId) {

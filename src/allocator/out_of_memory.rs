@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
+use crate::allocator::host::Meter;
 use crate::allocator::pending::Holder;
 use crate::allocator::policy::Policy;
 use crate::allocator::pool::PoolId;
@@ -123,6 +124,17 @@ impl CachingAllocator {
         self.give_back(victims);
     }
 
+    /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
+    pub(crate) fn trim_pool(&self, pool: PoolId) {
+        self.poll_holders();
+        let victims = {
+            let mut books = self.books.lock();
+            books.complete_passed();
+            books.release_pool_cached(pool)
+        };
+        self.give_back(victims);
+    }
+
     /// Waits for streams that use freed memory, if what they hold may be enough, those first that
     /// hold the most. Nobody is waited for when all of it is not.
     fn wait_and_take(
@@ -201,14 +213,14 @@ impl CachingAllocator {
     /// The error of a request, after its observers were told. `told` is what the device said to be
     /// free when it refused.
     pub(super) fn out_of_memory(&self, requested_bytes: usize, told: Option<usize>) -> Error {
-        let info = self.source.memory_info().ok();
+        let free_bytes = told.unwrap_or_else(|| self.device_free_bytes());
+        let host = self.source.host.as_ref().map(Meter::memory_info);
         let (all_bytes, shortage) = {
             let mut books = self.books.lock();
             books.statistics.num_ooms += 1;
             (books.limits.total_bytes, books.shortage())
         };
-        let free_bytes = told.or(info.map(|info| info.free_bytes)).unwrap_or(0);
-        let total_bytes = info.map_or(all_bytes, |info| info.total_bytes);
+        let total_bytes = host.map_or(all_bytes, |info| info.total_bytes);
         let device = self.source.device;
         let cache = Some(Box::new(shortage));
         let error = Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache };

@@ -7,8 +7,8 @@
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::expandable::Unmapping;
-use crate::allocator::pool::PoolId;
+use crate::allocator::expandable::{Unmapping, Vacant};
+use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::snapshot::PoolClass;
 use crate::backend::contract::Address;
 
@@ -19,6 +19,8 @@ pub(super) enum Victim {
     Segment { id: BlockId, base: Address },
     /// Pages of an expandable one.
     Pages(Unmapping),
+    /// The addresses of an expandable one that has no page.
+    Addresses(Vacant),
 }
 
 impl CachingAllocator {
@@ -31,6 +33,7 @@ impl CachingAllocator {
                     self.books.lock().end_release(id);
                 }
                 Victim::Pages(victim) => self.unmap(&victim),
+                Victim::Addresses(vacant) => self.unreserve(&vacant),
             }
         }
     }
@@ -73,14 +76,28 @@ impl Books {
     /// All free memory that may go back: of the default pool, large segments first, and of private
     /// pools without users.
     pub(super) fn release_cached(&mut self) -> Vec<Victim> {
+        self.release_pools(|id, pool| id == PoolId::DEFAULT || pool.users == 0)
+    }
+
+    /// All free memory of one pool.
+    pub(super) fn release_pool_cached(&mut self, pool: PoolId) -> Vec<Victim> {
+        self.release_pools(|id, _| id == pool)
+    }
+
+    fn release_pools(&mut self, is_wanted: impl Fn(PoolId, &Pool) -> bool) -> Vec<Victim> {
         let classes = [PoolClass::Large, PoolClass::Small];
-        let mut free: Vec<BlockId> = Vec::new();
-        for (id, pool) in self.pools.iter() {
-            if id == PoolId::DEFAULT || pool.users == 0 {
-                free.extend(classes.iter().flat_map(|class| pool.index(*class).all()));
+        let (mut free, mut unmapped): (Vec<BlockId>, Vec<BlockId>) = Default::default();
+        for (_, pool) in self.pools.iter().filter(|(id, pool)| is_wanted(*id, pool)) {
+            for class in classes {
+                free.extend(pool.index(class).all());
+                unmapped.extend(pool.index(class).all_unmapped());
             }
         }
-        free.into_iter().filter_map(|id| self.begin_release(id)).collect()
+        let mut victims: Vec<Victim> =
+            free.into_iter().filter_map(|id| self.begin_release(id)).collect();
+        let vacant = unmapped.into_iter().filter_map(|id| self.begin_unreserve(id));
+        victims.extend(vacant.map(Victim::Addresses));
+        victims
     }
 
     /// Free pinned segments that are larger than those which are kept; everything free when nothing

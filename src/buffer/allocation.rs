@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::allocator::{CachingAllocator, Request};
+use crate::allocator::{CachingAllocator, PoolId, Request};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::uses::{Task, Use, Uses};
 use crate::error::Result;
@@ -34,6 +34,18 @@ struct State {
     is_released: bool,
 }
 
+/// Where memory comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) allocator: Arc<CachingAllocator>,
+    pub(crate) pool: PoolId,
+    /// True when the allocator is one of pinned host memory.
+    pub(crate) is_pinned: bool,
+}
+
+/// The stream that pinned memory is asked for: it belongs to none.
+const EVERYBODY: u64 = 0;
+
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -49,16 +61,19 @@ impl Allocation {
     pub(super) fn new(
         home: &Arc<StreamCore>,
         bytes: usize,
-        is_pinned: bool,
-        allocator: &Arc<CachingAllocator>,
+        origin: &Origin,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Arc<Self>> {
         home.lifecycle.check()?;
         if !home.on_host {
             home.poll_held();
         }
-        let block = allocator.allocate_unless(Request::new(bytes, home.key()), interrupt)?;
-        let (allocator, device) = (Arc::clone(allocator), home.identity.device);
+        let Origin { allocator, pool, is_pinned } = origin;
+        let stream = if *is_pinned { EVERYBODY } else { home.key() };
+        let request = Request::new(bytes, stream).from_pool(*pool);
+        let block = allocator.allocate_unless(request, interrupt)?;
+        let (allocator, is_pinned) = (Arc::clone(allocator), *is_pinned);
+        let device = home.identity.device;
         let memory = Memory { allocator, block, device, is_pinned, bytes };
         Ok(Arc::new(Self {
             memory,

@@ -41,10 +41,13 @@ pub(super) fn free(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterato
     // A driver's stream may have work that others gave it by its native handle.
     let ticket = if home.on_host { home.pushed() } else { home.push_always(Place) };
     let home = point(home, ticket);
-    let others: Vec<UsePoint> = others
-        .filter(|point| !point.is_done())
-        .map(|Use { stream, task }| point(&stream, task.ticket))
-        .collect();
+    let others = others.filter(|point| !point.is_done());
+    let mut others: Vec<UsePoint> =
+        others.map(|Use { stream, task }| point(&stream, task.ticket)).collect();
+    if memory.is_pinned {
+        others.push(home); // it is for all streams, and for the host, which no stream orders
+        return memory.allocator.free_behind(memory.block, None, &others);
+    }
     memory.allocator.free_behind(memory.block, Some(&home), &others);
 }
 

@@ -4,9 +4,8 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crate::allocator::CachingAllocator;
 use crate::backend::contract::Address;
-use crate::buffer::allocation::{Access, Allocation, Refusal};
+use crate::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -56,11 +55,10 @@ impl Buffer {
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,
-        is_pinned: bool,
-        allocator: &Arc<CachingAllocator>,
+        origin: &Origin,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Self> {
-        let allocation = Allocation::new(home.core(), bytes, is_pinned, allocator, interrupt)?;
+        let allocation = Allocation::new(home.core(), bytes, origin, interrupt)?;
         Ok(Self { allocation: Inherited::new(allocation), offset: 0, bytes })
     }
 

@@ -1,10 +1,12 @@
 //! Functions of `accelrt._core` about the caching allocators: statistics, caches, limits, settings.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
-use crate::allocator::{CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, Stat};
+use crate::allocator::{
+    CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId, PoolOptions, Stat,
+};
 use crate::device::Device;
 use crate::error::Error;
 use crate::python::device::kind_argument;
@@ -12,7 +14,7 @@ use crate::python::functions::existing;
 use crate::python::parked::Kept;
 use crate::python::snapshot::write_segment;
 use crate::python::waiting::without_gil;
-use crate::runtime::Runtime;
+use crate::runtime::{MemPool, Runtime};
 
 /// What the allocator of a device counts, by flat keys in sorted order.
 #[pyfunction]
@@ -104,8 +106,12 @@ pub(super) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Boun
 /// Waits, without the GIL, until no stream uses free memory of a kind's devices, and gives it back.
 #[pyfunction]
 pub(super) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
-    for allocator in Runtime::global()?.allocators_of(kind_argument(kind)?)? {
-        empty(py, &allocator)?;
+    let runtime = Runtime::global()?;
+    for allocator in runtime.allocators_of(kind_argument(kind)?)? {
+        // Inside of a pool nothing goes back, of no pool.
+        if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
+            empty(py, &allocator)?;
+        }
     }
     Ok(())
 }
@@ -192,4 +198,43 @@ fn call(
 pub(super) fn remove_oom_observer(id: u64) -> PyResult<()> {
     Runtime::global()?.remove_oom_observer(id);
     Ok(())
+}
+
+/// A private pool of a device.
+#[pyclass(name = "Pool", module = "accelrt._core", frozen)]
+pub(super) struct PyPool(MemPool);
+
+#[pymethods]
+impl PyPool {
+    #[new]
+    fn new(kind: &str, index: i64, use_on_oom: bool, no_split: bool) -> PyResult<Self> {
+        let device = existing(kind, index)?;
+        let options = PoolOptions { use_on_oom, no_split };
+        Ok(Self(MemPool::new(&Runtime::global()?, device, options)?))
+    }
+
+    /// Its name in snapshots.
+    #[getter]
+    fn id(&self) -> (u64, u64) {
+        let PoolId(owner, number) = self.0.id();
+        (owner, number)
+    }
+
+    /// Its segments, as torch's snapshots have them.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let segments = self.0.segments();
+        let segments = segments.iter().map(|segment| write_segment(py, segment));
+        PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Serves this thread's requests until `exit`.
+    fn enter(&self) {
+        self.0.push();
+    }
+
+    /// Ends `enter`.
+    fn exit(&self) -> PyResult<()> {
+        let message = "Memory pool context stack is empty.";
+        self.0.pop().then_some(()).ok_or_else(|| PyRuntimeError::new_err(message))
+    }
 }

@@ -277,14 +277,14 @@ pub(super) fn allocate(
     drop_parked(py);
     let runtime = Runtime::global()?;
     let home = runtime.current_stream_of(device)?;
-    let allocator = runtime.allocator_of(device, is_pinned)?;
+    let origin = runtime.origin(device, is_pinned)?;
     // It waits for memory that is being freed, where it is short of it.
     without_gil(
         py,
         || true,
         |is_interrupted| {
             let interrupt = &mut Some(is_interrupted);
-            Buffer::allocate(&home, bytes, is_pinned, &allocator, interrupt)
+            Buffer::allocate(&home, bytes, &origin, interrupt)
         },
     )
 }

@@ -45,7 +45,7 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::allocator::{
-        add_oom_observer, empty_cache, empty_host_cache, get_allocator_settings,
+        PyPool, add_oom_observer, empty_cache, empty_host_cache, get_allocator_settings,
         get_memory_fraction, host_memory_stats, memory_snapshot, memory_stats, remove_oom_observer,
         reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings,
         set_memory_fraction,

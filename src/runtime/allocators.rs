@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::allocator::snapshot::SegmentInfo;
-use crate::allocator::{AllocatorConfig, CachingAllocator, Statistics};
+use crate::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
+use crate::buffer::allocation::Origin;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::fork;
@@ -89,14 +90,14 @@ impl Runtime {
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(made)))
     }
 
-    /// The allocator that a buffer comes from.
-    #[cfg(feature = "python")]
-    pub(crate) fn allocator_of(
-        &self,
-        device: Device,
-        is_pinned: bool,
-    ) -> Result<Arc<CachingAllocator>> {
-        if is_pinned { self.pinned_allocator(device) } else { self.allocator(device) }
+    /// Where this thread's next buffer on a device comes from.
+    pub(crate) fn origin(&self, device: Device, is_pinned: bool) -> Result<Origin> {
+        let (allocator, pool) = if is_pinned {
+            (self.pinned_allocator(device)?, PoolId::DEFAULT)
+        } else {
+            (self.allocator(device)?, self.current_pool(device))
+        };
+        Ok(Origin { allocator, pool, is_pinned })
     }
 
     /// The allocators of a kind's devices that were used, by index.

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use crate::allocator::PoolId;
 use crate::device::{Device, DeviceKind};
 use crate::stream::Stream;
 
@@ -14,6 +15,8 @@ use crate::stream::Stream;
 struct Current {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
+    /// Innermost last.
+    pools: BTreeMap<Device, Vec<PoolId>>,
 }
 
 thread_local! {
@@ -45,6 +48,30 @@ pub(super) fn set_stream(runtime: u64, stream: &Stream) {
         current.entry(runtime).or_default().streams.insert(stream.device(), stream)
     });
     drop(replaced); // outside the borrow: it may be the last handle of a stream
+}
+
+/// The pool that this thread has set on a device.
+pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
+    let innermost =
+        CURRENT.with_borrow(|current| current.get(&runtime)?.pools.get(&device)?.last().copied());
+    innermost.unwrap_or(PoolId::DEFAULT)
+}
+
+/// Sets the pool of this thread on a device, inside of what was set before.
+pub(super) fn push_pool(runtime: u64, device: Device, pool: PoolId) {
+    CURRENT.with_borrow_mut(|current| {
+        current.entry(runtime).or_default().pools.entry(device).or_default().push(pool);
+    });
+}
+
+/// Ends the innermost use of a pool; false when there is none.
+pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> bool {
+    CURRENT.with_borrow_mut(|current| {
+        let pools = current.get_mut(&runtime).and_then(|current| current.pools.get_mut(&device));
+        let Some(pools) = pools else { return false };
+        let place = pools.iter().rposition(|known| *known == pool);
+        place.map(|place| pools.remove(place)).is_some()
+    })
 }
 
 /// Forgets what this thread has set in a runtime that is gone.

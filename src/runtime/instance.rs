@@ -359,6 +359,10 @@ impl Runtime {
         shutdown::report(&self.shutdown());
     }
 
+    pub(super) fn number(&self) -> u64 {
+        self.inner.number
+    }
+
     pub(super) fn allocators(&self) -> &Mutex<Allocators> {
         &self.inner.allocators
     }

@@ -22,7 +22,7 @@ impl Runtime {
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, false, &self.allocator(device)?, &mut None)
+        Buffer::allocate(&home, bytes, &self.origin(device, false)?, &mut None)
     }
 
     /// As [`Runtime::empty`], filled with zeros by a task of the home stream.
@@ -53,6 +53,6 @@ impl Runtime {
         let device =
             if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
         let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, true, &self.pinned_allocator(device)?, &mut None)
+        Buffer::allocate(&home, bytes, &self.origin(device, true)?, &mut None)
     }
 }

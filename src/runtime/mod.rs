@@ -6,6 +6,7 @@
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
 //! * [`observers`]: who is told of shortages
+//! * [`pools`]: private pools, and which one a thread is inside of
 //! * [`programs`]: compiling kernels
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
@@ -15,8 +16,10 @@ mod index;
 mod instance;
 mod memory;
 mod observers;
+mod pools;
 mod programs;
 mod shutdown;
 
 pub use instance::{Counters, Runtime};
+pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;

@@ -133,6 +133,8 @@ fn pages_that_were_mapped_before_memory_ran_out_go_back() {
     let bench = Bench::of_capacity(EXPANDABLE, 50 * MIB);
     bench.request(Request::new(50 * MIB, 0)).unwrap_err();
     assert_eq!(bench.device_bytes(), 0);
+    bench.empty_cache();
+    assert_eq!(bench.null.live().reserved_bytes, 0, "addresses without memory go back too");
     bench.take(40 * MIB);
     bench.request(Request::new(512, 0)).unwrap();
     bench.request(Request::new(MIB + 512, 0)).unwrap_err();

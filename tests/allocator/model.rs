@@ -13,7 +13,7 @@ use accelrt::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Reque
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind};
 
 use crate::numbers::Numbers;
@@ -217,7 +217,9 @@ fn random_programs_keep_the_laws_on_a_device_of_numbers() {
         let null =
             NullBackend::new(NullConfig { capacity_bytes: 256 * MIB, ..NullConfig::default() });
         let device = Device::new(DeviceKind::Null, 0).unwrap();
-        Program::new(null, device, 40 * MIB, seed.wrapping_add(run)).run();
+        let inner: Arc<dyn Backend> = Arc::<NullBackend>::clone(&null);
+        Program::new(inner, device, 40 * MIB, seed.wrapping_add(run)).run();
+        assert_eq!(null.live(), LiveCounts::default());
     }
 }
 

@@ -3,7 +3,7 @@
 //! Goal: what a thread meets that comes in between breaks no law. Method: threads allocate and free
 //! on streams of their own and on a shared one, some hand their blocks to others, some empty the
 //! cache; so little is there that requests fail and memory goes back all the time. What each thread
-//! holds must be its own: it writes its number into a map of the device's bytes.
+//! holds must be its own, as a map of all says.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -62,12 +62,16 @@ impl Worker<'_> {
             1 => self.bench.allocator.trim(),
             2..=5 => {
                 let given = self.given.lock().unwrap().try_recv();
-                for block in given {
+                if let Ok(block) = given {
                     self.free(block);
                 }
             }
             6..=21 if self.live.len() < 12 => self.allocate(),
-            22..=24 => self.live.pop().into_iter().for_each(|it| self.others.send(it).unwrap()),
+            22..=24 => {
+                if let Some(block) = self.live.pop() {
+                    self.others.send(block).unwrap();
+                }
+            }
             _ => {
                 let place = self.numbers.below(self.live.len().max(1));
                 if place < self.live.len() {

@@ -282,3 +282,76 @@ def test_expandable_segments_are_used_when_asked_for() -> None:
     """
     lines = output_of(code, ACCELRT_ALLOC_CONF="expandable_segments:True").splitlines()
     assert lines == ["True", "0"]
+
+
+def test_a_pool_serves_its_thread_and_the_inner_one_wins() -> None:
+    module = accelrt.accelerator
+    outer, inner = module.MemPool(), module.MemPool()
+    buffers = []
+
+    def elsewhere() -> None:
+        buffers.append(accelrt.empty(1001))
+
+    with module.use_mem_pool(outer):
+        buffers.append(accelrt.empty(1002))
+        with module.use_mem_pool(inner):
+            buffers.append(accelrt.empty(1003))
+        buffers.append(accelrt.empty(1004))
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    buffers.append(accelrt.empty(1005))
+    sizes = [
+        sorted(
+            block["requested_size"]
+            for segment in pool.snapshot()
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated"
+        )
+        for pool in (outer, inner)
+    ]
+    assert sizes == [[1002, 1004], [1003]]
+    assert {segment["segment_pool_id"] for segment in inner.snapshot()} == {inner.id}
+    assert outer.id != inner.id
+
+
+def test_a_pool_gives_its_memory_back_when_it_is_dropped() -> None:
+    module = accelrt.accelerator
+    module.empty_cache()
+    reserved = module.memory_reserved()
+    pool = module.MemPool()
+    with module.use_mem_pool(pool):
+        buffer = accelrt.empty(30 * MIB)
+        cached = accelrt.empty(30 * MIB)
+        cached.release()
+        accelrt.accelerator.synchronize()
+        module.empty_cache()
+        assert module.memory_reserved() == reserved + 60 * MIB, "inside of a pool nothing goes back"
+    del pool, cached
+    assert module.memory_reserved() == reserved + 30 * MIB
+    buffer.release()
+    module.empty_cache()
+    assert module.memory_reserved() == reserved
+
+
+def test_wrong_pools_are_refused() -> None:
+    module = accelrt.accelerator
+    with pytest.raises(TypeError, match="pool must be a MemPool, not int"):
+        module.use_mem_pool(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        module.MemPool(use_on_oom=3)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="Memory pool context stack is empty"):
+        module.use_mem_pool(module.MemPool()).__exit__()
+
+
+def test_free_pinned_memory_is_for_every_stream() -> None:
+    module = accelrt.accelerator
+    module.empty_host_cache()
+    first, second = accelrt.Stream(), accelrt.Stream()
+    with first:
+        address = accelrt.empty_pinned(5 * MIB).data_ptr()
+    module.synchronize()
+    with second:
+        buffer = accelrt.empty_pinned(5 * MIB)
+    assert buffer.data_ptr() == address
+    assert module.host_memory_stats()["allocations.current"] == 1

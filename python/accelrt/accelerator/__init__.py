@@ -12,9 +12,10 @@ import warnings
 
 from accelrt import _core
 from accelrt._kinds import DeviceContext, capability
-from accelrt._memory import DeviceArgument, Memory
+from accelrt._memory import DeviceArgument, Memory, MemPool, use_mem_pool
 
 __all__ = [
+    "MemPool",
     "current_accelerator",
     "current_device_idx",
     "current_device_index",
@@ -45,6 +46,7 @@ __all__ = [
     "set_per_process_memory_fraction",
     "set_stream",
     "synchronize",
+    "use_mem_pool",
 ]
 
 _Device = DeviceArgument

@@ -1,0 +1,131 @@
+//! Private pools: memory of a device that only the requests of threads inside of the pool get.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::allocator::snapshot::SegmentInfo;
+use crate::allocator::{CachingAllocator, PoolId, PoolOptions};
+use crate::device::Device;
+use crate::error::Result;
+use crate::fork;
+use crate::runtime::{Runtime, current};
+use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicU64;
+
+/// A private pool of one device. Handles are cheap to clone; when the last one is dropped, what is
+/// free in it goes back to the device, and the rest when it is freed and the cache emptied.
+///
+/// ```
+/// use accelrt::{Config, Device, MemPool, PoolOptions, Runtime};
+/// let runtime = Runtime::new(Config::default())?;
+/// let pool = MemPool::new(&runtime, Device::cpu(0), PoolOptions::default())?;
+/// let buffer = {
+///     let _inside = pool.enter(); // this thread alone
+///     runtime.empty(1000, Device::cpu(0))?
+/// };
+/// assert_eq!(pool.segments().len(), 1);
+/// assert_eq!(pool.segments()[0].requested_bytes, 1000);
+/// # drop(buffer);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemPool {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Of the runtime, in the threads' current state.
+    runtime: u64,
+    allocator: Arc<CachingAllocator>,
+    id: PoolId,
+    options: PoolOptions,
+}
+
+impl MemPool {
+    /// A pool of a device, with nothing in it. Fails as [`Runtime::allocator`].
+    pub fn new(runtime: &Runtime, device: Device, options: PoolOptions) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let allocator = runtime.allocator(device)?;
+        // Relaxed: only uniqueness matters.
+        let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
+        allocator.retain_pool(id, options);
+        let runtime = runtime.number();
+        Ok(Self { inner: Arc::new(Inner { runtime, allocator, id, options }) })
+    }
+
+    /// Its name in snapshots.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.inner.id
+    }
+
+    /// The device that it is a pool of.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.inner.allocator.device()
+    }
+
+    /// Its segments.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let mut segments = self.inner.allocator.snapshot().segments;
+        segments.retain(|segment| segment.pool == self.inner.id);
+        segments
+    }
+
+    /// Serves this thread's requests on its device until the guard is dropped; of several pools the
+    /// one that was entered last.
+    pub fn enter(&self) -> PoolGuard {
+        self.push();
+        PoolGuard { pool: self.clone(), this_thread: PhantomData }
+    }
+
+    /// Begins what [`MemPool::pop`] ends.
+    pub(crate) fn push(&self) {
+        let Inner { runtime, allocator, id, options } = &*self.inner;
+        allocator.retain_pool(*id, *options);
+        current::push_pool(*runtime, allocator.device(), *id);
+    }
+
+    /// False when this thread is not inside.
+    pub(crate) fn pop(&self) -> bool {
+        let Inner { runtime, allocator, id, .. } = &*self.inner;
+        let was_inside = current::pop_pool(*runtime, allocator.device(), *id);
+        if was_inside {
+            allocator.release_pool(*id);
+        }
+        was_inside
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !fork::is_child() {
+            self.allocator.release_pool(self.id);
+            self.allocator.trim_pool(self.id);
+        }
+    }
+}
+
+/// This thread's requests are served from a pool until this is dropped.
+#[derive(Debug)]
+#[must_use = "requests are served from elsewhere again when the guard is dropped"]
+pub struct PoolGuard {
+    pool: MemPool,
+    this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for PoolGuard {
+    fn drop(&mut self) {
+        self.pool.pop();
+    }
+}
+
+impl Runtime {
+    /// The pool that serves this thread's requests on a device.
+    #[must_use]
+    pub fn current_pool(&self, device: Device) -> PoolId {
+        current::pool(self.number(), device)
+    }
+}
