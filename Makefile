@@ -176,6 +176,14 @@ module-release: $(VENV)/ready
 .PHONY: demo
 demo: module-release ## builds the optimised module and runs the main job on a real file
 	$(VENV)/bin/python -m accelrt demo
+	$(VENV)/bin/python -m accelrt replay tests/data/own_gpt_fixed.ops.csv
+
+# The snapshots may not be copied into the repository.
+SNAPSHOTS ?= $(wildcard ../shared/traces/pytorch/*.pickle)
+.PHONY: check-replay
+check-replay: module-release ## recorded PyTorch snapshots, replayed address by address; SNAPSHOTS names others
+	$(if $(SNAPSHOTS),,$(error no snapshots in ../shared/traces/pytorch: name some by SNAPSHOTS=FILES))
+	$(VENV)/bin/python -m accelrt replay --check $(SNAPSHOTS)
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # else on what the machine has.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::{Device, DeviceKind};
+use crate::shortage::Shortage;
 use crate::size::display_bytes;
 use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicBool;
@@ -78,6 +79,32 @@ pub enum Error {
         /// What would be accepted.
         allowed: &'static str,
     },
+    /// An allocator's setting with a value that is not allowed.
+    #[error("Allocator setting {key:?} with value {value:?} is not valid: allowed is {allowed}")]
+    AllocatorSetting {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What would be accepted.
+        allowed: String,
+    },
+    /// A key that allocators do not have.
+    #[error("Unrecognized key '{key}' in allocator settings: allowed are {allowed}")]
+    UnknownAllocatorSetting {
+        /// The key.
+        key: String,
+        /// The keys there are.
+        allowed: String,
+    },
+    /// A key of PyTorch's for something that is not there or is no choice here.
+    #[error("Allocator setting '{key}' would have no effect: {reason}. Leave it out")]
+    AllocatorSettingWithoutEffect {
+        /// The key.
+        key: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// A priority outside the device's range.
     #[error(
         "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \
@@ -141,8 +168,9 @@ pub enum Error {
     EventNotComplete,
     /// The device, or the limit set on it, has no room.
     #[error(
-        "Out of memory on {device}: tried to allocate {} while {} of {} are free",
-        display_bytes(*requested_bytes), display_bytes(*free_bytes), display_bytes(*total_bytes)
+        "Out of memory on {device}: tried to allocate {} while {} of {} are free{}",
+        display_bytes(*requested_bytes), display_bytes(*free_bytes), display_bytes(*total_bytes),
+        cache.as_deref().map(Shortage::to_string).unwrap_or_default()
     )]
     OutOfMemory {
         /// The device asked.
@@ -153,6 +181,26 @@ pub enum Error {
         free_bytes: usize,
         /// The device's capacity.
         total_bytes: usize,
+        /// What the allocator had, when one was asked.
+        cache: Option<Box<Shortage>>,
+    },
+    /// A snapshot of memory that contradicts itself.
+    #[error("The snapshot is not valid at {address:#x}: expected were {expected}")]
+    InvalidSnapshot {
+        /// Where.
+        address: u64,
+        /// What a snapshot has there.
+        expected: &'static str,
+    },
+    /// Recorded requests and frees that contradict themselves.
+    #[error("Event {index} names block {id}: expected was {expected}")]
+    InvalidEvents {
+        /// Which event, from 0.
+        index: usize,
+        /// The block's number.
+        id: u64,
+        /// What it should have named.
+        expected: &'static str,
     },
     /// A use of a buffer whose memory was freed by a release.
     #[error("Buffer of {} at {address:#x} on {device} was released", display_bytes(*bytes))]

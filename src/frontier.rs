@@ -46,6 +46,10 @@ impl Progress {
         self.stream_key
     }
 
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.on_host
+    }
+
     /// Tasks taken out of the queue.
     #[inline]
     pub(crate) fn retired(&self) -> u64 {

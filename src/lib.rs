@@ -13,6 +13,7 @@
 //! * [`Completion`]: the end of a stream's task that somebody else finishes
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
+//! * [`CachingAllocator`]: memory that is kept when it is freed; its [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
@@ -45,6 +46,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
+pub mod allocator;
 pub mod backend;
 mod buffer;
 mod config;
@@ -63,11 +65,13 @@ mod program;
 mod python;
 mod queue;
 mod runtime;
+mod shortage;
 pub mod size;
 mod spin;
 mod stream;
 mod sync;
 
+pub use allocator::{AllocatorConfig, CachingAllocator, PolicyName, ROUNDUP_INTERVALS};
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;
@@ -80,6 +84,7 @@ pub use program::{
     Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
 };
 pub use runtime::{Counters, Runtime, ShutdownReport};
+pub use shortage::Shortage;
 pub use stream::{Completion, Scope, Stream, TaskOutcome};
 
 /// The README's examples, kept true by running them.

@@ -1,8 +1,8 @@
 //! A lock for a few words, held for nanoseconds: one exchange to take it, one store to give it.
 //!
 //! A parking mutex needs a second exchange to give back, which is a quarter of an event record.
-//! Nothing is called while it is held but pushes to a queue; a holder that lost its processor is
-//! waited for by yielding.
+//! Nothing is called while it is held but pushes to a queue and clones; a holder that lost its
+//! processor is waited for by yielding.
 #![expect(unsafe_code, reason = "the flag is the lock of the value")]
 
 use std::fmt;
@@ -25,6 +25,12 @@ unsafe impl<T: Send> Sync for SpinMutex<T> {}
 unsafe impl<T: Send> Send for SpinMutex<T> {}
 
 impl<T> SpinMutex<T> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[cfg(loom)] // whose types register themselves
     pub(crate) fn new(value: T) -> Self {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }

@@ -123,6 +123,8 @@ pub(crate) enum LockRank {
     StreamTable = 20,
     /// What is being freed in a runtime.
     Frees = 30,
+    /// What the allocator of one device knows.
+    Allocator = 35,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
     /// What one synchronising thread is told.

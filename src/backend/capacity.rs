@@ -57,6 +57,7 @@ impl Capacity {
             requested_bytes,
             free_bytes: self.total_bytes - used_bytes,
             total_bytes: self.total_bytes,
+            cache: None,
         }
     }
 }
@@ -76,8 +77,9 @@ mod tests {
         let capacity = Capacity::new(Device::cpu(3), 100);
         capacity.take(60, 60).unwrap();
         for requested in [41, usize::MAX] {
-            let Err(Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes }) =
-                capacity.take(requested, requested)
+            let Err(Error::OutOfMemory {
+                device, requested_bytes, free_bytes, total_bytes, ..
+            }) = capacity.take(requested, requested)
             else {
                 panic!("{requested} of 40 bytes were given")
             };

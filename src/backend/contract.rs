@@ -431,7 +431,7 @@ pub trait VirtualMemory: Send + Sync {
     /// Moves mapped physical memory to another place inside reserved ranges, contents included.
     fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()>;
 
-    /// Gives physical memory back; it is not mapped.
+    /// Gives physical memory back; it is not mapped, unless its `unmap` was refused.
     fn release(&self, physical: PhysicalHandle) -> Result<()>;
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
+use crate::backend::null::{NullBackend, NullConfig};
 #[cfg(feature = "xpu")]
 use crate::backend::xpu::XpuBackend;
 use crate::config::Config;
@@ -106,6 +107,16 @@ impl Registry {
         let count = backend.device_count().unwrap_or(0);
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))
     }
+}
+
+/// One device of numbers in place of memory: what allocators are replayed on.
+///
+/// # Panics
+/// When the granularity is no power of two from 64 on.
+#[must_use]
+pub fn accounting(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
+    let config = NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() };
+    NullBackend::new(config)
 }
 
 /// Why a kind has no backend.

@@ -60,6 +60,9 @@ impl From<Error> for PyErr {
             | Error::EventNotRecorded
             | Error::PriorityOutOfRange { .. }
             | Error::InvalidSetting { .. }
+            | Error::AllocatorSetting { .. }
+            | Error::UnknownAllocatorSetting { .. }
+            | Error::AllocatorSettingWithoutEffect { .. }
             | Error::BufferRange { .. }
             | Error::LaunchSize { .. }
             | Error::NoSuchKernel { .. }

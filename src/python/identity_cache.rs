@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use crate::sync::{LockRank, Mutex};
+use crate::spin::SpinMutex;
 
 /// A power of two: the place of an object is a part of its address.
 const PLACES: usize = 128;
@@ -11,14 +11,14 @@ const PLACES: usize = 128;
 /// takes the place of an older one. The lock is held for no Python code, and thus by nobody in a
 /// process that forks with the GIL.
 pub(super) struct IdentityCache<V> {
-    places: Mutex<[Place<V>; PLACES]>,
+    places: SpinMutex<[Place<V>; PLACES]>,
 }
 
 type Place<V> = Option<(Py<PyAny>, V)>;
 
 impl<V: Clone> IdentityCache<V> {
     pub(super) const fn new() -> Self {
-        Self { places: Mutex::new(LockRank::Bindings, [const { None }; PLACES]) }
+        Self { places: SpinMutex::new([const { None }; PLACES]) }
     }
 
     /// What is known of an object.

@@ -28,8 +28,10 @@ mod memory;
 mod parameters;
 mod parked;
 mod program;
+mod replay;
 mod shape;
 mod signature;
+mod snapshot;
 mod stream;
 mod transfers;
 mod view;
@@ -63,6 +65,8 @@ mod _core {
     use super::kernels::kernel_address;
     #[pymodule_export]
     use super::program::{PyKernel, PyProgram};
+    #[pymodule_export]
+    use super::replay::{PyAgreement, PyRecording, PyReplayFigures};
     #[pymodule_export]
     use super::stream::PyStream;
     #[pymodule_export]

@@ -105,8 +105,13 @@ fn too_much_is_refused_with_true_numbers_and_takes_nothing() {
         let held = machine.runtime.empty(CAPACITY / 2, device).unwrap();
         for bytes in [CAPACITY / 2 + 1, usize::MAX / 2] {
             let refused = machine.runtime.empty(bytes, device);
-            let Err(Error::OutOfMemory { device: on, requested_bytes, free_bytes, total_bytes }) =
-                refused
+            let Err(Error::OutOfMemory {
+                device: on,
+                requested_bytes,
+                free_bytes,
+                total_bytes,
+                ..
+            }) = refused
             else {
                 panic!("{refused:?}")
             };

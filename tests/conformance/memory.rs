@@ -130,7 +130,8 @@ pub(crate) fn free_memory_comes_back_with_a_release(subject: &impl Subject) {
 fn assert_refused(backend: &dyn Backend, device: usize, bytes: usize, free_at_most: usize) {
     let total = backend.memory_info(device).unwrap().total_bytes;
     let refused = backend.allocate(device, bytes, 64).unwrap_err();
-    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes } = refused
+    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
+        refused
     else {
         panic!("{refused}");
     };

@@ -78,7 +78,7 @@ pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &im
         let info = backend.memory_info(device).unwrap();
         let bytes = (info.total_bytes / granule + 1) * granule;
         let refused = pages.create(bytes).unwrap_err();
-        let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes } =
+        let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
             refused
         else {
             panic!("{refused}");

@@ -90,7 +90,8 @@ fn xpu_refuses_too_much_with_the_numbers_of_the_device() {
     let runtime = Runtime::new(Config { xpu_memory_bytes: Some(capacity), ..config() }).unwrap();
     let asked = 1 << 49;
     let refused = runtime.empty(asked, device()).unwrap_err();
-    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes } = refused
+    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
+        refused
     else {
         panic!("{refused}");
     };

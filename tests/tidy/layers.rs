@@ -46,7 +46,8 @@ const AREAS: &[Area] = &[
     // L0, values and mechanisms. Errors name devices and devices fail with errors.
     area("sync", 0, &[]),
     area("size", 0, &[]),
-    area("error", 0, &["device", "size", "sync"]),
+    area("shortage", 0, &["size"]),
+    area("error", 0, &["device", "shortage", "size", "sync"]),
     area("device", 0, &["error"]),
     area("config", 0, &["device", "error", "size"]),
     area("dylib", 0, &["device", "error", "sync"]),

@@ -10,7 +10,7 @@ use crate::support::{config, over, xpu};
 /// What an allocation was refused with: requested, free, total.
 #[track_caller]
 fn shortage<T>(outcome: Result<T, Error>) -> [usize; 3] {
-    let Err(Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes }) = outcome
+    let Err(Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, .. }) = outcome
     else {
         panic!("not a shortage: {:?}", outcome.map(drop));
     };

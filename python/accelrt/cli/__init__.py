@@ -1,4 +1,4 @@
-"""The command line: `python -m accelrt info | demo [FILE] | bench`."""
+"""The command line: `python -m accelrt info | demo [FILE] | replay TRACE… | bench`."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import bench, demo, info
+from accelrt.cli import bench, demo, info, replay
 
 # More of what is in flight stays in a core's own cache than with larger chunks.
 _CHUNK_BYTES = 256 << 10
@@ -38,12 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> int:
     try:
         _core.settings()  # of the environment, read at the first question
-        if given.command != "info":
+        if given.command not in {"info", "replay"}:  # these need no device
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
         return _refuse(given, str(error))
     if given.command == "info":
         return info.run()
+    if given.command == "replay":
+        return replay.run(given)
     if given.command == "bench":
         return bench.run(given.json)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
@@ -86,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
         default=_CHUNK_BYTES,
         metavar="BYTES",
         help=f"size of a chunk (default {_CHUNK_BYTES})",
+    )
+    replay.add_arguments(
+        commands.add_parser(
+            "replay", help="replay recorded requests against the allocator, without a device"
+        )
     )
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
     figures.add_argument(

@@ -202,8 +202,9 @@ mod tests {
         let held = memory.allocate(3 * MIB + 1, 64).unwrap();
         let free = 5 * MIB - pages::page_bytes();
         for asked in [5 * MIB, usize::MAX, isize::MAX.unsigned_abs()] {
-            let Err(Error::OutOfMemory { requested_bytes, free_bytes, total_bytes, device }) =
-                memory.allocate(asked, 64)
+            let Err(Error::OutOfMemory {
+                requested_bytes, free_bytes, total_bytes, device, ..
+            }) = memory.allocate(asked, 64)
             else {
                 panic!("{asked} B were allocated")
             };

@@ -222,13 +222,17 @@ impl contract::VirtualMemory for VirtualMemory {
     fn release(&self, physical: PhysicalHandle) -> Result<()> {
         let mut books = self.books.lock();
         let Physical { bytes, place } = *books.physical(physical);
-        assert!(!matches!(place, Place::Mapped(_)), "{physical:?} is still mapped");
-        if let Place::Parked(span) = place {
-            // SAFETY: the mapping is this memory's own, and its last user gives it up.
-            unsafe { pages::unmap(span) }.map_err(|refusal| {
-                refusal.error(&format!("giving {} back", display_bytes(bytes)))
-            })?;
-            self.mappings.give_back(1);
+        match place {
+            Place::Nowhere => {}
+            Place::Parked(span) => {
+                // SAFETY: the mapping is this memory's own, and its last user gives it up.
+                unsafe { pages::unmap(span) }.map_err(|refusal| {
+                    refusal.error(&format!("giving {} back", display_bytes(bytes)))
+                })?;
+                self.mappings.give_back(1);
+            }
+            // It could not be unmapped for want of mappings: it goes where it is.
+            Place::Mapped(from) => self.vacate(&mut books, from),
         }
         books.physical.remove(&physical.0);
         self.capacity.give_back(bytes);
@@ -291,6 +295,24 @@ mod tests {
         let apart = memory.map(range.offset(32 * GRANULE_BYTES), handles[1]).unwrap_err();
         assert!(apart.to_string().contains("vm.max_map_count = 3"), "{apart}");
         memory.map(range.offset(GRANULE_BYTES), handles[1]).unwrap();
+        drop(memory);
+        assert_eq!(mappings.used(), 0);
+    }
+
+    #[test]
+    fn memory_whose_unmap_was_refused_goes_where_it_is() {
+        let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
+        let mappings = MapCount::for_test(3);
+        let memory = VirtualMemory::with_mappings(Arc::clone(&capacity), mappings);
+        let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
+        let middle = range.offset(GRANULE_BYTES);
+        let handle = memory.create(GRANULE_BYTES).unwrap();
+        memory.map(middle, handle).unwrap();
+        memory.unmap(handle).unwrap_err(); // one mapping more than there may be
+        memory.release(handle).unwrap();
+        assert_eq!(capacity.info().free_bytes, 4 * GRANULE_BYTES);
+        let again = memory.create(GRANULE_BYTES).unwrap();
+        memory.map(middle, again).unwrap();
         drop(memory);
         assert_eq!(mappings.used(), 0);
     }

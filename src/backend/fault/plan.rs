@@ -189,7 +189,7 @@ impl Injector {
                 let unknown = MemoryInfo { free_bytes: 0, total_bytes: 0 };
                 let MemoryInfo { free_bytes, total_bytes } = info.unwrap_or(unknown);
                 let requested_bytes = request.bytes;
-                Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes }
+                Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache: None }
             }
         })
     }

@@ -188,7 +188,9 @@ fn errors_carry_the_inner_devices_numbers_and_the_methods_name() {
     let total = backend.memory_info(1).unwrap().total_bytes;
     let held = backend.inner().allocate(1, 1000, 64).unwrap();
     match backend.allocate(1, 77, 64) {
-        Err(Error::OutOfMemory { device, requested_bytes: 77, free_bytes, total_bytes }) => {
+        Err(Error::OutOfMemory {
+            device, requested_bytes: 77, free_bytes, total_bytes, ..
+        }) => {
             let expected = (1, total - 1000, total);
             assert_eq!((device.index(), free_bytes, total_bytes), expected);
         }

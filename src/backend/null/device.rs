@@ -119,7 +119,13 @@ impl NullDevice {
         if requested_bytes <= free_bytes {
             return Ok(());
         }
-        Err(Error::OutOfMemory { device: self.device, requested_bytes, free_bytes, total_bytes })
+        Err(Error::OutOfMemory {
+            device: self.device,
+            requested_bytes,
+            free_bytes,
+            total_bytes,
+            cache: None,
+        })
     }
 }
 

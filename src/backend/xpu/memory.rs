@@ -178,7 +178,13 @@ fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
         largest => info.free_bytes.min(largest),
     };
     let total_bytes = info.total_bytes;
-    Error::OutOfMemory { device: device.device, requested_bytes, free_bytes, total_bytes }
+    Error::OutOfMemory {
+        device: device.device,
+        requested_bytes,
+        free_bytes,
+        total_bytes,
+        cache: None,
+    }
 }
 
 /// The machine's memory, without a limit where the kernel does not tell.

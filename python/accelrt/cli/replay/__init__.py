@@ -1,0 +1,147 @@
+"""`python -m accelrt replay`: what an allocator would have done with recorded requests.
+
+Each trace is replayed under each policy against the real allocator on an accounting backend, which
+has numbers instead of memory: no device is needed, and none is touched. A use of a block on another
+stream counts as done at the event that frees the block.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from accelrt.cli.replay import progress, table, traces
+from accelrt.cli.replay.checks import Tally
+from accelrt.cli.replay.errors import TraceError
+from accelrt.cli.replay.table import Record
+
+_POLICIES = {
+    "torch": "policy:torch",
+    "torch+expandable": "policy:torch,expandable_segments:True",
+}
+# More than any device has, so that a limit is what the user sets.
+_CAPACITY_BYTES = 1 << 40
+_GRANULARITY_BYTES = 2 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "traces",
+        nargs="+",
+        type=Path,
+        metavar="TRACE",
+        help=".ops.csv, or a pickle of torch.cuda.memory._dump_snapshot",
+    )
+    parser.add_argument(
+        "--policy",
+        type=_policies,
+        metavar="NAME,…",
+        help=f"whose decisions: {', '.join(_POLICIES)} (default: all)",
+    )
+    parser.add_argument(
+        "--config",
+        default="",
+        metavar="SETTINGS",
+        help="settings as PyTorch's allocator takes them, as max_split_size_mb:128",
+    )
+    parser.add_argument(
+        "--capacity",
+        type=_bytes,
+        default=_CAPACITY_BYTES,
+        metavar="BYTES",
+        help=f"memory of the device (default {_CAPACITY_BYTES})",
+    )
+    parser.add_argument(
+        "--granularity",
+        type=_bytes,
+        default=_GRANULARITY_BYTES,
+        metavar="BYTES",
+        help=f"size of a page, a power of two (default {_GRANULARITY_BYTES})",
+    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="keep the table as records")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare each address and the final layout with what a snapshot recorded, "
+        "under the policy torch and the snapshot's settings",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Replay, print the table and keep its records; return the exit status."""
+    policies = given.policy or (["torch"] if given.check else list(_POLICIES))
+    if given.check and policies != ["torch"]:
+        return _refuse("--check compares with what PyTorch did: --policy can only be torch")
+    try:
+        read = [trace for path in given.traces for trace in traces.read(path)]
+        if given.check:
+            _expect_snapshots(read)
+        records = list(_replays(given, read, policies))
+        tally = _check(given, read) if given.check else None
+    except (TraceError, ValueError) as error:
+        return _refuse(str(error))
+    sys.stdout.write(table.text(records))
+    if given.json is not None:
+        given.json.write_text(json.dumps(records, indent=1) + "\n")
+    if tally is None:
+        return 0
+    sys.stdout.write(f"\n{tally.text()}")
+    return 0 if tally.agrees else 1
+
+
+def _replays(
+    given: argparse.Namespace, read: list[traces.Trace], policies: list[str]
+) -> Iterator[Record]:
+    for trace, policy in progress.shown([(t, p) for t in read for p in policies]):
+        config = _config(given, trace)
+        settings = _settings(policy, config)
+        figures = trace.recording.replay(settings, given.capacity, given.granularity)
+        yield table.record(trace.name, policy, config, given.granularity, figures)
+
+
+def _settings(policy: str, config: str) -> str:
+    return ",".join(filter(None, (_POLICIES[policy], config)))
+
+
+def _config(given: argparse.Namespace, trace: traces.Trace) -> str:
+    """Return the settings of a replay: what a check compares with had the recorded ones."""
+    recorded = trace.settings if given.check else None
+    return str(given.config or recorded or "")
+
+
+def _expect_snapshots(read: list[traces.Trace]) -> None:
+    for trace in read:
+        if trace.settings is None:
+            message = f"--check needs snapshots: {trace.name} records no addresses"
+            raise TraceError(message)
+
+
+def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
+    tally = Tally()
+    for trace in read:
+        tally.add(trace.name, trace.recording.check(_settings("torch", _config(given, trace))))
+    return tally
+
+
+def _refuse(reason: str) -> int:
+    sys.stderr.write(f"accelrt replay: {reason}\n")
+    return 2
+
+
+def _policies(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in _POLICIES or names.count(name) > 1:
+            message = f"{name!r} is not one of {', '.join(_POLICIES)}, each at most once"
+            raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def _bytes(text: str) -> int:
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    if not 0 < count < 1 << 63:
+        message = f"{text!r} is not a number of bytes of at least 1"
+        raise argparse.ArgumentTypeError(message)
+    return count

@@ -1,0 +1,282 @@
+//! The caching allocator of one device: what a program asks, and in which steps it is answered.
+
+use std::sync::Arc;
+
+use crate::allocator::block::{BlockId, State};
+use crate::allocator::books::{Books, Plan, Request};
+use crate::allocator::config::AllocatorConfig;
+use crate::allocator::out_of_memory::Observers;
+use crate::allocator::pending::UsePoint;
+use crate::allocator::pool::{PoolId, PoolOptions};
+use crate::allocator::source::Source;
+use crate::allocator::stats::Statistics;
+use crate::backend::contract::{Backend, VirtualMemory};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::size::MIB;
+use crate::stream::wait::Interrupt;
+use crate::sync::{LockRank, Mutex};
+
+/// Memory of one device, kept when it is freed and handed out again.
+///
+/// A stream is a number here; what one frees it may have again at once, others may not. Any thread
+/// may call anything. One lock guards the books; it is given back before the device is called or
+/// waited for.
+///
+/// ```
+/// use accelrt::allocator::{CachingAllocator, Request};
+/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt::{AllocatorConfig, Device, DeviceKind};
+///
+/// let device = Device::new(DeviceKind::Null, 0)?;
+/// let null = NullBackend::new(NullConfig::default());
+/// let allocator = CachingAllocator::new(null, device, AllocatorConfig::default())?;
+/// let block = allocator.allocate(Request::new(1000, 0))?;
+/// assert_eq!(block.bytes(), 1024);
+/// allocator.free(block);
+/// assert_eq!(allocator.statistics().reserved_bytes.all.current, 2 << 20);
+/// allocator.empty_cache();
+/// assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CachingAllocator {
+    pub(super) source: Source,
+    pub(super) books: Mutex<Books>,
+    pub(super) observers: Observers,
+}
+
+/// A block that was handed out. A request for nothing gets one of no bytes at address 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocated {
+    address: u64,
+    bytes: usize,
+    /// `None` for no bytes.
+    id: Option<BlockId>,
+    /// The task of its stream after which nothing from its earlier life uses it.
+    busy_until: u64,
+}
+
+impl Allocated {
+    /// Its first byte.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size: at least what was asked for.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn of(id: BlockId, books: &Books) -> Self {
+        let block = &books.blocks[id];
+        let (address, bytes, busy_until) = (block.address, block.bytes, block.busy_until);
+        Self { address, bytes, id: Some(id), busy_until }
+    }
+}
+
+impl CachingAllocator {
+    /// The allocator of a device, with nothing in it. Asks the device for its capacity.
+    pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
+        let total_bytes = backend.memory_info(device.index())?.total_bytes;
+        let source = Source { backend, device, is_host: false };
+        Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
+    }
+
+    /// The allocator of pinned host memory that the devices of a kind reach; its errors name
+    /// `device`. Its segments are as large as `pinned_reserve_segment_size_mb` says, or as a larger
+    /// request; its blocks split, and no request is rounded to a power of two.
+    #[must_use]
+    pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
+        let source = Source { backend, device, is_host: true };
+        Self::of_source(source, Books::new(config, usize::MAX, true))
+    }
+
+    fn of_source(source: Source, books: Books) -> Self {
+        let books = Mutex::new(LockRank::Allocator, books);
+        Self { source, books, observers: Observers::new() }
+    }
+
+    /// The device whose memory it hands out.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.source.device
+    }
+
+    /// Memory for a request. Waits for no stream as long as there is free memory or the device has
+    /// more. Fails with `OutOfMemory` when neither is so after everything free went back to the
+    /// device and its observers were told; nothing has changed then but what was given back.
+    ///
+    /// # Panics
+    /// When the request names a pool that was not made, or an alignment that is no power of two.
+    pub fn allocate(&self, request: Request) -> Result<Allocated> {
+        self.allocate_unless(request, &mut None)
+    }
+
+    /// As [`CachingAllocator::allocate`], where waits may be given up.
+    pub(crate) fn allocate_unless(
+        &self,
+        request: Request,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Allocated> {
+        if request.bytes == 0 {
+            return Ok(Allocated::default());
+        }
+        let plan = self.books.lock().plan(&request);
+        let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes)) };
+        let id = match self.search(&plan) {
+            Some(id) => id,
+            None => self.take_or_reclaim(&plan, interrupt)?,
+        };
+        Ok(Allocated::of(id, &self.books.lock()))
+    }
+
+    /// A free block for a request, handed out.
+    pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
+        self.poll_waited_for();
+        let mut books = self.books.lock();
+        let has_completed = books.complete_passed();
+        let id = books.find(plan).map(|id| books.hand_out(id, plan));
+        let victims = if has_completed { books.release_beyond_cache() } else { Vec::new() };
+        drop(books); // the device takes them next
+        self.give_back(victims);
+        id
+    }
+
+    /// Gives a block back: its stream may have it again at once. Nothing else may use it any more.
+    ///
+    /// # Panics
+    /// When it was given back before.
+    pub fn free(&self, block: Allocated) {
+        self.free_behind(block, None, &[]);
+    }
+
+    /// Gives a block back behind its uses: those on its own stream up to a task there, and those on
+    /// others.
+    pub(crate) fn free_behind(
+        &self,
+        block: Allocated,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) {
+        let Some(id) = block.id else { return };
+        let mut books = self.books.lock();
+        let known = books.blocks.get(id);
+        assert!(
+            known.is_some_and(|known| known.address == block.address),
+            "{block:?} is a block of this allocator: {known:?}"
+        );
+        books.free(id, home, others);
+        let victims = books.release_beyond_cache();
+        drop(books); // the device takes them next
+        self.give_back(victims);
+    }
+
+    /// The block in use that an address is in, at its beginning or further on.
+    #[must_use]
+    pub fn block_at(&self, address: u64) -> Option<Allocated> {
+        let books = self.books.lock();
+        let id = books.map.containing(address, &books.blocks)?;
+        let is_in_use = books.blocks[id].state == State::Allocated;
+        is_in_use.then(|| Allocated::of(id, &books))
+    }
+
+    /// Waits until no stream uses free memory, and gives all of it back to the device, but that of
+    /// private pools with users.
+    pub fn empty_cache(&self) {
+        let waited = self.empty_cache_unless(&mut None);
+        debug_assert!(waited.is_ok(), "nobody interrupts it: {waited:?}");
+    }
+
+    /// As [`CachingAllocator::empty_cache`], where waits may be given up; what is not in use has
+    /// gone back then.
+    pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let waited = self.wait_for_users(interrupt);
+        self.release_all_cached();
+        waited
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> AllocatorConfig {
+        self.books.lock().config.clone()
+    }
+
+    /// Serves the next requests by other settings; what was handed out stays as it is.
+    pub fn set_config(&self, config: AllocatorConfig) {
+        self.books.lock().set_config(config);
+    }
+
+    /// The part of the device's memory that may be reserved; 1 leaves it to the device.
+    #[must_use]
+    pub fn memory_fraction(&self) -> f64 {
+        self.books.lock().limits.fraction
+    }
+
+    /// Limits what may be reserved from now on to a part of the device's memory. Fails when that is
+    /// not from 0 to 1.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            let value = fraction.to_string();
+            let (name, allowed) = ("memory fraction", "a number from 0 to 1");
+            return Err(Error::InvalidSetting { name, value, allowed });
+        }
+        self.books.lock().limits.fraction = fraction;
+        Ok(())
+    }
+
+    /// What it counts, with frees taken in whose streams have passed them.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.poll_waited_for();
+        let mut books = self.books.lock();
+        books.complete_passed();
+        books.statistics
+    }
+
+    /// Size of the pages that page operations are counted in.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.source.virtual_memory().map_or(2 * MIB, VirtualMemory::granularity_bytes)
+    }
+
+    /// Every peak becomes the current value.
+    pub fn reset_peak_statistics(&self) {
+        self.books.lock().statistics.reset_peaks();
+    }
+
+    /// Every sum and every count becomes zero.
+    pub fn reset_accumulated_statistics(&self) {
+        self.books.lock().statistics.reset_accumulated();
+    }
+
+    /// Makes a private pool, or counts one more user of it.
+    ///
+    /// # Panics
+    /// For the default pool, which needs no users.
+    pub fn retain_pool(&self, id: PoolId, options: PoolOptions) {
+        assert_ne!(id, PoolId::DEFAULT, "the default pool is nobody's own");
+        self.books.lock().pools.retain(id, options);
+    }
+
+    /// Counts one user less of a private pool. Without users, the memory that is free in it goes
+    /// back when the cache is emptied or memory is short.
+    ///
+    /// # Panics
+    /// When it has no users.
+    pub fn release_pool(&self, id: PoolId) {
+        self.books.lock().pools.release(id);
+    }
+}
+
+impl Drop for CachingAllocator {
+    /// Everything goes back that no stream uses: whoever has a block keeps the allocator alive.
+    /// What a stream that does not end still uses stays with the device.
+    fn drop(&mut self) {
+        if crate::fork::is_child() {
+            return; // the parent has it
+        }
+        self.release_all_cached();
+    }
+}

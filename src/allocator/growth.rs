@@ -1,0 +1,106 @@
+//! Growth: taking a segment from the device for a request that no free block serves.
+
+use crate::allocator::block::{Block, BlockId, State};
+use crate::allocator::books::{Books, Plan};
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::policy::Policy;
+use crate::allocator::segment::{Owner, Pages, Segment};
+use crate::backend::contract::Address;
+use crate::error::{Error, Result};
+
+impl CachingAllocator {
+    /// Takes memory from the device for a request: the block, handed out. `None` when the device or
+    /// the limit has not enough. Fails when the device fails otherwise.
+    pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
+        let memory = self.source.virtual_memory();
+        let bytes = {
+            let mut books = self.books.lock();
+            if let Some(memory) = memory.filter(|_| books.config.expandable_segments) {
+                drop(books); // the device is asked next
+                return self.grow_by_pages(plan, memory);
+            }
+            let bytes = books.policy().segment_bytes(plan.search_bytes);
+            books.limits.take(bytes).then_some(bytes)
+        };
+        bytes.map_or(Ok(None), |bytes| self.grow_by_segment(plan, bytes))
+    }
+
+    fn grow_by_segment(&self, plan: &Plan, bytes: usize) -> Result<Option<BlockId>> {
+        let given = self.source.allocate(bytes, plan.align_bytes);
+        let mut books = self.books.lock();
+        match given {
+            Ok(base) => {
+                let address = books.address_for(base, bytes);
+                let id = books.add_segment(address, base, bytes, plan.owner);
+                Ok(Some(books.hand_out(id, plan)))
+            }
+            Err(refusal) => {
+                books.limits.give_back(bytes);
+                none_if_short(refusal)
+            }
+        }
+    }
+}
+
+/// A shortage is no failure yet.
+pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
+    match refusal {
+        Error::OutOfMemory { .. } => Ok(None),
+        refusal => Err(refusal),
+    }
+}
+
+impl Books {
+    /// Notes a segment that the device gave: its one block, which is in no index.
+    pub(super) fn add_segment(
+        &mut self,
+        address: u64,
+        base: Address,
+        bytes: usize,
+        owner: Owner,
+    ) -> BlockId {
+        let is_oversize = self.is_oversize(bytes);
+        let statistics = &mut self.statistics;
+        statistics.segment.increase(owner.class, 1);
+        statistics.reserved_bytes.increase(owner.class, bytes);
+        statistics.num_device_alloc += 1;
+        if is_oversize {
+            statistics.oversize_segments.increase(1);
+        }
+        self.add_range(Range { address, base, bytes, owner, is_oversize, pages: None })
+    }
+
+    /// Notes a range with the one block that it begins with.
+    pub(super) fn add_range(&mut self, range: Range) -> BlockId {
+        let Range { address, base, bytes, owner, is_oversize, pages } = range;
+        let segment = self.segments.next_id();
+        let first = self.blocks.insert(Block::new(segment, address, bytes, State::InFlight));
+        let segment = Segment { address, base, bytes, owner, first, is_oversize, pages };
+        self.segments.insert(segment);
+        self.pools[owner.pool].segments += 1;
+        self.map.insert(address, first);
+        first
+    }
+
+    /// Forgets a range that is one block, which is in no index.
+    pub(super) fn forget_range(&mut self, id: BlockId) -> Segment {
+        let block = self.blocks.remove(id);
+        debug_assert!(!block.is_split() && block.state == State::InFlight, "{block:?}");
+        self.map.remove(block.address);
+        let segment = self.segments.remove(block.segment);
+        self.pools[segment.owner.pool].segments -= 1;
+        self.pools.forget_if_gone(segment.owner.pool);
+        segment
+    }
+}
+
+/// What becomes a segment.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) address: u64,
+    pub(super) base: Address,
+    pub(super) bytes: usize,
+    pub(super) owner: Owner,
+    pub(super) is_oversize: bool,
+    pub(super) pages: Option<Pages>,
+}

@@ -1,0 +1,46 @@
+//! How much an allocator may take from its device.
+
+/// The device's memory and the part of it that may be reserved.
+///
+/// Equation: `taken_bytes` is what the device has given and not got back, with what is asked for at
+/// this moment; it never exceeds `allowed_bytes` because of a new request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) total_bytes: usize,
+    pub(super) fraction: f64,
+    pub(super) taken_bytes: usize,
+}
+
+impl Limits {
+    pub(super) fn new(total_bytes: usize) -> Self {
+        Self { total_bytes, fraction: 1.0, taken_bytes: 0 }
+    }
+
+    /// The limit; `None` when the fraction is 1 and the device alone decides.
+    pub(super) fn allowed_bytes(&self) -> Option<usize> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a fraction from 0 to 1 of a size; a byte more or less does not matter"
+        )]
+        (self.fraction < 1.0).then_some((self.fraction * self.total_bytes as f64) as usize)
+    }
+
+    /// Counts bytes that the device is asked for next. False, and nothing counted, when that would
+    /// exceed the limit.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let Some(sum) = self.taken_bytes.checked_add(bytes) else { return false };
+        if self.allowed_bytes().is_some_and(|allowed| sum > allowed) {
+            return false;
+        }
+        self.taken_bytes = sum;
+        true
+    }
+
+    /// Counts bytes that went back, or that the device did not give.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        debug_assert!(self.taken_bytes >= bytes, "{bytes} of {self:?}");
+        self.taken_bytes -= bytes;
+    }
+}

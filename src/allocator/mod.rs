@@ -1,0 +1,48 @@
+//! The caching allocator: memory is kept when a program frees it, and handed out again.
+//!
+//! It comes from a device in segments, which are cut into blocks. A *policy* decides how requests
+//! are rounded, which free block serves one and what is split; the rest is the same for all.
+//!
+//! * `caching`: the public [`CachingAllocator`], and in which steps a request is answered
+//! * `books`: what it knows, and how blocks change hands: `block`, `segment`, `free_index`,
+//!   `page_map`, `pool`, `limits`, `stats`
+//! * `policy`: what is decided, by `config`, which is parsed by `settings`
+//! * `growth`, `expandable`, `release`: memory from the `source` and back
+//! * `pending`: who still uses what was freed
+//! * `out_of_memory`: what is tried when memory is short, and what is said then
+//! * `snapshot`, `restore`: what it holds, as plain values, and back
+//! * `invariants`: the laws, checked
+//! * `replay`: recorded requests, replayed
+
+mod block;
+mod books;
+mod caching;
+mod config;
+#[cfg(test)]
+mod config_tests;
+mod expandable;
+mod free_index;
+mod growth;
+mod invariants;
+mod limits;
+mod out_of_memory;
+mod page_map;
+mod pending;
+#[cfg(all(test, not(loom)))]
+mod pending_tests;
+mod policy;
+mod pool;
+mod release;
+pub mod replay;
+mod restore;
+mod segment;
+mod settings;
+pub mod snapshot;
+mod source;
+mod stats;
+
+pub use books::Request;
+pub use caching::{Allocated, CachingAllocator};
+pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
+pub use pool::{PoolId, PoolOptions};
+pub use stats::{PooledStat, Stat, Statistics};

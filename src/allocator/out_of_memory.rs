@@ -1,0 +1,258 @@
+//! What happens when no free block serves a request, and what is said when nothing helps.
+//!
+//! In order, until the request has its block: old free segments go back; the device is asked; pools
+//! that help out are searched; oversize blocks go back; everything free goes back, after which both
+//! the cache and the device are asked again; streams that still use enough are waited for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::allocator::block::BlockId;
+use crate::allocator::books::{Books, Plan};
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::pending::Holder;
+use crate::allocator::policy::Policy;
+use crate::allocator::pool::PoolId;
+use crate::allocator::stats::PooledStat;
+use crate::error::{Error, Result};
+use crate::shortage::Shortage;
+use crate::size::to_usize;
+use crate::stream::wait::Interrupt;
+use crate::sync::unmodelled::AtomicU64;
+use crate::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, yield_now};
+
+/// Called with what failed, before the request does.
+type Observer = dyn Fn(&Error) + Send + Sync;
+
+/// Who is told when a request fails for want of memory.
+pub(super) struct Observers {
+    list: Mutex<Vec<(u64, Arc<Observer>)>>,
+    next_id: AtomicU64,
+}
+
+impl Observers {
+    pub(super) fn new() -> Self {
+        Self { list: Mutex::new(LockRank::Allocator, Vec::new()), next_id: AtomicU64::new(1) }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} observers", self.list.lock().len())
+    }
+}
+
+impl CachingAllocator {
+    /// Calls `observer` with each error of a request that failed for want of memory, on the thread
+    /// of the request, without a lock; the number ends it.
+    pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
+        // Relaxed: only uniqueness matters.
+        let id = self.observers.next_id.fetch_add(1, Ordering::Relaxed);
+        self.observers.list.lock().push((id, Arc::new(observer)));
+        id
+    }
+
+    /// Ends what [`CachingAllocator::add_oom_observer`] began.
+    pub fn remove_oom_observer(&self, id: u64) {
+        let removed: Vec<_> =
+            self.observers.list.lock().extract_if(.., |(known, _)| *known == id).collect();
+        drop(removed); // a user's, without the lock
+    }
+
+    /// A block for a request that no free one serves. The order is PyTorch's, but that the cache is
+    /// searched again after memory went back to the device.
+    pub(super) fn take_or_reclaim(
+        &self,
+        plan: &Plan,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<BlockId> {
+        let garbage = self.books.lock().release_garbage();
+        self.give_back(garbage);
+        if self.books.lock().is_rejected(plan) {
+            return Err(self.out_of_memory(plan.requested_bytes));
+        }
+        if let Some(id) = self.grow(plan)? {
+            return Ok(id);
+        }
+        if let Some(id) = self.books.lock().help_out(plan) {
+            return Ok(id);
+        }
+        let (oversize, is_enough) = self.books.lock().release_oversize(plan);
+        self.give_back(oversize);
+        if is_enough && let Some(id) = self.grow(plan)? {
+            return Ok(id);
+        }
+        self.books.lock().statistics.num_sync_all_streams += 1;
+        self.release_all_cached();
+        self.books.lock().statistics.num_alloc_retries += 1;
+        if let Some(id) = self.search_or_grow(plan)? {
+            return Ok(id);
+        }
+        if let Some(id) = self.wait_and_take(plan, interrupt)? {
+            return Ok(id);
+        }
+        Err(self.out_of_memory(plan.requested_bytes))
+    }
+
+    fn search_or_grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
+        loop {
+            if let Some(id) = self.search(plan) {
+                return Ok(Some(id));
+            }
+            let is_coming = self.books.lock().releases_in_flight > 0;
+            if let Some(id) = self.grow(plan)? {
+                return Ok(Some(id));
+            }
+            if !is_coming {
+                return Ok(None);
+            }
+            yield_now(); // another thread is giving memory back
+        }
+    }
+
+    /// Gives all free memory back that nothing uses.
+    pub(super) fn release_all_cached(&self) {
+        self.poll_holders();
+        let victims = {
+            let mut books = self.books.lock();
+            books.complete_passed();
+            books.release_cached()
+        };
+        self.give_back(victims);
+    }
+
+    /// Waits for streams that use freed memory, if what they hold may be enough, those first that
+    /// hold the most. Nobody is waited for when all of it is not.
+    fn wait_and_take(&self, plan: &Plan, interrupt: &mut Interrupt<'_>) -> Result<Option<BlockId>> {
+        let mut holders = self.books.lock().holders();
+        let held_bytes: usize = holders.iter().map(|holder| holder.bytes).sum();
+        if held_bytes < self.missing_bytes(plan) {
+            return Ok(None);
+        }
+        holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+        for Holder { stream, ticket, .. } in holders {
+            match stream.wait_ticket(ticket, false, interrupt) {
+                Ok(()) => {}
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(_) => continue, // inside one of its tasks, or a lost device
+            }
+            self.release_all_cached();
+            if let Some(id) = self.search_or_grow(plan)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until no stream uses freed memory any more.
+    pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let holders = {
+            let mut books = self.books.lock();
+            books.statistics.num_sync_all_streams += 1;
+            books.holders()
+        };
+        for Holder { stream, ticket, .. } in holders {
+            // Refused inside one of its tasks, or as a lost device: what it holds stays.
+            if let Err(Error::Interrupted) = stream.wait_ticket(ticket, false, interrupt) {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks drivers how far the streams are that blocks wait for.
+    pub(super) fn poll_waited_for(&self) {
+        let streams = self.books.lock().users.waited_for_on_drivers();
+        for (stream, ticket) in streams.into_iter().filter_map(|(stream, ticket)| {
+            Some((stream.upgrade()?, ticket)) // gone: its counter says what it knows
+        }) {
+            stream.poll_ticket(ticket);
+        }
+    }
+
+    /// Asks drivers how far the streams are that use free memory.
+    fn poll_holders(&self) {
+        let holders = self.books.lock().holders();
+        for Holder { stream, ticket, .. } in holders {
+            stream.poll_ticket(ticket);
+        }
+    }
+
+    /// How much has to become free for a request at least, as far as the device tells.
+    fn missing_bytes(&self, plan: &Plan) -> usize {
+        let free_bytes = self.device_free_bytes();
+        let books = self.books.lock();
+        let allowed = books.limits.allowed_bytes();
+        let left_bytes = allowed.map(|bytes| bytes.saturating_sub(books.limits.taken_bytes));
+        plan.search_bytes.saturating_sub(left_bytes.map_or(free_bytes, |left| left.min(free_bytes)))
+    }
+
+    fn device_free_bytes(&self) -> usize {
+        if self.source.is_host {
+            return 0; // nobody tells
+        }
+        let info = self.source.backend.memory_info(self.source.device.index());
+        info.map_or(0, |info| info.free_bytes)
+    }
+
+    /// The error of a request, after its observers were told.
+    pub(super) fn out_of_memory(&self, requested_bytes: usize) -> Error {
+        let free_bytes = self.device_free_bytes();
+        let (total_bytes, shortage) = {
+            let mut books = self.books.lock();
+            books.statistics.num_ooms += 1;
+            (books.limits.total_bytes, books.shortage())
+        };
+        let device = self.source.device;
+        let cache = Some(Box::new(shortage));
+        let error = Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache };
+        let observers = self.observers.list.lock().clone();
+        assert_no_lock_held();
+        for (_, observer) in observers {
+            observer(&error);
+        }
+        error
+    }
+}
+
+impl Books {
+    /// True when a request is not even tried because of the limit; counts it.
+    fn is_rejected(&mut self, plan: &Plan) -> bool {
+        let bytes = self.policy().segment_bytes(plan.search_bytes);
+        let sum = self.limits.taken_bytes.saturating_add(bytes);
+        let is_above = self.limits.allowed_bytes().is_some_and(|allowed| sum > allowed);
+        let is_rejected = self.config.reject_above_fraction && is_above;
+        self.statistics.num_oom_rejections += u64::from(is_rejected);
+        is_rejected
+    }
+
+    /// A free block of a private pool that helps out when memory is short.
+    fn help_out(&mut self, plan: &Plan) -> Option<BlockId> {
+        if plan.owner.pool != PoolId::DEFAULT {
+            return None;
+        }
+        let helpers = self.pools.iter().filter(|(_, pool)| pool.options.use_on_oom);
+        let helpers: Vec<PoolId> = helpers.map(|(id, _)| id).collect();
+        helpers.into_iter().find_map(|pool| {
+            let mut plan = *plan;
+            plan.owner.pool = pool;
+            let id = self.find(&plan)?;
+            Some(self.hand_out(id, &plan))
+        })
+    }
+
+    /// What stands behind an error.
+    fn shortage(&self) -> Shortage {
+        let bytes_of = |stat: &PooledStat| to_usize(stat.all.current);
+        let statistics = &self.statistics;
+        let free = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
+        let largest_free_bytes = free.map(|id| self.blocks[id].bytes).max();
+        Shortage {
+            allocated_bytes: bytes_of(&statistics.allocated_bytes),
+            active_bytes: bytes_of(&statistics.active_bytes),
+            reserved_bytes: bytes_of(&statistics.reserved_bytes),
+            limit_bytes: self.limits.allowed_bytes(),
+            largest_free_bytes: largest_free_bytes.unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Private pools: segments that serve only the requests made for them.
+
+use std::collections::BTreeMap;
+
+use crate::allocator::block::BlockId;
+use crate::allocator::free_index::FreeIndex;
+use crate::allocator::snapshot::PoolClass;
+
+/// The name of a pool: `(0, 0)` is where requests go that name none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub u64, pub u64);
+
+impl PoolId {
+    /// Where requests go that name no pool.
+    pub const DEFAULT: Self = Self(0, 0);
+}
+
+/// What is special about a private pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Requests that name no pool take from it before memory is said to be short.
+    pub use_on_oom: bool,
+    /// Its blocks are not split.
+    pub no_split: bool,
+}
+
+/// One pool.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    /// Who may still make requests for it. At zero its memory may go back to the device.
+    pub(super) users: usize,
+    pub(super) options: PoolOptions,
+    /// Segments that are its own; a pool without users and segments is forgotten.
+    pub(super) segments: usize,
+    small: FreeIndex,
+    large: FreeIndex,
+}
+
+impl Pool {
+    pub(super) fn index(&self, class: PoolClass) -> &FreeIndex {
+        match class {
+            PoolClass::Small => &self.small,
+            PoolClass::Large => &self.large,
+        }
+    }
+
+    /// The largest free block of each stream and class.
+    pub(super) fn largest_free(&self) -> impl Iterator<Item = BlockId> {
+        self.small.largest().chain(self.large.largest())
+    }
+
+    pub(super) fn index_mut(&mut self, class: PoolClass) -> &mut FreeIndex {
+        match class {
+            PoolClass::Small => &mut self.small,
+            PoolClass::Large => &mut self.large,
+        }
+    }
+}
+
+/// All pools of an allocator; the default one is always there.
+#[derive(Debug)]
+pub(super) struct Pools(BTreeMap<PoolId, Pool>);
+
+impl Pools {
+    pub(super) fn new() -> Self {
+        Self(BTreeMap::from([(PoolId::DEFAULT, Pool::default())]))
+    }
+
+    /// Counts one more user, of a pool that may be new.
+    pub(super) fn retain(&mut self, id: PoolId, options: PoolOptions) {
+        let pool = self.0.entry(id).or_default();
+        pool.users += 1;
+        pool.options = options;
+    }
+
+    /// Counts one user less.
+    pub(super) fn release(&mut self, id: PoolId) {
+        let pool = &mut self[id];
+        pool.users = pool.users.checked_sub(1).expect("a release for each retain");
+        self.forget_if_gone(id);
+    }
+
+    /// Forgets a private pool that nobody uses and that has nothing.
+    pub(super) fn forget_if_gone(&mut self, id: PoolId) {
+        let pool = &self[id];
+        if id != PoolId::DEFAULT && pool.users == 0 && pool.segments == 0 {
+            self.0.remove(&id);
+        }
+    }
+
+    pub(super) fn get(&self, id: PoolId) -> Option<&Pool> {
+        self.0.get(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
+        self.0.iter().map(|(id, pool)| (*id, pool))
+    }
+}
+
+impl std::ops::Index<PoolId> for Pools {
+    type Output = Pool;
+
+    fn index(&self, id: PoolId) -> &Pool {
+        self.0.get(&id).expect("a pool that was made")
+    }
+}
+
+impl std::ops::IndexMut<PoolId> for Pools {
+    fn index_mut(&mut self, id: PoolId) -> &mut Pool {
+        self.0.get_mut(&id).expect("a pool that was made")
+    }
+}

@@ -1,0 +1,175 @@
+//! Release: which free segments go back to the device, and how.
+//!
+//! Victims are chosen and taken out of the index under the lock, given back without it, and taken
+//! out of the books under it again. What the device refuses to take back stays with it: whether it
+//! is still there, nobody knows, so nobody uses it again.
+
+use crate::allocator::block::BlockId;
+use crate::allocator::books::{Books, Plan};
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::expandable::Unmapping;
+use crate::allocator::pool::PoolId;
+use crate::allocator::snapshot::PoolClass;
+use crate::backend::contract::Address;
+
+/// Free memory that is on its way to the device.
+#[derive(Debug)]
+pub(super) enum Victim {
+    /// A whole segment.
+    Segment { id: BlockId, base: Address },
+    /// Pages of an expandable one.
+    Pages(Unmapping),
+}
+
+impl CachingAllocator {
+    /// Gives victims back to the device.
+    pub(super) fn give_back(&self, victims: Vec<Victim>) {
+        for victim in victims {
+            match victim {
+                Victim::Segment { id, base } => {
+                    let _ = self.source.release(base); // see the head of this file
+                    self.books.lock().end_release(id);
+                }
+                Victim::Pages(victim) => self.unmap(&victim),
+            }
+        }
+    }
+}
+
+impl Books {
+    /// Starts the release of a free block that is a whole segment or has whole pages, if nothing
+    /// uses it any more.
+    fn begin_release(&mut self, id: BlockId) -> Option<Victim> {
+        let block = &self.blocks[id];
+        let segment = &self.segments[block.segment];
+        if self.is_busy(block) {
+            return None;
+        }
+        if segment.is_expandable() {
+            return self.begin_unmap(id).map(Victim::Pages);
+        }
+        let base = segment.base;
+        if block.is_split() {
+            return None;
+        }
+        self.take_out(id);
+        self.releases_in_flight += 1;
+        Some(Victim::Segment { id, base })
+    }
+
+    fn end_release(&mut self, id: BlockId) {
+        self.releases_in_flight -= 1;
+        let segment = self.forget_range(id);
+        self.limits.give_back(segment.bytes);
+        let statistics = &mut self.statistics;
+        statistics.segment.decrease(segment.owner.class, 1);
+        statistics.reserved_bytes.decrease(segment.owner.class, segment.bytes);
+        statistics.num_device_free += 1;
+        if segment.is_oversize {
+            statistics.oversize_segments.decrease(1);
+        }
+    }
+
+    /// All free memory that may go back: of the default pool, large segments first, and of private
+    /// pools without users.
+    pub(super) fn release_cached(&mut self) -> Vec<Victim> {
+        let classes = [PoolClass::Large, PoolClass::Small];
+        let mut free: Vec<BlockId> = Vec::new();
+        for (id, pool) in self.pools.iter() {
+            if id == PoolId::DEFAULT || pool.users == 0 {
+                free.extend(classes.iter().flat_map(|class| pool.index(*class).all()));
+            }
+        }
+        free.into_iter().filter_map(|id| self.begin_release(id)).collect()
+    }
+
+    /// Free pinned segments that are larger than those which are kept.
+    pub(super) fn release_beyond_cache(&mut self) -> Vec<Victim> {
+        let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host) else {
+            return Vec::new();
+        };
+        let pools = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
+        let beyond = pools.filter(|id| self.blocks[*id].bytes > most_bytes);
+        let beyond: Vec<BlockId> = beyond.collect();
+        beyond.into_iter().filter_map(|id| self.begin_release(id)).collect()
+    }
+
+    /// Free blocks that are too large to be split, when there is a limit to splits: one that is
+    /// large enough, or the largest ones until they are. What goes back, and whether it is enough.
+    pub(super) fn release_oversize(&mut self, plan: &Plan) -> (Vec<Victim>, bool) {
+        let Some(most_split_bytes) = self.config.max_split_bytes else {
+            return (Vec::new(), false);
+        };
+        let key_bytes = plan.search_bytes.max(most_split_bytes);
+        let index = self.pools[plan.owner.pool].index(plan.owner.class);
+        let first = index.of_size(plan.owner.stream, key_bytes).next();
+        let single = first.filter(|id| !self.segments[self.blocks[*id].segment].is_expandable());
+        if let Some(id) = single {
+            let victim = self.begin_release(id);
+            let is_enough = victim.is_some();
+            return (victim.into_iter().collect(), is_enough);
+        }
+        let smaller: Vec<BlockId> = index
+            .below_size(plan.owner.stream, key_bytes)
+            .take_while(|id| self.blocks[*id].bytes >= most_split_bytes)
+            .filter(|id| !self.segments[self.blocks[*id].segment].is_expandable())
+            .collect();
+        let (mut victims, mut released_bytes) = (Vec::new(), 0);
+        for id in smaller {
+            if released_bytes >= key_bytes {
+                break;
+            }
+            let bytes = self.blocks[id].bytes;
+            if let Some(victim) = self.begin_release(id) {
+                released_bytes += bytes;
+                victims.push(victim);
+            }
+        }
+        (victims, released_bytes >= key_bytes)
+    }
+
+    /// Large segments that have been free for longer than others on average, when more is reserved
+    /// than the garbage collection's threshold.
+    pub(super) fn release_garbage(&mut self) -> Vec<Victim> {
+        let mut victims = Vec::new();
+        let Some(mut wanted_bytes) = self.bytes_above_threshold() else { return victims };
+        let index = self.pools[PoolId::DEFAULT].index(PoolClass::Large);
+        let searches = index.searches;
+        let mut old: Vec<(BlockId, u64)> = index
+            .all()
+            .filter(|id| {
+                let block = &self.blocks[*id];
+                !block.is_split() && !self.segments[block.segment].is_expandable()
+            })
+            .map(|id| (id, searches - self.blocks[id].freed_at_search))
+            .filter(|(id, _)| !self.is_busy(&self.blocks[*id]))
+            .collect();
+        while wanted_bytes > 0 && !old.is_empty() {
+            let (mut ages, mut count) = (0, 0);
+            for (_, age) in &old {
+                ages += age;
+                count += 1;
+            }
+            // At least the average: compared without a division.
+            let is_old = |age: u64| age * count >= ages;
+            for (id, _) in old.extract_if(.., |(_, age)| is_old(*age)) {
+                wanted_bytes = wanted_bytes.saturating_sub(self.blocks[id].bytes);
+                victims.extend(self.begin_release(id));
+            }
+        }
+        victims
+    }
+
+    fn bytes_above_threshold(&self) -> Option<usize> {
+        let threshold = self.config.garbage_collection_threshold?;
+        let allowed_bytes = self.limits.allowed_bytes()?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a fraction of a size; a byte more or less does not matter"
+        )]
+        let threshold_bytes = (threshold * allowed_bytes as f64) as usize;
+        self.limits.taken_bytes.checked_sub(threshold_bytes).filter(|bytes| *bytes > 0)
+    }
+}

@@ -1,0 +1,40 @@
+//! What an allocator had when it could not serve a request: the numbers of the error.
+
+use std::fmt;
+
+use crate::size::display_bytes;
+
+/// What an allocator had at a request that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shortage {
+    /// Blocks that were handed out and not freed.
+    pub allocated_bytes: usize,
+    /// The same with those that are freed while streams use them.
+    pub active_bytes: usize,
+    /// What was taken from the device.
+    pub reserved_bytes: usize,
+    /// What may be taken from the device, when there is a limit besides its size.
+    pub limit_bytes: Option<usize>,
+    /// The largest free block.
+    pub largest_free_bytes: usize,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (active, allocated) = (self.active_bytes, self.allocated_bytes);
+        let (reserved, live) = (display_bytes(self.reserved_bytes), display_bytes(allocated));
+        write!(f, ". The allocator has reserved {reserved}: {live} are allocated")?;
+        if active > allocated {
+            let awaiting = display_bytes(active - allocated);
+            write!(f, ", {awaiting} are freed but still used by streams")?;
+        }
+        let free = display_bytes(self.reserved_bytes.saturating_sub(active));
+        let largest = display_bytes(self.largest_free_bytes);
+        write!(f, ", {free} are free, at most {largest} in one piece")?;
+        if let Some(limit_bytes) = self.limit_bytes {
+            write!(f, ". The limit is {}", display_bytes(limit_bytes))?;
+        }
+        Ok(())
+    }
+}

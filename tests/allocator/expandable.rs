@@ -1,0 +1,191 @@
+//! Expandable segments: where they grow, what they count, which pages go back.
+
+use accelrt::allocator::snapshot::SegmentInfo;
+use accelrt::allocator::{PoolId, PoolOptions, Request};
+
+use crate::support::{Bench, KIB, MIB};
+
+const EXPANDABLE: &str = "expandable_segments:True";
+
+fn segments(bench: &Bench) -> Vec<SegmentInfo> {
+    bench.allocator.snapshot().segments
+}
+
+#[test]
+fn pages_are_as_large_as_segments_of_the_class_and_are_no_segments() {
+    // Specification 2.8: segment_size, map_block; 2.6: segment is not for expandable ones.
+    let bench = Bench::new(EXPANDABLE);
+    bench.take(512);
+    assert_eq!(bench.reserved_bytes(), 2 * MIB);
+    bench.take(MIB + 512);
+    assert_eq!(bench.reserved_bytes(), 22 * MIB);
+    let statistics = bench.statistics();
+    assert_eq!((statistics.segment.all.current, statistics.num_device_alloc), (0, 2));
+    assert_eq!(statistics.inactive_split.all.current, 0);
+    assert!(segments(&bench).iter().all(|segment| segment.is_expandable));
+}
+
+#[test]
+fn a_request_continues_the_free_block_at_the_end() {
+    // Specification 2.8, try_allocate_expandable_block: free, then unmapped.
+    let bench = Bench::new(EXPANDABLE);
+    let first = bench.take(15 * MIB);
+    let second = bench.take(30 * MIB);
+    assert_eq!(second.address(), first.address() + 15 * MIB as u64);
+    assert_eq!(bench.reserved_bytes(), 60 * MIB, "the request itself decides, not its segment");
+    assert_eq!(segments(&bench).len(), 1, "one contiguous range is one segment");
+}
+
+#[test]
+fn what_is_left_is_split_off_from_512_bytes_on() {
+    // Specification 2.3, should_split with expandable_segments.
+    let bench = Bench::new(EXPANDABLE);
+    let block = bench.take(20 * MIB - 512);
+    assert_eq!(block.bytes(), 20 * MIB - 512);
+    let bench = Bench::new("");
+    assert_eq!(bench.take(11 * MIB + 512).bytes(), 12 * MIB, "without them a mebibyte is kept");
+}
+
+#[test]
+fn whole_pages_inside_free_blocks_go_back() {
+    // Specification 2.8, unmap_block: segmentRight(begin) to segmentLeft(end).
+    let bench = Bench::new(EXPANDABLE);
+    let blocks = [(); 3].map(|()| bench.take(30 * MIB));
+    assert_eq!(bench.reserved_bytes(), 100 * MIB);
+    bench.free(blocks[1]); // 30 to 60 MiB: the page from 40 to 60
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 80 * MIB);
+    let ranges: Vec<(u64, usize)> = segments(&bench)
+        .iter()
+        .map(|segment| (segment.address - blocks[0].address(), segment.total_bytes))
+        .collect();
+    assert_eq!(ranges, [(0, 40 * MIB), (60 << 20, 40 * MIB)]);
+    let fitting = bench.take(10 * MIB);
+    assert_eq!(fitting.address(), blocks[1].address(), "what was left of it is free memory");
+    let again = bench.take(20 * MIB);
+    assert_eq!(again.address(), blocks[1].address() + (10 << 20), "the gap is filled first");
+    assert_eq!(bench.reserved_bytes(), 100 * MIB);
+}
+
+#[test]
+fn addresses_go_back_with_the_last_page() {
+    // Specification 2.8: release_expandable_segment.
+    let bench = Bench::new(EXPANDABLE);
+    let block = bench.take(512);
+    assert_eq!(bench.null.live().reserved_bytes, 1152 * MIB, "the device's memory and an eighth");
+    bench.free(block);
+    bench.empty_cache();
+    let live = bench.null.live();
+    assert_eq!((live.reserved_bytes, live.physical_bytes), (0, 0));
+    assert_eq!(bench.statistics().num_device_free, 1);
+}
+
+#[test]
+fn of_blocks_that_can_grow_the_one_with_the_least_room_is_taken() {
+    // Specification 2.4.4: size + next unmapped.
+    let bench = Bench::new(EXPANDABLE);
+    let blocks = [(); 3].map(|()| bench.take(10 * MIB));
+    // 0 to 10 is free with 10 MiB; 30 to 40 is free and can grow.
+    bench.free(blocks[0]);
+    bench.free(blocks[2]); // 20 to 40, before the unmapped rest
+    assert_eq!(bench.take(9 * MIB).address(), blocks[0].address());
+    let grown = bench.take(15 * MIB);
+    assert_eq!(grown.address(), blocks[2].address());
+}
+
+#[test]
+fn streams_and_pools_have_addresses_of_their_own() {
+    // Specification 2.8: one segment per device, stream and pool.
+    let bench = Bench::new(EXPANDABLE);
+    bench.take(512);
+    bench.request(Request::new(512, 1)).unwrap();
+    let pool = PoolId(0, 3);
+    bench.allocator.retain_pool(pool, PoolOptions::default());
+    bench.request(Request::new(512, 0).from_pool(pool)).unwrap();
+    assert_eq!(bench.null.live().reserved_bytes, 3 * 1152 * MIB);
+    assert_eq!(bench.reserved_bytes(), 6 * MIB);
+}
+
+#[test]
+fn the_accounts_of_a_captured_program_are_those_of_the_table() {
+    // Specification 2.10, the values for expandable segments.
+    let rows = [
+        (512, 2 * MIB, 2 * MIB),
+        (MIB, 4 * MIB, 2 * MIB),
+        (MIB + 512, 20 * MIB, 20 * MIB),
+        (10 * MIB - 512, 40 * MIB, 40 * MIB),
+        (10 * MIB + 512, 40 * MIB, 20 * MIB),
+    ];
+    for (bytes, captured_bytes, left_bytes) in rows {
+        let bench = Bench::new(EXPANDABLE);
+        let alive = crate::pools::capture(&bench, bytes);
+        assert_eq!((bench.segments(), bench.reserved_bytes()), (0, captured_bytes), "{bytes}");
+        bench.allocator.release_pool(crate::pools::POOL);
+        bench.empty_cache();
+        assert_eq!(bench.reserved_bytes(), left_bytes, "{bytes}");
+        bench.free(alive);
+    }
+}
+
+#[test]
+fn pages_that_were_mapped_before_memory_ran_out_go_back() {
+    // Specification 2.8, map: those just created are freed.
+    let bench = Bench::of_capacity(EXPANDABLE, 50 * MIB);
+    bench.request(Request::new(50 * MIB, 0)).unwrap_err();
+    assert_eq!(bench.device_bytes(), 0);
+    bench.take(40 * MIB);
+    bench.request(Request::new(512, 0)).unwrap();
+    bench.request(Request::new(MIB + 512, 0)).unwrap_err();
+    assert_eq!(bench.reserved_bytes(), 42 * MIB);
+}
+
+#[test]
+fn more_than_all_addresses_is_refused() {
+    let bench = Bench::of_capacity(EXPANDABLE, 64 * MIB);
+    bench.request(Request::new(100 * MIB, 0)).unwrap_err();
+}
+
+#[test]
+fn a_limit_counts_whole_pages() {
+    let bench = Bench::new("expandable_segments:True,per_process_memory_fraction:0.03"); // 30.7
+    bench.take(10 * MIB);
+    bench.take(10 * MIB);
+    bench.request(Request::new(2 * MIB, 0)).unwrap_err();
+    bench.request(Request::new(5 * KIB, 0)).unwrap();
+    assert_eq!(bench.reserved_bytes(), 22 * MIB);
+}
+
+#[test]
+fn settings_change_what_serves_the_next_request_alone() {
+    // Specification 2.4.4: if expandable is off, expandable blocks are skipped.
+    let bench = Bench::new(EXPANDABLE);
+    let block = bench.take(2 * MIB);
+    bench.free(block);
+    bench.allocator.set_config("".parse().unwrap());
+    let plain = bench.take(2 * MIB);
+    assert_ne!(plain.address(), block.address());
+    assert_eq!((bench.segments(), bench.reserved_bytes()), (1, 40 * MIB));
+    bench.allocator.set_config(EXPANDABLE.parse().unwrap());
+    bench.free(plain);
+    let taken = bench.take(18 * MIB);
+    assert_eq!(taken.address(), plain.address(), "what can grow counts as larger");
+    bench.empty_cache();
+}
+
+#[test]
+fn an_expandable_segment_is_restored_with_its_pages() {
+    let bench = Bench::new(EXPANDABLE);
+    let blocks = [bench.take(512), bench.take(30 * MIB), bench.take(6 * MIB)];
+    bench.free(blocks[1]);
+    let snapshot = bench.allocator.snapshot();
+    let other = Bench::new(EXPANDABLE);
+    let in_use = other.allocator.restore(&snapshot).unwrap();
+    other.allocator.check_all();
+    assert_eq!(other.allocator.snapshot(), snapshot);
+    assert_eq!(other.device_bytes(), 42 * MIB);
+    for block in in_use {
+        other.free(block);
+    }
+    other.empty_cache();
+    assert_eq!(other.device_bytes(), 0);
+}

@@ -1,0 +1,63 @@
+//! Pinned host memory: split, not rounded to powers of two, kept up to a size.
+
+use std::sync::Arc;
+
+use accelrt::allocator::{CachingAllocator, Request};
+use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::{Device, DeviceKind};
+
+use crate::support::MIB;
+
+fn pinned(settings: &str) -> (Arc<NullBackend>, CachingAllocator) {
+    let null = NullBackend::new(NullConfig::default());
+    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let config = settings.parse().unwrap();
+    (Arc::clone(&null), CachingAllocator::pinned(null, device, config))
+}
+
+#[test]
+fn a_request_takes_its_size_and_no_power_of_two() {
+    // Specification 2.12: PyTorch's rounds 33 MiB up to 64.
+    let (null, allocator) = pinned("");
+    let block = allocator.allocate(Request::new(33 * MIB + 1, 0)).unwrap();
+    assert_eq!(null.live().host_bytes, 33 * MIB + 4096);
+    assert_eq!(null.live().device_bytes, 0);
+    allocator.free(block);
+    let parts = [(); 3].map(|()| allocator.allocate(Request::new(11 * MIB, 0)).unwrap());
+    assert_eq!(null.live().host_bytes, 33 * MIB + 4096, "the free segment was split");
+    allocator.check_all();
+    for part in parts {
+        allocator.free(part);
+    }
+    allocator.empty_cache();
+    assert_eq!(null.live().host_bytes, 0);
+}
+
+#[test]
+fn small_requests_share_segments_of_a_size_that_is_a_setting() {
+    // Specification 2.11: pinned_reserve_segment_size_mb.
+    let (null, allocator) = pinned("pinned_reserve_segment_size_mb:8");
+    for _ in 0..8 {
+        allocator.allocate(Request::new(MIB, 0)).unwrap();
+    }
+    assert_eq!(null.live().host_bytes, 8 * MIB);
+    allocator.allocate(Request::new(1, 0)).unwrap();
+    assert_eq!(null.live().host_bytes, 16 * MIB);
+}
+
+#[test]
+fn free_segments_above_a_size_go_back_at_once() {
+    // Specification 2.11: pinned_max_cached_size_mb.
+    let (null, allocator) = pinned("pinned_max_cached_size_mb:4");
+    let blocks = [3, 5].map(|mib| allocator.allocate(Request::new(mib * MIB, 0)).unwrap());
+    for block in blocks {
+        allocator.free(block);
+    }
+    assert_eq!(null.live().host_bytes, 3 * MIB);
+}
+
+#[test]
+fn limits_of_devices_do_not_count_for_the_host() {
+    let (_, allocator) = pinned("per_process_memory_fraction:0.0");
+    allocator.allocate(Request::new(MIB, 0)).unwrap();
+}

@@ -1,0 +1,106 @@
+//! Private pools, and the table of specification 2.10.
+
+use accelrt::allocator::{Allocated, PoolId, PoolOptions, Request};
+
+use crate::support::{Bench, MIB};
+
+pub(crate) const POOL: PoolId = PoolId(0, 1);
+
+/// What the program of the table leaves: its pool in use, one block alive.
+pub(crate) fn capture(bench: &Bench, bytes: usize) -> Allocated {
+    bench.allocator.retain_pool(POOL, PoolOptions::default());
+    let take = || bench.request(Request::new(bytes, 0).from_pool(POOL)).unwrap();
+    let mut b = take();
+    for _ in 0..5 {
+        let clone = take();
+        let sum = take();
+        bench.free(clone);
+        bench.free(b);
+        b = sum;
+    }
+    b
+}
+
+#[test]
+fn the_accounts_of_a_captured_program_are_those_of_the_table() {
+    // Specification 2.10, all rows: segments and bytes while the pool has a user, bytes after.
+    let rows = [
+        (512, 1, 2 * MIB, 2 * MIB),
+        (MIB, 2, 4 * MIB, 2 * MIB),
+        (MIB + 512, 1, 20 * MIB, 20 * MIB),
+        (10 * MIB - 512, 2, 40 * MIB, 20 * MIB),
+        (10 * MIB + 512, 3, 36 * MIB, 12 * MIB),
+    ];
+    for (bytes, segments, captured_bytes, left_bytes) in rows {
+        let bench = Bench::new("");
+        let alive = capture(&bench, bytes);
+        assert_eq!((bench.segments(), bench.reserved_bytes()), (segments, captured_bytes));
+        bench.empty_cache();
+        assert_eq!(bench.reserved_bytes(), captured_bytes, "a pool with users keeps its memory");
+        bench.allocator.release_pool(POOL);
+        bench.empty_cache();
+        assert_eq!(bench.reserved_bytes(), left_bytes, "{bytes}");
+        bench.free(alive);
+        bench.empty_cache();
+        assert_eq!(bench.reserved_bytes(), 0);
+    }
+}
+
+#[test]
+fn requests_of_a_pool_and_others_do_not_share_segments() {
+    let bench = Bench::new("");
+    let block = bench.take(512);
+    bench.free(block);
+    bench.allocator.retain_pool(POOL, PoolOptions::default());
+    let own = bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
+    bench.free(own);
+    assert_eq!(bench.segments(), 2);
+    assert_eq!(bench.take(512).address(), block.address());
+    assert_eq!(bench.segments(), 2);
+    let pools: Vec<PoolId> =
+        bench.allocator.snapshot().segments.iter().map(|segment| segment.pool).collect();
+    assert_eq!(pools, [PoolId::DEFAULT, POOL]);
+}
+
+#[test]
+fn a_pool_lives_until_its_last_user_and_its_last_segment_are_gone() {
+    // Specification 2.10: releasePool; 2.7: freeable pools are erased without segments.
+    let bench = Bench::new("");
+    for _ in 0..2 {
+        bench.allocator.retain_pool(POOL, PoolOptions::default());
+    }
+    let block = bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
+    bench.allocator.release_pool(POOL);
+    bench.free(block);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 2 * MIB, "one user is left");
+    bench.allocator.release_pool(POOL);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+}
+
+#[test]
+fn a_pool_that_keeps_blocks_whole_hands_out_whole_ones() {
+    // Specification 2.3, should_split: a pool in no_split_pools.
+    let bench = Bench::new("");
+    let options = PoolOptions { no_split: true, ..PoolOptions::default() };
+    bench.allocator.retain_pool(POOL, options);
+    let block = bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
+    assert_eq!(block.bytes(), 2 * MIB);
+    bench.free(block);
+    bench.allocator.release_pool(POOL);
+}
+
+#[test]
+fn a_pool_helps_out_when_memory_is_short() {
+    // Specification 2.4.6b: try_mempool_fallback.
+    let bench = Bench::of_capacity("", 20 * MIB);
+    let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    bench.allocator.retain_pool(POOL, options);
+    let own = bench.request(Request::new(15 * MIB, 0).from_pool(POOL)).unwrap();
+    bench.free(own);
+    let helped = bench.take(8 * MIB);
+    assert_eq!(helped.address(), own.address());
+    assert_eq!(bench.statistics().num_alloc_retries, 0);
+    bench.allocator.release_pool(POOL);
+}

@@ -1,0 +1,183 @@
+//! Recordings: made from random programs, rewound to where they began, and reproduced.
+//!
+//! Goal: what `check` says of PyTorch's recordings it says rightly. Method: an allocator that is
+//! warm already runs a random program, whose events and end are written down as PyTorch would; all
+//! addresses and layouts must agree, and with one of them changed exactly that one must not.
+
+use accelrt::AllocatorConfig;
+use accelrt::allocator::replay::{Accounting, Operation, check, replay, rewind};
+use accelrt::allocator::snapshot::{Snapshot, TraceAction, TraceEntry};
+use accelrt::allocator::{Allocated, Request};
+
+use crate::numbers::Numbers;
+use crate::seed::seed;
+use crate::support::{Bench, KIB, MIB};
+
+struct Recorder {
+    bench: Bench,
+    numbers: Numbers,
+    live: Vec<(Allocated, usize, u64)>,
+    trace: Vec<TraceEntry>,
+}
+
+impl Recorder {
+    fn step(&mut self) {
+        if self.live.len() < 40 && self.numbers.below(2) == 0 {
+            let unit = [1, KIB, 64 * KIB, MIB][self.numbers.below(4)];
+            let bytes = unit * (1 + self.numbers.below(15));
+            let stream = self.numbers.below(2) as u64;
+            let block = self.bench.allocator.allocate(Request::new(bytes, stream)).unwrap();
+            self.live.push((block, bytes, stream));
+            self.note(TraceAction::Alloc, (block, bytes, stream));
+        } else if !self.live.is_empty() {
+            let place = self.numbers.below(self.live.len());
+            let freed = self.live.swap_remove(place);
+            self.bench.allocator.free(freed.0);
+            self.note(TraceAction::FreeRequested, freed);
+            self.note(TraceAction::FreeCompleted, freed);
+        }
+    }
+
+    fn note(&mut self, action: TraceAction, (block, bytes, stream): (Allocated, usize, u64)) {
+        self.trace.push(TraceEntry { action, address: block.address(), bytes, stream });
+    }
+}
+
+/// A recording on a warm allocator that takes nothing from the device meanwhile, and where it
+/// began.
+fn recording(seed: u64) -> (Snapshot, Snapshot) {
+    let (bench, numbers) = (Bench::new(""), Numbers::new(seed));
+    let mut recorder = Recorder { bench, numbers, live: Vec::new(), trace: Vec::new() };
+    loop {
+        (0..300).for_each(|_| recorder.step());
+        recorder.trace.clear();
+        let start = recorder.bench.allocator.snapshot();
+        (0..300).for_each(|_| recorder.step());
+        let end = recorder.bench.allocator.snapshot();
+        if start.segments.len() == end.segments.len() {
+            return (start, Snapshot { trace: recorder.trace, ..end });
+        }
+    }
+}
+
+#[test]
+fn what_was_recorded_is_reproduced_from_its_beginning() {
+    let seed = seed();
+    for run in 0..20 {
+        let (_, end) = recording(seed.wrapping_add(run));
+        let agreement = check(&end, &AllocatorConfig::default()).unwrap();
+        assert!(agreement.is_whole(), "{agreement:?}");
+        assert_eq!(agreement.addresses_agreed, agreement.addresses);
+        assert_eq!(agreement.layouts_agreed, end.segments.len());
+        assert!(agreement.addresses > 0);
+    }
+}
+
+#[test]
+fn a_recording_is_rewound_to_the_same_blocks_in_use() {
+    let (start, end) = recording(seed());
+    let rewound = rewind(&end, &AllocatorConfig::default()).unwrap();
+    let in_use = |snapshot: &Snapshot| -> Vec<u64> {
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        blocks.filter(|block| block.state.is_active()).map(|block| block.address).collect()
+    };
+    assert_eq!(in_use(&rewound), in_use(&start));
+}
+
+#[test]
+fn one_address_that_differs_is_told() {
+    let (_, mut end) = recording(7);
+    let place = end.trace.iter().position(|entry| entry.action == TraceAction::Alloc).unwrap();
+    let wrong = end.trace[place].address;
+    // The block's whole life is elsewhere: the same recording, with one decision changed.
+    end.segments.iter_mut().for_each(|segment| segment.stream += 10);
+    let agreement = check(&end, &AllocatorConfig::default()).unwrap();
+    assert!(!agreement.is_whole());
+    assert_eq!(agreement.addresses_agreed, 0, "no request finds a block of its stream");
+    assert!(agreement.first_difference.unwrap().contains(&format!("{wrong:#x}")));
+}
+
+#[test]
+fn a_recording_that_contradicts_itself_is_refused() {
+    let (_, end) = recording(9);
+    let entry = |action| TraceEntry { action, address: 4096, bytes: 512, stream: 0 };
+    for action in [TraceAction::Alloc, TraceAction::FreeCompleted, TraceAction::SegmentFree] {
+        let mut broken = end.clone();
+        broken.trace.push(entry(action));
+        let error = check(&broken, &AllocatorConfig::default()).unwrap_err();
+        assert!(error.to_string().contains("0x1000"), "{error}");
+    }
+    let mut gap = end;
+    gap.trace.clear();
+    gap.segments[0].blocks[0].bytes += 512;
+    let error = check(&gap, &AllocatorConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("tile"), "{error}");
+}
+
+#[test]
+fn a_restored_allocator_goes_on_where_the_snapshot_was_taken() {
+    let (_, end) = recording(11);
+    let bench = Bench::new("");
+    let in_use = bench.allocator.restore(&end).unwrap();
+    bench.allocator.check_all();
+    assert_eq!(bench.allocator.snapshot().segments, end.segments);
+    for block in in_use {
+        bench.free(block);
+    }
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+}
+
+#[test]
+fn a_snapshot_that_is_larger_than_the_device_is_not_loaded() {
+    let (_, end) = recording(13);
+    let bench = Bench::of_capacity("", 8 * MIB);
+    bench.allocator.restore(&end).unwrap_err();
+    assert!(bench.allocator.snapshot().segments.is_empty());
+}
+
+fn accounting(capacity_bytes: usize) -> Accounting {
+    let config = AllocatorConfig::default();
+    Accounting { config, capacity_bytes, granularity_bytes: 2 * MIB }
+}
+
+#[test]
+fn a_replay_tells_peaks_and_page_operations() {
+    let allocate = |id, bytes| Operation::Allocate { id, bytes, stream: 0 };
+    let events = [
+        allocate(1, 12 * MIB),
+        Operation::Free { id: 1 },
+        allocate(1, 3 * MIB),
+        allocate(2, 30 * MIB),
+        Operation::Free { id: 2 },
+    ];
+    let allocator = accounting(1024 * MIB).allocator().unwrap();
+    let figures = replay(&allocator, &events).unwrap();
+    assert_eq!((figures.events, figures.failed_at), (5, None));
+    assert_eq!((figures.peak_live_bytes, figures.peak_reserved_bytes), (33 * MIB, 42 * MIB));
+    assert_eq!(figures.page_operations, 21);
+    let again = replay(&allocator, &events).unwrap();
+    assert_eq!(again.page_operations, 0, "everything was there already");
+}
+
+#[test]
+fn a_replay_tells_which_request_failed() {
+    let events = [
+        Operation::Allocate { id: 1, bytes: 12 * MIB, stream: 0 },
+        Operation::Allocate { id: 2, bytes: 12 * MIB, stream: 0 },
+        Operation::Free { id: 1 },
+    ];
+    let figures = replay(&accounting(20 * MIB).allocator().unwrap(), &events).unwrap();
+    assert_eq!((figures.failed_at, figures.events), (Some(1), 1));
+    assert_eq!(figures.peak_live_bytes, 12 * MIB);
+}
+
+#[test]
+fn events_that_contradict_themselves_are_refused() {
+    let allocator = accounting(20 * MIB).allocator().unwrap();
+    let twice = [Operation::Allocate { id: 3, bytes: 1, stream: 0 }; 2];
+    let error = replay(&allocator, &twice).unwrap_err().to_string();
+    assert!(error.contains("Event 1 names block 3"), "{error}");
+    let error = replay(&allocator, &[Operation::Free { id: 3 }]).unwrap_err().to_string();
+    assert!(error.contains("in use"), "{error}");
+}

@@ -1,0 +1,183 @@
+//! What is tried when memory is short, in which order, and what is said when nothing helps.
+
+use std::sync::{Arc, Mutex};
+
+use accelrt::Error;
+use accelrt::allocator::Request;
+
+use crate::support::{Bench, KIB, MIB};
+
+#[test]
+fn cached_segments_go_back_when_the_device_has_too_little() {
+    // Specification 2.4.6d: release_cached_blocks, then alloc_block with isRetry.
+    let bench = Bench::of_capacity("", 60 * MIB);
+    let blocks = [bench.take(20 * MIB), bench.take(20 * MIB)];
+    for block in blocks {
+        bench.free(block);
+    }
+    bench.take(44 * MIB);
+    let statistics = bench.statistics();
+    assert_eq!(bench.reserved_bytes(), 44 * MIB);
+    assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (1, 1));
+    assert_eq!((statistics.num_device_alloc, statistics.num_device_free), (3, 2));
+}
+
+#[test]
+fn split_segments_stay_when_memory_is_short() {
+    // Specification 2.7: release all unsplit blocks.
+    let bench = Bench::of_capacity("", 42 * MIB);
+    bench.take(512);
+    let large = bench.take(20 * MIB);
+    bench.free(large);
+    bench.take(22 * MIB);
+    assert_eq!(bench.reserved_bytes(), 24 * MIB);
+}
+
+#[test]
+fn an_oversize_block_that_is_enough_goes_back_alone() {
+    // Specification 2.4.6c and 2.7: release_available_cached_blocks.
+    let bench = Bench::of_capacity("max_split_size_mb:32", 109 * MIB);
+    let blocks = [bench.take(512), bench.take(64 * MIB)];
+    for block in blocks {
+        bench.free(block);
+    }
+    bench.take(44 * MIB); // 64 MiB would waste 20
+    assert_eq!(bench.reserved_bytes(), 46 * MIB, "the small segment stays");
+    assert_eq!(bench.statistics().num_alloc_retries, 0);
+}
+
+#[test]
+fn several_oversize_blocks_go_back_until_they_are_enough_the_largest_first() {
+    // Specification 2.7: from the top until their sum is enough.
+    let bench = Bench::of_capacity("max_split_size_mb:32", 140 * MIB);
+    let blocks = [32, 36, 40].map(|mib| bench.take(mib * MIB));
+    for block in blocks {
+        bench.free(block);
+    }
+    bench.take(74 * MIB);
+    assert_eq!(bench.reserved_bytes(), (32 + 74) * MIB);
+    assert_eq!(bench.statistics().num_alloc_retries, 0);
+}
+
+#[test]
+fn garbage_of_more_than_average_age_goes_back_above_the_threshold() {
+    // Specification 2.7: 256 MiB are allowed, so above 128 MiB garbage is collected.
+    let settings = "per_process_memory_fraction:0.25,garbage_collection_threshold:0.5";
+    let bench = Bench::new(settings);
+    let old = [(); 3].map(|()| bench.take(40 * MIB));
+    for block in old {
+        bench.free(block);
+    }
+    let young = bench.take(50 * MIB);
+    assert_eq!(bench.reserved_bytes(), 170 * MIB, "120 MiB were below the threshold");
+    bench.free(young);
+    bench.take(60 * MIB);
+    assert_eq!(bench.reserved_bytes(), 110 * MIB, "the three old ones are gone");
+    assert_eq!(bench.statistics().num_device_free, 3);
+    assert_eq!(bench.take(50 * MIB).address(), young.address());
+}
+
+#[test]
+fn without_a_limit_no_garbage_is_collected() {
+    // Specification 2.4.5: only if the fraction is set.
+    let bench = Bench::new("garbage_collection_threshold:0.01");
+    let old = bench.take(40 * MIB);
+    bench.free(old);
+    bench.take(60 * MIB);
+    assert_eq!(bench.reserved_bytes(), 100 * MIB);
+}
+
+#[test]
+fn a_limit_holds_although_the_device_has_more() {
+    // Specification 2.4: allowed_memory_maximum, no driver call.
+    let bench = Bench::new("per_process_memory_fraction:0.05"); // 51.2 MiB
+    let block = bench.take(40 * MIB);
+    bench.request(Request::new(12 * MIB, 0)).unwrap_err();
+    bench.free(block);
+    bench.take(12 * MIB); // a part of the cached one
+    assert_eq!(bench.reserved_bytes(), 40 * MIB);
+    bench.allocator.set_memory_fraction(1.0).unwrap();
+    bench.take(60 * MIB);
+    for wrong in [-0.1, 1.1, f64::NAN] {
+        bench.allocator.set_memory_fraction(wrong).unwrap_err();
+    }
+}
+
+#[test]
+fn above_the_fraction_a_request_can_fail_before_anything_goes_back() {
+    // Specification 2.4: throw_on_cudamalloc_oom.
+    let bench = Bench::new("per_process_memory_fraction:0.05,throw_on_cudamalloc_oom:True");
+    let block = bench.take(40 * MIB);
+    bench.free(block);
+    bench.request(Request::new(50 * MIB, 0)).unwrap_err();
+    let statistics = bench.statistics();
+    assert_eq!((statistics.num_oom_rejections, statistics.num_alloc_retries), (1, 0));
+    assert_eq!(bench.reserved_bytes(), 40 * MIB, "the cache was not touched");
+}
+
+#[test]
+fn the_error_of_a_request_says_what_there_was() {
+    // Specification 2.9, with our numbers.
+    let bench = Bench::of_capacity("", 64 * MIB);
+    bench.take(30 * MIB);
+    let holes = [(); 3].map(|()| bench.take(300 * KIB));
+    bench.free(holes[1]);
+    let error = bench.request(Request::new(40 * MIB, 0)).unwrap_err();
+    let Error::OutOfMemory { requested_bytes, free_bytes, total_bytes, ref cache, .. } = error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!((requested_bytes, free_bytes, total_bytes), (40 * MIB, 32 * MIB, 64 * MIB));
+    let cache = cache.as_deref().unwrap();
+    assert_eq!((cache.allocated_bytes, cache.reserved_bytes), (30 * MIB + 600 * KIB, 32 * MIB));
+    assert_eq!(cache.largest_free_bytes, 2 * MIB - 900 * KIB);
+    assert_eq!(cache.limit_bytes, None);
+    assert!(error.to_string().contains("at most 1.12 MiB in one piece"), "{error}");
+    assert_eq!(bench.statistics().num_ooms, 1);
+    bench.take(32 * MIB); // it goes on
+}
+
+#[test]
+fn more_than_there_ever_is_fails_at_once() {
+    // Specification 2.1: the guard of an exbibyte.
+    let bench = Bench::new("");
+    for bytes in [usize::MAX, 1 << 61] {
+        bench.request(Request::new(bytes, 0)).unwrap_err();
+    }
+    assert_eq!(bench.statistics().num_alloc_retries, 0);
+}
+
+#[test]
+fn observers_are_told_before_a_request_fails_and_may_use_the_allocator() {
+    // Specification 2.9.3: observers are called without the lock.
+    let bench = Bench::of_capacity("", 20 * MIB);
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let tell = |name: &'static str| {
+        let told = Arc::clone(&told);
+        move |error: &Error| told.lock().unwrap().push(format!("{name}: {error}"))
+    };
+    let first = bench.allocator.add_oom_observer(tell("first"));
+    bench.allocator.add_oom_observer(tell("second"));
+    bench.request(Request::new(30 * MIB, 0)).unwrap_err();
+    bench.allocator.remove_oom_observer(first);
+    bench.request(Request::new(31 * MIB, 0)).unwrap_err();
+    let told = told.lock().unwrap();
+    let names: Vec<&str> = told.iter().map(|text| text.split(':').next().unwrap()).collect();
+    assert_eq!(names, ["first", "second", "second"]);
+    assert!(told[2].contains("31.00 MiB"), "{}", told[2]);
+}
+
+#[test]
+fn an_emptied_cache_keeps_what_shares_a_segment_with_something_in_use() {
+    // Specification 2.5: empty_cache counts one synchronisation each.
+    let bench = Bench::new("");
+    let blocks = [bench.take(512), bench.take(512), bench.take(30 * MIB)];
+    bench.free(blocks[0]);
+    bench.free(blocks[2]);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 2 * MIB);
+    bench.free(blocks[1]);
+    bench.empty_cache();
+    assert_eq!(bench.device_bytes(), 0);
+    assert_eq!(bench.statistics().num_sync_all_streams, 2);
+}

@@ -1,0 +1,78 @@
+//! An allocator on a device of numbers, with its accounts at hand.
+
+use std::sync::Arc;
+
+use accelrt::allocator::{Allocated, CachingAllocator, Request, Statistics};
+use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig};
+use accelrt::{Device, DeviceKind, Error};
+
+pub(crate) const KIB: usize = 1 << 10;
+pub(crate) const MIB: usize = 1 << 20;
+
+/// An allocator whose laws are checked after each step.
+pub(crate) struct Bench {
+    pub(crate) null: Arc<NullBackend>,
+    pub(crate) allocator: CachingAllocator,
+}
+
+impl Bench {
+    /// With settings, on a device of 1 GiB.
+    pub(crate) fn new(settings: &str) -> Self {
+        Self::of_capacity(settings, 1024 * MIB)
+    }
+
+    pub(crate) fn of_capacity(settings: &str, capacity_bytes: usize) -> Self {
+        let null = NullBackend::new(NullConfig { capacity_bytes, ..NullConfig::default() });
+        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let config = settings.parse().unwrap();
+        let allocator = CachingAllocator::new(Arc::clone(&null) as _, device, config).unwrap();
+        Self { null, allocator }
+    }
+
+    pub(crate) fn request(&self, request: Request) -> Result<Allocated, Error> {
+        let outcome = self.allocator.allocate(request);
+        self.allocator.check_all();
+        outcome
+    }
+
+    /// A block for stream 0.
+    pub(crate) fn take(&self, bytes: usize) -> Allocated {
+        self.request(Request::new(bytes, 0)).unwrap()
+    }
+
+    pub(crate) fn free(&self, block: Allocated) {
+        self.allocator.free(block);
+        self.allocator.check_all();
+    }
+
+    pub(crate) fn empty_cache(&self) {
+        self.allocator.empty_cache();
+        self.allocator.check_all();
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.allocator.statistics()
+    }
+
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        usize::try_from(self.statistics().reserved_bytes.all.current).unwrap()
+    }
+
+    pub(crate) fn segments(&self) -> u64 {
+        self.statistics().segment.all.current
+    }
+
+    /// What the device gave out.
+    pub(crate) fn device_bytes(&self) -> usize {
+        let LiveCounts { device_bytes, physical_bytes, .. } = self.null.live();
+        device_bytes + physical_bytes
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.device_bytes(), self.reserved_bytes(), "the device's own account");
+        }
+    }
+}
