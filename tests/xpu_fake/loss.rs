@@ -122,9 +122,11 @@ fn the_other_device_goes_on_and_a_stream_that_waits_for_the_lost_one_fails() {
         buffer.fill(1, &lost).unwrap();
         good.wait_stream(&lost).unwrap();
         fake.set("lose=now,hold=0");
-        // Ends; whether the wait is seen to have failed is the driver's: only the event of the
-        // command that waited must say so, and a queue need not stop behind it.
-        let _ = good.synchronize();
+        // Only the event of the command that waited says so, and the queue does not stop behind it.
+        let told = good.synchronize().unwrap_err();
+        assert!(matches!(told, Error::Driver { code: -14, .. }), "{told}");
+        assert!(told.to_string().contains("a wait for another stream"), "{told}");
+        good.synchronize().unwrap();
         assert!(is_loss(&lost.synchronize().unwrap_err()));
         let errors = use_everything(&runtime, 1);
         assert!(errors.is_empty(), "the other device: {errors:?}");

@@ -210,12 +210,13 @@ impl Driver {
         check("clEnqueueMarkerWithWaitList", code).map(|()| event)
     }
 
-    /// What is enqueued from now on waits for the event.
-    pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer {
+    /// What is enqueued from now on waits for the event; the wait's own event.
+    pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
+        let mut wait = Event::NULL;
         // SAFETY: live handles; the list has one event, and the queue takes a share in it.
         let code =
-            unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, ptr::null_mut()) };
-        check("clEnqueueBarrierWithWaitList", code)
+            unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, &raw mut wait) };
+        check("clEnqueueBarrierWithWaitList", code).map(|()| wait)
     }
 
     pub(super) fn event_info<T: Plain>(&self, event: Event, what: u32) -> Answer<T> {

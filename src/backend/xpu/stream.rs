@@ -14,6 +14,9 @@ use crate::backend::contract::{LaunchArgument, LaunchSize, StreamHandle, Turn, W
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering};
 
+/// Waits of a stream between two looks at them, so that those nobody asks for do not pile up.
+const WAITS_PER_LOOK: usize = 64;
+
 /// A queue and its counters.
 ///
 /// | number | meaning |
@@ -35,6 +38,9 @@ pub(super) struct XpuStream {
     done: AtomicU64,
     /// The marker that the latest query placed, and what was submitted before it.
     question: Mutex<Option<(Event, u64)>>,
+    /// Waits for other streams that were not seen to end: only their own events say that what was
+    /// waited for failed, and a queue need not stop behind them.
+    waits: Mutex<Vec<Event>>,
 }
 
 /// A stream that the holder of its handle keeps alive.
@@ -86,6 +92,7 @@ impl XpuStream {
             flushed: AtomicU64::new(0),
             done: AtomicU64::new(0),
             question: Mutex::new(LockRank::Backend, None),
+            waits: Mutex::new(LockRank::Backend, Vec::new()),
         })
     }
 
@@ -125,9 +132,34 @@ impl XpuStream {
 
     /// Has what comes from now on wait for an event, which was flushed when it was placed.
     pub(super) fn wait_for(&self, event: Event) -> Answer {
-        self.session.driver.enqueue_wait(self.queue, event)?;
+        let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
-        Ok(())
+        let is_due = {
+            let mut waits = self.waits.lock();
+            waits.push(wait);
+            waits.len().is_multiple_of(WAITS_PER_LOOK)
+        };
+        if is_due { self.check_waits() } else { Ok(()) }
+    }
+
+    /// Forgets the waits that have ended; fails when one of them failed.
+    fn check_waits(&self) -> Answer {
+        // Taken out: the driver is asked without a lock.
+        let mut waits = std::mem::take(&mut *self.waits.lock());
+        let mut outcome = Ok(());
+        waits.retain(|wait| {
+            let is_done = event::is_done(&self.session.driver, *wait);
+            if is_done == Ok(false) {
+                return true;
+            }
+            self.forget(Some((*wait, 0)));
+            if let Err(Refusal { code, .. }) = is_done {
+                outcome = Err(Refusal { call: "a wait for another stream", code });
+            }
+            false
+        });
+        self.waits.lock().append(&mut waits);
+        outcome
     }
 
     /// An event behind everything submitted, on its way to the device.
@@ -159,12 +191,12 @@ impl XpuStream {
         }
     }
 
-    /// Blocks until everything submitted is done.
+    /// Blocks until everything submitted is done; fails when a wait of it failed.
     pub(super) fn finish(&self) -> Answer {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.finish(self.queue)?;
         self.done.fetch_max(submitted, Ordering::Relaxed); // relaxed: see the type
-        Ok(())
+        self.check_waits()
     }
 
     /// True when everything submitted is done. A queue cannot be asked, so a marker is placed, and
@@ -249,6 +281,10 @@ impl Drop for XpuStream {
     fn drop(&mut self) {
         let question = self.question.lock().take();
         self.forget(question);
+        let waits = std::mem::take(&mut *self.waits.lock());
+        for wait in waits {
+            self.forget(Some((wait, 0)));
+        }
         // The driver finishes what was submitted: releasing a queue flushes it.
         let _ = self.session.driver.release_queue(self.queue);
     }
