@@ -43,6 +43,6 @@ mod stats;
 
 pub use books::Request;
 pub use caching::{Allocated, CachingAllocator};
-pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS};
+pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS, recorded_settings};
 pub use pool::{PoolId, PoolOptions};
 pub use stats::{PooledStat, Stat, Statistics};
