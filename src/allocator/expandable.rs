@@ -45,22 +45,23 @@ enum Step {
 }
 
 impl CachingAllocator {
-    /// Maps pages for a request: the block, handed out. `None` when there is not enough memory;
-    /// what was mapped already is free memory then.
+    /// Maps pages for a request, and fails as `grow` does; what was mapped already is free memory
+    /// then. Without addresses for it the device may still have a segment.
     pub(super) fn grow_by_pages(
         &self,
         plan: &Plan,
         memory: &dyn VirtualMemory,
     ) -> Result<Option<BlockId>> {
+        let granularity_bytes = memory.granularity_bytes();
         let mut held = None;
         loop {
-            let step = self.books.lock().next_step(plan, held.take(), memory);
+            let step = self.books.lock().next_step(plan, held.take(), granularity_bytes);
             match step {
                 Step::Done(id) => return Ok(Some(id)),
                 Step::Short => return Ok(None),
                 Step::Reserve { bytes, page_bytes } => match memory.reserve(bytes) {
                     Ok(base) => self.books.lock().add_addresses(plan, base, bytes, page_bytes),
-                    Err(refusal) => return none_if_short(refusal),
+                    Err(_) => return self.grow_by_segment(plan),
                 },
                 Step::Map(continued, mapping) => {
                     let mapped = map_pages(&mapping, memory);
@@ -124,12 +125,7 @@ pub(super) fn drop_page(handle: PhysicalHandle, memory: &dyn VirtualMemory) {
 
 impl Books {
     /// What a request for which `held` was taken out of its index needs next.
-    fn next_step(
-        &mut self,
-        plan: &Plan,
-        held: Option<BlockId>,
-        memory: &dyn VirtualMemory,
-    ) -> Step {
+    fn next_step(&mut self, plan: &Plan, held: Option<BlockId>, granularity_bytes: usize) -> Step {
         if let Some(id) = self.if_enough(held, plan) {
             return Step::Done(self.hand_out(id, plan));
         }
@@ -143,7 +139,7 @@ impl Books {
                 }
                 match self.take_place(plan) {
                     Some(place) => place,
-                    None => return self.addresses_for(plan, memory),
+                    None => return self.addresses_for(plan, granularity_bytes),
                 }
             }
         };
@@ -191,9 +187,9 @@ impl Books {
         Some((continued, unmapped))
     }
 
-    fn addresses_for(&self, plan: &Plan, memory: &dyn VirtualMemory) -> Step {
+    fn addresses_for(&self, plan: &Plan, granularity_bytes: usize) -> Step {
         let page_bytes = self.policy().page_bytes(plan.owner.class);
-        let page_bytes = page_bytes.next_multiple_of(memory.granularity_bytes());
+        let page_bytes = page_bytes.next_multiple_of(granularity_bytes);
         let total_bytes = self.limits.total_bytes;
         let bytes = (total_bytes + total_bytes / 8).next_multiple_of(page_bytes);
         let is_enough = plan.search_bytes <= bytes;

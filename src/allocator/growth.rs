@@ -13,19 +13,22 @@ impl CachingAllocator {
     /// the limit has not enough. Fails when the device fails otherwise.
     pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
         let memory = self.source.virtual_memory();
-        let bytes = {
-            let mut books = self.books.lock();
-            if let Some(memory) = memory.filter(|_| books.config.expandable_segments) {
-                drop(books); // the device is asked next
-                return self.grow_by_pages(plan, memory);
-            }
-            let bytes = books.policy().segment_bytes(plan.search_bytes);
-            books.limits.take(bytes).then_some(bytes)
-        };
-        bytes.map_or(Ok(None), |bytes| self.grow_by_segment(plan, bytes))
+        match memory.filter(|_| self.books.lock().config.expandable_segments) {
+            Some(memory) => self.grow_by_pages(plan, memory),
+            None => self.grow_by_segment(plan),
+        }
     }
 
-    fn grow_by_segment(&self, plan: &Plan, bytes: usize) -> Result<Option<BlockId>> {
+    /// The same by a segment of its own.
+    pub(super) fn grow_by_segment(&self, plan: &Plan) -> Result<Option<BlockId>> {
+        let bytes = {
+            let mut books = self.books.lock();
+            let bytes = books.policy().segment_bytes(plan.search_bytes);
+            if !books.limits.take(bytes) {
+                return Ok(None);
+            }
+            bytes
+        };
         let given = self.source.allocate(bytes, plan.align_bytes);
         let mut books = self.books.lock();
         match given {

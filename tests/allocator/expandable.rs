@@ -189,3 +189,18 @@ fn an_expandable_segment_is_restored_with_its_pages() {
     other.empty_cache();
     assert_eq!(other.device_bytes(), 0);
 }
+
+#[test]
+fn without_addresses_a_request_has_a_segment_of_its_own() {
+    // 2^47 bytes of addresses are fewer than 400 times the device's memory and an eighth.
+    let bench = Bench::of_capacity(EXPANDABLE, 1 << 40);
+    let blocks: Vec<_> = (0..400)
+        .map(|stream| bench.allocator.allocate(Request::new(512, stream)).unwrap())
+        .collect();
+    bench.allocator.check_all();
+    assert!(bench.segments() > 0, "the last have plain ones");
+    assert_eq!(bench.reserved_bytes(), 400 * 2 * MIB);
+    blocks.into_iter().for_each(|block| bench.allocator.free(block));
+    bench.empty_cache();
+    assert_eq!(bench.device_bytes(), 0);
+}
