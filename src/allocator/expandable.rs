@@ -12,7 +12,7 @@ use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages};
 use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
 use crate::error::Result;
-use crate::size::to_usize;
+use crate::size::{round_up, to_usize};
 
 /// Pages of a free block that are on their way to the device.
 #[derive(Debug)]
@@ -189,11 +189,12 @@ impl Books {
 
     fn addresses_for(&self, plan: &Plan, granularity_bytes: usize) -> Step {
         let page_bytes = self.policy().page_bytes(plan.owner.class);
-        let page_bytes = page_bytes.next_multiple_of(granularity_bytes);
         let total_bytes = self.limits.total_bytes;
-        let bytes = (total_bytes + total_bytes / 8).next_multiple_of(page_bytes);
-        let is_enough = plan.search_bytes <= bytes;
-        if is_enough { Step::Reserve { bytes, page_bytes } } else { Step::Short }
+        let addresses = round_up(page_bytes, granularity_bytes).and_then(|page_bytes| {
+            let bytes = round_up(total_bytes.checked_add(total_bytes / 8)?, page_bytes)?;
+            (plan.search_bytes <= bytes).then_some(Step::Reserve { bytes, page_bytes })
+        });
+        addresses.unwrap_or(Step::Short)
     }
 
     fn add_addresses(&mut self, plan: &Plan, base: Address, bytes: usize, page_bytes: usize) {

@@ -12,8 +12,15 @@ impl CachingAllocator {
     /// Takes memory from the device for a request: the block, handed out. `None` when the device or
     /// the limit has not enough. Fails when the device fails otherwise.
     pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
-        let memory = self.source.virtual_memory();
-        match memory.filter(|_| self.books.lock().config.expandable_segments) {
+        let (is_expandable, is_above) = {
+            let books = self.books.lock();
+            let bytes = books.policy().segment_bytes(plan.search_bytes);
+            (books.config.expandable_segments, books.limits.is_above(bytes))
+        };
+        match self.source.virtual_memory().filter(|_| is_expandable) {
+            // As in PyTorch a segment has to be allowed, although pages are mapped; those have to
+            // be allowed as well, so that the limit holds.
+            Some(_) if is_above => Ok(None),
             Some(memory) => self.grow_by_pages(plan, memory),
             None => self.grow_by_segment(plan),
         }

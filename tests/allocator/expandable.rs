@@ -204,3 +204,21 @@ fn without_addresses_a_request_has_a_segment_of_its_own() {
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
 }
+
+#[test]
+fn pages_that_are_larger_than_all_addresses_are_no_request_s_end() {
+    let bench = Bench::new("expandable_segments:True,large_segment_size_mb:17592186044415");
+    bench.request(Request::new(2 * MIB, 0)).unwrap_err();
+    bench.take(512);
+    assert_eq!(bench.reserved_bytes(), 2 * MIB);
+}
+
+#[test]
+fn a_limit_allows_pages_only_where_it_allows_a_segment() {
+    // Specification 2.4, alloc_block: total_allocated + alloc_size > allowed comes first.
+    let bench = Bench::new("expandable_segments:True,per_process_memory_fraction:0.0596"); // 61
+    bench.take(15 * MIB);
+    bench.request(Request::new(44 * MIB, 0)).unwrap_err(); // 64, although 60 would be mapped
+    bench.take(40 * MIB);
+    assert_eq!(bench.reserved_bytes(), 60 * MIB);
+}
