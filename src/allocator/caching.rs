@@ -82,6 +82,7 @@ impl CachingAllocator {
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, is_host: false };
+        let config = source.in_force(config);
         Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
     }
 
@@ -91,6 +92,7 @@ impl CachingAllocator {
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
         let source = Source { backend, device, is_host: true };
+        let config = source.in_force(config);
         Self::of_source(source, Books::new(config, usize::MAX, true))
     }
 
@@ -198,7 +200,7 @@ impl CachingAllocator {
         waited
     }
 
-    /// The settings.
+    /// The settings in force: `expandable_segments` is not where there is no virtual memory.
     #[must_use]
     pub fn config(&self) -> AllocatorConfig {
         self.books.lock().config.clone()
@@ -206,6 +208,7 @@ impl CachingAllocator {
 
     /// Serves the next requests by other settings; what was handed out stays as it is.
     pub fn set_config(&self, config: AllocatorConfig) {
+        let config = self.source.in_force(config);
         self.books.lock().set_config(config);
     }
 
@@ -277,6 +280,7 @@ impl Drop for CachingAllocator {
         if crate::fork::is_child() {
             return; // the parent has it
         }
+        self.books.lock().pools.end_all();
         self.release_all_cached();
     }
 }

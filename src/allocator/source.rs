@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::allocator::config::AllocatorConfig;
 use crate::backend::contract::{Address, Backend, VirtualMemory};
 use crate::device::Device;
 use crate::error::Result;
@@ -35,5 +36,11 @@ impl Source {
     /// Pages that are mapped one by one, where there are such.
     pub(super) fn virtual_memory(&self) -> Option<&dyn VirtualMemory> {
         if self.is_host { None } else { self.backend.virtual_memory(self.device.index()) }
+    }
+
+    /// The settings of which it can do everything: segments do not expand without virtual memory.
+    pub(super) fn in_force(&self, mut config: AllocatorConfig) -> AllocatorConfig {
+        config.expandable_segments &= self.virtual_memory().is_some();
+        config
     }
 }

@@ -61,3 +61,11 @@ fn limits_of_devices_do_not_count_for_the_host() {
     let (_, allocator) = pinned("per_process_memory_fraction:0.0");
     allocator.allocate(Request::new(MIB, 0)).unwrap();
 }
+
+#[test]
+fn settings_say_what_is_in_force_where_no_virtual_memory_is() {
+    let (_, allocator) = pinned("expandable_segments:True,max_split_size_mb:30");
+    assert!(!allocator.config().expandable_segments);
+    allocator.set_config("expandable_segments:True".parse().unwrap());
+    assert!(!allocator.config().expandable_segments);
+}
