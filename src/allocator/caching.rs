@@ -139,9 +139,9 @@ impl CachingAllocator {
     pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
         self.poll_waited_for();
         let mut books = self.books.lock();
-        let has_completed = books.complete_passed();
+        books.complete_passed();
         let id = books.find(plan).map(|id| books.hand_out(id, plan));
-        let victims = if has_completed { books.release_beyond_cache() } else { Vec::new() };
+        let victims = books.release_beyond_cache();
         drop(books); // the device takes them next
         self.give_back(victims);
         id
