@@ -3,7 +3,6 @@
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages, Segment};
 use crate::backend::contract::Address;
 use crate::error::{Error, Result};
@@ -14,7 +13,7 @@ impl CachingAllocator {
     pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
         let (is_expandable, is_above) = {
             let books = self.books.lock();
-            let bytes = books.policy().segment_bytes(plan.search_bytes);
+            let bytes = books.segment_bytes(plan);
             (books.config.expandable_segments, books.limits.is_above(bytes))
         };
         match self.source.virtual_memory().filter(|_| is_expandable) {
@@ -30,7 +29,7 @@ impl CachingAllocator {
     pub(super) fn grow_by_segment(&self, plan: &Plan) -> Result<Option<BlockId>> {
         let bytes = {
             let mut books = self.books.lock();
-            let bytes = books.policy().segment_bytes(plan.search_bytes);
+            let bytes = books.segment_bytes(plan);
             if !books.limits.take(bytes) {
                 return Ok(None);
             }
