@@ -66,7 +66,7 @@ pub(super) struct Plan {
     pub(super) requested_bytes: usize,
     /// Rounded.
     pub(super) bytes: usize,
-    /// What a block needs that is not aligned.
+    /// What is enough wherever it begins.
     pub(super) search_bytes: usize,
     pub(super) align_bytes: usize,
     pub(super) owner: Owner,
@@ -139,7 +139,7 @@ impl Books {
         let least_align_bytes = if self.is_host { HOST_ALIGN_BYTES } else { LEAST_BLOCK_BYTES };
         let align_bytes = request.align_bytes.max(least_align_bytes);
         let search_bytes = bytes + align_bytes - least_align_bytes;
-        let class = policy.class(search_bytes);
+        let class = policy.class(bytes);
         let owner = Owner { stream: request.stream, class, pool: request.pool };
         Some(Plan { requested_bytes: request.bytes, bytes, search_bytes, align_bytes, owner })
     }
@@ -150,9 +150,9 @@ impl Books {
         let index = self.pools[plan.owner.pool].index_mut(plan.owner.class);
         index.searches += u64::from(is_collecting);
         let index = self.pools[plan.owner.pool].index(plan.owner.class);
-        let large_enough = index.of_size(plan.owner.stream, plan.search_bytes);
-        let candidates = large_enough.map(|id| self.candidate(id));
-        let id = self.policy().choose(plan.search_bytes, candidates)?;
+        let large_enough = index.of_size(plan.owner.stream, plan.bytes);
+        let candidates = large_enough.filter(|id| self.has_room(*id, plan));
+        let id = self.policy().choose(plan.bytes, candidates.map(|id| self.candidate(id)))?;
         self.take_out(id);
         Some(id)
     }
@@ -160,6 +160,22 @@ impl Books {
     /// True when old free segments are given back before memory is short.
     pub(super) fn is_collecting(&self) -> bool {
         self.config.garbage_collection_threshold.is_some() && self.limits.allowed_bytes().is_some()
+    }
+
+    /// True when the aligned part of a block is enough.
+    fn has_room(&self, id: BlockId, plan: &Plan) -> bool {
+        let block = &self.blocks[id];
+        let aligned = block.address.checked_next_multiple_of(plan.align_bytes as u64);
+        let end = aligned.and_then(|aligned| aligned.checked_add(plan.bytes as u64));
+        end.is_some_and(|end| end <= block.end())
+    }
+
+    /// The size of a segment that is made for a request: devices align what they give, but not to
+    /// addresses that a recording chose.
+    pub(super) fn segment_bytes(&self, plan: &Plan) -> usize {
+        let is_aligned = !self.is_host && !self.has_chosen_addresses && self.announced.is_empty();
+        let bytes = if is_aligned { plan.bytes } else { plan.search_bytes };
+        self.policy().segment_bytes(bytes)
     }
 
     fn candidate(&self, id: BlockId) -> Candidate {

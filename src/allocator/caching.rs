@@ -88,6 +88,7 @@ impl CachingAllocator {
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, host: None };
+        let config = source.in_force(config);
         Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
     }
 
@@ -97,6 +98,7 @@ impl CachingAllocator {
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
         let source = Source { backend, device, host: Some(Meter::new()) };
+        let config = source.in_force(config);
         Self::of_source(source, Books::new(config, usize::MAX, true))
     }
 
@@ -143,9 +145,9 @@ impl CachingAllocator {
     pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
         self.poll_waited_for();
         let mut books = self.books.lock();
-        let has_completed = books.complete_passed();
+        books.complete_passed();
         let id = books.find(plan).map(|id| books.hand_out(id, plan));
-        let victims = if has_completed { books.release_beyond_cache() } else { Vec::new() };
+        let victims = books.release_beyond_cache();
         drop(books); // the device takes them next
         self.give_back(victims);
         id
@@ -219,7 +221,7 @@ impl CachingAllocator {
         self.trim();
     }
 
-    /// The settings.
+    /// The settings in force: `expandable_segments` is not where there is no virtual memory.
     #[must_use]
     pub fn config(&self) -> AllocatorConfig {
         self.books.lock().config.clone()
@@ -227,6 +229,7 @@ impl CachingAllocator {
 
     /// Serves the next requests by other settings; what was handed out stays as it is.
     pub fn set_config(&self, config: AllocatorConfig) {
+        let config = self.source.in_force(config);
         self.books.lock().set_config(config);
     }
 
@@ -301,6 +304,7 @@ impl Drop for CachingAllocator {
         if crate::fork::is_child() {
             return; // the parent has it
         }
+        self.books.lock().pools.end_all();
         self.trim();
     }
 }

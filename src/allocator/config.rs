@@ -157,6 +157,20 @@ impl AllocatorConfig {
     }
 }
 
+/// The settings that a recording was made with, without PyTorch's keys that would change nothing
+/// here: a setting of ours may not name them, but a recording may have had them.
+///
+/// Fails when another allocator than PyTorch's own decided.
+pub fn recorded_settings(text: &str) -> Result<String> {
+    let pairs = settings::pairs(text)?;
+    if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
+        return Err(other.refused("native, whose decisions can be reproduced"));
+    }
+    let is_idle = |pair: &Setting<'_>| WITHOUT_EFFECT.iter().any(|(key, _)| *key == pair.key);
+    let kept = pairs.iter().filter(|pair| !is_idle(pair));
+    Ok(kept.map(|pair| format!("{}:{}", pair.key, pair.value)).collect::<Vec<_>>().join(","))
+}
+
 const KEYS: &[&str] = &[
     "policy",
     "expandable_segments",

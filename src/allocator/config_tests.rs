@@ -3,7 +3,7 @@
 //! Method: tables of strings. The refused ones are those that PyTorch 2.13 was measured to take, or
 //! to fail on with an internal assertion; each error names key and value and says what is allowed.
 
-use super::config::{AllocatorConfig, PolicyName};
+use super::config::{AllocatorConfig, PolicyName, recorded_settings};
 use crate::size::MIB;
 
 fn parsed(text: &str) -> AllocatorConfig {
@@ -187,4 +187,16 @@ fn what_is_not_valid_is_named_with_what_is_allowed() {
             assert!(message.contains(part), "{text}: {part:?} is not in {message:?}");
         }
     }
+}
+
+#[test]
+fn of_recorded_settings_those_without_effect_here_fall_away() {
+    let text = "backend:native, roundup_power2_divisions:[64:8,>:1],\
+        release_lock_on_cudamalloc:True,max_split_size_mb:128";
+    let kept = recorded_settings(text).unwrap();
+    assert_eq!(kept, "roundup_power2_divisions:[64:8,>:1],max_split_size_mb:128");
+    assert_eq!(recorded_settings("").unwrap(), "");
+    assert_eq!(recorded_settings("unknown:1").unwrap(), "unknown:1", "that may have had an effect");
+    let error = recorded_settings("backend:cudaMallocAsync").unwrap_err().to_string();
+    assert!(error.contains("cudaMallocAsync") && error.contains("native"), "{error}");
 }

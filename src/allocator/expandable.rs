@@ -12,7 +12,7 @@ use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages};
 use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
 use crate::error::Result;
-use crate::size::to_usize;
+use crate::size::{round_up, to_usize};
 
 /// Pages of a free block that are on their way to the device.
 #[derive(Debug)]
@@ -53,23 +53,24 @@ enum Step {
 }
 
 impl CachingAllocator {
-    /// Maps pages for a request: the block, handed out. `None` when there is not enough memory;
-    /// what was mapped already is free memory then.
+    /// Maps pages for a request, and fails as `grow` does; what was mapped already is free memory
+    /// then. Without addresses for it the device may still have a segment.
     pub(super) fn grow_by_pages(
         &self,
         plan: &Plan,
         memory: &dyn VirtualMemory,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
+        let granularity_bytes = memory.granularity_bytes();
         let mut held = None;
         loop {
-            let step = self.books.lock().next_step(plan, held.take(), memory);
+            let step = self.books.lock().next_step(plan, held.take(), granularity_bytes);
             match step {
                 Step::Done(id) => return Ok(Some(id)),
                 Step::Short => return Ok(None),
                 Step::Reserve { bytes, page_bytes } => match memory.reserve(bytes) {
                     Ok(base) => self.books.lock().add_addresses(plan, base, bytes, page_bytes),
-                    Err(refusal) => return none_if_short(refusal, told_bytes),
+                    Err(_) => return self.grow_by_segment(plan, told_bytes),
                 },
                 Step::Map(continued, mapping) => {
                     let mapped = map_pages(&mapping, memory);
@@ -140,12 +141,7 @@ pub(super) fn drop_page(handle: PhysicalHandle, memory: &dyn VirtualMemory) {
 
 impl Books {
     /// What a request for which `held` was taken out of its index needs next.
-    fn next_step(
-        &mut self,
-        plan: &Plan,
-        held: Option<BlockId>,
-        memory: &dyn VirtualMemory,
-    ) -> Step {
+    fn next_step(&mut self, plan: &Plan, held: Option<BlockId>, granularity_bytes: usize) -> Step {
         if let Some(id) = self.if_enough(held, plan) {
             return Step::Done(self.hand_out(id, plan));
         }
@@ -159,7 +155,7 @@ impl Books {
                 }
                 match self.take_place(plan) {
                     Some(place) => place,
-                    None => return self.addresses_for(plan, memory),
+                    None => return self.addresses_for(plan, granularity_bytes),
                 }
             }
         };
@@ -207,13 +203,14 @@ impl Books {
         Some((continued, unmapped))
     }
 
-    fn addresses_for(&self, plan: &Plan, memory: &dyn VirtualMemory) -> Step {
+    fn addresses_for(&self, plan: &Plan, granularity_bytes: usize) -> Step {
         let page_bytes = self.policy().page_bytes(plan.owner.class);
-        let page_bytes = page_bytes.next_multiple_of(memory.granularity_bytes());
         let total_bytes = self.limits.total_bytes;
-        let bytes = (total_bytes + total_bytes / 8).next_multiple_of(page_bytes);
-        let is_enough = plan.search_bytes <= bytes;
-        if is_enough { Step::Reserve { bytes, page_bytes } } else { Step::Short }
+        let addresses = round_up(page_bytes, granularity_bytes).and_then(|page_bytes| {
+            let bytes = round_up(total_bytes.checked_add(total_bytes / 8)?, page_bytes)?;
+            (plan.search_bytes <= bytes).then_some(Step::Reserve { bytes, page_bytes })
+        });
+        addresses.unwrap_or(Step::Short)
     }
 
     fn add_addresses(&mut self, plan: &Plan, base: Address, bytes: usize, page_bytes: usize) {

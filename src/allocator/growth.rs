@@ -3,7 +3,6 @@
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages, Segment};
 use crate::backend::contract::Address;
 use crate::error::{Error, Result};
@@ -17,25 +16,34 @@ impl CachingAllocator {
         plan: &Plan,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
-        let memory = self.source.virtual_memory();
-        let bytes = {
-            let mut books = self.books.lock();
-            if let Some(memory) = memory.filter(|_| books.config.expandable_segments) {
-                drop(books); // the device is asked next
-                return self.grow_by_pages(plan, memory, told_bytes);
-            }
-            let bytes = books.policy().segment_bytes(plan.search_bytes);
-            books.limits.take(bytes).then_some(bytes)
+        let (is_expandable, is_above) = {
+            let books = self.books.lock();
+            let bytes = books.segment_bytes(plan);
+            (books.config.expandable_segments, books.limits.is_above(bytes))
         };
-        bytes.map_or(Ok(None), |bytes| self.grow_by_segment(plan, bytes, told_bytes))
+        match self.source.virtual_memory().filter(|_| is_expandable) {
+            // As in PyTorch a segment has to be allowed, although pages are mapped; those have to
+            // be allowed as well, so that the limit holds.
+            Some(_) if is_above => Ok(None),
+            Some(memory) => self.grow_by_pages(plan, memory, told_bytes),
+            None => self.grow_by_segment(plan, told_bytes),
+        }
     }
 
-    fn grow_by_segment(
+    /// The same by a segment of its own.
+    pub(super) fn grow_by_segment(
         &self,
         plan: &Plan,
-        bytes: usize,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
+        let bytes = {
+            let mut books = self.books.lock();
+            let bytes = books.segment_bytes(plan);
+            if !books.limits.take(bytes) {
+                return Ok(None);
+            }
+            bytes
+        };
         let given = self.source.allocate(bytes, plan.align_bytes);
         let mut books = self.books.lock();
         match given {

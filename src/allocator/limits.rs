@@ -27,15 +27,18 @@ impl Limits {
         (self.fraction < 1.0).then_some((self.fraction * self.total_bytes as f64) as usize)
     }
 
+    /// True when so many more would exceed the limit.
+    pub(super) fn is_above(&self, bytes: usize) -> bool {
+        let sum = self.taken_bytes.checked_add(bytes);
+        sum.is_none_or(|sum| self.allowed_bytes().is_some_and(|allowed| sum > allowed))
+    }
+
     /// Counts bytes that the device is asked for next. False, and nothing counted, when that would
     /// exceed the limit.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let Some(sum) = self.taken_bytes.checked_add(bytes) else { return false };
-        if self.allowed_bytes().is_some_and(|allowed| sum > allowed) {
-            return false;
-        }
-        self.taken_bytes = sum;
-        true
+        let is_allowed = !self.is_above(bytes);
+        self.taken_bytes += if is_allowed { bytes } else { 0 };
+        is_allowed
     }
 
     /// Counts bytes that went back, or that the device did not give.

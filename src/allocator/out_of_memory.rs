@@ -12,7 +12,6 @@ use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::host::Meter;
 use crate::allocator::pending::Holder;
-use crate::allocator::policy::Policy;
 use crate::allocator::pool::PoolId;
 use crate::allocator::stats::PooledStat;
 use crate::error::{Error, Result};
@@ -236,7 +235,7 @@ impl CachingAllocator {
 impl Books {
     /// True when a request is not even tried because of the limit; counts it.
     fn is_rejected(&mut self, plan: &Plan) -> bool {
-        let bytes = self.policy().segment_bytes(plan.search_bytes);
+        let bytes = self.segment_bytes(plan);
         let sum = self.limits.taken_bytes.saturating_add(bytes);
         let is_above = self.limits.allowed_bytes().is_some_and(|allowed| sum > allowed);
         let is_rejected = self.config.reject_above_fraction && is_above;

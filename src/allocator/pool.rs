@@ -73,6 +73,16 @@ impl Pools {
         pool.options = options;
     }
 
+    /// Makes a pool that has no users yet, unless it is there.
+    pub(super) fn make(&mut self, id: PoolId) {
+        self.0.entry(id).or_default();
+    }
+
+    /// Counts no user any more: nobody is left who could make a request.
+    pub(super) fn end_all(&mut self) {
+        self.0.values_mut().for_each(|pool| pool.users = 0);
+    }
+
     /// Counts one user less.
     pub(super) fn release(&mut self, id: PoolId) {
         let pool = &mut self[id];
@@ -86,10 +96,6 @@ impl Pools {
         if id != PoolId::DEFAULT && pool.users == 0 && pool.segments == 0 {
             self.0.remove(&id);
         }
-    }
-
-    pub(super) fn get(&self, id: PoolId) -> Option<&Pool> {
-        self.0.get(&id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {

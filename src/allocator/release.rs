@@ -8,6 +8,7 @@ use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::{Unmapping, Vacant};
+use crate::allocator::free_index::FreeIndex;
 use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::snapshot::PoolClass;
 use crate::backend::contract::Address;
@@ -100,8 +101,8 @@ impl Books {
         victims
     }
 
-    /// Free pinned segments that are larger than those which are kept; everything free when nothing
-    /// is kept.
+    /// Free pinned segments that are larger than those which are kept, unless something uses them;
+    /// everything free when nothing is kept.
     pub(super) fn release_beyond_cache(&mut self) -> Vec<Victim> {
         if self.is_closed {
             return self.release_cached();
@@ -109,9 +110,10 @@ impl Books {
         let Some(most_bytes) = self.config.pinned_max_cached_bytes.filter(|_| self.is_host) else {
             return Vec::new();
         };
-        let pools = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
-        let beyond = pools.filter(|id| self.blocks[*id].bytes > most_bytes);
-        let beyond: Vec<BlockId> = beyond.collect();
+        let classes = [PoolClass::Large, PoolClass::Small];
+        let pools = self.pools.iter().flat_map(|(_, pool)| classes.map(|class| pool.index(class)));
+        let free = pools.flat_map(FreeIndex::all);
+        let beyond: Vec<BlockId> = free.filter(|id| self.blocks[*id].bytes > most_bytes).collect();
         beyond.into_iter().filter_map(|id| self.begin_release(id)).collect()
     }
 

@@ -9,7 +9,6 @@ use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
 use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
-use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::segment::{Owner, Pages, Segment};
 use crate::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 use crate::backend::contract::{Address, PhysicalHandle};
@@ -35,7 +34,7 @@ impl CachingAllocator {
 
     /// Loads the segments of a snapshot at the addresses that it names, into an allocator without
     /// any: the blocks in use, by address. Its trace is not looked at. Blocks that await their free
-    /// are in use, by whoever called.
+    /// are in use, by whoever called. Its private pools have no users but those that are retained.
     ///
     /// Fails on kinds that have memory, because nobody can choose where that is; when the snapshot
     /// contradicts itself; and when the device is too small. Nothing is loaded then.
@@ -243,9 +242,7 @@ impl Books {
     fn restore_segment(&mut self, segment: &SegmentInfo, memory: Memory) -> Vec<BlockId> {
         let SegmentInfo { address, total_bytes, stream, class, pool, .. } = *segment;
         let owner = Owner { stream, class, pool };
-        if pool != PoolId::DEFAULT && self.pools.get(pool).is_none() {
-            self.pools.retain(pool, PoolOptions::default());
-        }
+        self.pools.make(pool);
         let is_plain = memory.pages.is_none();
         let mut rest = match memory.pages {
             None => self.add_segment(address, memory.base, total_bytes, owner),

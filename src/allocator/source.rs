@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::allocator::config::AllocatorConfig;
 use crate::allocator::host::Meter;
 use crate::backend::contract::{Address, Backend, MemoryInfo, VirtualMemory};
 use crate::device::Device;
@@ -53,5 +54,11 @@ impl Source {
             Some(host) => Ok(host.memory_info()),
             None => self.backend.memory_info(self.device.index()),
         }
+    }
+
+    /// The settings of which it can do everything: segments do not expand without virtual memory.
+    pub(super) fn in_force(&self, mut config: AllocatorConfig) -> AllocatorConfig {
+        config.expandable_segments &= self.virtual_memory().is_some();
+        config
     }
 }

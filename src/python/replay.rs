@@ -4,9 +4,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::allocator::AllocatorConfig;
 use crate::allocator::replay::{self, Accounting, Operation};
 use crate::allocator::snapshot::Snapshot;
+use crate::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::snapshot::snapshot;
 
 /// What one device was asked for, and its snapshot where there is one.
@@ -56,6 +56,12 @@ impl PyRecording {
     fn of_snapshot(segments: &Bound<'_, PyList>, trace: &Bound<'_, PyList>) -> PyResult<Self> {
         let snapshot = snapshot(segments, trace)?;
         Ok(Self { operations: replay::operations(&snapshot), snapshot: Some(snapshot) })
+    }
+
+    /// The settings that a recording was made with, without those that change nothing here.
+    #[staticmethod]
+    fn settings(text: &str) -> PyResult<String> {
+        Ok(recorded_settings(text)?)
     }
 
     /// The events, as `of_operations` takes them; a free has no size and no stream.

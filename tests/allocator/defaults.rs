@@ -206,3 +206,18 @@ fn current_values_peaks_and_sums_of_a_short_life() {
     assert_eq!(bench.statistics().allocated_bytes.all.allocated, 0);
     bench.free(small);
 }
+
+#[test]
+fn an_aligned_request_takes_no_more_than_its_size() {
+    let bench = Bench::new("");
+    let aligned = |bytes, align| bench.request(Request::new(bytes, 0).aligned_to(align)).unwrap();
+    let first = aligned(512, 4 * MIB);
+    assert_eq!((first.bytes(), bench.reserved_bytes()), (512, 2 * MIB));
+    let large = aligned(11 * MIB, 2 * MIB);
+    assert_eq!(bench.reserved_bytes(), 14 * MIB);
+    bench.free(first);
+    let again = aligned(512, 4 * MIB);
+    assert_eq!(again.address(), first.address(), "what is aligned already is enough");
+    assert_eq!(bench.reserved_bytes(), 14 * MIB);
+    bench.free(large);
+}

@@ -191,3 +191,36 @@ fn an_expandable_segment_is_restored_with_its_pages() {
     other.empty_cache();
     assert_eq!(other.device_bytes(), 0);
 }
+
+#[test]
+fn without_addresses_a_request_has_a_segment_of_its_own() {
+    // 2^47 bytes of addresses are fewer than 400 times the device's memory and an eighth.
+    let bench = Bench::of_capacity(EXPANDABLE, 1 << 40);
+    let blocks: Vec<_> = (0..400)
+        .map(|stream| bench.allocator.allocate(Request::new(512, stream)).unwrap())
+        .collect();
+    bench.allocator.check_all();
+    assert!(bench.segments() > 0, "the last have plain ones");
+    assert_eq!(bench.reserved_bytes(), 400 * 2 * MIB);
+    blocks.into_iter().for_each(|block| bench.allocator.free(block));
+    bench.empty_cache();
+    assert_eq!(bench.device_bytes(), 0);
+}
+
+#[test]
+fn pages_that_are_larger_than_all_addresses_are_no_request_s_end() {
+    let bench = Bench::new("expandable_segments:True,large_segment_size_mb:17592186044415");
+    bench.request(Request::new(2 * MIB, 0)).unwrap_err();
+    bench.take(512);
+    assert_eq!(bench.reserved_bytes(), 2 * MIB);
+}
+
+#[test]
+fn a_limit_allows_pages_only_where_it_allows_a_segment() {
+    // Specification 2.4, alloc_block: total_allocated + alloc_size > allowed comes first.
+    let bench = Bench::new("expandable_segments:True,per_process_memory_fraction:0.0596"); // 61
+    bench.take(15 * MIB);
+    bench.request(Request::new(44 * MIB, 0)).unwrap_err(); // 64, although 60 would be mapped
+    bench.take(40 * MIB);
+    assert_eq!(bench.reserved_bytes(), 60 * MIB);
+}

@@ -61,3 +61,31 @@ fn limits_of_devices_do_not_count_for_the_host() {
     let (_, allocator) = pinned("per_process_memory_fraction:0.0");
     allocator.allocate(Request::new(MIB, 0)).unwrap();
 }
+
+#[test]
+fn settings_say_what_is_in_force_where_no_virtual_memory_is() {
+    let (_, allocator) = pinned("expandable_segments:True,max_split_size_mb:30");
+    assert!(!allocator.config().expandable_segments);
+    allocator.set_config("expandable_segments:True".parse().unwrap());
+    assert!(!allocator.config().expandable_segments);
+}
+
+#[test]
+fn of_several_free_segments_above_a_size_each_goes_back() {
+    // A larger block that is split keeps its segment, and must not hide the others.
+    let (null, allocator) = pinned("");
+    let blocks = [6, 9, 20].map(|mib| allocator.allocate(Request::new(mib * MIB, 0)).unwrap());
+    let [first, second, third] = blocks;
+    allocator.free(third);
+    let rest = allocator.allocate(Request::new(10 * MIB, 0)).unwrap(); // leaves 10 of the 20 free
+    for block in [first, second] {
+        allocator.free(block);
+    }
+    assert_eq!(null.live().host_bytes, 35 * MIB);
+    allocator.set_config("pinned_max_cached_size_mb:4".parse().unwrap());
+    let small = allocator.allocate(Request::new(MIB, 0)).unwrap();
+    allocator.free(small);
+    assert_eq!(null.live().host_bytes, 22 * MIB, "what shares a segment stays, and a small one");
+    allocator.free(rest);
+    assert_eq!(null.live().host_bytes, 2 * MIB);
+}

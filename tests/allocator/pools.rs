@@ -104,3 +104,29 @@ fn a_pool_helps_out_when_memory_is_short() {
     assert_eq!(bench.statistics().num_alloc_retries, 0);
     bench.allocator.release_pool(POOL);
 }
+
+#[test]
+fn what_a_pool_has_goes_back_with_its_allocator() {
+    for settings in ["", "expandable_segments:True"] {
+        let bench = Bench::new(settings);
+        bench.allocator.retain_pool(POOL, PoolOptions::default());
+        let own = bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
+        bench.free(own);
+        let null = std::sync::Arc::clone(&bench.null);
+        drop(bench);
+        let live = null.live();
+        assert_eq!((live.device_bytes, live.physical_bytes, live.reserved_bytes), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_restored_pool_without_users_goes_back_when_it_is_free() {
+    let bench = Bench::new("");
+    bench.allocator.retain_pool(POOL, PoolOptions::default());
+    bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
+    let other = Bench::new("");
+    let in_use = other.allocator.restore(&bench.allocator.snapshot()).unwrap();
+    in_use.into_iter().for_each(|block| other.free(block));
+    other.empty_cache();
+    assert_eq!(other.device_bytes(), 0);
+}

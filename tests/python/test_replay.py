@@ -4,6 +4,7 @@ Method: the command runs in processes of its own, on the trace in `tests/data`, 
 here, and on recorded PyTorch snapshots where their folder stands beside the repository.
 """
 
+import argparse
 import csv
 import hashlib
 import json
@@ -14,11 +15,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from accelrt.cli import replay as cli
 from accelrt.cli.replay import traces
+from accelrt.cli.replay.table import text as table_text
 from processes import LIMIT_SECONDS, run
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +29,7 @@ OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
 SHARED = ROOT.parent / "shared/traces/pytorch"
 KEYS = [
     *("trace", "policy", "config", "granularity", "events", "peak_live_bytes"),
-    *("peak_reserved_bytes", "ratio", "page_operations", "ns_per_event", "failed_at"),
+    *("peak_reserved_bytes", "ratio", "page_operations", "ns_per_event", "failed_at", "error"),
 ]
 MIB = 1 << 20
 
@@ -265,6 +268,33 @@ def test_whatever_is_active_is_in_use(tmp_path: Path, state: str) -> None:
     refused(replay(path), "['state'] is 'x', not one of active_allocated")
 
 
+def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    gone = {"action": "segment_free", "addr": 0x6000_0000_0000, "size": 2 * MIB, "stream": 0}
+    path = snapshot(
+        tmp_path, traces=[[gone], [ENTRY]], segments=[SEGMENT, {**SEGMENT, "device": 1}]
+    )
+    ended = replay(path, "--check")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    first, second, total = ended.stdout.splitlines()[-3:]
+    assert first.startswith("made.pickle:0: The snapshot is not valid at 0x600000000000")
+    assert second == "made.pickle:1: addresses 1/1 layouts 1/1"
+    assert total == "addresses 1/1 layouts 1/1"
+    given = argparse.Namespace(
+        check=False, config="", capacity=1 << 40, granularity=2 * MIB, traces=[], json=None
+    )
+
+    class Broken:
+        def replay(self, *_: object) -> None:
+            message = "the device is gone"
+            raise RuntimeError(message)
+
+    traces_read: list[Any] = [traces.Trace("a", cast("Any", Broken())), *traces.read(OWN)]
+    broken, whole = cli._replays(given, traces_read, ["torch"])
+    assert (broken["error"], broken["events"]) == ("the device is gone", None)
+    assert (whole["error"], whole["events"]) == (None, 14_964)
+    assert "the device is gone" in table_text([broken, whole])
+
+
 def test_each_device_of_a_snapshot_is_a_trace_of_its_own(tmp_path: Path) -> None:
     other = {**SEGMENT, "device": 2}
     path = snapshot(tmp_path, segments=[SEGMENT, other], traces=[[ENTRY], [], [ENTRY]])
@@ -278,12 +308,39 @@ def test_each_device_of_a_snapshot_is_a_trace_of_its_own(tmp_path: Path) -> None
     ]
 
 
+def test_settings_that_policies_have_as_well_choose_among_them(tmp_path: Path) -> None:
+    path = table(tmp_path, f"0,a,7,{MIB},0")
+    for config, policies in [
+        ("expandable_segments:True", ["torch+expandable"]),
+        ("max_split_size_mb:40, expandable_segments : False ", ["torch"]),
+        ("policy:torch", ["torch", "torch+expandable"]),
+    ]:
+        found = records(tmp_path, path, "--config", config)
+        assert [record["policy"] for record in found] == policies
+    expandable = ("--config", "expandable_segments:True")
+    assert records(tmp_path, path, "--policy", "torch+expandable", *expandable)
+    refused(
+        replay(path, "--policy", "torch", *expandable),
+        "--config expandable_segments:True contradicts --policy torch",
+    )
+    refused(replay(path, "--config", "expandable_segments:true"), '"true"', "True or False")
+    refused(replay(path, "--config", "policy:best"), '"best"', "torch")
+
+
 def test_a_check_takes_the_settings_of_the_snapshot(tmp_path: Path) -> None:
-    settings = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
-    path = snapshot(tmp_path, allocator_settings=settings)
-    refused(replay(path, "--check"), "'backend' would have no effect")
+    def recorded(text: str) -> Path:
+        return snapshot(tmp_path, allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": text})
+
+    path = recorded("backend:cudaMallocAsync")
+    refused(replay(path, "--check"), "cudaMallocAsync", "native")
     assert replay(path, "--check", "--config", "max_split_size_mb:20").returncode == 0
+    assert replay(path, "--check", "--config", "").returncode == 0
     assert replay(path).returncode == 0
+    path = recorded("backend:native,release_lock_on_cudamalloc:True,expandable_segments:True")
+    (record,) = records(tmp_path, path, "--check")
+    assert record["config"] == "expandable_segments:True"
+    path = recorded("policy:torch,max_split_size_mb:1")
+    refused(replay(path, "--check"), "max_split_size_mb", '"1"')
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,20 @@ stream counts as done at the event that frees the block.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from accelrt import _core
 from accelrt.cli.replay import progress, table, traces
 from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.table import Record
 
 _POLICIES = {
-    "torch": "policy:torch",
-    "torch+expandable": "policy:torch,expandable_segments:True",
+    "torch": {"policy": "torch", "expandable_segments": "False"},
+    "torch+expandable": {"policy": "torch", "expandable_segments": "True"},
 }
 # More than any device has, so that a limit is what the user sets.
 _CAPACITY_BYTES = 1 << 40
@@ -42,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--config",
-        default="",
         metavar="SETTINGS",
-        help="settings as PyTorch's allocator takes them, as max_split_size_mb:128",
+        help="settings as PyTorch's allocator takes them, as max_split_size_mb:128; "
+        "of the policies those that agree with them",
     )
     parser.add_argument(
         "--capacity",
@@ -71,10 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Replay, print the table and keep its records; return the exit status."""
-    policies = given.policy or (["torch"] if given.check else list(_POLICIES))
-    if given.check and policies != ["torch"]:
-        return _refuse("--check compares with what PyTorch did: --policy can only be torch")
     try:
+        policies = ["torch"] if given.check else _chosen(given)
+        if given.check and given.policy not in (None, ["torch"]):
+            return _refuse("--check compares with what PyTorch did: --policy can only be torch")
         read = [trace for path in given.traces for trace in traces.read(path)]
         if given.check:
             _expect_snapshots(read)
@@ -85,10 +87,10 @@ def run(given: argparse.Namespace) -> int:
     sys.stdout.write(table.text(records))
     if given.json is not None:
         given.json.write_text(json.dumps(records, indent=1) + "\n")
-    if tally is None:
-        return 0
-    sys.stdout.write(f"\n{tally.text()}")
-    return 0 if tally.agrees else 1
+    if tally is not None:
+        sys.stdout.write(f"\n{tally.text()}")
+    is_whole = all(record["error"] is None for record in records)
+    return 0 if is_whole and (tally is None or tally.agrees) else 1
 
 
 def _replays(
@@ -97,18 +99,42 @@ def _replays(
     for trace, policy in progress.shown([(t, p) for t in read for p in policies]):
         config = _config(given, trace)
         settings = _settings(policy, config)
-        figures = trace.recording.replay(settings, given.capacity, given.granularity)
-        yield table.record(trace.name, policy, config, given.granularity, figures)
+        named = trace.name, policy, config, given.granularity
+        try:
+            figures = trace.recording.replay(settings, given.capacity, given.granularity)
+        except RuntimeError as error:  # of this one: the others go on
+            yield table.failure(*named, str(error))
+        else:
+            yield table.record(*named, figures)
+
+
+def _named(config: str) -> dict[str, str]:
+    """Return those settings that a policy of this command has as well."""
+    return dict(re.findall(r"(?:^|,)\s*(policy|expandable_segments)\s*:\s*([^,]*[^,\s])", config))
+
+
+def _chosen(given: argparse.Namespace) -> list[str]:
+    """Return the policies that do not contradict the settings."""
+    named = _named(given.config or "")
+    fitting = [name for name, own in _POLICIES.items() if {**own, **named} == own]
+    for name in given.policy or ():
+        if name not in fitting:
+            message = f"--config {given.config} contradicts --policy {name}"
+            raise TraceError(message)
+    return given.policy or fitting or list(_POLICIES)[:1]  # the value is refused when it is read
 
 
 def _settings(policy: str, config: str) -> str:
-    return ",".join(filter(None, (_POLICIES[policy], config)))
+    named = _named(config)
+    own = [f"{key}:{value}" for key, value in _POLICIES[policy].items() if key not in named]
+    return ",".join(filter(None, (*own, config)))
 
 
 def _config(given: argparse.Namespace, trace: traces.Trace) -> str:
     """Return the settings of a replay: what a check compares with had the recorded ones."""
-    recorded = trace.settings if given.check else None
-    return str(given.config or recorded or "")
+    if given.config is not None:
+        return str(given.config)
+    return _core.Recording.settings(trace.settings or "") if given.check else ""
 
 
 def _expect_snapshots(read: list[traces.Trace]) -> None:
@@ -121,7 +147,11 @@ def _expect_snapshots(read: list[traces.Trace]) -> None:
 def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
     tally = Tally()
     for trace in read:
-        tally.add(trace.name, trace.recording.check(_settings("torch", _config(given, trace))))
+        settings = _settings("torch", _config(given, trace))
+        try:
+            tally.add(trace.name, trace.recording.check(settings))
+        except RuntimeError as error:  # of this one: the others go on
+            tally.add_failure(trace.name, str(error))
     return tally
 
 

@@ -25,6 +25,11 @@ class Tally:
             self.agrees = False
             self.lines.append(f"  first difference: {agreement.first_difference}")
 
+    def add_failure(self, name: str, reason: str) -> None:
+        """Note a trace that could not be replayed, and why."""
+        self.agrees = False
+        self.lines.append(f"{name}: {reason}")
+
     def text(self) -> str:
         """Return a line for each trace, and one for all."""
         total = _counts(tuple(self.addresses), tuple(self.layouts))

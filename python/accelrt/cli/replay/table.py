@@ -13,13 +13,14 @@ class Record(TypedDict):
     policy: str
     config: str
     granularity: int
-    events: int
-    peak_live_bytes: int
-    peak_reserved_bytes: int
+    events: int | None
+    peak_live_bytes: int | None
+    peak_reserved_bytes: int | None
     ratio: float | None
-    page_operations: int
-    ns_per_event: float
+    page_operations: int | None
+    ns_per_event: float | None
     failed_at: int | None
+    error: str | None
 
 
 def record(
@@ -39,6 +40,25 @@ def record(
         page_operations=figures.page_operations,
         ns_per_event=round(figures.ns_per_event, 1),
         failed_at=figures.failed_at,
+        error=None,
+    )
+
+
+def failure(trace: str, policy: str, config: str, granularity_bytes: int, reason: str) -> Record:
+    """Return the record of one replay that has no figures, and why."""
+    return Record(
+        trace=trace,
+        policy=policy,
+        config=config,
+        granularity=granularity_bytes,
+        events=None,
+        peak_live_bytes=None,
+        peak_reserved_bytes=None,
+        ratio=None,
+        page_operations=None,
+        ns_per_event=None,
+        failed_at=None,
+        error=reason,
     )
 
 
@@ -56,17 +76,22 @@ def text(records: Sequence[Record]) -> str:
 
 
 def _row(record: Record) -> tuple[str, ...]:
+    live, reserved = record["peak_live_bytes"], record["peak_reserved_bytes"]
     return (
         record["trace"],
         record["policy"],
-        str(record["events"]),
-        f"{record['peak_live_bytes'] / 2**20:.2f}",
-        f"{record['peak_reserved_bytes'] / 2**20:.2f}",
-        "-" if record["ratio"] is None else f"{record['ratio']:.4f}",
-        str(record["page_operations"]),
-        f"{record['ns_per_event']:.0f}",
-        "-" if record["failed_at"] is None else f"event {record['failed_at']}",
+        _cell(record["events"], "{}"),
+        _cell(None if live is None else live / 2**20, "{:.2f}"),
+        _cell(None if reserved is None else reserved / 2**20, "{:.2f}"),
+        _cell(record["ratio"], "{:.4f}"),
+        _cell(record["page_operations"], "{}"),
+        _cell(record["ns_per_event"], "{:.0f}"),
+        _cell(record["failed_at"], "event {}") if record["error"] is None else record["error"],
     )
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
