@@ -19,3 +19,4 @@ mod recordings;
 mod shortage;
 mod snapshots;
 mod support;
+mod victims;
