@@ -1,83 +1,159 @@
-//! An xpu device (X1, X2): what our streams add to the driver's own calls, in the same run.
+//! The xpu kind (D1 to D3): enqueues, round trips and copies, beside the raw calls of its driver.
 
 use std::io;
+use std::time::{Duration, Instant};
 
-use accelrt::{Buffer, Device, DeviceKind, Event, Runtime, Stream};
+use accelrt::{Buffer, Config, Device, DeviceKind, Event, Runtime, Stream};
 
-use crate::measure::{Figure, in_turns, ns_per_round};
-use crate::opencl::Opencl;
+use crate::measure::{in_turns, ns_each, ns_per_round};
+use crate::raw_opencl::Raw;
 use crate::table::Table;
 
-const RECORDS: usize = 2_000;
-const PEER: &str = "OpenCL";
+const BURST: usize = 512;
+const BURSTS: usize = 8;
+const ROUNDS: usize = 2_000;
+const PEER: &str = "raw OpenCL";
+const ROWS: [&str; 6] = ["D1", "D1.copy", "D1.beside", "D2", "D3.4KiB", "D3.64MiB"];
 
-/// Bytes of a copy, and how many are enqueued before the device is waited for.
-const COPIES: [(&str, usize, usize); 2] = [("X2.4KiB", 4 << 10, 2_000), ("X2.64MiB", 64 << 20, 8)];
-
-pub(crate) fn measure(
-    runtime: &Runtime,
-    opencl: Option<&Opencl>,
-    table: &mut Table,
-) -> io::Result<()> {
-    let device = Device::new(DeviceKind::Xpu, 0).expect("an index in range");
-    let Ok(stream) = runtime.stream(device) else { return unmeasured(table) };
-    let Some(opencl) = opencl else { return unmeasured(table) };
+pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
+    let config = Config { accelerator: Some(DeviceKind::Xpu), ..Config::default() };
+    let runtime = Runtime::new(config).expect("the settings are right");
+    let device = Device::new(DeviceKind::Xpu, 0).expect("an index");
+    let Ok(stream) = runtime.dedicated_stream(device, 0) else {
+        let reason = "no OpenCL runtime with unified shared memory";
+        return ROWS.iter().try_for_each(|name| table.unmeasured(name, reason));
+    };
+    let native = stream.native_handle().expect("a queue");
+    let raw = Raw::beside(native).expect("the loader that ours uses");
     let event = Event::new();
-    let record = || stream.record(&event).expect("an event of this stream");
-    let [ours, peer, ours_waited, peer_waited] = in_turns([
-        &mut || submitting_ns(&stream, RECORDS, record),
-        &mut || opencl.submit_marker_ns(RECORDS),
-        &mut || {
-            ns_per_round(RECORDS, || {
-                record();
-                event.synchronize().expect("no task fails");
-            })
-        },
-        &mut || opencl.marker_event_ns(RECORDS),
+    let pair = Pair::new(&runtime, device, 64, &stream);
+    let [record, marker, copy, memcpy] = in_turns([
+        &mut || held_ns(&stream, &raw, || stream.record(&event).expect("an event of it")),
+        &mut || raw_markers_ns(&raw, true),
+        &mut || held_ns(&stream, &raw, || pair.copy(&stream)),
+        &mut || raw_copies_ns(&raw, &pair),
     ]);
-    table.against("X1", ours, (PEER, Some(peer)))?;
-    table.against("X1.waited", ours_waited, (PEER, Some(peer_waited)))?;
-    for (name, bytes, copies) in COPIES {
-        let buffers = [(); 2].map(|()| runtime.empty(bytes, device).expect("memory"));
-        let [submitted, waited] = copies_ns(&stream, &buffers, opencl, copies);
-        table.against(name, submitted[0], (PEER, Some(submitted[1])))?;
-        table.against(&format!("{name}.waited"), waited[0], (PEER, Some(waited[1])))?;
+    table.against(ROWS[0], record, (PEER, Some(marker)))?;
+    table.against(ROWS[1], copy, (PEER, Some(memcpy)))?;
+    let [record, marker, round, raw_round] = in_turns([
+        &mut || {
+            let record = || stream.record(&event).expect("an event of it");
+            let ns = ns_per_round(ROUNDS, record);
+            stream.synchronize().expect("no task fails");
+            ns
+        },
+        &mut || raw_markers_ns(&raw, false),
+        &mut || ns_per_round(ROUNDS, || round_trip(&stream, &event)),
+        &mut || ns_per_round(ROUNDS, || raw_round_trip(&raw)),
+    ]);
+    table.against(ROWS[2], record, (PEER, Some(marker)))?;
+    table.against(ROWS[3], round, (PEER, Some(raw_round)))?;
+    for (name, bytes, copies) in [(ROWS[4], 4 << 10, 5_000), (ROWS[5], 64 << 20, 4)] {
+        let pair = Pair::new(&runtime, device, bytes, &stream);
+        let [ours, theirs] = in_turns([
+            &mut || {
+                let started = Instant::now();
+                (0..copies).for_each(|_| pair.copy(&stream));
+                stream.synchronize().expect("no task fails");
+                ns_each(started.elapsed(), copies)
+            },
+            &mut || {
+                let started = Instant::now();
+                (0..copies).for_each(|_| pair.copy_raw(&raw));
+                raw.finish();
+                ns_each(started.elapsed(), copies)
+            },
+        ]);
+        table.against(name, ours, (PEER, Some(theirs)))?;
     }
     Ok(())
 }
 
-/// Of copies that are submitted and of those that are waited for: ours and the driver's own.
-fn copies_ns(
-    stream: &Stream,
-    [source, target]: &[Buffer; 2],
-    opencl: &Opencl,
-    copies: usize,
-) -> [[Figure; 2]; 2] {
-    let bytes = source.nbytes();
-    let copy = || target.copy_from(source, stream).expect("buffers of one size");
-    let with_memory = "the device has unified shared memory, or it were none of ours";
-    let [ours, peer, ours_waited, peer_waited] = in_turns([
-        &mut || submitting_ns(stream, copies, || drop(copy())),
-        &mut || opencl.submit_copy_ns(bytes, copies).expect(with_memory),
-        &mut || ns_per_round(copies, || copy().wait().expect("no task fails")),
-        &mut || opencl.copy_ns(bytes, copies).expect(with_memory),
-    ]);
-    [[ours, peer], [ours_waited, peer_waited]]
+/// Two buffers of one size.
+struct Pair([Buffer; 2]);
+
+impl Pair {
+    fn new(runtime: &Runtime, device: Device, bytes: usize, stream: &Stream) -> Self {
+        let pair = [1, 2].map(|byte| {
+            let buffer = runtime.empty(bytes, device).expect("memory");
+            buffer.fill(byte, stream).expect("a fill").wait().expect("no task fails");
+            buffer
+        });
+        Self(pair)
+    }
+
+    fn copy(&self, stream: &Stream) {
+        self.0[0].copy_from(&self.0[1], stream).expect("buffers of one size");
+    }
+
+    /// As ours, which tells the device of each copy.
+    fn copy_raw(&self, raw: &Raw) {
+        let [to, from] = &self.0;
+        let [to_address, from_address] =
+            [to, from].map(|buffer| buffer.address().expect("it is not released"));
+        raw.copy(to_address, from_address, to.nbytes());
+        raw.flush();
+    }
 }
 
-/// Per submission, of having the device told of it.
-fn submitting_ns(stream: &Stream, count: usize, submit: impl FnMut()) -> f64 {
-    let ns = ns_per_round(count, submit);
-    stream.synchronize().expect("no task fails");
-    ns
+/// Per enqueue while the device stands still.
+fn held_ns(stream: &Stream, raw: &Raw, mut enqueue: impl FnMut()) -> f64 {
+    let mut time = Duration::ZERO;
+    for _ in 0..BURSTS {
+        let gate = raw.hold();
+        let started = Instant::now();
+        (0..BURST).for_each(|_| enqueue());
+        time += started.elapsed();
+        gate.open();
+        stream.synchronize().expect("no task fails");
+        raw.finish();
+    }
+    ns_each(time, BURSTS * BURST)
 }
 
-fn unmeasured(table: &mut Table) -> io::Result<()> {
-    let names = ["X1", "X1.waited"].map(str::to_owned);
-    let copies =
-        COPIES.iter().flat_map(|(name, ..)| [(*name).to_owned(), format!("{name}.waited")]);
-    names
-        .into_iter()
-        .chain(copies)
-        .try_for_each(|name| table.unmeasured(&name, "needs an OpenCL device with shared memory"))
+/// Per marker that the device is told of, while it stands still or not. Ours are given back when
+/// the device has passed them, so here too that is not timed.
+fn raw_markers_ns(raw: &Raw, is_held: bool) -> f64 {
+    let mut time = Duration::ZERO;
+    let mut markers = Vec::with_capacity(BURST);
+    for _ in 0..BURSTS {
+        let gate = is_held.then(|| raw.hold());
+        let started = Instant::now();
+        for _ in 0..BURST {
+            markers.push(raw.marker());
+            raw.flush();
+        }
+        time += started.elapsed();
+        if let Some(gate) = gate {
+            gate.open();
+        }
+        raw.finish();
+        markers.drain(..).for_each(|marker| raw.release(marker));
+    }
+    ns_each(time, BURSTS * BURST)
+}
+
+fn raw_copies_ns(raw: &Raw, pair: &Pair) -> f64 {
+    let mut time = Duration::ZERO;
+    for _ in 0..BURSTS {
+        let gate = raw.hold();
+        let started = Instant::now();
+        (0..BURST).for_each(|_| pair.copy_raw(raw));
+        time += started.elapsed();
+        gate.open();
+        raw.finish();
+    }
+    ns_each(time, BURSTS * BURST)
+}
+
+fn round_trip(stream: &Stream, event: &Event) {
+    stream.record(event).expect("an event of it");
+    event.synchronize().expect("no task fails");
+}
+
+fn raw_round_trip(raw: &Raw) {
+    let marker = raw.marker();
+    raw.flush();
+    raw.wait_for(&marker);
+    raw.release(marker);
 }

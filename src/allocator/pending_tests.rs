@@ -41,6 +41,12 @@ impl World {
         Self::new(CpuBackend::new(&config).unwrap(), Device::cpu(0), config)
     }
 
+    fn with_one_worker(capacity_bytes: usize) -> Self {
+        let cpu_memory_bytes = Some(capacity_bytes);
+        let config = Config { cpu_memory_bytes, cpu_threads: Some(1), ..Config::default() };
+        Self::new(CpuBackend::new(&config).unwrap(), Device::cpu(0), config)
+    }
+
     fn late(polls: u32) -> Self {
         let completion = Completion::WhenAsked { polls };
         let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
@@ -102,15 +108,16 @@ fn its_own_stream_has_a_block_again_at_once() {
 fn a_block_waits_for_each_stream_that_uses_it_and_for_no_other() {
     let world = World::cpu(256 * MIB);
     let (home, first, second) = (world.stream(), world.stream(), world.stream());
-    let blocks = [(); 3].map(|()| world.take(&home, 30 * MIB).unwrap());
+    let blocks = [(); 4].map(|()| world.take(&home, 30 * MIB).unwrap());
     let (first_gate, second_gate) = (gate(&first), gate(&second));
     world.free(blocks[0], &home, &[&first]);
     world.free(blocks[1], &home, &[&second]);
     world.free(blocks[2], &home, &[&first, &second]);
-    assert_eq!(world.awaiting(), 3);
+    world.free(blocks[3], &home, &[&second, &first]);
+    assert_eq!(world.awaiting(), 4);
     drop(second_gate); // the stream that was asked for last is done first
     second.synchronize().unwrap();
-    assert_eq!(world.awaiting(), 2);
+    assert_eq!(world.awaiting(), 3);
     let again = world.take(&home, 30 * MIB).unwrap();
     assert_eq!(again.address(), blocks[1].address());
     drop(first_gate);
@@ -192,18 +199,19 @@ fn short_memory_waits_for_nobody_when_all_together_hold_too_little() {
 
 #[test]
 fn a_pool_is_searched_again_for_what_became_free_in_the_meantime() {
-    // PyTorch fails here: after everything free went back it asks the device alone.
-    let world = World::cpu(64 * MIB);
-    let (home, other) = (world.stream(), world.stream());
+    // PyTorch fails here: after everything free went back it asks the device alone. The one worker
+    // is held, so it is the wait for memory that executes the other stream.
+    let world = World::with_one_worker(64 * MIB);
+    let (home, other, busy) = (world.stream(), world.stream(), world.stream());
+    let held = gate(&busy);
     let kept = world.take(&home, 9 * MIB).unwrap(); // shares its segment with the next
     let block = world.take(&home, 9 * MIB).unwrap();
     let filling = world.take(&home, 44 * MIB).unwrap();
-    let held = gate(&other);
+    other.enqueue(|| {}).unwrap();
     world.free(block, &home, &[&other]);
-    let opener = std::thread::spawn(move || drop(held));
     let again = world.take(&home, 9 * MIB).unwrap();
     assert_eq!(again.address(), block.address());
-    opener.join().unwrap();
+    drop(held);
     world.free(kept, &home, &[]);
     world.free(filling, &home, &[]);
 }

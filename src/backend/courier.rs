@@ -149,7 +149,9 @@ mod tests {
     #[test]
     fn a_thread_that_is_slow_to_end_is_not_busy_and_a_later_shutdown_waits_for_it() {
         let (let_go, held) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || drop(held.recv()));
+        let thread = std::thread::spawn(move || {
+            let _ = held.recv();
+        });
         let courier = Courier::new("test");
         let carrier = Carrier { thread, is_inside: Arc::default() };
         *courier.state.lock() = State::Running(mpsc::channel().0, carrier);

@@ -120,6 +120,10 @@ fn the_waste_of_an_unsplit_block_is_a_setting() {
     let block = bench.take(64 * MIB);
     bench.free(block);
     assert_eq!(bench.take(32 * MIB).address(), block.address());
+    let bench = Bench::new("max_split_size_mb:32"); // at most 20 MiB more than is asked for
+    let block = bench.take(64 * MIB);
+    bench.free(block);
+    assert_ne!(bench.take(32 * MIB).address(), block.address());
 }
 
 #[test]
@@ -189,6 +193,9 @@ fn current_values_peaks_and_sums_of_a_short_life() {
     let stat = statistics.allocated_bytes.all;
     assert_eq!((stat.current, stat.peak), (1024, (2 << 20) + 1024));
     assert_eq!((stat.allocated, stat.freed), ((2 << 20) + 1024, 2 << 20));
+    let later = bench.take(512);
+    assert_eq!(bench.statistics().allocated_bytes.all.peak, stat.peak, "there was more before");
+    bench.free(later);
     assert_eq!(statistics.requested_bytes.small_pool.current, 1000);
     assert_eq!(statistics.inactive_split.all.current, 1, "the rest of the small segment");
     assert_eq!(statistics.inactive_split_bytes.small_pool.current, (2 << 20) - 1024);

@@ -18,6 +18,7 @@ mod watchdog;
 mod devices;
 mod driver_errors;
 mod driver_kind;
+mod endings;
 mod errors;
 mod events;
 mod exit;

@@ -179,7 +179,7 @@ def suites() -> dict[str, Rust | Python]:
         "loom": Rust(["--lib"], is_loom=True),
         "python": Python(),
     }
-    for name in ("engine", "order", "buffer", "native", "conformance", "xpu_fake"):
+    for name in ("engine", "order", "buffer", "native", "conformance", "allocator", "xpu_fake"):
         suites[name] = Rust(["--test", name])
     return suites
 

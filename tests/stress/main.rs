@@ -6,12 +6,17 @@
 //! a minute lasts one. `make test` runs this with a million tasks, once more under the address
 //! sanitizer; `make stress` runs the big ones, which are ignored by themselves.
 
+#[path = "../common/numbers.rs"]
+mod numbers;
+#[path = "../common/seed.rs"]
+mod seed;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 
 mod first_use;
 mod lanes;
 mod limit;
+mod memory;
 mod order;
 mod parked;
 mod turnover;

@@ -5,13 +5,13 @@ import json
 import sys
 from pathlib import Path
 
-from accelrt.cli.bench import copies, events, idle, launches, machine, table
+from accelrt.cli.bench import copies, events, idle, launches, machine, table, xpu
 
 
 def run(json_file: Path | None) -> int:
     """Measure, print the table and keep its records; return the exit status."""
     measured = itertools.chain(
-        launches.measure(), events.measure(), copies.measure(), idle.measure()
+        launches.measure(), events.measure(), copies.measure(), idle.measure(), xpu.measure()
     )
     records = table.records(measured)
     sys.stdout.write(f"{machine.facts()}\n\n{table.text(records)}")
