@@ -199,7 +199,9 @@ fn without_addresses_a_request_has_a_segment_of_its_own() {
     bench.allocator.check_all();
     assert!(bench.segments() > 0, "the last have plain ones");
     assert_eq!(bench.reserved_bytes(), 400 * 2 * MIB);
-    blocks.into_iter().for_each(|block| bench.allocator.free(block));
+    for block in blocks {
+        bench.allocator.free(block);
+    }
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
 }

@@ -13,7 +13,9 @@ fn oversize_blocks_that_are_not_enough_are_not_the_end() {
     // Specification 2.7: false when the sum is not reached; 2.4.6d follows.
     let bench = Bench::of_capacity("max_split_size_mb:32", 110 * MIB);
     let blocks = [bench.take(32 * MIB), bench.take(36 * MIB), bench.take(512)];
-    blocks.into_iter().for_each(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
     bench.take(110 * MIB);
     assert_eq!(bench.reserved_bytes(), 110 * MIB, "the small segment went as well");
     assert_eq!(bench.statistics().num_alloc_retries, 1);
