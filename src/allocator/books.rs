@@ -75,7 +75,7 @@ pub(super) struct Plan {
 /// What an allocator knows. See the head of this file.
 #[derive(Debug)]
 pub(super) struct Books {
-    /// True for host memory: settings of devices' memory do not count for it.
+    /// True for host memory: it has a policy of its own, and no limit.
     pub(super) is_host: bool,
     pub(super) config: AllocatorConfig,
     pub(super) blocks: Blocks,

@@ -25,6 +25,7 @@ pub enum PolicyName {
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
 ///
 /// The text is the whole truth: what it does not name has its default, whatever was set before.
+/// A limit alone stays until a text names another, because it can be set without one.
 /// A text that is not valid is refused as a whole, with key, value and what is allowed. Keys are
 /// written as here, each at most once, in any order; sizes are in MiB.
 ///

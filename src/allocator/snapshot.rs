@@ -1,7 +1,7 @@
 //! Snapshots: what an allocator holds and what happened in it, as plain values in torch's schema.
 //!
 //! The names are ours (`total_bytes` for `total_size`), the meaning is that of the dictionaries
-//! which `torch.cuda.memory._dump_snapshot` writes; a field there and here is one to one.
+//! which `torch.cuda.memory._dump_snapshot` writes, without its stacks and times.
 
 use crate::allocator::pool::PoolId;
 
@@ -54,10 +54,11 @@ impl SegmentInfo {
     }
 }
 
-/// Requests up to 1 MiB and larger ones have segments of their own.
+/// Small requests and larger ones have segments of their own. Where the line is, the policy says:
+/// at 1 MiB on devices, at the size of a pinned segment on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolClass {
-    /// Requests up to 1 MiB.
+    /// Requests up to the policy's line.
     Small,
     /// Larger requests.
     Large,

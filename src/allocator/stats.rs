@@ -5,8 +5,8 @@ use crate::allocator::snapshot::PoolClass;
 
 /// A quantity and its history.
 ///
-/// Equation: since the last reset of what is accumulated, and as long as nothing was reset,
-/// `current` is `allocated - freed`; `peak` is the largest `current` since its own reset.
+/// Equation: as long as what is accumulated was not reset, `current` is `allocated - freed`; `peak`
+/// is the largest `current` since its own reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Now.
@@ -190,11 +190,11 @@ statistics! {
         oversize_segments,
     }
     counter {
-        /// Requests that took memory from the device only after cached memory had gone back.
+        /// Requests for which everything cached went back, and then the device was asked again.
         num_alloc_retries,
         /// Requests that failed for want of memory.
         num_ooms,
-        /// Times that pending uses of all streams were waited for.
+        /// Times that everything cached was to go back, when a cache is emptied after a wait.
         num_sync_all_streams,
         /// Segments and ranges of pages that were taken from the device.
         num_device_alloc,

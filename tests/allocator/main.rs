@@ -20,3 +20,4 @@ mod shortage;
 mod snapshots;
 mod support;
 mod threads;
+mod victims;

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use accelrt::allocator::snapshot::SegmentInfo;
 use accelrt::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
@@ -199,9 +200,11 @@ impl Program {
         let info = self.backend.inner().memory_info(0).unwrap();
         let taken_bytes = (info.total_bytes - info.free_bytes) as u64;
         assert_eq!(statistics.reserved_bytes.all.current, taken_bytes, "the device's account");
+        let segments = self.allocator.snapshot().segments;
         for live in self.live.values().filter(|live| live.pool != PoolId::DEFAULT) {
-            let snapshot = self.allocator.block_at(live.block.address());
-            assert_eq!(snapshot.map(|block| block.address()), Some(live.block.address()));
+            let begins = |segment: &&SegmentInfo| segment.address <= live.block.address();
+            let segment = segments.iter().rfind(begins);
+            assert_eq!(segment.map(|segment| segment.pool), Some(live.pool), "{:?}", live.block);
         }
     }
 }

@@ -126,7 +126,9 @@ fn a_restored_pool_without_users_goes_back_when_it_is_free() {
     bench.request(Request::new(512, 0).from_pool(POOL)).unwrap();
     let other = Bench::new("");
     let in_use = other.allocator.restore(&bench.allocator.snapshot()).unwrap();
-    in_use.into_iter().for_each(|block| other.free(block));
+    for block in in_use {
+        other.free(block);
+    }
     other.empty_cache();
     assert_eq!(other.device_bytes(), 0);
 }

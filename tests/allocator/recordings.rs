@@ -2,7 +2,7 @@
 //!
 //! Goal: what `check` says of PyTorch's recordings it says rightly. Method: an allocator that is
 //! warm already runs a random program, whose events and end are written down as PyTorch would; all
-//! addresses and layouts must agree, and with one of them changed exactly that one must not.
+//! addresses and layouts must agree. Recordings with one decision changed stand in `snapshots.rs`.
 
 use accelrt::AllocatorConfig;
 use accelrt::allocator::replay::{Accounting, Operation, check, replay, rewind};

@@ -133,6 +133,20 @@ fn segments_that_were_taken_meanwhile_are_known_by_their_recorded_addresses() {
 }
 
 #[test]
+fn exactly_the_decision_that_was_changed_differs() {
+    let mut recording = recording_with_segments();
+    // No allocator that takes the best fit leaves the front of an empty segment free.
+    let back = BASE + MIB as u64;
+    recording.segments[0] =
+        segment(BASE, &[(MIB, BlockState::Inactive), (MIB, BlockState::Allocated)]);
+    recording.trace[4].address = back;
+    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    assert_eq!((agreement.addresses_agreed, agreement.layouts_agreed), (2, 1));
+    let difference = agreement.first_difference.unwrap();
+    assert!(difference.contains(&format!("instead of {back:#x}")), "{difference}");
+}
+
+#[test]
 fn a_segment_that_no_entry_took_is_a_difference() {
     let mut recording = recording_with_segments();
     recording.trace.truncate(3);

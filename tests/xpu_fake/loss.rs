@@ -69,7 +69,8 @@ fn lose_at(nth: u64) {
     if !errors.is_empty() {
         for _ in 0..3 {
             assert!(is_loss(&runtime.synchronize(xpu(0)).unwrap_err()), "command {nth}: for good");
-            assert!(is_loss(&runtime.empty(1, xpu(0)).unwrap_err()));
+            // More than any cache has: what is cached needs no device.
+            assert!(is_loss(&runtime.empty(64 * MIB, xpu(0)).unwrap_err()));
             assert!(is_loss(&runtime.dedicated_stream(xpu(0), 0).unwrap_err()));
         }
     }
