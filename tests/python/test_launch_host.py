@@ -235,6 +235,7 @@ def test_a_copy_that_a_callable_may_not_wait_for_is_not_made() -> None:
     assert inside(work, lambda: buffer.view("uint8").__dlpack__(copy=True)) == REFUSAL
     assert content(buffer) == b"\0\0"
     inside(work, lambda: buffer.copy_(b"ab", non_blocking=True))
+    work.synchronize()  # the copy stands behind the callable
     assert content(buffer) == b"ab"
 
 
