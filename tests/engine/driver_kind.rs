@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::fault::{FaultBackend, Method};
+use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
 
@@ -242,9 +242,14 @@ fn an_event_of_a_failure_that_was_raised_fails_who_waits_for_it_later() {
         let [failed, later] = [driver.stream(), driver.stream()];
         failed.enqueue_deferred(|completion| completion.finish(Err("broken".into()))).unwrap();
         let event = failed.record_event().unwrap();
-        stream_error(failed.synchronize());
+        // The queue has passed the synchronise, and nobody knows how far the device is.
+        let refusal = Fault::nth(Method::StreamSynchronize, 1, FaultError::Driver);
+        driver.calls.plan(refusal);
+        let refused = failed.synchronize();
+        assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
         later.wait_event(&event).unwrap();
         stream_error(later.synchronize());
+        stream_error(failed.synchronize());
         failed.record(&event).unwrap();
         later.wait_event(&event).unwrap();
         later.synchronize().unwrap();
