@@ -142,7 +142,7 @@ impl CachingAllocator {
         told: &mut Option<usize>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Option<BlockId>> {
-        let mut holders = self.books.lock().holders();
+        let mut holders = self.holders();
         let held_bytes: usize = holders.iter().map(|holder| holder.bytes).sum();
         if held_bytes < self.missing_bytes(plan) {
             return Ok(None);
@@ -162,17 +162,16 @@ impl CachingAllocator {
         Ok(None)
     }
 
-    /// Waits until no stream uses freed memory any more.
+    /// Waits until no stream uses freed memory any more: first for those that others than its own
+    /// stream use, then for its own, on which it is free by then.
     pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let holders = {
-            let mut books = self.books.lock();
-            books.statistics.num_sync_all_streams += 1;
-            books.holders()
-        };
-        for Holder { stream, ticket, .. } in holders {
-            // Refused inside one of its tasks, or as a lost device: what it holds stays.
-            if let Err(Error::Interrupted) = stream.wait_ticket(ticket, false, interrupt) {
-                return Err(Error::Interrupted);
+        self.books.lock().statistics.num_sync_all_streams += 1;
+        for _ in 0..2 {
+            for Holder { stream, ticket, .. } in self.holders() {
+                // Refused inside one of its tasks, or as a lost device: what it holds stays.
+                if let Err(Error::Interrupted) = stream.wait_ticket(ticket, false, interrupt) {
+                    return Err(Error::Interrupted);
+                }
             }
         }
         Ok(())
@@ -188,12 +187,21 @@ impl CachingAllocator {
         }
     }
 
-    /// Asks drivers how far the streams are that use free memory.
+    /// Asks drivers how far the streams are that use free memory: others than its own first, as
+    /// [`Self::wait_for_users`].
     fn poll_holders(&self) {
-        let holders = self.books.lock().holders();
-        for Holder { stream, ticket, .. } in holders {
-            stream.poll_ticket(ticket);
+        for _ in 0..2 {
+            for Holder { stream, ticket, .. } in self.holders() {
+                stream.poll_ticket(ticket);
+            }
         }
+    }
+
+    /// The streams that use free memory, as far as they are known to be.
+    fn holders(&self) -> Vec<Holder> {
+        let mut books = self.books.lock();
+        books.complete_passed();
+        books.holders()
     }
 
     /// How much has to become free for a request at least, as far as the device tells.

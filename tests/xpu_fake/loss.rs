@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 
+use accelrt::size::MIB;
 use accelrt::{Error, Event, Runtime};
 
 use crate::fake::Fake;
