@@ -92,6 +92,19 @@ fn gate(stream: &Stream) -> Gate {
     Gate(sender)
 }
 
+/// A gate at which a worker is: a thread that waits for the stream does not get there itself.
+fn gate_with_a_worker(stream: &Stream) -> Gate {
+    let (sender, receiver) = mpsc::channel::<()>();
+    let (begun, is_begun) = mpsc::channel();
+    let wait = move || {
+        begun.send(()).unwrap();
+        let _ = receiver.recv();
+    };
+    stream.enqueue(wait).unwrap();
+    is_begun.recv().unwrap();
+    Gate(sender)
+}
+
 #[test]
 fn its_own_stream_has_a_block_again_at_once() {
     let world = World::cpu(64 * MIB);
@@ -159,7 +172,7 @@ fn a_wait_for_pending_uses_can_be_given_up() {
     let world = World::cpu(64 * MIB);
     let (home, other) = (world.stream(), world.stream());
     let blocks = [world.take(&home, 30 * MIB).unwrap(), world.take(&home, 512).unwrap()];
-    let held = gate(&other);
+    let held = gate_with_a_worker(&other);
     world.free(blocks[0], &home, &[&other]);
     world.free(blocks[1], &home, &[]);
     let waited = world.allocator.empty_cache_unless(&mut Some(&mut || true));
