@@ -18,6 +18,8 @@ pub struct Shortage {
     pub limit_bytes: Option<usize>,
     /// The largest free block.
     pub largest_free_bytes: usize,
+    /// True when the device has enough, and the limit alone stands in the way.
+    pub is_only_limited: bool,
 }
 
 impl fmt::Display for Shortage {
@@ -34,6 +36,9 @@ impl fmt::Display for Shortage {
         write!(f, ", {free} are free, at most {largest} in one piece")?;
         if let Some(limit_bytes) = self.limit_bytes {
             write!(f, ". The limit is {}", display_bytes(limit_bytes))?;
+        }
+        if self.is_only_limited {
+            f.write_str(", and alone in the way: a higher memory fraction would help")?;
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ pub(super) struct Block {
     pub(super) previous: Option<BlockId>,
     pub(super) next: Option<BlockId>,
     pub(super) state: State,
+    /// Which handing out of the allocator gave it away: tells a block from a later one in its place.
+    pub(super) handout: u64,
     /// True when it was handed out as one of those that are not split.
     pub(super) is_oversize: bool,
     /// How many searches its pool had seen when it became free: the age for garbage collection.
@@ -52,6 +54,7 @@ impl Block {
             previous: None,
             next: None,
             state,
+            handout: 0,
             is_oversize: false,
             freed_at_search: 0,
             busy_until: 0,

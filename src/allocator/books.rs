@@ -92,6 +92,8 @@ pub(super) struct Books {
     pub(super) has_chosen_addresses: bool,
     /// Where the next segments of these sizes are to be, when a recording says it.
     pub(super) announced: Vec<(u64, usize)>,
+    /// How many blocks were handed out.
+    pub(super) handouts: u64,
     /// Releases that threads are inside of: memory that is on its way to the device.
     pub(super) releases_in_flight: usize,
 }
@@ -111,6 +113,7 @@ impl Books {
             is_closed: false,
             has_chosen_addresses: false,
             announced: Vec::new(),
+            handouts: 0,
             releases_in_flight: 0,
         };
         books.set_config(config);
@@ -264,6 +267,7 @@ impl Books {
             self.put_in(before);
             free_blocks += 1;
         }
+        assert!(self.blocks[id].bytes >= plan.bytes, "{plan:?} in {:?}", self.blocks[id]);
         let can_split = !self.pools[owner.pool].options.no_split;
         let block_bytes = self.blocks[id].bytes;
         if can_split && self.policy().splits(owner.class, block_bytes, plan.bytes) {
@@ -291,8 +295,10 @@ impl Books {
     pub(super) fn note_handed_out(&mut self, id: BlockId) {
         let class = self.owner_of(id).class;
         let is_oversize = self.is_oversize(self.blocks[id].bytes);
+        self.handouts += 1;
         let block = &mut self.blocks[id];
         (block.state, block.is_oversize) = (State::Allocated, is_oversize);
+        block.handout = self.handouts;
         let Block { bytes, requested_bytes, .. } = *block;
         let statistics = &mut self.statistics;
         statistics.allocation.increase(class, 1);

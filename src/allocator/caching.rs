@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::allocator::block::{BlockId, State};
+use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::host::Meter;
@@ -56,6 +56,7 @@ pub struct Allocated {
     id: Option<BlockId>,
     /// The task of its stream after which nothing from its earlier life uses it.
     busy_until: u64,
+    handout: u64,
 }
 
 impl Allocated {
@@ -78,8 +79,8 @@ impl Allocated {
 
     pub(super) fn of(id: BlockId, books: &Books) -> Self {
         let block = &books.blocks[id];
-        let (address, bytes, busy_until) = (block.address, block.bytes, block.busy_until);
-        Self { address, bytes, id: Some(id), busy_until }
+        let Block { address, bytes, busy_until, handout, .. } = *block;
+        Self { address, bytes, id: Some(id), busy_until, handout }
     }
 }
 
@@ -153,7 +154,8 @@ impl CachingAllocator {
         id
     }
 
-    /// Gives a block back: its stream may have it again at once. Nothing else may use it any more.
+    /// Gives a block back, which no task uses any more, of its own stream either: that one may have
+    /// it again at once.
     ///
     /// # Panics
     /// When it was given back before.
@@ -173,8 +175,8 @@ impl CachingAllocator {
         let mut books = self.books.lock();
         let known = books.blocks.get(id);
         assert!(
-            known.is_some_and(|known| known.address == block.address),
-            "{block:?} is a block of this allocator: {known:?}"
+            known.is_some_and(|known| known.handout == block.handout),
+            "{block:?} is a block of this allocator that was not given back: {known:?}"
         );
         books.free(id, home, others);
         let victims = books.release_beyond_cache();

@@ -13,7 +13,7 @@ use crate::allocator::caching::CachingAllocator;
 use crate::allocator::host::Meter;
 use crate::allocator::pending::Holder;
 use crate::allocator::pool::PoolId;
-use crate::allocator::stats::PooledStat;
+use crate::allocator::stats::{PooledStat, Statistics};
 use crate::error::{Error, Result};
 use crate::shortage::Shortage;
 use crate::size::to_usize;
@@ -134,29 +134,30 @@ impl CachingAllocator {
         self.give_back(victims);
     }
 
-    /// Waits for streams that use freed memory, if what they hold may be enough, those first that
-    /// hold the most. Nobody is waited for when all of it is not.
+    /// Waits for streams that use freed memory, if all of it may be enough, those first that hold
+    /// the most; then for those on which memory is free by then. Else nobody is waited for.
     fn wait_and_take(
         &self,
         plan: &Plan,
         told: &mut Option<usize>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Option<BlockId>> {
-        let mut holders = self.holders();
-        let held_bytes: usize = holders.iter().map(|holder| holder.bytes).sum();
-        if held_bytes < self.missing_bytes(plan) {
-            return Ok(None);
-        }
-        holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-        for Holder { stream, ticket, .. } in holders {
-            match stream.wait_ticket(ticket, false, interrupt) {
-                Ok(()) => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(_) => continue, // inside one of its tasks, or a lost device
+        for _ in 0..2 {
+            let mut holders = self.holders();
+            if holders.is_empty() || self.reachable_bytes() < plan.search_bytes {
+                return Ok(None);
             }
-            self.trim();
-            if let Some(id) = self.search_or_grow(plan, told)? {
-                return Ok(Some(id));
+            holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+            for Holder { stream, ticket, .. } in holders {
+                match stream.wait_ticket(ticket, false, interrupt) {
+                    Ok(()) => {}
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    Err(_) => continue, // inside one of its tasks, or a lost device
+                }
+                self.trim();
+                if let Some(id) = self.search_or_grow(plan, told)? {
+                    return Ok(Some(id));
+                }
             }
         }
         Ok(None)
@@ -204,13 +205,17 @@ impl CachingAllocator {
         books.holders()
     }
 
-    /// How much has to become free for a request at least, as far as the device tells.
-    fn missing_bytes(&self, plan: &Plan) -> usize {
+    /// What a request may get at most when nothing that is free is used any more: free memory may
+    /// join its neighbours, or go back and come again.
+    fn reachable_bytes(&self) -> usize {
         let free_bytes = self.device_free_bytes();
         let books = self.books.lock();
         let allowed = books.limits.allowed_bytes();
         let left_bytes = allowed.map(|bytes| bytes.saturating_sub(books.limits.taken_bytes));
-        plan.search_bytes.saturating_sub(left_bytes.map_or(free_bytes, |left| left.min(free_bytes)))
+        let new_bytes = left_bytes.map_or(free_bytes, |left| left.min(free_bytes));
+        let Statistics { reserved_bytes, allocated_bytes, .. } = &books.statistics;
+        let cached_bytes = reserved_bytes.all.current - allocated_bytes.all.current;
+        new_bytes.saturating_add(to_usize(cached_bytes))
     }
 
     fn device_free_bytes(&self) -> usize {
@@ -225,7 +230,7 @@ impl CachingAllocator {
         let (all_bytes, shortage) = {
             let mut books = self.books.lock();
             books.statistics.num_ooms += 1;
-            (books.limits.total_bytes, books.shortage())
+            (books.limits.total_bytes, books.shortage(requested_bytes, free_bytes))
         };
         let total_bytes = host.map_or(all_bytes, |info| info.total_bytes);
         let device = self.source.device;
@@ -266,18 +271,23 @@ impl Books {
         })
     }
 
-    /// What stands behind an error.
-    fn shortage(&self) -> Shortage {
+    /// What stands behind an error: of how much was asked for, and how much the device has.
+    fn shortage(&self, requested_bytes: usize, device_free_bytes: usize) -> Shortage {
         let bytes_of = |stat: &PooledStat| to_usize(stat.all.current);
         let statistics = &self.statistics;
         let free = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
         let largest_free_bytes = free.map(|id| self.blocks[id].bytes).max();
+        let [allocated_bytes, active_bytes, reserved_bytes] =
+            [&statistics.allocated_bytes, &statistics.active_bytes, &statistics.reserved_bytes]
+                .map(bytes_of);
+        let limit_bytes = self.limits.allowed_bytes();
         Shortage {
-            allocated_bytes: bytes_of(&statistics.allocated_bytes),
-            active_bytes: bytes_of(&statistics.active_bytes),
-            reserved_bytes: bytes_of(&statistics.reserved_bytes),
-            limit_bytes: self.limits.allowed_bytes(),
+            allocated_bytes,
+            active_bytes,
+            reserved_bytes,
+            limit_bytes,
             largest_free_bytes: largest_free_bytes.unwrap_or(0),
+            is_only_limited: limit_bytes.is_some() && device_free_bytes >= requested_bytes,
         }
     }
 }

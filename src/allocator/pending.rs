@@ -121,13 +121,14 @@ impl Books {
         if let Some(UsePoint { stream, ticket }) = home {
             debug_assert_eq!(stream.key(), self.owner_of(id).stream, "freed on its own stream");
             self.users.user(stream, *ticket);
-            self.blocks[id].busy_until = *ticket;
+            let busy_until = &mut self.blocks[id].busy_until;
+            *busy_until = (*busy_until).max(*ticket);
         }
         let mut waiting_points = 0;
         for UsePoint { stream, ticket } in others {
             let user = self.users.user(stream, *ticket);
-            if user.progress.done() < *ticket {
-                user.waiting.insert((*ticket, id));
+            // A point that is given twice is waited for once.
+            if user.progress.done() < *ticket && user.waiting.insert((*ticket, id)) {
                 waiting_points += 1;
             }
         }

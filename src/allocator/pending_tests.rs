@@ -4,6 +4,7 @@
 //! hold streams of the cpu device where a test wants them; the allocator is asked meanwhile. On the
 //! null kind devices are late by a count of polls.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
@@ -194,6 +195,35 @@ fn short_memory_waits_for_a_stream_that_holds_enough() {
     world.take(&own, 50 * MIB).unwrap();
     assert_eq!(world.reserved_bytes(), 50 << 20);
     opener.join().unwrap();
+}
+
+#[test]
+fn short_memory_waits_where_what_is_freed_joins_what_is_free() {
+    // PyTorch waits for everybody, merges, and serves the request.
+    let world = World::with_one_worker(20 * MIB);
+    let (home, other, busy) = (world.stream(), world.stream(), world.stream());
+    let held = gate(&busy);
+    let (first, second) =
+        (world.take(&home, 9 * MIB).unwrap(), world.take(&home, 9 * MIB).unwrap());
+    let kept = world.take(&home, 2 * MIB).unwrap(); // so that the segment stays
+    other.enqueue(|| {}).unwrap(); // the wait for memory executes it
+    world.free(first, &home, &[]);
+    world.free(second, &home, &[&other]);
+    assert_eq!(world.take(&home, 18 * MIB).unwrap().address(), first.address());
+    world.free(kept, &home, &[]);
+    drop(held);
+}
+
+#[test]
+fn a_block_is_given_back_once_also_when_its_place_is_taken_again() {
+    let world = World::cpu(64 * MIB);
+    let home = world.stream();
+    let block = world.take(&home, 512).unwrap();
+    world.free(block, &home, &[]);
+    let again = world.take(&home, 512).unwrap();
+    assert_eq!(again.address(), block.address());
+    let freed = AssertUnwindSafe(|| world.allocator.free(block));
+    assert!(catch_unwind(freed).is_err(), "it is somebody else's");
 }
 
 #[test]

@@ -138,6 +138,20 @@ fn the_error_of_a_request_says_what_there_was() {
 }
 
 #[test]
+fn advice_is_given_where_it_would_help_and_only_there() {
+    // Specification 2.9 has one for everybody.
+    let bench = Bench::of_capacity("", 64 * MIB);
+    bench.allocator.set_memory_fraction(0.5).unwrap();
+    for (bytes, would_help) in [(40 * MIB, true), (65 * MIB, false)] {
+        let error = bench.request(Request::new(bytes, 0)).unwrap_err();
+        let text = error.to_string();
+        let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{text}") };
+        assert_eq!(cache.is_only_limited, would_help, "{text}");
+        assert_eq!(text.contains("a higher memory fraction would help"), would_help, "{text}");
+    }
+}
+
+#[test]
 fn more_than_there_ever_is_fails_at_once() {
     // Specification 2.1: the guard of an exbibyte.
     let bench = Bench::new("");
