@@ -263,7 +263,7 @@ impl CachingAllocator {
     }
 
     /// Size of the pages that page operations are counted in.
-    pub(super) fn page_bytes(&self) -> usize {
+    pub(crate) fn page_bytes(&self) -> usize {
         self.source.virtual_memory().map_or(2 * MIB, VirtualMemory::granularity_bytes)
     }
 

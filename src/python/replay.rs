@@ -4,10 +4,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::allocator::replay::{self, Accounting, Operation};
+use crate::allocator::replay::{self, Accounting, Figures, Operation};
 use crate::allocator::snapshot::Snapshot;
 use crate::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::snapshot::snapshot;
+use crate::runtime::Runtime;
 
 /// What one device was asked for, and its snapshot where there is one.
 #[pyclass(name = "Recording", module = "accelrt._core", frozen)]
@@ -25,6 +26,21 @@ pub(super) struct PyReplayFigures {
     page_operations: u64,
     ns_per_event: f64,
     failed_at: Option<usize>,
+    granularity_bytes: usize,
+}
+
+impl PyReplayFigures {
+    fn of(figures: &Figures, granularity_bytes: usize) -> Self {
+        Self {
+            events: figures.events,
+            peak_live_bytes: figures.peak_live_bytes,
+            peak_reserved_bytes: figures.peak_reserved_bytes,
+            page_operations: figures.page_operations,
+            ns_per_event: figures.ns_per_event,
+            failed_at: figures.failed_at,
+            granularity_bytes,
+        }
+    }
 }
 
 /// How far a replay agrees with what was recorded: what agrees, of how many.
@@ -84,14 +100,17 @@ impl PyRecording {
         let config: AllocatorConfig = settings.parse()?;
         let accounting = Accounting { config, capacity_bytes, granularity_bytes };
         let figures = py.detach(|| replay::replay(&accounting.allocator()?, &self.operations))?;
-        Ok(PyReplayFigures {
-            events: figures.events,
-            peak_live_bytes: figures.peak_live_bytes,
-            peak_reserved_bytes: figures.peak_reserved_bytes,
-            page_operations: figures.page_operations,
-            ns_per_event: figures.ns_per_event,
-            failed_at: figures.failed_at,
-        })
+        Ok(PyReplayFigures::of(&figures, granularity_bytes))
+    }
+
+    /// Replays the events against an empty allocator on this thread's current device, with memory
+    /// that buffers do not have meanwhile.
+    fn replay_on_device(&self, py: Python<'_>, settings: &str) -> PyResult<PyReplayFigures> {
+        let config: AllocatorConfig = settings.parse()?;
+        let runtime = Runtime::global()?;
+        let allocator = runtime.separate_allocator(runtime.current_device()?, config)?;
+        let figures = py.detach(|| replay::replay(&allocator, &self.operations))?;
+        Ok(PyReplayFigures::of(&figures, allocator.page_bytes()))
     }
 
     /// Replays the trace of a snapshot from the layout that it began with, and compares.

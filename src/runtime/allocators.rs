@@ -73,6 +73,17 @@ impl Runtime {
         Ok(Arc::clone(allocators.of_devices.entry(device).or_insert(made)))
     }
 
+    /// An allocator of a device beside the one that buffers come from: what it takes, they have not.
+    /// Fails as [`Runtime::allocator`].
+    pub fn separate_allocator(
+        &self,
+        device: Device,
+        config: AllocatorConfig,
+    ) -> Result<CachingAllocator> {
+        fork::check()?;
+        CachingAllocator::new(Arc::clone(self.initialized(device)?), device, config)
+    }
+
     /// The allocator of pinned host memory that the devices of a kind reach. Fails as
     /// [`Runtime::allocator`].
     pub fn pinned_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {

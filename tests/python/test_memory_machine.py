@@ -9,8 +9,6 @@ everything is at rest and compared. Small enough capacities make some requests f
 from collections import Counter
 from typing import Any
 
-import accelrt
-from accelrt import accelerator as acc
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,6 +20,9 @@ from hypothesis.stateful import (
     multiple,
     rule,
 )
+
+import accelrt
+from accelrt import accelerator as acc
 
 STREAMS = 3
 SETTINGS = (
@@ -40,7 +41,10 @@ SIZES = st.one_of(
 
 
 class Lives(RuleBasedStateMachine):
-    """Buffers, and what each of them has to hold."""
+    """Buffers, and what each of them has to hold.
+
+    The bundle has their numbers: it keeps what it was given, and a buffer that nobody has is freed.
+    """
 
     buffers = Bundle("buffers")
 
@@ -49,6 +53,7 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.streams = [accelrt.Stream(dedicated=True) for _ in range(STREAMS)]
         self.live: dict[int, tuple[accelrt.Buffer, int]] = {}
+        self.made = 0
 
     @initialize(text=st.sampled_from(SETTINGS))
     def begin(self, text: str) -> None:
@@ -60,7 +65,7 @@ class Lives(RuleBasedStateMachine):
         acc.reset_peak_memory_stats()
 
     @rule(target=buffers, nbytes=SIZES, byte=st.integers(0, 255), place=st.integers(0, STREAMS - 1))
-    def request(self, nbytes: int, byte: int, place: int) -> Any:  # noqa: ANN401  hypothesis' own
+    def request(self, nbytes: int, byte: int, place: int) -> Any:
         """Make a buffer with its byte everywhere."""
         with self.streams[place]:
             try:
@@ -68,21 +73,20 @@ class Lives(RuleBasedStateMachine):
             except accelrt.OutOfMemoryError:
                 return multiple()
             buffer.fill_(byte)
-        self.live[id(buffer)] = (buffer, byte)
-        return buffer
+        return self._keep(buffer, byte)
 
-    @rule(buffer=buffers, place=st.integers(0, STREAMS - 1))
-    def use(self, buffer: accelrt.Buffer, place: int) -> None:
+    @rule(number=buffers, place=st.integers(0, STREAMS - 1))
+    def use(self, number: int, place: int) -> None:
         """Let a stream use it that is not its own, behind what was enqueued so far."""
-        stream = self.streams[place]
+        (buffer, _), stream = self.live[number], self.streams[place]
         stream.wait_stream(buffer.stream)
         stream.launch_host(lambda: None)
         buffer.record_stream(stream)
 
-    @rule(target=buffers, buffer=buffers, place=st.integers(0, STREAMS - 1))
-    def copy(self, buffer: accelrt.Buffer, place: int) -> Any:  # noqa: ANN401  as above
+    @rule(target=buffers, number=buffers, place=st.integers(0, STREAMS - 1))
+    def copy(self, number: int, place: int) -> Any:
         """Copy it into a new one on some stream."""
-        stream = self.streams[place]
+        (buffer, byte), stream = self.live[number], self.streams[place]
         stream.wait_stream(buffer.stream)
         with stream:
             try:
@@ -90,20 +94,19 @@ class Lives(RuleBasedStateMachine):
             except accelrt.OutOfMemoryError:
                 return multiple()
             other.copy_(buffer, non_blocking=True)
-        self.live[id(other)] = (other, self.live[id(buffer)][1])
-        return other
+        return self._keep(other, byte)
 
-    @rule(buffer=consumes(buffers), at_once=st.booleans())
-    def free(self, buffer: accelrt.Buffer, at_once: bool) -> None:  # noqa: FBT001  a drawn value
+    @rule(number=consumes(buffers), at_once=st.booleans())
+    def free(self, number: int, at_once: bool) -> None:  # noqa: FBT001  a drawn value
         """Free it, while its tasks may be queued."""
+        buffer, _ = self.live.pop(number)
         if at_once:
             buffer.release()
-        self.live.pop(id(buffer))
 
-    @rule(buffer=buffers)
-    def look(self, buffer: accelrt.Buffer) -> None:
+    @rule(number=buffers)
+    def look(self, number: int) -> None:
         """Look at every byte."""
-        _check(buffer, self.live[id(buffer)][1])
+        _check(*self.live[number])
 
     @rule()
     def empty(self) -> None:
@@ -149,6 +152,11 @@ class Lives(RuleBasedStateMachine):
         acc.set_allocator_settings("")
         acc.empty_cache()
 
+    def _keep(self, buffer: accelrt.Buffer, byte: int) -> int:
+        self.made += 1
+        self.live[self.made] = (buffer, byte)
+        return self.made
+
     def _segments(self) -> list[dict[str, Any]]:
         return [segment for segment in acc.memory_snapshot() if segment["device"] == 0]
 
@@ -160,7 +168,7 @@ def _check(buffer: accelrt.Buffer, byte: int) -> None:
 
 
 def _sums(segments: list[dict[str, Any]]) -> Counter[str]:
-    """What the statistics say, counted from a snapshot (specification 2.6)."""
+    """Count what the statistics say from a snapshot (specification 2.6)."""
     sums: Counter[str] = Counter()
     for segment in segments:
         blocks, is_expandable = segment["blocks"], segment["is_expandable"]

@@ -29,7 +29,7 @@ OWN = ROOT / "tests/data/own_gpt_fixed.ops.csv"
 SHARED = ROOT.parent / "shared/traces/pytorch"
 KEYS = [
     *("trace", "policy", "config", "granularity", "events", "peak_live_bytes"),
-    *("peak_reserved_bytes", "ratio", "page_operations", "ns_per_event", "failed_at", "error"),
+    *("peak_reserved_bytes", "ratio", "page_operations", "ns_per_event", "failed_at"),
 ]
 MIB = 1 << 20
 
@@ -268,6 +268,27 @@ def test_whatever_is_active_is_in_use(tmp_path: Path, state: str) -> None:
     refused(replay(path), "['state'] is 'x', not one of active_allocated")
 
 
+def test_a_real_replay_takes_the_devices_memory_and_decides_as_the_others(tmp_path: Path) -> None:
+    accounted = records(tmp_path, OWN)
+    on_device = records(tmp_path, OWN, "--real")
+    for one, other in zip(accounted, on_device, strict=True):
+        for key in ("policy", "events", "peak_live_bytes", "peak_reserved_bytes", "failed_at"):
+            assert one[key] == other[key], key
+
+
+def test_a_real_replay_has_the_capacity_of_its_device(tmp_path: Path) -> None:
+    path = table(tmp_path, f"0,a,0,{MIB},0", f"1,a,1,{64 * MIB},0")
+    arguments = ("-m", "accelrt", "replay", str(path), "--policy", "torch", "--real")
+    ended = run(*arguments, ACCELRT_CPU_MEMORY=str(32 * MIB))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    assert "event 1" in ended.stdout
+
+
+def test_a_real_replay_has_no_other_memory_than_the_devices() -> None:
+    for more in (("--capacity", "1"), ("--granularity", "64"), ("--check",)):
+        refused(replay(OWN, "--real", *more), "--real has the device's own memory")
+
+
 def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     gone = {"action": "segment_free", "addr": 0x6000_0000_0000, "size": 2 * MIB, "stream": 0}
     path = snapshot(
@@ -280,7 +301,7 @@ def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> Non
     assert second == "made.pickle:1: addresses 1/1 layouts 1/1"
     assert total == "addresses 1/1 layouts 1/1"
     given = argparse.Namespace(
-        check=False, config="", capacity=1 << 40, granularity=2 * MIB, traces=[], json=None
+        check=False, config="", capacity=None, granularity=None, traces=[], json=None, real=False
     )
 
     class Broken:

@@ -1,12 +1,11 @@
 """`python -m accelrt replay`: what an allocator would have done with recorded requests.
 
 Each trace is replayed under each policy against the real allocator on an accounting backend, which
-has numbers instead of memory: no device is needed, and none is touched. A use of a block on another
-stream counts as done at the event that frees the block.
+has numbers instead of memory: no device is needed, and none is touched, unless `--real` asks for
+it. A use of a block on another stream counts as done at the event that frees the block.
 """
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -51,16 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--capacity",
         type=_bytes,
-        default=_CAPACITY_BYTES,
         metavar="BYTES",
         help=f"memory of the device (default {_CAPACITY_BYTES})",
     )
     parser.add_argument(
         "--granularity",
         type=_bytes,
-        default=_GRANULARITY_BYTES,
         metavar="BYTES",
         help=f"size of a page, a power of two (default {_GRANULARITY_BYTES})",
+    )
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="on the current device and with its memory, in place of numbers",
     )
     parser.add_argument("--json", type=Path, metavar="OUT", help="keep the table as records")
     parser.add_argument(
@@ -77,6 +79,10 @@ def run(given: argparse.Namespace) -> int:
         policies = ["torch"] if given.check else _chosen(given)
         if given.check and given.policy not in (None, ["torch"]):
             return _refuse("--check compares with what PyTorch did: --policy can only be torch")
+        if given.real and (given.check or given.capacity or given.granularity):
+            return _refuse(
+                "--real has the device's own memory: no --capacity, --granularity, --check"
+            )
         read = [trace for path in given.traces for trace in traces.read(path)]
         if given.check:
             _expect_snapshots(read)
@@ -86,7 +92,7 @@ def run(given: argparse.Namespace) -> int:
         return _refuse(str(error))
     sys.stdout.write(table.text(records))
     if given.json is not None:
-        given.json.write_text(json.dumps(records, indent=1) + "\n")
+        given.json.write_text(table.to_json(records))
     if tally is not None:
         sys.stdout.write(f"\n{tally.text()}")
     is_whole = all(record["error"] is None for record in records)
@@ -99,11 +105,17 @@ def _replays(
     for trace, policy in progress.shown([(t, p) for t in read for p in policies]):
         config = _config(given, trace)
         settings = _settings(policy, config)
-        named = trace.name, policy, config, given.granularity
+        named = trace.name, policy, config
+        capacity, granularity = given.capacity or _CAPACITY_BYTES, given.granularity
         try:
-            figures = trace.recording.replay(settings, given.capacity, given.granularity)
+            if given.real:
+                figures = trace.recording.replay_on_device(settings)
+            else:
+                figures = trace.recording.replay(
+                    settings, capacity, granularity or _GRANULARITY_BYTES
+                )
         except RuntimeError as error:  # of this one: the others go on
-            yield table.failure(*named, str(error))
+            yield table.failure(*named, granularity or _GRANULARITY_BYTES, str(error))
         else:
             yield table.record(*named, figures)
 

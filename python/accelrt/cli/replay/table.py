@@ -1,5 +1,6 @@
 """The figures of replays, as records and as a table."""
 
+import json
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -7,7 +8,7 @@ from accelrt import _core
 
 
 class Record(TypedDict):
-    """One replay; `--json` writes these."""
+    """One replay; `--json` writes these without their last value, which the table shows."""
 
     trace: str
     policy: str
@@ -23,16 +24,14 @@ class Record(TypedDict):
     error: str | None
 
 
-def record(
-    trace: str, policy: str, config: str, granularity_bytes: int, figures: _core.ReplayFigures
-) -> Record:
+def record(trace: str, policy: str, config: str, figures: _core.ReplayFigures) -> Record:
     """Return the record of one replay."""
     live = figures.peak_live_bytes
     return Record(
         trace=trace,
         policy=policy,
         config=config,
-        granularity=granularity_bytes,
+        granularity=figures.granularity_bytes,
         events=figures.events,
         peak_live_bytes=live,
         peak_reserved_bytes=figures.peak_reserved_bytes,
@@ -60,6 +59,12 @@ def failure(trace: str, policy: str, config: str, granularity_bytes: int, reason
         failed_at=None,
         error=reason,
     )
+
+
+def to_json(records: Sequence[Record]) -> str:
+    """Return the records as a JSON array."""
+    kept = [{key: row[key] for key in row if key != "error"} for row in map(dict, records)]
+    return json.dumps(kept, indent=1) + "\n"
 
 
 _HEAD = (
