@@ -32,7 +32,7 @@ pub(super) struct Block {
     pub(super) previous: Option<BlockId>,
     pub(super) next: Option<BlockId>,
     pub(super) state: State,
-    /// Which handing out of the allocator gave it away: tells a block from a later one in its place.
+    /// Counts what was handed out: tells a block from a later one in its place.
     pub(super) handout: u64,
     /// True when it was handed out as one of those that are not split.
     pub(super) is_oversize: bool,

@@ -73,7 +73,7 @@ impl Runtime {
         Ok(Arc::clone(allocators.of_devices.entry(device).or_insert(made)))
     }
 
-    /// An allocator of a device beside the one that buffers come from: what it takes, they have not.
+    /// An allocator of a device beside the one that buffers come from: they have not what it takes.
     /// Fails as [`Runtime::allocator`].
     pub fn separate_allocator(
         &self,
