@@ -144,7 +144,7 @@ impl CachingAllocator {
     ) -> Result<Option<BlockId>> {
         for _ in 0..2 {
             let mut holders = self.holders();
-            if holders.is_empty() || self.reachable_bytes() < plan.search_bytes {
+            if self.reachable_bytes() < plan.search_bytes {
                 return Ok(None);
             }
             holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
@@ -160,7 +160,9 @@ impl CachingAllocator {
                 }
             }
         }
-        Ok(None)
+        // Streams may have come as far since the last look, before anybody waited for them.
+        self.trim();
+        self.search_or_grow(plan, told)
     }
 
     /// Waits until no stream uses freed memory any more: first for those that others than its own
