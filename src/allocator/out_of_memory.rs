@@ -2,7 +2,8 @@
 //!
 //! In order, until the request has its block: old free segments go back; the device is asked; pools
 //! that help out are searched; oversize blocks go back; everything free goes back, after which both
-//! the cache and the device are asked again; streams that still use enough are waited for.
+//! the cache and the device are asked again; streams that still use free memory are waited for, if
+//! all of it may be enough; both are asked a last time.
 
 use std::fmt;
 use std::sync::Arc;
