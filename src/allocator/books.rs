@@ -10,6 +10,7 @@
 use crate::allocator::block::{Block, BlockId, Blocks, State};
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::limits::Limits;
+use crate::allocator::native::core::Native;
 use crate::allocator::page_map::PageMap;
 use crate::allocator::pending::Users;
 use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
@@ -96,10 +97,17 @@ pub(super) struct Books {
     pub(super) handouts: u64,
     /// Releases that threads are inside of: memory that is on its way to the device.
     pub(super) releases_in_flight: usize,
+    /// What the policy `native` knows.
+    pub(super) native: Native,
 }
 
 impl Books {
-    pub(super) fn new(config: AllocatorConfig, total_bytes: usize, is_host: bool) -> Self {
+    pub(super) fn new(
+        config: AllocatorConfig,
+        total_bytes: usize,
+        is_host: bool,
+        page_bytes: Option<usize>,
+    ) -> Self {
         let mut books = Self {
             is_host,
             config: AllocatorConfig::default(),
@@ -115,6 +123,7 @@ impl Books {
             announced: Vec::new(),
             handouts: 0,
             releases_in_flight: 0,
+            native: Native::new(page_bytes),
         };
         books.set_config(config);
         books
@@ -300,14 +309,9 @@ impl Books {
         (block.state, block.is_oversize) = (State::Allocated, is_oversize);
         block.handout = self.handouts;
         let Block { bytes, requested_bytes, .. } = *block;
-        let statistics = &mut self.statistics;
-        statistics.allocation.increase(class, 1);
-        statistics.allocated_bytes.increase(class, bytes);
-        statistics.active.increase(class, 1);
-        statistics.active_bytes.increase(class, bytes);
-        statistics.requested_bytes.increase(class, requested_bytes);
+        self.statistics.begin_use(class, bytes, requested_bytes);
         if is_oversize {
-            statistics.oversize_allocations.increase(1);
+            self.statistics.oversize_allocations.increase(1);
         }
     }
 
@@ -328,8 +332,7 @@ impl Books {
         assert_eq!(block.state, State::Allocated, "a block is freed once: {block:?}");
         block.state = State::AwaitingFree;
         let Block { bytes, is_oversize, .. } = *block;
-        self.statistics.allocation.decrease(class, 1);
-        self.statistics.allocated_bytes.decrease(class, bytes);
+        self.statistics.end_allocation(class, bytes);
         if is_oversize {
             self.statistics.oversize_allocations.decrease(1);
         }
@@ -357,8 +360,6 @@ impl Books {
         if !self.segments[block.segment].is_expandable() {
             self.change_inactive_split(class, blocks, split_bytes);
         }
-        self.statistics.active.decrease(class, 1);
-        self.statistics.active_bytes.decrease(class, bytes);
-        self.statistics.requested_bytes.decrease(class, requested_bytes);
+        self.statistics.end_use(class, bytes, requested_bytes);
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
-use crate::allocator::config::AllocatorConfig;
+use crate::allocator::config::{AllocatorConfig, PolicyName};
 use crate::allocator::host::Meter;
+use crate::allocator::native::piece::Piece;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
 use crate::allocator::pool::{PoolId, PoolOptions};
@@ -53,10 +54,17 @@ pub struct Allocated {
     address: u64,
     bytes: usize,
     /// `None` for no bytes.
-    id: Option<BlockId>,
+    id: Option<Handle>,
     /// The task of its stream after which nothing from its earlier life uses it.
     busy_until: u64,
     handout: u64,
+}
+
+/// What was handed out, and by which policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handle {
+    Block(BlockId),
+    Piece(Piece),
 }
 
 impl Allocated {
@@ -80,7 +88,11 @@ impl Allocated {
     pub(super) fn of(id: BlockId, books: &Books) -> Self {
         let block = &books.blocks[id];
         let Block { address, bytes, busy_until, handout, .. } = *block;
-        Self { address, bytes, id: Some(id), busy_until, handout }
+        Self { address, bytes, id: Some(Handle::Block(id)), busy_until, handout }
+    }
+
+    pub(super) fn of_piece(piece: Piece, address: u64, bytes: usize, busy_until: u64) -> Self {
+        Self { address, bytes, id: Some(Handle::Piece(piece)), busy_until, handout: 0 }
     }
 }
 
@@ -90,7 +102,8 @@ impl CachingAllocator {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, host: None };
         let config = source.in_force(config);
-        Ok(Self::of_source(source, Books::new(config, total_bytes, false)))
+        let page_bytes = source.virtual_memory().map(VirtualMemory::granularity_bytes);
+        Ok(Self::of_source(source, Books::new(config, total_bytes, false, page_bytes)))
     }
 
     /// The allocator of pinned host memory that the devices of a kind reach; its errors name
@@ -100,7 +113,7 @@ impl CachingAllocator {
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
         let source = Source { backend, device, host: Some(Meter::new()) };
         let config = source.in_force(config);
-        Self::of_source(source, Books::new(config, usize::MAX, true))
+        Self::of_source(source, Books::new(config, usize::MAX, true, None))
     }
 
     fn of_source(source: Source, books: Books) -> Self {
@@ -133,7 +146,14 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Ok(Allocated::default());
         }
-        let plan = self.books.lock().plan(&request);
+        let plan = {
+            let books = self.books.lock();
+            if books.config.policy == PolicyName::Native && !books.is_host {
+                drop(books); // it goes in steps of its own
+                return self.allocate_native(&request, interrupt);
+            }
+            books.plan(&request)
+        };
         let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes, None)) };
         let id = match self.search(&plan) {
             Some(id) => id,
@@ -171,8 +191,21 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
-        let Some(id) = block.id else { return };
+        let Some(handle) = block.id else { return };
         let mut books = self.books.lock();
+        let id = match handle {
+            Handle::Block(id) => id,
+            Handle::Piece(piece) => {
+                let is_freed = books.free_piece(piece, home, others);
+                let is_closed = books.is_closed;
+                drop(books); // the device may take it
+                assert!(is_freed, "{block:?} is a block of this allocator that was given back");
+                if is_closed {
+                    self.shrink_native(|_, _| true);
+                }
+                return;
+            }
+        };
         let known = books.blocks.get(id);
         assert!(
             known.is_some_and(|known| known.handout == block.handout),
@@ -188,6 +221,9 @@ impl CachingAllocator {
     #[must_use]
     pub fn block_at(&self, address: u64) -> Option<Allocated> {
         let books = self.books.lock();
+        if let Some(piece) = books.piece_at(address) {
+            return Some(piece);
+        }
         let id = books.map.containing(address, &books.blocks)?;
         let is_in_use = books.blocks[id].state == State::Allocated;
         is_in_use.then(|| Allocated::of(id, &books))

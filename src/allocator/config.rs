@@ -20,6 +20,8 @@ const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with their
 pub enum PolicyName {
     /// Those of PyTorch's caching allocator, constant by constant.
     Torch,
+    /// Our own: the least memory, in a bounded number of steps. Pinned memory has one policy.
+    Native,
 }
 
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
@@ -31,7 +33,7 @@ pub enum PolicyName {
 ///
 /// | key | value | meaning |
 /// |---|---|---|
-/// | `policy` | `torch` | whose decisions are taken |
+/// | `policy` | `torch`, `native` | whose decisions are taken |
 /// | `expandable_segments` | `True`, `False` | segments grow by mapping pages, where the device has virtual memory |
 /// | `large_segment_size_mb` | from 11 | segments for requests between 1 and 10 MiB |
 /// | `max_split_size_mb` | from `large_segment_size_mb` | blocks of this size and more are not split |
@@ -217,7 +219,8 @@ fn check_key(setting: Setting<'_>) -> Result<()> {
 fn policy(setting: Setting<'_>) -> Result<PolicyName> {
     match setting.value {
         "torch" => Ok(PolicyName::Torch),
-        _ => Err(setting.refused("torch, which is the only policy")),
+        "native" => Ok(PolicyName::Native),
+        _ => Err(setting.refused("torch or native")),
     }
 }
 

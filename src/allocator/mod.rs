@@ -8,6 +8,7 @@
 //!   `page_map`, `pool`, `limits`, `stats`
 //! * `policy`: what is decided, by `config`, which is parsed by `settings`
 //! * `growth`, `expandable`, `release`: memory from the `source` and back
+//! * `native`: the policy of our own, which keeps books of its own
 //! * `pending`: who still uses what was freed
 //! * `out_of_memory`: what is tried when memory is short, and what is said then
 //! * `snapshot`, `restore`: what it holds, as plain values, and back
@@ -28,6 +29,7 @@ mod host;
 mod host_tests;
 mod invariants;
 mod limits;
+mod native;
 mod out_of_memory;
 mod page_map;
 mod pending;

@@ -90,7 +90,8 @@ impl CachingAllocator {
         if let Some(id) = self.search_or_grow(plan, told)? {
             return Ok(id);
         }
-        if let Some(id) = self.wait_and_take(plan, told, interrupt)? {
+        let attempt = &mut |told: &mut Option<usize>| self.search_or_grow(plan, told);
+        if let Some(id) = self.wait_and_take(plan.search_bytes, told, interrupt, attempt)? {
             return Ok(id);
         }
         Err(self.out_of_memory(plan.requested_bytes, *told))
@@ -122,6 +123,7 @@ impl CachingAllocator {
             books.release_cached()
         };
         self.give_back(victims);
+        self.shrink_native(|books, pool| !books.pools.is_somebodys_own(pool));
     }
 
     /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
@@ -133,19 +135,21 @@ impl CachingAllocator {
             books.release_pool_cached(pool)
         };
         self.give_back(victims);
+        self.shrink_native(|_, id| id == pool);
     }
 
     /// Waits for streams that use freed memory, if all of it may be enough, those first that hold
     /// the most; then for those on which memory is free by then. Else nobody is waited for.
-    fn wait_and_take(
+    pub(super) fn wait_and_take<T>(
         &self,
-        plan: &Plan,
+        bytes: usize,
         told: &mut Option<usize>,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Option<BlockId>> {
+        attempt: &mut dyn FnMut(&mut Option<usize>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         for _ in 0..2 {
             let mut holders = self.holders();
-            if self.reachable_bytes() < plan.search_bytes {
+            if self.reachable_bytes() < bytes {
                 return Ok(None);
             }
             holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
@@ -156,14 +160,14 @@ impl CachingAllocator {
                     Err(_) => continue, // inside one of its tasks, or a lost device
                 }
                 self.trim();
-                if let Some(id) = self.search_or_grow(plan, told)? {
-                    return Ok(Some(id));
+                if let Some(taken) = attempt(told)? {
+                    return Ok(Some(taken));
                 }
             }
         }
         // Streams may have come as far since the last look, before anybody waited for them.
         self.trim();
-        self.search_or_grow(plan, told)
+        attempt(told)
     }
 
     /// Waits until no stream uses freed memory any more: first for those that others than its own

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::Books;
+use crate::allocator::native::piece::Piece;
 use crate::frontier::Progress;
 use crate::stream::core::StreamCore;
 
@@ -19,6 +20,14 @@ pub(crate) struct UsePoint {
     pub(crate) ticket: u64,
 }
 
+/// What was freed and waits for points of streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Freed {
+    Block(BlockId),
+    /// Under the native policy.
+    Piece(Piece),
+}
+
 /// What an allocator knows of a stream.
 #[derive(Debug)]
 struct User {
@@ -27,8 +36,8 @@ struct User {
     stream: Weak<StreamCore>,
     /// The last task that any block waits or waited for.
     last_ticket: u64,
-    /// Blocks by the task that they wait for.
-    waiting: BTreeSet<(u64, BlockId)>,
+    /// What was freed, by the task that it waits for.
+    waiting: BTreeSet<(u64, Freed)>,
 }
 
 impl User {
@@ -69,6 +78,18 @@ impl Users {
         user
     }
 
+    /// A stream has used something up to a task.
+    pub(super) fn note(&mut self, stream: &Arc<StreamCore>, ticket: u64) {
+        self.user(stream, ticket);
+    }
+
+    /// Has something that was freed wait for a stream's task. False when that was passed, or is
+    /// waited for already: a point that is given twice is waited for once.
+    pub(super) fn wait_for(&mut self, stream: &Arc<StreamCore>, ticket: u64, freed: Freed) -> bool {
+        let user = self.user(stream, ticket);
+        user.progress.done() < ticket && user.waiting.insert((ticket, freed))
+    }
+
     /// True when a stream has not passed its task `ticket`. Streams that are only numbers never
     /// use anything after a free.
     pub(super) fn is_using(&self, stream: u64, ticket: u64) -> bool {
@@ -78,11 +99,24 @@ impl Users {
 
     /// For how many points each block waits.
     pub(super) fn waiting_points(&self) -> BTreeMap<BlockId, u32> {
-        let mut points = BTreeMap::new();
-        for (_, id) in self.by_key.values().flat_map(|user| user.waiting.iter()) {
-            *points.entry(*id).or_default() += 1;
-        }
-        points
+        let blocks = self.all_waiting().filter_map(|freed| match freed {
+            Freed::Block(id) => Some(id),
+            Freed::Piece(_) => None,
+        });
+        counted(blocks)
+    }
+
+    /// The same of the native policy's pieces.
+    pub(super) fn waiting_pieces(&self) -> BTreeMap<Piece, u32> {
+        let pieces = self.all_waiting().filter_map(|freed| match freed {
+            Freed::Piece(piece) => Some(piece),
+            Freed::Block(_) => None,
+        });
+        counted(pieces)
+    }
+
+    fn all_waiting(&self) -> impl Iterator<Item = Freed> {
+        self.by_key.values().flat_map(|user| user.waiting.iter()).map(|(_, freed)| *freed)
     }
 
     /// The drivers' streams that blocks wait for, and the first task of each that one waits for.
@@ -94,6 +128,12 @@ impl Users {
         };
         of_drivers.filter_map(first).collect()
     }
+}
+
+fn counted<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, u32> {
+    let mut counts = BTreeMap::new();
+    items.for_each(|item| *counts.entry(item).or_default() += 1);
+    counts
 }
 
 /// A stream that freed memory waits for.
@@ -120,17 +160,13 @@ impl Books {
         self.end_allocation(id);
         if let Some(UsePoint { stream, ticket }) = home {
             debug_assert_eq!(stream.key(), self.owner_of(id).stream, "freed on its own stream");
-            self.users.user(stream, *ticket);
+            self.users.note(stream, *ticket);
             let busy_until = &mut self.blocks[id].busy_until;
             *busy_until = (*busy_until).max(*ticket);
         }
         let mut waiting_points = 0;
         for UsePoint { stream, ticket } in others {
-            let user = self.users.user(stream, *ticket);
-            // A point that is given twice is waited for once.
-            if user.progress.done() < *ticket && user.waiting.insert((*ticket, id)) {
-                waiting_points += 1;
-            }
+            waiting_points += u32::from(self.users.wait_for(stream, *ticket, Freed::Block(id)));
         }
         self.blocks[id].waiting_points = waiting_points;
         if waiting_points == 0 {
@@ -140,15 +176,22 @@ impl Books {
 
     /// Completes the frees whose points are all passed; true when there was one.
     pub(super) fn complete_passed(&mut self) -> bool {
-        let mut passed: Vec<BlockId> = Vec::new();
+        let mut passed: Vec<Freed> = Vec::new();
         for user in self.users.by_key.values_mut().filter(|user| !user.waiting.is_empty()) {
             let done = user.progress.done();
             while user.waiting.first().is_some_and(|(ticket, _)| *ticket <= done) {
-                passed.extend(user.waiting.pop_first().map(|(_, id)| id));
+                passed.extend(user.waiting.pop_first().map(|(_, freed)| freed));
             }
         }
         let mut has_completed = false;
-        for id in passed {
+        for freed in passed {
+            let id = match freed {
+                Freed::Block(id) => id,
+                Freed::Piece(piece) => {
+                    has_completed |= self.pass_piece(piece);
+                    continue;
+                }
+            };
             let block = &mut self.blocks[id];
             debug_assert_eq!(block.state, State::AwaitingFree, "{block:?}");
             block.waiting_points -= 1;
@@ -170,10 +213,15 @@ impl Books {
             *sum += bytes;
         };
         for (key, user) in &self.users.by_key {
-            for (ticket, id) in &user.waiting {
-                note(*key, *ticket, self.blocks[*id].bytes);
+            for (ticket, freed) in &user.waiting {
+                let bytes = match freed {
+                    Freed::Block(id) => self.blocks[*id].bytes,
+                    Freed::Piece(piece) => self.native.awaiting[piece].bytes,
+                };
+                note(*key, *ticket, bytes);
             }
         }
+        self.native_holders(&mut note);
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.state == State::Free) {
             if self.is_busy(block) {
                 let key = self.segments[block.segment].owner.stream;

@@ -98,6 +98,11 @@ impl Pools {
         }
     }
 
+    /// True for a private pool that has users: nobody else gets its memory.
+    pub(super) fn is_somebodys_own(&self, id: PoolId) -> bool {
+        id != PoolId::DEFAULT && self.0.get(&id).is_some_and(|pool| pool.users > 0)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
         self.0.iter().map(|(id, pool)| (*id, pool))
     }

@@ -27,6 +27,7 @@ impl CachingAllocator {
             .segments
             .iter()
             .flat_map(|(_, segment)| books.describe(segment, device_index))
+            .chain(books.describe_native(device_index))
             .collect();
         segments.sort_by_key(|segment| segment.address);
         Snapshot { segments, trace: Vec::new() }

@@ -99,6 +99,21 @@ impl PooledStat {
         }
     }
 
+    /// What was of one class is of another one now.
+    pub(super) fn transfer(&mut self, from: PoolClass, to: PoolClass, amount: usize) {
+        for (class, is_gain) in [(from, false), (to, true)] {
+            let stat = match class {
+                PoolClass::Small => &mut self.small_pool,
+                PoolClass::Large => &mut self.large_pool,
+            };
+            if from != to && is_gain {
+                stat.increase(amount as u64);
+            } else if from != to {
+                stat.decrease(amount as u64);
+            }
+        }
+    }
+
     fn parts(&self) -> [(&'static str, &Stat); 3] {
         [("all", &self.all), ("small_pool", &self.small_pool), ("large_pool", &self.large_pool)]
     }
@@ -202,10 +217,36 @@ statistics! {
         num_device_free,
         /// Ours: requests that failed at once because of `throw_on_cudamalloc_oom`.
         num_oom_rejections,
+        /// Ours: pages that were moved to where memory was missing.
+        num_pages_stolen,
+        /// Ours: requests that were served from another stream's memory.
+        num_frontier_reuses,
     }
 }
 
 impl Statistics {
+    /// A program has a block now.
+    pub(super) fn begin_use(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
+        self.allocation.increase(class, 1);
+        self.allocated_bytes.increase(class, bytes);
+        self.active.increase(class, 1);
+        self.active_bytes.increase(class, bytes);
+        self.requested_bytes.increase(class, requested_bytes);
+    }
+
+    /// The program has given it back.
+    pub(super) fn end_allocation(&mut self, class: PoolClass, bytes: usize) {
+        self.allocation.decrease(class, 1);
+        self.allocated_bytes.decrease(class, bytes);
+    }
+
+    /// And no stream uses it any more.
+    pub(super) fn end_use(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
+        self.active.decrease(class, 1);
+        self.active_bytes.decrease(class, bytes);
+        self.requested_bytes.decrease(class, requested_bytes);
+    }
+
     /// Those of an allocator that was never used.
     pub(crate) fn of_nothing(config: &AllocatorConfig) -> Self {
         let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());

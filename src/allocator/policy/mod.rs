@@ -55,7 +55,8 @@ pub(super) enum AnyPolicy<'a> {
 pub(super) fn policy(config: &AllocatorConfig, is_host: bool) -> AnyPolicy<'_> {
     match config.policy {
         _ if is_host => AnyPolicy::Pinned(Pinned(config)),
-        PolicyName::Torch => AnyPolicy::Torch(Torch(config)),
+        // What the native policy does not serve is what was restored, or was handed out before.
+        PolicyName::Torch | PolicyName::Native => AnyPolicy::Torch(Torch(config)),
     }
 }
 

@@ -1,0 +1,390 @@
+//! What the native policy knows, and how pieces change hands. All of it under the allocator's lock.
+//!
+//! A request goes to the heap of its stream and pool. Small ones are served from slabs, middle ones
+//! from an arena whose blocks share pages, large ones from an arena of whole pages. A free piece
+//! joins its neighbours at once. Pages stay behind free blocks until others need them (`growth`).
+//!
+//! Equations: the blocks of an area tile it; a block is listed in the index of its arena exactly
+//! while it is free; a slab is listed in its heap exactly while it has a free small block; a page
+//! is idle exactly while it has memory and no block in use touches it. `invariants` checks them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::allocator::books::Request;
+use crate::allocator::native::area::{Area, AreaRange, Areas};
+use crate::allocator::native::block::{Block, BlockId, Blocks, State};
+use crate::allocator::native::heap::{HeapId, Heaps, Kind, Owner};
+use crate::allocator::native::idle::IdlePages;
+use crate::allocator::native::live::Live;
+use crate::allocator::native::piece::Piece;
+use crate::allocator::native::size_class::{
+    MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
+};
+use crate::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::allocator::pending::Users;
+use crate::allocator::pool::PoolId;
+use crate::size::MIB;
+
+/// How many blocks of the list of a request's own size are looked at, some of which may be smaller.
+const OWN_LIST_LOOKS: usize = 8;
+/// How many larger ones are, for one that needs the fewest pages.
+const LARGER_LOOKS: usize = 16;
+/// Size of the pages that requests are told apart by where segments have no pages.
+const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
+
+/// What the native policy of one allocator knows. See the head of this file.
+#[derive(Debug)]
+pub(in crate::allocator) struct Native {
+    /// Size of the device's pages; of what segments are multiples of where it has no such pages.
+    pub(super) page_bytes: usize,
+    /// True where memory is mapped page by page.
+    pub(super) has_pages: bool,
+    pub(super) blocks: Blocks,
+    pub(super) areas: Areas,
+    pub(super) heaps: Heaps,
+    pub(super) slabs: Slabs,
+    pub(super) idle: IdlePages,
+    pub(super) live: Arc<Live>,
+    pub(in crate::allocator) awaiting: BTreeMap<Piece, Awaiting>,
+    /// True while a thread maps, moves or gives back pages, without the lock.
+    pub(super) is_mapping: bool,
+}
+
+/// A piece that was freed, while streams have not passed their last use of it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::allocator) struct Awaiting {
+    pub(super) points: u32,
+    pub(in crate::allocator) bytes: usize,
+    pub(super) requested_bytes: usize,
+    /// The task of its heap's stream after which that does not use it.
+    pub(super) busy_until: u64,
+}
+
+/// A request as this policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::allocator) struct NativePlan {
+    pub(super) requested_bytes: usize,
+    /// Rounded: the size of what is handed out.
+    pub(super) bytes: usize,
+    pub(super) align_bytes: usize,
+    pub(super) owner: Owner,
+    pub(super) kind: Kind,
+    /// Of requests that a slab serves.
+    pub(super) class: Option<SizeClass>,
+}
+
+impl NativePlan {
+    pub(super) fn align_bytes(&self) -> usize {
+        self.align_bytes
+    }
+
+    /// The same from another pool.
+    pub(super) fn in_pool(self, pool: PoolId) -> Self {
+        Self { owner: Owner { pool, ..self.owner }, ..self }
+    }
+}
+
+/// A block that is wanted of an arena.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub(super) heap: HeapId,
+    pub(super) kind: Kind,
+    pub(super) bytes: usize,
+    pub(super) align_bytes: usize,
+}
+
+/// A place for a block inside a free one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    id: BlockId,
+    offset: u32,
+    units: u32,
+    /// Pages of it that have no memory.
+    pub(super) missing: usize,
+}
+
+impl Found {
+    pub(super) fn block(&self) -> BlockId {
+        self.id
+    }
+}
+
+impl Native {
+    /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one.
+    pub(in crate::allocator) fn new(page_bytes: Option<usize>) -> Self {
+        Self {
+            page_bytes: page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES),
+            has_pages: page_bytes.is_some(),
+            blocks: Blocks::default(),
+            areas: Areas::default(),
+            heaps: Heaps::default(),
+            slabs: Slabs::default(),
+            idle: IdlePages::default(),
+            live: Arc::default(),
+            awaiting: BTreeMap::new(),
+            is_mapping: false,
+        }
+    }
+
+    /// What a request comes to; it is for a byte at least.
+    pub(in crate::allocator) fn plan(&self, request: &Request) -> Option<NativePlan> {
+        let Request { bytes, stream, pool, align_bytes } = *request;
+        let owner = Owner { stream, pool };
+        let requested_bytes = bytes;
+        let align_bytes = align_bytes.max(UNIT_BYTES);
+        if bytes <= MOST_SMALL_BYTES && align_bytes == UNIT_BYTES {
+            let class = SizeClass::of(bytes);
+            let (bytes, kind, class) = (class.bytes(), Kind::Middle, Some(class));
+            return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
+        }
+        let is_large = bytes > most_middle_bytes(self.page_bytes);
+        let (kind, unit_bytes) =
+            if is_large { (Kind::Large, self.page_bytes) } else { (Kind::Middle, UNIT_BYTES) };
+        let bytes = bytes.checked_next_multiple_of(unit_bytes)?;
+        // Sizes and offsets are counted in 32 bits.
+        let is_possible = (bytes + align_bytes) / unit_bytes < u32::MAX as usize / 4;
+        is_possible.then_some(NativePlan {
+            requested_bytes,
+            bytes,
+            align_bytes,
+            owner,
+            kind,
+            class: None,
+        })
+    }
+
+    pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Middle => UNIT_BYTES,
+            Kind::Large => self.page_bytes,
+        }
+    }
+
+    /// The block that a plan wants: its own, or that of a new slab.
+    pub(super) fn want(&mut self, plan: &NativePlan) -> Want {
+        let heap = self.heaps.of(plan.owner);
+        let bytes = plan.class.map_or(plan.bytes, SizeClass::slab_bytes);
+        Want { heap, kind: plan.kind, bytes, align_bytes: plan.align_bytes }
+    }
+
+    /// A free block that is large enough: of those that were looked at the one that needs the fewest
+    /// pages, the first of them by size.
+    pub(super) fn find(&self, want: &Want) -> Option<Found> {
+        let Want { heap, kind, bytes, align_bytes } = *want;
+        let units = units_of(bytes, self.unit_bytes(kind));
+        let index = &self.heaps[heap].arena(kind).index;
+        let own = index.of_own_list(units, &self.blocks).take(OWN_LIST_LOOKS);
+        let larger = index.of_larger_lists(units, &self.blocks).take(LARGER_LOOKS);
+        let mut best: Option<Found> = None;
+        for id in own.chain(larger) {
+            let Some(found) = self.fit(id, units, align_bytes) else { continue };
+            if best.is_none_or(|best| found.missing < best.missing) {
+                best = Some(found);
+                if found.missing == 0 {
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    /// Where a block fits into a free one.
+    fn fit(&self, id: BlockId, units: u32, align_bytes: usize) -> Option<Found> {
+        let block = &self.blocks[id];
+        let area = &self.areas[block.area];
+        let mut offset = block.offset;
+        if align_bytes > area.unit_bytes {
+            let address = area.address_of(block);
+            let aligned = address.checked_next_multiple_of(align_bytes as u64)?;
+            offset += u32::try_from((aligned - address) / area.unit_bytes as u64).ok()?;
+        }
+        let is_enough = offset.checked_add(units).is_some_and(|end| end <= block.end());
+        is_enough.then(|| Found { id, offset, units, missing: area.count_missing(offset, units) })
+    }
+
+    /// Takes a place out of its free block.
+    pub(super) fn carve(&mut self, found: &Found) -> BlockId {
+        let Found { mut id, offset, units, .. } = *found;
+        let area_id = self.blocks[id].area;
+        let area = &mut self.areas[area_id];
+        let index = &mut self.heaps[area.heap].arena_mut(area.kind).index;
+        index.remove(id, &mut self.blocks);
+        if offset > self.blocks[id].offset {
+            let before = id;
+            id = self.blocks.split(before, offset - self.blocks[before].offset);
+            index.insert(before, &mut self.blocks);
+            area.note_begin(id, &self.blocks);
+        }
+        if self.blocks[id].units > units {
+            let rest = self.blocks.split(id, units);
+            index.insert(rest, &mut self.blocks);
+            area.note_begin(rest, &self.blocks);
+        }
+        self.blocks[id].state = State::Used;
+        let range = area.pages_of(offset, units);
+        if let Some(pages) = &mut area.pages {
+            pages.enter(&range);
+        }
+        self.live.know_block(id.place());
+        id
+    }
+
+    /// A block that nobody has any more, and that its heap's stream does not use after the task
+    /// `busy_until`, joins its neighbours and can be had again.
+    pub(super) fn release_block(&mut self, mut id: BlockId, busy_until: u64) {
+        let Block { area: area_id, offset, units, previous, next, .. } = self.blocks[id];
+        let area = &mut self.areas[area_id];
+        let range = area.pages_of(offset, units);
+        if let Some(pages) = &mut area.pages {
+            let idle = pages.leave(&range, busy_until);
+            self.idle.rest(area_id, idle, &mut self.areas);
+        }
+        let area = &mut self.areas[area_id];
+        let index = &mut self.heaps[area.heap].arena_mut(area.kind).index;
+        let block = &mut self.blocks[id];
+        block.state = State::Free;
+        block.set_busy_until(busy_until.max(block.busy_until()));
+        let is_free = |id: &BlockId, blocks: &Blocks| blocks[*id].state == State::Free;
+        if let Some(next) = next.filter(|next| is_free(next, &self.blocks)) {
+            index.remove(next, &mut self.blocks);
+            area.note_end(next, &self.blocks);
+            self.blocks.join(id, next);
+        }
+        if let Some(previous) = previous.filter(|previous| is_free(previous, &self.blocks)) {
+            index.remove(previous, &mut self.blocks);
+            area.note_end(id, &self.blocks);
+            self.blocks.join(previous, id);
+            id = previous;
+        }
+        index.insert(id, &mut self.blocks);
+    }
+
+    /// Notes addresses for a heap, all of them free; those of a segment have memory.
+    pub(super) fn add_area(&mut self, range: AreaRange, heap: HeapId, kind: Kind) {
+        let units = units_of(range.bytes, range.unit_bytes);
+        let id = self.areas.next_id();
+        let first = self.blocks.insert(Block::new(id, 0, units, State::Free));
+        self.areas.insert(Area::new(range, heap, kind, first));
+        let arena = self.heaps[heap].arena_mut(kind);
+        arena.areas.push(id);
+        arena.index.insert(first, &mut self.blocks);
+    }
+
+    /// A free small block of a heap's slabs, taken.
+    pub(super) fn take_small(&mut self, heap: HeapId, class: SizeClass) -> Option<Piece> {
+        let first = &mut self.heaps[heap].slabs[class.number()];
+        let id = (*first)?;
+        let slab = &mut self.slabs[id];
+        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+        let slot = slab.free.trailing_zeros() as u8;
+        slab.free &= slab.free - 1;
+        if slab.free == 0 {
+            self.slabs.unlink(id, first);
+        }
+        Some(Piece::Small(id, slot))
+    }
+
+    /// Makes a slab of a block.
+    pub(super) fn add_slab(&mut self, block: BlockId, heap: HeapId, class: SizeClass) {
+        let record = &self.blocks[block];
+        let mut slab = Slab::new(block, heap, class, self.areas[record.area].address_of(record));
+        slab.busy_until = record.busy_until();
+        let id = self.slabs.insert(slab);
+        self.blocks[block].become_slab(id);
+        self.live.know_slab(id.place());
+        self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
+    }
+
+    fn release_small(&mut self, id: SlabId, slot: u8, busy_until: u64) {
+        let slab = &mut self.slabs[id];
+        let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
+        let was_full = slab.free == 0;
+        slab.free |= 1 << slot;
+        slab.busy_until = slab.busy_until.max(busy_until);
+        if !slab.is_unused() {
+            if was_full {
+                self.slabs.link(id, first);
+            }
+            return;
+        }
+        if !was_full {
+            self.slabs.unlink(id, first);
+        }
+        let Slab { block, busy_until, .. } = self.slabs.remove(id);
+        self.release_block(block, busy_until);
+    }
+
+    /// A piece that nobody has any more; see [`Self::release_block`].
+    pub(super) fn release(&mut self, piece: Piece, busy_until: u64) {
+        match piece {
+            Piece::Block(id) => self.release_block(id, busy_until),
+            Piece::Small(slab, slot) => self.release_small(slab, slot, busy_until),
+        }
+    }
+
+    /// Where a piece begins, its size, and the task of its heap's stream after which nothing from
+    /// its earlier life uses it.
+    pub(super) fn extent(&self, piece: Piece) -> Extent {
+        match piece {
+            Piece::Block(id) => {
+                let block = &self.blocks[id];
+                let area = &self.areas[block.area];
+                let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
+                Extent { address, bytes, busy_until: block.busy_until() }
+            }
+            Piece::Small(slab, slot) => {
+                let slab = &self.slabs[slab];
+                let (address, bytes) = (slab.address_of(slot), slab.class.bytes());
+                Extent { address, bytes, busy_until: slab.busy_until }
+            }
+        }
+    }
+
+    /// The heap and the arena that a piece is of.
+    pub(super) fn home_of(&self, piece: Piece) -> (HeapId, Kind) {
+        match piece {
+            Piece::Block(id) => {
+                let area = &self.areas[self.blocks[id].area];
+                (area.heap, area.kind)
+            }
+            Piece::Small(slab, _) => (self.slabs[slab].heap, Kind::Middle),
+        }
+    }
+
+    /// The stream that a piece's heap is of.
+    pub(super) fn stream_of(&self, piece: Piece) -> u64 {
+        self.heaps[self.home_of(piece).0].owner.stream
+    }
+
+    /// The piece that an address is in, whoever has it.
+    pub(super) fn piece_at(&self, address: u64) -> Option<Piece> {
+        let area = &self.areas[self.areas.containing(address)?];
+        let id = area.block_at(address, &self.blocks);
+        let block = &self.blocks[id];
+        match (block.state, block.slab()) {
+            (State::Free, _) => None,
+            (_, Some(slab)) => Some(Piece::Small(slab, self.slabs[slab].slot_at(address)?)),
+            _ => Some(Piece::Block(id)),
+        }
+    }
+
+    /// True when a stream that a heap is of has not passed a task.
+    pub(super) fn is_using(&self, heap: HeapId, ticket: u64, users: &Users) -> bool {
+        ticket > 0 && users.is_using(self.heaps[heap].owner.stream, ticket)
+    }
+}
+
+/// Where a piece is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) address: u64,
+    pub(super) bytes: usize,
+    pub(super) busy_until: u64,
+}
+
+/// How many units bytes are, of which they are a multiple.
+pub(super) fn units_of(bytes: usize, unit_bytes: usize) -> u32 {
+    debug_assert!(bytes.is_multiple_of(unit_bytes), "{bytes} in units of {unit_bytes}");
+    u32::try_from(bytes / unit_bytes).expect("checked when it was planned")
+}

@@ -1,0 +1,349 @@
+//! Memory for blocks: idle pages are moved first, then the device is asked for more.
+//!
+//! A page moves only when every use of it is done, because moving acts at once. Whoever maps, moves
+//! or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps others
+//! from it, so what one thread plans nobody changes. Requests that need no page go on meanwhile.
+
+use crate::allocator::books::Books;
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::expandable::drop_page;
+use crate::allocator::growth::none_if_short;
+use crate::allocator::native::area::{AreaId, AreaRange};
+use crate::allocator::native::block::{Block, BlockId, State};
+use crate::allocator::native::core::{Found, Native, NativePlan, Want};
+use crate::allocator::native::heap::{HeapId, Kind};
+use crate::allocator::native::idle::IdlePage;
+use crate::allocator::native::piece::Piece;
+use crate::allocator::native::size_class::UNIT_BYTES;
+use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
+use crate::error::{Error, Result};
+use crate::size::{GIB, MIB};
+use crate::sync::yield_now;
+
+/// The first range of addresses of an arena; the next ones double what it has.
+const LEAST_AREA_BYTES: usize = GIB;
+/// Bounds of the segments that blocks share where there are no pages.
+const SHARED_SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 2 * MIB..=32 * MIB;
+
+/// How a request goes on.
+#[derive(Debug)]
+enum Step {
+    /// It has its piece.
+    Done(Piece),
+    /// Its block needs pages.
+    Map { want: Want, work: PageWork },
+    /// Its arena needs addresses.
+    Reserve { bytes: usize },
+    /// Its arena needs a segment, which counts against the limit already.
+    Segment { bytes: usize },
+    /// Another thread moves pages.
+    Wait,
+    /// The limit is reached.
+    Short,
+}
+
+/// Pages on their way to a block that is taken for them.
+#[derive(Debug)]
+struct PageWork {
+    block: BlockId,
+    area: AreaId,
+    page_bytes: usize,
+    /// Where memory is missing: first for `fresh_count` new pages, then for those that move.
+    targets: Vec<(usize, Address)>,
+    fresh_count: usize,
+    moved: Vec<(IdlePage, PhysicalHandle)>,
+}
+
+/// What became of it.
+#[derive(Debug)]
+struct PageOutcome {
+    /// The handles of the first targets.
+    handles: Vec<PhysicalHandle>,
+    refusal: Option<Error>,
+}
+
+impl CachingAllocator {
+    /// A piece for a request, from what is free, from idle pages or from the device. `None` when
+    /// the device or the limit has not enough; `told_bytes` is what the device says to be free
+    /// then. Fails when the device fails otherwise.
+    pub(super) fn take_native(
+        &self,
+        plan: &NativePlan,
+        told_bytes: &mut Option<usize>,
+    ) -> Result<Option<Piece>> {
+        loop {
+            let step = self.books.lock().native_step(plan);
+            match step {
+                Step::Done(piece) => return Ok(Some(piece)),
+                Step::Short => return Ok(None),
+                Step::Wait => yield_now(),
+                Step::Map { want, work } => {
+                    let memory = self.source.virtual_memory().expect("it has pages");
+                    let outcome = work.run(memory);
+                    let mut books = self.books.lock();
+                    return match books.end_page_work(work, outcome) {
+                        Ok(block) => Ok(Some(books.native.finish(block, plan, &want))),
+                        Err(refusal) => none_if_short(refusal, told_bytes),
+                    };
+                }
+                Step::Reserve { bytes } => {
+                    let memory = self.source.virtual_memory().expect("it has pages");
+                    let given = memory.reserve(bytes);
+                    self.books.lock().end_reserve(plan, given, bytes)?;
+                }
+                Step::Segment { bytes } => {
+                    let given = self.source.allocate(bytes, plan.align_bytes());
+                    if let Err(refusal) = self.books.lock().end_segment(plan, given, bytes) {
+                        return none_if_short(refusal, told_bytes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl PageWork {
+    /// The device's part. When a page is refused, new pages go back; those that moved stay.
+    fn run(&self, memory: &dyn VirtualMemory) -> PageOutcome {
+        let mut handles = Vec::with_capacity(self.targets.len());
+        let mut refusal = None;
+        for (_, to) in &self.targets[..self.fresh_count] {
+            match new_page(memory, self.page_bytes, *to) {
+                Ok(handle) => handles.push(handle),
+                Err(refused) => {
+                    handles.drain(..).for_each(|handle| drop_page(handle, memory));
+                    return PageOutcome { handles, refusal: Some(refused) };
+                }
+            }
+        }
+        let targets = &self.targets[self.fresh_count..];
+        for ((_, to), (_, handle)) in targets.iter().zip(&self.moved) {
+            if let Err(refused) = memory.relocate(*handle, *to) {
+                refusal = Some(refused);
+                break;
+            }
+            handles.push(*handle);
+        }
+        PageOutcome { handles, refusal }
+    }
+}
+
+/// A page from the device at an address.
+fn new_page(memory: &dyn VirtualMemory, bytes: usize, to: Address) -> Result<PhysicalHandle> {
+    let handle = memory.create(bytes)?;
+    let placed = memory.map(to, handle).inspect_err(|_| {
+        let _ = memory.release(handle); // what is refused stays with the device
+    });
+    placed.map(|()| handle)
+}
+
+impl Books {
+    /// What a request needs next.
+    fn native_step(&mut self, plan: &NativePlan) -> Step {
+        self.complete_passed();
+        let want = self.native.want(plan);
+        let found = match self.native.take_or_find(plan, &want) {
+            Ok(piece) => return Step::Done(piece),
+            Err(found) => found,
+        };
+        if let Some(found) = self.find_elsewhere(&want) {
+            let block = self.native.carve(&found);
+            self.statistics.num_frontier_reuses += 1;
+            return Step::Done(self.native.finish(block, plan, &want));
+        }
+        if self.native.is_mapping {
+            return Step::Wait;
+        }
+        match found {
+            Some(found) => self.begin_page_work(&found, want),
+            None => self.begin_growth(&want),
+        }
+    }
+
+    /// A piece for a request that nothing is moved or mapped for.
+    pub(super) fn take_ready(&mut self, plan: &NativePlan) -> Option<Piece> {
+        let want = self.native.want(plan);
+        self.native.take_or_find(plan, &want).ok()
+    }
+
+    /// A free block of another stream's heap, with all its memory, that nothing uses any more.
+    fn find_elsewhere(&self, want: &Want) -> Option<Found> {
+        let native = &self.native;
+        let pool = native.heaps[want.heap].owner.pool;
+        let others =
+            native.heaps.iter().filter(|(id, heap)| *id != want.heap && heap.owner.pool == pool);
+        let mut found = others.filter_map(|(heap, _)| {
+            let found = native.find(&Want { heap, ..*want })?;
+            let ticket = native.blocks[found.block()].busy_until();
+            let is_ready = found.missing == 0 && !native.is_using(heap, ticket, &self.users);
+            is_ready.then_some(found)
+        });
+        found.next()
+    }
+
+    /// Takes a block whose pages are to be found, and what can be moved there.
+    fn begin_page_work(&mut self, found: &Found, want: Want) -> Step {
+        let block = self.native.carve(found);
+        let native = &self.native;
+        let Block { area: area_id, offset, units, .. } = native.blocks[block];
+        let area = &native.areas[area_id];
+        let pages = area.pages.as_ref().expect("memory is missing");
+        let page_bytes = pages.page_bytes;
+        let address = |page: usize| area.base.offset(page * page_bytes);
+        let missing = pages.missing(area.pages_of(offset, units));
+        let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
+        let idle = self.pages_to_move(area.heap, targets.len());
+        let fresh_count = targets.len() - idle.len();
+        if !self.limits.take(fresh_count * page_bytes) {
+            let busy_until = self.native.blocks[block].busy_until();
+            self.native.release_block(block, busy_until);
+            return Step::Short;
+        }
+        let moved = idle.into_iter().map(|idle| {
+            let pages = self.native.areas[idle.area].pages.as_mut().expect("an idle page");
+            (idle, pages.take(idle.page))
+        });
+        let moved = moved.collect();
+        self.native.idle.forget_used(&self.native.areas);
+        self.native.is_mapping = true;
+        let work = PageWork { block, area: area_id, page_bytes, targets, fresh_count, moved };
+        Step::Map { want, work }
+    }
+
+    /// Idle pages that a heap may have, longest idle first.
+    fn pages_to_move(&self, heap: HeapId, count: usize) -> Vec<IdlePage> {
+        let native = &self.native;
+        let pool = native.heaps[heap].owner.pool;
+        let is_ready = |idle: &IdlePage| {
+            let area = &native.areas[idle.area];
+            let theirs = native.heaps[area.heap].owner.pool;
+            let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
+            let is_shared = theirs == pool || !self.pools.is_somebodys_own(theirs);
+            is_shared && !native.is_using(area.heap, ticket, &self.users)
+        };
+        native.idle.iter(&native.areas).filter(is_ready).take(count).collect()
+    }
+
+    /// Notes which pages are in place: the block with its memory. When one was refused the block is
+    /// free again, with what moved there.
+    fn end_page_work(&mut self, work: PageWork, outcome: PageOutcome) -> Result<BlockId> {
+        let PageWork { block, area, page_bytes, targets, fresh_count, moved } = work;
+        let PageOutcome { handles, refusal } = outcome;
+        let native = &mut self.native;
+        native.is_mapping = false;
+        let class = native.areas[area].kind.class();
+        let fresh_done = fresh_count.min(handles.len());
+        let moved_done = handles.len() - fresh_done;
+        let pages = native.areas[area].pages.as_mut().expect("an area with pages");
+        for ((page, _), handle) in targets.iter().zip(handles) {
+            pages.put(*page, handle);
+        }
+        for (index, (from, handle)) in moved.into_iter().enumerate() {
+            let source = &mut native.areas[from.area];
+            if index < moved_done {
+                let theirs = source.kind.class();
+                self.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
+                continue;
+            }
+            source.pages.as_mut().expect("an area with pages").put(from.page, handle);
+            native.idle.rest(from.area, from.page..from.page + 1, &mut native.areas);
+        }
+        self.statistics.num_pages_stolen += moved_done as u64;
+        self.limits.give_back((fresh_count - fresh_done) * page_bytes);
+        if fresh_done > 0 {
+            self.statistics.reserved_bytes.increase(class, fresh_done * page_bytes);
+            self.statistics.num_device_alloc += 1;
+        }
+        let Some(refusal) = refusal else { return Ok(block) };
+        let busy_until = self.native.blocks[block].busy_until();
+        self.native.release_block(block, busy_until);
+        Err(refusal)
+    }
+
+    /// More addresses, or a segment, for an arena that has no room.
+    fn begin_growth(&mut self, want: &Want) -> Step {
+        let native = &self.native;
+        let arena = native.heaps[want.heap].arena(want.kind);
+        let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
+        let granule_bytes = native.page_bytes;
+        let enough_bytes =
+            (want.bytes + want.align_bytes - UNIT_BYTES).next_multiple_of(granule_bytes);
+        if native.has_pages {
+            let bytes = enough_bytes.max(known_bytes).max(LEAST_AREA_BYTES);
+            let bytes = bytes.next_multiple_of(granule_bytes);
+            return Step::Reserve { bytes };
+        }
+        let bytes = match want.kind {
+            Kind::Large => want.bytes,
+            Kind::Middle => {
+                let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
+                let shared_bytes = (known_bytes / 8).next_multiple_of(granule_bytes);
+                want.bytes.next_multiple_of(granule_bytes).max(shared_bytes.clamp(least, most))
+            }
+        };
+        if !self.limits.take(bytes) {
+            return Step::Short;
+        }
+        Step::Segment { bytes }
+    }
+
+    fn end_reserve(
+        &mut self,
+        plan: &NativePlan,
+        given: Result<Address>,
+        bytes: usize,
+    ) -> Result<()> {
+        let base = given?;
+        // Looked up again: what the request was for may have gone meanwhile.
+        let want = self.native.want(plan);
+        let unit_bytes = self.native.unit_bytes(want.kind);
+        let page_bytes = Some(self.native.page_bytes);
+        let range = AreaRange { base, bytes, unit_bytes, page_bytes };
+        self.native.add_area(range, want.heap, want.kind);
+        Ok(())
+    }
+
+    fn end_segment(
+        &mut self,
+        plan: &NativePlan,
+        given: Result<Address>,
+        bytes: usize,
+    ) -> Result<()> {
+        let want = self.native.want(plan); // again, as above
+        let unit_bytes = self.native.unit_bytes(want.kind);
+        let base = given.inspect_err(|_| self.limits.give_back(bytes))?;
+        let class = want.kind.class();
+        self.statistics.segment.increase(class, 1);
+        self.statistics.reserved_bytes.increase(class, bytes);
+        self.statistics.num_device_alloc += 1;
+        let range = AreaRange { base, bytes, unit_bytes, page_bytes: None };
+        self.native.add_area(range, want.heap, want.kind);
+        Ok(())
+    }
+}
+
+impl Native {
+    /// A piece that has its memory, or the place that needs the fewest pages.
+    fn take_or_find(&mut self, plan: &NativePlan, want: &Want) -> Result<Piece, Option<Found>> {
+        if let Some(class) = plan.class
+            && let Some(piece) = self.take_small(want.heap, class)
+        {
+            return Ok(piece);
+        }
+        match self.find(want) {
+            Some(found) if found.missing == 0 => {
+                let block = self.carve(&found);
+                Ok(self.finish(block, plan, want))
+            }
+            found => Err(found),
+        }
+    }
+
+    /// The piece of a request whose block has its memory.
+    fn finish(&mut self, block: BlockId, plan: &NativePlan, want: &Want) -> Piece {
+        debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
+        let Some(class) = plan.class else { return Piece::Block(block) };
+        self.add_slab(block, want.heap, class);
+        self.take_small(want.heap, class).expect("a new slab has small blocks")
+    }
+}

@@ -1,0 +1,154 @@
+//! Heaps: what one stream has in one pool, as two arenas and the slabs in one of them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::allocator::native::area::AreaId;
+use crate::allocator::native::index::Index;
+use crate::allocator::native::size_class::CLASS_COUNT;
+use crate::allocator::native::slab::SlabId;
+use crate::allocator::pool::PoolId;
+use crate::allocator::snapshot::PoolClass;
+
+/// A heap's place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::allocator) struct HeapId(pub(super) u32);
+
+/// Which of a heap's arenas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Blocks of any number of units, which share pages; slabs among them.
+    Middle,
+    /// Blocks of whole pages.
+    Large,
+}
+
+impl Kind {
+    /// As what statistics and snapshots count it.
+    pub(super) fn class(self) -> PoolClass {
+        match self {
+            Self::Middle => PoolClass::Small,
+            Self::Large => PoolClass::Large,
+        }
+    }
+}
+
+/// Whose requests a heap serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub(super) stream: u64,
+    pub(super) pool: PoolId,
+}
+
+/// Addresses of one kind, and the free blocks in them.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    pub(super) index: Index,
+    pub(super) areas: Vec<AreaId>,
+}
+
+/// What one stream has in one pool.
+#[derive(Debug)]
+pub(super) struct Heap {
+    pub(super) owner: Owner,
+    middle: Arena,
+    large: Arena,
+    /// Slabs that have a free block: the first of a list for each class.
+    pub(super) slabs: [Option<SlabId>; CLASS_COUNT],
+}
+
+impl Heap {
+    pub(super) fn arena(&self, kind: Kind) -> &Arena {
+        match kind {
+            Kind::Middle => &self.middle,
+            Kind::Large => &self.large,
+        }
+    }
+
+    pub(super) fn arena_mut(&mut self, kind: Kind) -> &mut Arena {
+        match kind {
+            Kind::Middle => &mut self.middle,
+            Kind::Large => &mut self.large,
+        }
+    }
+
+    /// True when it has nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.middle.areas.is_empty() && self.large.areas.is_empty()
+    }
+}
+
+/// All heaps of an allocator.
+#[derive(Debug, Default)]
+pub(super) struct Heaps {
+    places: Vec<Option<Heap>>,
+    vacant: Vec<HeapId>,
+    by_owner: HashMap<Owner, HeapId, BuildHasherDefault<Mixer>>,
+}
+
+impl Heaps {
+    /// The heap of an owner, which is made when there is none.
+    pub(super) fn of(&mut self, owner: Owner) -> HeapId {
+        if let Some(id) = self.by_owner.get(&owner) {
+            return *id;
+        }
+        let (middle, large) = (Arena::default(), Arena::default());
+        let heap = Heap { owner, middle, large, slabs: [None; CLASS_COUNT] };
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            HeapId(u32::try_from(self.places.len() - 1).expect("fewer than 2^32 heaps"))
+        });
+        self.places[id.0 as usize] = Some(heap);
+        self.by_owner.insert(owner, id);
+        id
+    }
+
+    /// Forgets a heap that has nothing.
+    pub(super) fn remove(&mut self, id: HeapId) {
+        let heap = self.places[id.0 as usize].take().expect("a heap that is there");
+        debug_assert!(heap.is_empty(), "{heap:?}");
+        self.by_owner.remove(&heap.owner);
+        self.vacant.push(id);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
+        let id = |place: usize| HeapId(u32::try_from(place).expect("fewer than 2^32 heaps"));
+        let places = self.places.iter().enumerate();
+        places.filter_map(move |(place, heap)| Some((id(place), heap.as_ref()?)))
+    }
+}
+
+impl std::ops::Index<HeapId> for Heaps {
+    type Output = Heap;
+
+    fn index(&self, id: HeapId) -> &Heap {
+        self.places[id.0 as usize].as_ref().expect("a heap that is there")
+    }
+}
+
+impl std::ops::IndexMut<HeapId> for Heaps {
+    fn index_mut(&mut self, id: HeapId) -> &mut Heap {
+        self.places[id.0 as usize].as_mut().expect("a heap that is there")
+    }
+}
+
+/// A hash of a few numbers that nobody chooses to collide: streams are numbered by us.
+#[derive(Debug, Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The odd number next to 2^64 over the golden ratio: it spreads consecutive numbers.
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}

@@ -1,0 +1,84 @@
+//! Idle pages: those that have memory which no block in use touches, longest idle first.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::allocator::native::area::{AreaId, Areas};
+
+/// When which pages became idle. A run stays listed when pages of it are used again: whether a page
+/// is still idle since then, the page itself says. So using pages again costs nothing here.
+#[derive(Debug, Default)]
+pub(super) struct IdlePages {
+    runs: VecDeque<Run>,
+    clock: u64,
+    /// How many runs there may be before those without an idle page are looked for.
+    sweep_at: usize,
+}
+
+/// Pages of one area that became idle together.
+#[derive(Clone, Debug)]
+struct Run {
+    area: AreaId,
+    pages: Range<usize>,
+    since: u64,
+}
+
+/// An idle page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IdlePage {
+    pub(super) area: AreaId,
+    pub(super) page: usize,
+}
+
+/// Runs below which none is forgotten.
+const LEAST_SWEEP: usize = 256;
+
+impl IdlePages {
+    /// Pages of an area that no block in use touches any more; those without memory are not meant.
+    pub(super) fn rest(&mut self, area: AreaId, pages: Range<usize>, areas: &mut Areas) {
+        let table = areas[area].pages.as_mut().expect("an area with pages");
+        let (mut start, end) = (pages.start, pages.end);
+        while start < end {
+            if !table.is_mapped(start) {
+                start += 1;
+                continue;
+            }
+            let mapped = (start..end).find(|page| !table.is_mapped(*page)).unwrap_or(end);
+            self.clock += 1;
+            table.rest(start..mapped, self.clock);
+            self.runs.push_back(Run { area, pages: start..mapped, since: self.clock });
+            start = mapped;
+        }
+        if self.runs.len() > self.sweep_at.max(LEAST_SWEEP) {
+            self.runs.retain(|run| run.idle(areas).next().is_some());
+            self.sweep_at = 2 * self.runs.len();
+        }
+    }
+
+    /// Idle pages, longest idle first.
+    pub(super) fn iter(&self, areas: &Areas) -> impl Iterator<Item = IdlePage> {
+        self.runs
+            .iter()
+            .flat_map(move |run| run.idle(areas).map(|page| IdlePage { area: run.area, page }))
+    }
+
+    /// Forgets what is not idle at the front.
+    pub(super) fn forget_used(&mut self, areas: &Areas) {
+        while self.runs.front().is_some_and(|run| run.idle(areas).next().is_none()) {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Nothing is idle in an area that is gone.
+    pub(super) fn forget_area(&mut self, area: AreaId) {
+        self.runs.retain(|run| run.area != area);
+    }
+}
+
+impl Run {
+    fn idle(&self, areas: &Areas) -> impl Iterator<Item = usize> {
+        let table = areas.get(self.area).and_then(|area| area.pages.as_ref());
+        let pages = table.map_or(0..0, |_| self.pages.clone());
+        pages.filter(move |page| table.is_some_and(|table| table.idle_since(*page) == self.since))
+    }
+}

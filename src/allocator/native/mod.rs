@@ -1,0 +1,27 @@
+//! The native policy: the least memory for what is live, in a bounded number of steps.
+//!
+//! * `size_class`: which sizes share slabs, and which requests have pages of their own
+//! * `core`: what is known, and how pieces change hands: `block` and `index` (one arena's free
+//!   blocks), `area` and `pages` (addresses and the memory behind them), `heap` (what one stream
+//!   has), `slab` (small blocks), `piece` and `live` (what was handed out, and for how much)
+//! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
+//! * `serve`: requests and frees, in which steps they are answered
+//! * `shrink`: memory that goes back to the device
+//! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
+
+mod area;
+mod block;
+pub(super) mod core;
+mod describe;
+mod growth;
+mod heap;
+mod idle;
+mod index;
+mod invariants;
+mod live;
+mod pages;
+pub(super) mod piece;
+mod serve;
+mod shrink;
+mod size_class;
+mod slab;

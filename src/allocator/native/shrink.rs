@@ -1,0 +1,157 @@
+//! Memory that goes back to the device: idle pages, addresses and segments in which nothing is.
+
+use crate::allocator::books::Books;
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::expandable::drop_page;
+use crate::allocator::native::area::{Area, AreaId};
+use crate::allocator::native::block::State;
+use crate::allocator::native::idle::IdlePage;
+use crate::allocator::pool::PoolId;
+use crate::backend::contract::{Address, PhysicalHandle};
+use crate::sync::yield_now;
+
+/// Memory on its way to the device.
+#[derive(Debug)]
+enum Departing {
+    Page(PhysicalHandle),
+    Addresses { base: Address, bytes: usize },
+    Segment(Address),
+}
+
+/// What goes back at once, and how much of it counts against the limit.
+#[derive(Debug)]
+struct Departure {
+    parts: Vec<Departing>,
+    bytes: usize,
+}
+
+impl CachingAllocator {
+    /// Gives back what is free in the pools that are wanted and that no stream uses.
+    pub(in crate::allocator) fn shrink_native(&self, is_wanted: impl Fn(&Books, PoolId) -> bool) {
+        let departure = loop {
+            let mut books = self.books.lock();
+            if !books.native.is_mapping {
+                break books.begin_departure(is_wanted);
+            }
+            drop(books); // another thread moves pages
+            yield_now();
+        };
+        let Some(Departure { parts, bytes }) = departure else { return };
+        // What the device refuses to take back stays with it, and nobody uses it again.
+        for part in parts {
+            let _ = match part {
+                Departing::Segment(base) => self.source.release(base),
+                Departing::Page(handle) => {
+                    drop_page(handle, self.source.virtual_memory().expect("it gave this page"));
+                    Ok(())
+                }
+                Departing::Addresses { base, bytes } => {
+                    let memory = self.source.virtual_memory().expect("it gave these addresses");
+                    memory.unreserve(base, bytes)
+                }
+            };
+        }
+        let mut books = self.books.lock();
+        books.native.is_mapping = false;
+        books.limits.give_back(bytes);
+    }
+}
+
+impl Books {
+    /// Takes out what can go; `None` when nothing can.
+    fn begin_departure(&mut self, is_wanted: impl Fn(&Self, PoolId) -> bool) -> Option<Departure> {
+        let mut departure = Departure { parts: Vec::new(), bytes: 0 };
+        self.idle_pages_depart(&is_wanted, &mut departure);
+        let empty: Vec<AreaId> = {
+            let native = &self.native;
+            let wanted = native.areas.iter().filter(|(_, area)| {
+                is_wanted(self, native.heaps[area.heap].owner.pool) && self.is_vacant(area)
+            });
+            wanted.map(|(id, _)| id).collect()
+        };
+        for id in empty {
+            self.area_departs(id, &mut departure);
+        }
+        if departure.parts.is_empty() {
+            return None;
+        }
+        self.native.is_mapping = true;
+        Some(departure)
+    }
+
+    fn idle_pages_depart(
+        &mut self,
+        is_wanted: &impl Fn(&Self, PoolId) -> bool,
+        departure: &mut Departure,
+    ) {
+        let native = &self.native;
+        let is_ready = |idle: &IdlePage| {
+            let area = &native.areas[idle.area];
+            let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
+            is_wanted(self, native.heaps[area.heap].owner.pool)
+                && !native.is_using(area.heap, ticket, &self.users)
+        };
+        let ready: Vec<IdlePage> = native.idle.iter(&native.areas).filter(is_ready).collect();
+        for IdlePage { area, page } in ready {
+            let area = &mut self.native.areas[area];
+            let pages = area.pages.as_mut().expect("an idle page");
+            departure.parts.push(Departing::Page(pages.take(page)));
+            departure.bytes += pages.page_bytes;
+            self.statistics.reserved_bytes.decrease(area.kind.class(), pages.page_bytes);
+        }
+        self.native.idle.forget_used(&self.native.areas);
+        self.statistics.num_device_free += u64::from(!departure.parts.is_empty());
+    }
+
+    /// True when an area is one free block that nothing uses and that has no page.
+    fn is_vacant(&self, area: &Area) -> bool {
+        let block = &self.native.blocks[area.first];
+        let is_whole = block.state == State::Free && block.next.is_none();
+        let has_pages = area.pages.as_ref().is_some_and(|pages| pages.count_mapped() > 0);
+        let ticket = block.busy_until();
+        is_whole && !has_pages && !self.native.is_using(area.heap, ticket, &self.users)
+    }
+
+    fn area_departs(&mut self, id: AreaId, departure: &mut Departure) {
+        let native = &mut self.native;
+        let Area { base, bytes, heap, kind, first, pages, .. } = native.areas.remove(id);
+        let arena = native.heaps[heap].arena_mut(kind);
+        arena.index.remove(first, &mut native.blocks);
+        arena.areas.retain(|area| *area != id);
+        native.blocks.remove(first);
+        native.idle.forget_area(id);
+        if native.heaps[heap].is_empty() {
+            native.heaps.remove(heap);
+        }
+        if pages.is_some() {
+            return departure.parts.push(Departing::Addresses { base, bytes });
+        }
+        departure.parts.push(Departing::Segment(base));
+        departure.bytes += bytes;
+        self.statistics.segment.decrease(kind.class(), 1);
+        self.statistics.reserved_bytes.decrease(kind.class(), bytes);
+        self.statistics.num_device_free += 1;
+    }
+
+    /// Free memory that streams still use, by heap: how much, and until when.
+    pub(in crate::allocator) fn native_holders(&self, note: &mut impl FnMut(u64, u64, usize)) {
+        let native = &self.native;
+        for idle in native.idle.iter(&native.areas) {
+            let area = &native.areas[idle.area];
+            let pages = area.pages.as_ref().expect("an idle page");
+            let ticket = pages.busy_until(idle.page);
+            if native.is_using(area.heap, ticket, &self.users) {
+                note(native.heaps[area.heap].owner.stream, ticket, pages.page_bytes);
+            }
+        }
+        for (_, area) in native.areas.iter().filter(|(_, area)| area.pages.is_none()) {
+            for (_, block) in native.blocks.chain(area.first) {
+                let (ticket, is_free) = (block.busy_until(), block.state == State::Free);
+                if is_free && native.is_using(area.heap, ticket, &self.users) {
+                    let stream = native.heaps[area.heap].owner.stream;
+                    note(stream, ticket, area.bytes_of(block.units));
+                }
+            }
+        }
+    }
+}
