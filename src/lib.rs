@@ -47,6 +47,7 @@
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
 pub mod allocator;
+mod asymmetric;
 pub mod backend;
 mod buffer;
 mod config;

@@ -95,6 +95,15 @@ pub(crate) fn dekker_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// A fence, in models too.
+#[inline]
+pub(crate) fn fence(ordering: Ordering) {
+    #[cfg(not(loom))]
+    std::sync::atomic::fence(ordering);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(ordering);
+}
+
 /// One turn of a spin loop.
 #[inline]
 pub(crate) fn spin_hint() {
@@ -121,6 +130,8 @@ pub(crate) enum LockRank {
     Runtime = 10,
     /// The streams of one device.
     StreamTable = 20,
+    /// Which threads have caches of one allocator.
+    ThreadCaches = 25,
     /// What the allocator of one device knows.
     Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.

@@ -8,7 +8,7 @@
 //! that are allocated, and the blocks of a segment tile it. `invariants` checks them.
 
 use crate::allocator::block::{Block, BlockId, Blocks, State};
-use crate::allocator::config::AllocatorConfig;
+use crate::allocator::config::{AllocatorConfig, PolicyName};
 use crate::allocator::limits::Limits;
 use crate::allocator::native::core::Native;
 use crate::allocator::page_map::PageMap;
@@ -136,6 +136,11 @@ impl Books {
             self.limits.fraction = fraction;
         }
         self.config = config;
+    }
+
+    /// True while threads keep what they free, to have it again.
+    pub(super) fn keeps_caches(&self) -> bool {
+        self.config.policy == PolicyName::Native && !self.is_host && !self.is_closed
     }
 
     pub(super) fn policy(&self) -> AnyPolicy<'_> {

@@ -6,6 +6,7 @@ use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::{AllocatorConfig, PolicyName};
 use crate::allocator::host::Meter;
+use crate::allocator::native::caches::Caches;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
@@ -16,6 +17,7 @@ use crate::backend::contract::{Backend, VirtualMemory};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::size::MIB;
+use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
 use crate::sync::{LockRank, Mutex};
 
@@ -44,7 +46,8 @@ use crate::sync::{LockRank, Mutex};
 #[derive(Debug)]
 pub struct CachingAllocator {
     pub(super) source: Source,
-    pub(super) books: Mutex<Books>,
+    pub(super) books: Arc<Mutex<Books>>,
+    pub(super) caches: Arc<Caches>,
     pub(super) observers: Observers,
 }
 
@@ -57,6 +60,7 @@ pub struct Allocated {
     id: Option<Handle>,
     /// The task of its stream after which nothing from its earlier life uses it.
     busy_until: u64,
+    /// Which handing out it is; of a piece the stream of the heap that it goes back to.
     handout: u64,
 }
 
@@ -91,8 +95,21 @@ impl Allocated {
         Self { address, bytes, id: Some(Handle::Block(id)), busy_until, handout }
     }
 
-    pub(super) fn of_piece(piece: Piece, address: u64, bytes: usize, busy_until: u64) -> Self {
-        Self { address, bytes, id: Some(Handle::Piece(piece)), busy_until, handout: 0 }
+    #[inline]
+    pub(super) fn of_piece(
+        piece: Piece,
+        address: u64,
+        bytes: usize,
+        busy_until: u64,
+        stream: u64,
+    ) -> Self {
+        Self { address, bytes, id: Some(Handle::Piece(piece)), busy_until, handout: stream }
+    }
+
+    /// Of a piece: the stream whose cache keeps it.
+    #[inline]
+    pub(super) fn stream(&self) -> u64 {
+        self.handout
     }
 }
 
@@ -117,8 +134,11 @@ impl CachingAllocator {
     }
 
     fn of_source(source: Source, books: Books) -> Self {
-        let books = Mutex::new(LockRank::Allocator, books);
-        Self { source, books, observers: Observers::new() }
+        let is_cached = books.keeps_caches();
+        let books = Arc::new(Mutex::new(LockRank::Allocator, books));
+        let caches = Caches::new(Arc::clone(&books));
+        caches.switch(is_cached);
+        Self { source, books, caches, observers: Observers::new() }
     }
 
     /// The device whose memory it hands out.
@@ -134,13 +154,28 @@ impl CachingAllocator {
     /// # Panics
     /// When the request names a pool that was not made, or an alignment that is no power of two.
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
-        self.allocate_unless(request, &mut None)
+        self.allocate_unless(request, None, &mut None)
     }
 
-    /// As [`CachingAllocator::allocate`], where waits may be given up.
+    /// As [`CachingAllocator::allocate`], where waits may be given up. `home` is the stream that
+    /// the request names, where it is more than a number.
+    #[inline]
     pub(crate) fn allocate_unless(
         &self,
         request: Request,
+        home: Option<&Arc<StreamCore>>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Allocated> {
+        match self.caches.take(&request) {
+            Some(block) => Ok(block),
+            None => self.allocate_shared(request, home, interrupt),
+        }
+    }
+
+    fn allocate_shared(
+        &self,
+        request: Request,
+        home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
         if request.bytes == 0 {
@@ -150,7 +185,7 @@ impl CachingAllocator {
             let books = self.books.lock();
             if books.config.policy == PolicyName::Native && !books.is_host {
                 drop(books); // it goes in steps of its own
-                return self.allocate_native(&request, interrupt);
+                return self.allocate_native(&request, home, interrupt);
             }
             books.plan(&request)
         };
@@ -191,21 +226,24 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
-        let Some(handle) = block.id else { return };
-        let mut books = self.books.lock();
-        let id = match handle {
-            Handle::Block(id) => id,
-            Handle::Piece(piece) => {
-                let is_freed = books.free_piece(piece, home, others);
-                let is_closed = books.is_closed;
-                drop(books); // the device may take it
+        match block.id {
+            None => {}
+            Some(Handle::Piece(piece)) => {
+                let is_freed = self.free_native(&block, piece, home, others);
                 assert!(is_freed, "{block:?} is a block of this allocator that was given back");
-                if is_closed {
-                    self.shrink_native(|_, _| true);
-                }
-                return;
             }
-        };
+            Some(Handle::Block(id)) => self.free_block(&block, id, home, others),
+        }
+    }
+
+    fn free_block(
+        &self,
+        block: &Allocated,
+        id: BlockId,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) {
+        let mut books = self.books.lock();
         let known = books.blocks.get(id);
         assert!(
             known.is_some_and(|known| known.handout == block.handout),
@@ -255,6 +293,7 @@ impl CachingAllocator {
 
     /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
     pub(crate) fn close(&self) {
+        self.caches.switch(false);
         self.books.lock().is_closed = true;
         self.trim();
     }
@@ -268,7 +307,12 @@ impl CachingAllocator {
     /// Serves the next requests by other settings; what was handed out stays as it is.
     pub fn set_config(&self, config: AllocatorConfig) {
         let config = self.source.in_force(config);
-        self.books.lock().set_config(config);
+        let mut books = self.books.lock();
+        books.set_config(config);
+        let is_cached = books.keeps_caches();
+        drop(books); // threads' caches are reached without it
+        self.caches.switch(is_cached);
+        self.caches.empty();
     }
 
     /// The part of the device's memory that may be reserved; 1 leaves it to the device.
@@ -293,9 +337,13 @@ impl CachingAllocator {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.poll_waited_for();
-        let mut books = self.books.lock();
-        books.complete_passed();
-        books.statistics
+        let mut statistics = {
+            let mut books = self.books.lock();
+            books.complete_passed();
+            books.statistics
+        };
+        self.caches.add_to(&mut statistics);
+        statistics
     }
 
     /// Size of the pages that page operations are counted in.
@@ -306,6 +354,7 @@ impl CachingAllocator {
     /// Every peak becomes the current value.
     pub fn reset_peak_statistics(&self) {
         self.books.lock().statistics.reset_peaks();
+        self.caches.reset_peaks();
     }
 
     /// Every sum and every count becomes zero.

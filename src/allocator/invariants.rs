@@ -18,6 +18,7 @@ impl CachingAllocator {
     /// With what is wrong.
     pub fn check_all(&self) {
         let snapshot = self.snapshot();
+        let total = self.statistics();
         let books = self.books.lock();
         for (_, segment) in books.segments.iter() {
             books.check_tiling(segment);
@@ -30,7 +31,7 @@ impl CachingAllocator {
         books.check_pools();
         books.check_native();
         let is_native = |info: &SegmentInfo| books.is_native(info.address);
-        check_sums(&snapshot, &books.statistics, is_native);
+        check_sums(&snapshot, &total, is_native);
         let reserved_bytes = to_usize(books.statistics.reserved_bytes.all.current);
         assert!(books.limits.taken_bytes >= reserved_bytes, "{:?}", books.limits);
     }

@@ -116,6 +116,7 @@ impl CachingAllocator {
     /// Gives all free memory back that no stream uses, but that of private pools with users. Waits
     /// for nobody.
     pub fn trim(&self) {
+        self.caches.empty();
         self.poll_holders();
         let victims = {
             let mut books = self.books.lock();
@@ -128,6 +129,7 @@ impl CachingAllocator {
 
     /// Gives the free memory of one pool back that no stream uses. Waits for nobody.
     pub(crate) fn trim_pool(&self, pool: PoolId) {
+        self.caches.empty();
         self.poll_holders();
         let victims = {
             let mut books = self.books.lock();

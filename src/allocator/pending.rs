@@ -216,7 +216,7 @@ impl Books {
             for (ticket, freed) in &user.waiting {
                 let bytes = match freed {
                     Freed::Block(id) => self.blocks[*id].bytes,
-                    Freed::Piece(piece) => self.native.awaiting[piece].bytes,
+                    Freed::Piece(piece) => self.native.awaiting[piece].bytes(),
                 };
                 note(*key, *ticket, bytes);
             }
@@ -229,7 +229,8 @@ impl Books {
             }
         }
         let holder = |(key, (ticket, bytes))| {
-            let stream = self.users.by_key.get(&key)?.stream.upgrade()?;
+            let known = self.users.by_key.get(&key).and_then(|user| user.stream.upgrade());
+            let stream = known.or_else(|| self.native.stream(key))?;
             Some(Holder { stream, ticket, bytes })
         };
         held.into_iter().filter_map(holder).collect()

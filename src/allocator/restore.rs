@@ -19,6 +19,7 @@ impl CachingAllocator {
     /// What it holds now, with frees taken in whose streams have passed them. No trace.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        self.caches.empty();
         self.poll_waited_for();
         let device_index = self.source.device.index();
         let mut books = self.books.lock();

@@ -71,7 +71,7 @@ impl Allocation {
         let Origin { allocator, pool, is_pinned } = origin;
         let stream = if *is_pinned { EVERYBODY } else { home.key() };
         let request = Request::new(bytes, stream).from_pool(*pool);
-        let block = allocator.allocate_unless(request, interrupt)?;
+        let block = allocator.allocate_unless(request, Some(home), interrupt)?;
         let (allocator, is_pinned) = (Arc::clone(allocator), *is_pinned);
         let device = home.identity.device;
         let memory = Memory { allocator, block, device, is_pinned, bytes };

@@ -51,6 +51,7 @@ const AREAS: &[Area] = &[
     area("device", 0, &["error"]),
     area("config", 0, &["device", "error", "size"]),
     area("dylib", 0, &["device", "error", "sync"]),
+    area("asymmetric", 0, &["sync"]),
     area("fork", 0, &["error", "sync"]),
     area("spin", 0, &["sync"]),
     area("queue", 0, &["size", "sync"]),

@@ -11,35 +11,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocator::books::Request;
 use crate::allocator::native::area::{Area, AreaRange, Areas};
 use crate::allocator::native::block::{Block, BlockId, Blocks, State};
-use crate::allocator::native::heap::{HeapId, Heaps, Kind, Owner};
+use crate::allocator::native::cell::Counted;
+use crate::allocator::native::heap::{HeapId, Heaps, Kind};
 use crate::allocator::native::idle::IdlePages;
 use crate::allocator::native::live::Live;
+use crate::allocator::native::out::Amounts;
 use crate::allocator::native::piece::Piece;
-use crate::allocator::native::size_class::{
-    MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
-};
+use crate::allocator::native::plan::{NativePlan, Sizes};
+use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
-use crate::allocator::pending::Users;
 use crate::allocator::pool::PoolId;
-use crate::size::MIB;
+use crate::stream::core::StreamCore;
 
 /// How many blocks of the list of a request's own size are looked at, some of which may be smaller.
 const OWN_LIST_LOOKS: usize = 8;
 /// How many larger ones are, for one that needs the fewest pages.
 const LARGER_LOOKS: usize = 16;
-/// Size of the pages that requests are told apart by where segments have no pages.
-const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
 
 /// What the native policy of one allocator knows. See the head of this file.
 #[derive(Debug)]
 pub(in crate::allocator) struct Native {
-    /// Size of the device's pages; of what segments are multiples of where it has no such pages.
-    pub(super) page_bytes: usize,
-    /// True where memory is mapped page by page.
-    pub(super) has_pages: bool,
+    pub(super) sizes: Sizes,
     pub(super) blocks: Blocks,
     pub(super) areas: Areas,
     pub(super) heaps: Heaps,
@@ -47,6 +41,11 @@ pub(in crate::allocator) struct Native {
     pub(super) idle: IdlePages,
     pub(super) live: Arc<Live>,
     pub(in crate::allocator) awaiting: BTreeMap<Piece, Awaiting>,
+    /// What is with programs, in threads' caches, or awaits its free. What programs have is never
+    /// more, and less at most by what caches keep: from here come the peaks when several threads
+    /// have allocated, none of which sees the whole. What was asked for is not counted here.
+    pub(super) out: Amounts,
+    pub(super) awaiting_sums: Amounts,
     /// True while a thread maps, moves or gives back pages, without the lock.
     pub(super) is_mapping: bool,
 }
@@ -55,33 +54,14 @@ pub(in crate::allocator) struct Native {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::allocator) struct Awaiting {
     pub(super) points: u32,
-    pub(in crate::allocator) bytes: usize,
-    pub(super) requested_bytes: usize,
+    pub(super) counted: Counted,
     /// The task of its heap's stream after which that does not use it.
     pub(super) busy_until: u64,
 }
 
-/// A request as this policy sees it.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::allocator) struct NativePlan {
-    pub(super) requested_bytes: usize,
-    /// Rounded: the size of what is handed out.
-    pub(super) bytes: usize,
-    pub(super) align_bytes: usize,
-    pub(super) owner: Owner,
-    pub(super) kind: Kind,
-    /// Of requests that a slab serves.
-    pub(super) class: Option<SizeClass>,
-}
-
-impl NativePlan {
-    pub(super) fn align_bytes(&self) -> usize {
-        self.align_bytes
-    }
-
-    /// The same from another pool.
-    pub(super) fn in_pool(self, pool: PoolId) -> Self {
-        Self { owner: Owner { pool, ..self.owner }, ..self }
+impl Awaiting {
+    pub(in crate::allocator) fn bytes(&self) -> usize {
+        self.counted.bytes
     }
 }
 
@@ -114,8 +94,7 @@ impl Native {
     /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one.
     pub(in crate::allocator) fn new(page_bytes: Option<usize>) -> Self {
         Self {
-            page_bytes: page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES),
-            has_pages: page_bytes.is_some(),
+            sizes: Sizes::new(page_bytes),
             blocks: Blocks::default(),
             areas: Areas::default(),
             heaps: Heaps::default(),
@@ -123,41 +102,9 @@ impl Native {
             idle: IdlePages::default(),
             live: Arc::default(),
             awaiting: BTreeMap::new(),
+            out: Amounts::default(),
+            awaiting_sums: Amounts::default(),
             is_mapping: false,
-        }
-    }
-
-    /// What a request comes to; it is for a byte at least.
-    pub(in crate::allocator) fn plan(&self, request: &Request) -> Option<NativePlan> {
-        let Request { bytes, stream, pool, align_bytes } = *request;
-        let owner = Owner { stream, pool };
-        let requested_bytes = bytes;
-        let align_bytes = align_bytes.max(UNIT_BYTES);
-        if bytes <= MOST_SMALL_BYTES && align_bytes == UNIT_BYTES {
-            let class = SizeClass::of(bytes);
-            let (bytes, kind, class) = (class.bytes(), Kind::Middle, Some(class));
-            return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
-        }
-        let is_large = bytes > most_middle_bytes(self.page_bytes);
-        let (kind, unit_bytes) =
-            if is_large { (Kind::Large, self.page_bytes) } else { (Kind::Middle, UNIT_BYTES) };
-        let bytes = bytes.checked_next_multiple_of(unit_bytes)?;
-        // Sizes and offsets are counted in 32 bits.
-        let is_possible = (bytes + align_bytes) / unit_bytes < u32::MAX as usize / 4;
-        is_possible.then_some(NativePlan {
-            requested_bytes,
-            bytes,
-            align_bytes,
-            owner,
-            kind,
-            class: None,
-        })
-    }
-
-    pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Middle => UNIT_BYTES,
-            Kind::Large => self.page_bytes,
         }
     }
 
@@ -172,7 +119,7 @@ impl Native {
     /// pages, the first of them by size.
     pub(super) fn find(&self, want: &Want) -> Option<Found> {
         let Want { heap, kind, bytes, align_bytes } = *want;
-        let units = units_of(bytes, self.unit_bytes(kind));
+        let units = units_of(bytes, self.sizes.unit_bytes(kind));
         let index = &self.heaps[heap].arena(kind).index;
         let own = index.of_own_list(units, &self.blocks).take(OWN_LIST_LOOKS);
         let larger = index.of_larger_lists(units, &self.blocks).take(LARGER_LOOKS);
@@ -317,6 +264,8 @@ impl Native {
 
     /// A piece that nobody has any more; see [`Self::release_block`].
     pub(super) fn release(&mut self, piece: Piece, busy_until: u64) {
+        let (bytes, kind) = (self.extent(piece).bytes, self.home_of(piece).1);
+        self.out.come_back(kind.class(), bytes, 0);
         match piece {
             Piece::Block(id) => self.release_block(id, busy_until),
             Piece::Small(slab, slot) => self.release_small(slab, slot, busy_until),
@@ -357,6 +306,11 @@ impl Native {
         self.heaps[self.home_of(piece).0].owner.stream
     }
 
+    /// The pool that a piece's heap is of.
+    pub(super) fn pool_of(&self, piece: Piece) -> PoolId {
+        self.heaps[self.home_of(piece).0].owner.pool
+    }
+
     /// The piece that an address is in, whoever has it.
     pub(super) fn piece_at(&self, address: u64) -> Option<Piece> {
         let area = &self.areas[self.areas.containing(address)?];
@@ -369,9 +323,14 @@ impl Native {
         }
     }
 
-    /// True when a stream that a heap is of has not passed a task.
-    pub(super) fn is_using(&self, heap: HeapId, ticket: u64, users: &Users) -> bool {
-        ticket > 0 && users.is_using(self.heaps[heap].owner.stream, ticket)
+    /// The stream with a key, if a heap is known to be of it.
+    pub(in crate::allocator) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
+        self.heaps.stream(key)
+    }
+
+    /// True when the stream that a heap is of has not passed a task.
+    pub(super) fn is_using(&self, heap: HeapId, ticket: u64) -> bool {
+        ticket > 0 && self.heaps[heap].stream.as_ref().is_some_and(|stream| stream.done() < ticket)
     }
 }
 

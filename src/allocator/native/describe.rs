@@ -77,7 +77,8 @@ impl Books {
         let extent = self.native.extent(piece);
         let (address, bytes) = (extent.address, extent.bytes);
         if let Some(freed) = self.native.awaiting.get(&piece) {
-            let (requested_bytes, state) = (freed.requested_bytes, BlockState::AwaitingFree);
+            let (requested_bytes, state) =
+                (freed.counted.requested_bytes, BlockState::AwaitingFree);
             return BlockInfo { address, bytes, requested_bytes, state };
         }
         match self.native.live.requested(piece, bytes) {

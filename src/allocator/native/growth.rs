@@ -4,20 +4,25 @@
 //! or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps others
 //! from it, so what one thread plans nobody changes. Requests that need no page go on meanwhile.
 
+use std::sync::Arc;
+
 use crate::allocator::books::Books;
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::none_if_short;
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
-use crate::allocator::native::core::{Found, Native, NativePlan, Want};
-use crate::allocator::native::heap::{HeapId, Kind};
+use crate::allocator::native::core::{Extent, Found, Native, Want};
+use crate::allocator::native::heap::{HeapId, HeapStream, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
+use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::size_class::UNIT_BYTES;
+use crate::allocator::native::thread_cache::Cached;
 use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
 use crate::error::{Error, Result};
 use crate::size::{GIB, MIB};
+use crate::stream::core::StreamCore;
 use crate::sync::yield_now;
 
 /// The first range of addresses of an arena; the next ones double what it has.
@@ -31,11 +36,13 @@ enum Step {
     /// It has its piece.
     Done(Piece),
     /// Its block needs pages.
-    Map { want: Want, work: PageWork },
+    Map(PageWork),
     /// Its arena needs addresses.
     Reserve { bytes: usize },
     /// Its arena needs a segment, which counts against the limit already.
     Segment { bytes: usize },
+    /// The device is to be asked for more: first what threads keep, and what streams have passed.
+    ReachCaches,
     /// Another thread moves pages.
     Wait,
     /// The limit is reached.
@@ -69,20 +76,30 @@ impl CachingAllocator {
     pub(super) fn take_native(
         &self,
         plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
+        let mut has_reached_caches = false;
         loop {
-            let step = self.books.lock().native_step(plan);
+            let step = self.books.lock().native_step(plan, home, has_reached_caches);
             match step {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
                 Step::Wait => yield_now(),
-                Step::Map { want, work } => {
+                Step::ReachCaches => {
+                    self.caches.empty();
+                    self.poll_waited_for();
+                    has_reached_caches = true;
+                }
+                Step::Map(work) => {
                     let memory = self.source.virtual_memory().expect("it has pages");
                     let outcome = work.run(memory);
                     let mut books = self.books.lock();
                     return match books.end_page_work(work, outcome) {
-                        Ok(block) => Ok(Some(books.native.finish(block, plan, &want))),
+                        Ok(block) => {
+                            books.note_stream(plan, home);
+                            Ok(Some(books.native.finish(block, plan)))
+                        }
                         Err(refusal) => none_if_short(refusal, told_bytes),
                     };
                 }
@@ -92,7 +109,7 @@ impl CachingAllocator {
                     self.books.lock().end_reserve(plan, given, bytes)?;
                 }
                 Step::Segment { bytes } => {
-                    let given = self.source.allocate(bytes, plan.align_bytes());
+                    let given = self.source.allocate(bytes, plan.align_bytes);
                     if let Err(refusal) = self.books.lock().end_segment(plan, given, bytes) {
                         return none_if_short(refusal, told_bytes);
                     }
@@ -139,9 +156,15 @@ fn new_page(memory: &dyn VirtualMemory, bytes: usize, to: Address) -> Result<Phy
 
 impl Books {
     /// What a request needs next.
-    fn native_step(&mut self, plan: &NativePlan) -> Step {
+    fn native_step(
+        &mut self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        has_reached_caches: bool,
+    ) -> Step {
         self.complete_passed();
         let want = self.native.want(plan);
+        self.note_stream(plan, home);
         let found = match self.native.take_or_find(plan, &want) {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
@@ -149,15 +172,23 @@ impl Books {
         if let Some(found) = self.find_elsewhere(&want) {
             let block = self.native.carve(&found);
             self.statistics.num_frontier_reuses += 1;
-            return Step::Done(self.native.finish(block, plan, &want));
+            return Step::Done(self.native.finish(block, plan));
         }
         if self.native.is_mapping {
             return Step::Wait;
         }
         match found {
-            Some(found) => self.begin_page_work(&found, want),
+            Some(found) => self.begin_page_work(&found, has_reached_caches),
+            None if !has_reached_caches => Step::ReachCaches,
             None => self.begin_growth(&want),
         }
+    }
+
+    /// The heap of a request knows its stream.
+    fn note_stream(&mut self, plan: &NativePlan, home: Option<&Arc<StreamCore>>) {
+        let Some(home) = home.filter(|home| home.key() == plan.owner.stream) else { return };
+        let heap = self.native.heaps.of(plan.owner);
+        self.native.heaps[heap].stream.get_or_insert_with(|| HeapStream::new(home));
     }
 
     /// A piece for a request that nothing is moved or mapped for.
@@ -175,14 +206,14 @@ impl Books {
         let mut found = others.filter_map(|(heap, _)| {
             let found = native.find(&Want { heap, ..*want })?;
             let ticket = native.blocks[found.block()].busy_until();
-            let is_ready = found.missing == 0 && !native.is_using(heap, ticket, &self.users);
+            let is_ready = found.missing == 0 && !native.is_using(heap, ticket);
             is_ready.then_some(found)
         });
         found.next()
     }
 
     /// Takes a block whose pages are to be found, and what can be moved there.
-    fn begin_page_work(&mut self, found: &Found, want: Want) -> Step {
+    fn begin_page_work(&mut self, found: &Found, has_reached_caches: bool) -> Step {
         let block = self.native.carve(found);
         let native = &self.native;
         let Block { area: area_id, offset, units, .. } = native.blocks[block];
@@ -194,6 +225,11 @@ impl Books {
         let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
         let idle = self.pages_to_move(area.heap, targets.len());
         let fresh_count = targets.len() - idle.len();
+        if fresh_count > 0 && !has_reached_caches {
+            let busy_until = self.native.blocks[block].busy_until();
+            self.native.release_block(block, busy_until);
+            return Step::ReachCaches;
+        }
         if !self.limits.take(fresh_count * page_bytes) {
             let busy_until = self.native.blocks[block].busy_until();
             self.native.release_block(block, busy_until);
@@ -207,7 +243,7 @@ impl Books {
         self.native.idle.forget_used(&self.native.areas);
         self.native.is_mapping = true;
         let work = PageWork { block, area: area_id, page_bytes, targets, fresh_count, moved };
-        Step::Map { want, work }
+        Step::Map(work)
     }
 
     /// Idle pages that a heap may have, longest idle first.
@@ -219,7 +255,7 @@ impl Books {
             let theirs = native.heaps[area.heap].owner.pool;
             let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
             let is_shared = theirs == pool || !self.pools.is_somebodys_own(theirs);
-            is_shared && !native.is_using(area.heap, ticket, &self.users)
+            is_shared && !native.is_using(area.heap, ticket)
         };
         native.idle.iter(&native.areas).filter(is_ready).take(count).collect()
     }
@@ -265,10 +301,10 @@ impl Books {
         let native = &self.native;
         let arena = native.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
-        let granule_bytes = native.page_bytes;
+        let granule_bytes = native.sizes.page_bytes;
         let enough_bytes =
             (want.bytes + want.align_bytes - UNIT_BYTES).next_multiple_of(granule_bytes);
-        if native.has_pages {
+        if native.sizes.has_pages {
             let bytes = enough_bytes.max(known_bytes).max(LEAST_AREA_BYTES);
             let bytes = bytes.next_multiple_of(granule_bytes);
             return Step::Reserve { bytes };
@@ -296,8 +332,8 @@ impl Books {
         let base = given?;
         // Looked up again: what the request was for may have gone meanwhile.
         let want = self.native.want(plan);
-        let unit_bytes = self.native.unit_bytes(want.kind);
-        let page_bytes = Some(self.native.page_bytes);
+        let unit_bytes = self.native.sizes.unit_bytes(want.kind);
+        let page_bytes = Some(self.native.sizes.page_bytes);
         let range = AreaRange { base, bytes, unit_bytes, page_bytes };
         self.native.add_area(range, want.heap, want.kind);
         Ok(())
@@ -310,7 +346,7 @@ impl Books {
         bytes: usize,
     ) -> Result<()> {
         let want = self.native.want(plan); // again, as above
-        let unit_bytes = self.native.unit_bytes(want.kind);
+        let unit_bytes = self.native.sizes.unit_bytes(want.kind);
         let base = given.inspect_err(|_| self.limits.give_back(bytes))?;
         let class = want.kind.class();
         self.statistics.segment.increase(class, 1);
@@ -328,22 +364,43 @@ impl Native {
         if let Some(class) = plan.class
             && let Some(piece) = self.take_small(want.heap, class)
         {
+            self.out.leave(plan.kind.class(), plan.bytes, 0);
             return Ok(piece);
         }
         match self.find(want) {
             Some(found) if found.missing == 0 => {
                 let block = self.carve(&found);
-                Ok(self.finish(block, plan, want))
+                Ok(self.finish(block, plan))
             }
             found => Err(found),
         }
     }
 
+    /// One more small block for a thread's cache, if there is one.
+    pub(super) fn take_stock(&mut self, plan: &NativePlan) -> Option<Cached> {
+        let heap = self.heaps.of(plan.owner);
+        let piece = self.take_small(heap, plan.class?)?;
+        self.out.leave(plan.kind.class(), plan.bytes, 0);
+        let Extent { address, busy_until, .. } = self.extent(piece);
+        Some(Cached { piece, address, busy_until })
+    }
+
+    fn heap_of(&self, block: BlockId) -> HeapId {
+        self.areas[self.blocks[block].area].heap
+    }
+
     /// The piece of a request whose block has its memory.
-    fn finish(&mut self, block: BlockId, plan: &NativePlan, want: &Want) -> Piece {
+    fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
-        let Some(class) = plan.class else { return Piece::Block(block) };
-        self.add_slab(block, want.heap, class);
-        self.take_small(want.heap, class).expect("a new slab has small blocks")
+        let piece = match plan.class {
+            None => Piece::Block(block),
+            Some(class) => {
+                let heap = self.heap_of(block);
+                self.add_slab(block, heap, class);
+                self.take_small(heap, class).expect("a new slab has small blocks")
+            }
+        };
+        self.out.leave(plan.kind.class(), plan.bytes, 0);
+        piece
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Weak};
 
 use crate::allocator::native::area::AreaId;
 use crate::allocator::native::index::Index;
@@ -9,6 +10,8 @@ use crate::allocator::native::size_class::CLASS_COUNT;
 use crate::allocator::native::slab::SlabId;
 use crate::allocator::pool::PoolId;
 use crate::allocator::snapshot::PoolClass;
+use crate::frontier::Progress;
+use crate::stream::core::StreamCore;
 
 /// A heap's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,10 +50,36 @@ pub(super) struct Arena {
     pub(super) areas: Vec<AreaId>,
 }
 
+/// The stream of a heap. It may be gone before its heap is.
+#[derive(Debug)]
+pub(super) struct HeapStream {
+    progress: Arc<Progress>,
+    core: Weak<StreamCore>,
+}
+
+impl HeapStream {
+    pub(super) fn new(stream: &Arc<StreamCore>) -> Self {
+        Self { progress: Arc::clone(&stream.progress), core: Arc::downgrade(stream) }
+    }
+
+    /// Tasks that are known to be done.
+    pub(super) fn done(&self) -> u64 {
+        self.progress.done()
+    }
+
+    /// The stream, to be waited for.
+    pub(super) fn core(&self) -> Option<Arc<StreamCore>> {
+        self.core.upgrade()
+    }
+}
+
 /// What one stream has in one pool.
 #[derive(Debug)]
 pub(super) struct Heap {
     pub(super) owner: Owner,
+    /// How far its stream is; `None` for a stream that is only a number, which never uses
+    /// anything after a free.
+    pub(super) stream: Option<HeapStream>,
     middle: Arena,
     large: Arena,
     /// Slabs that have a free block: the first of a list for each class.
@@ -93,7 +122,7 @@ impl Heaps {
             return *id;
         }
         let (middle, large) = (Arena::default(), Arena::default());
-        let heap = Heap { owner, middle, large, slabs: [None; CLASS_COUNT] };
+        let heap = Heap { owner, stream: None, middle, large, slabs: [None; CLASS_COUNT] };
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.places.push(None);
             HeapId(u32::try_from(self.places.len() - 1).expect("fewer than 2^32 heaps"))
@@ -109,6 +138,12 @@ impl Heaps {
         debug_assert!(heap.is_empty(), "{heap:?}");
         self.by_owner.remove(&heap.owner);
         self.vacant.push(id);
+    }
+
+    /// The stream with a key, if a heap is known to be of it.
+    pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
+        let mut of_stream = self.iter().filter(|(_, heap)| heap.owner.stream == key);
+        of_stream.find_map(|(_, heap)| heap.stream.as_ref()?.core())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (HeapId, &Heap)> {

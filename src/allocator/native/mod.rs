@@ -5,12 +5,16 @@
 //!   blocks), `area` and `pages` (addresses and the memory behind them), `heap` (what one stream
 //!   has), `slab` (small blocks), `piece` and `live` (what was handed out, and for how much)
 //! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
-//! * `serve`: requests and frees, in which steps they are answered
+//! * `thread_cache`, `caches`: what threads keep of what they freed, to have it without a lock
+//! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it
+//! * `plan`, `serve`: requests and frees, in which steps they are answered
 //! * `shrink`: memory that goes back to the device
 //! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
 
 mod area;
 mod block;
+pub(super) mod caches;
+mod cell;
 pub(super) mod core;
 mod describe;
 mod growth;
@@ -19,9 +23,13 @@ mod idle;
 mod index;
 mod invariants;
 mod live;
+mod out;
 mod pages;
 pub(super) mod piece;
+mod plan;
 mod serve;
 mod shrink;
 mod size_class;
 mod slab;
+mod tally;
+mod thread_cache;

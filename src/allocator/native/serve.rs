@@ -1,37 +1,64 @@
 //! Requests and frees under the native policy, in which steps they are answered.
 
+use std::sync::Arc;
+
 use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::{Allocated, CachingAllocator};
-use crate::allocator::native::core::{Awaiting, Extent, NativePlan};
+use crate::allocator::native::cell::Counted;
+use crate::allocator::native::core::{Awaiting, Extent};
+use crate::allocator::native::heap::HeapStream;
 use crate::allocator::native::piece::Piece;
+use crate::allocator::native::plan::NativePlan;
+use crate::allocator::native::thread_cache::{Cached, Key};
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
 use crate::error::Result;
+use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
 
+/// The stream of a piece that no thread keeps.
+const NOT_CACHED: u64 = u64::MAX;
+
 impl CachingAllocator {
-    /// A piece for a request of a byte at least. Waits and fails as
-    /// [`CachingAllocator::allocate_unless`].
+    /// A piece for a request of a byte at least, which this thread's cache did not serve. Waits and
+    /// fails as [`CachingAllocator::allocate_unless`].
+    #[cold]
     pub(in crate::allocator) fn allocate_native(
         &self,
         request: &Request,
+        home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        let plan = self.books.lock().native.plan(request);
-        let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes, None)) };
-        let mut told = None;
-        self.poll_waited_for();
-        let piece = match self.take_native(&plan, &mut told)? {
-            Some(piece) => piece,
-            None => self.reclaim_native(&plan, told, interrupt)?,
+        let caches = &self.caches;
+        let Some(plan) = caches.sizes.plan(request) else {
+            return Err(self.out_of_memory(request.bytes, None));
         };
-        Ok(self.books.lock().begin_piece(piece, &plan))
+        let key = Key { stream: request.stream, bytes: plan.bytes };
+        let room = if plan.class.is_some() && caches.is_on() { caches.room(key) } else { 0 };
+        let mut told = None;
+        let piece = match self.take_native(&plan, home, &mut told)? {
+            Some(piece) => piece,
+            None => self.reclaim_native(&plan, home, told, interrupt)?,
+        };
+        let mut stock = Vec::with_capacity(room);
+        let (block, counted) = {
+            let mut books = self.books.lock();
+            let begun = books.begin_piece(piece, &plan, request.stream);
+            for _ in 0..room {
+                stock.extend(books.native.take_stock(&plan));
+            }
+            caches.set_bound(&books);
+            begun
+        };
+        caches.stock(key, &stock, counted);
+        Ok(block)
     }
 
     /// A piece for a request that neither free memory nor the device serves.
     fn reclaim_native(
         &self,
         plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
         mut told: Option<usize>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Piece> {
@@ -45,39 +72,89 @@ impl CachingAllocator {
         self.trim();
         self.books.lock().statistics.num_alloc_retries += 1;
         let told = &mut told;
-        if let Some(piece) = self.take_native(plan, told)? {
+        if let Some(piece) = self.take_native(plan, home, told)? {
             return Ok(piece);
         }
-        let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, told);
+        let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, home, told);
         if let Some(piece) = self.wait_and_take(plan.bytes, told, interrupt, attempt)? {
             return Ok(piece);
         }
         Err(self.out_of_memory(requested_bytes, *told))
     }
-}
 
-impl Books {
-    /// A program has a piece now.
-    fn begin_piece(&mut self, piece: Piece, plan: &NativePlan) -> Allocated {
-        let Extent { address, bytes, busy_until } = self.native.extent(piece);
-        self.native.live.begin(piece, bytes, plan.requested_bytes);
-        let class = self.native.home_of(piece).1.class();
-        self.statistics.begin_use(class, bytes, plan.requested_bytes);
-        Allocated::of_piece(piece, address, bytes, busy_until)
-    }
-
-    /// Frees a piece behind its uses, as [`Books::free`] does with a block. False when it was freed
-    /// before.
-    pub(in crate::allocator) fn free_piece(
-        &mut self,
+    /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
+    /// False when it was freed before.
+    #[inline]
+    pub(in crate::allocator) fn free_native(
+        &self,
+        block: &Allocated,
         piece: Piece,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
-        let bytes = self.native.extent(piece).bytes;
-        let Some(requested_bytes) = self.native.live.end(piece, bytes) else { return false };
-        let class = self.native.home_of(piece).1.class();
-        self.statistics.end_allocation(class, bytes);
+        let (caches, bytes, stream) = (&self.caches, block.bytes(), block.stream());
+        let Some(requested_bytes) = caches.live.end(piece, bytes) else { return false };
+        let Some((_, class)) = caches.sizes.rounded(bytes) else { return false };
+        let counted = Counted { class, bytes, requested_bytes };
+        let is_own = home.is_none_or(|home| home.stream.key() == stream);
+        if caches.is_on() && is_own && others.is_empty() && stream != NOT_CACHED {
+            let ticket = home.map_or(0, |home| home.ticket);
+            let busy_until = ticket.max(block.busy_until());
+            let cached = Cached { piece, address: block.address(), busy_until };
+            if caches.keep(Key { stream, bytes }, &cached, counted) {
+                return true;
+            }
+        }
+        self.free_piece(piece, counted, home, others);
+        true
+    }
+
+    #[cold]
+    fn free_piece(
+        &self,
+        piece: Piece,
+        counted: Counted,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) {
+        self.caches.count_end(counted);
+        let mut books = self.books.lock();
+        books.free_piece(piece, counted, home, others);
+        let is_closed = books.is_closed;
+        drop(books); // the device may take it
+        if is_closed {
+            self.shrink_native(|_, _| true);
+        }
+    }
+}
+
+impl Books {
+    /// A program has a piece now.
+    fn begin_piece(
+        &mut self,
+        piece: Piece,
+        plan: &NativePlan,
+        stream: u64,
+    ) -> (Allocated, Counted) {
+        let Extent { address, bytes, busy_until } = self.native.extent(piece);
+        let requested_bytes = plan.requested_bytes;
+        self.native.live.begin(piece, bytes, requested_bytes);
+        let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
+        let is_cached = plan.owner.pool == PoolId::DEFAULT
+            && self.native.stream_of(piece) == stream
+            && plan.owner.pool == self.native.pool_of(piece);
+        let stream = if is_cached { stream } else { NOT_CACHED };
+        (Allocated::of_piece(piece, address, bytes, busy_until, stream), counted)
+    }
+
+    /// Frees a piece behind its uses, as [`Books::free`] does with a block.
+    fn free_piece(
+        &mut self,
+        piece: Piece,
+        counted: Counted,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) {
         let stream = self.native.stream_of(piece);
         // A piece of another stream's heap is another stream's use there.
         let (own, foreign) = match home {
@@ -85,27 +162,19 @@ impl Books {
             foreign => (None, foreign),
         };
         let busy_until = own.map_or(0, |point| point.ticket);
-        if let Some(UsePoint { stream, ticket }) = own {
-            self.users.note(stream, *ticket);
+        if let Some(UsePoint { stream, .. }) = own {
+            let heap = self.native.home_of(piece).0;
+            self.native.heaps[heap].stream.get_or_insert_with(|| HeapStream::new(stream));
         }
         let mut points = 0;
         for UsePoint { stream, ticket } in others.iter().chain(foreign) {
             points += u32::from(self.users.wait_for(stream, *ticket, Freed::Piece(piece)));
         }
-        let awaiting = Awaiting { points, bytes, requested_bytes, busy_until };
         if points == 0 {
-            self.complete_piece(piece, &awaiting);
-        } else {
-            self.native.awaiting.insert(piece, awaiting);
+            return self.native.release(piece, busy_until);
         }
-        true
-    }
-
-    /// No other stream uses a piece any more.
-    fn complete_piece(&mut self, piece: Piece, freed: &Awaiting) {
-        let class = self.native.home_of(piece).1.class();
-        self.native.release(piece, freed.busy_until);
-        self.statistics.end_use(class, freed.bytes, freed.requested_bytes);
+        self.native.awaiting_sums.leave(counted.class, counted.bytes, counted.requested_bytes);
+        self.native.awaiting.insert(piece, Awaiting { points, counted, busy_until });
     }
 
     /// One of the points that a piece waits for was passed; true when it was the last.
@@ -114,8 +183,11 @@ impl Books {
         awaiting.points -= 1;
         let is_last = awaiting.points == 0;
         if is_last {
-            let freed = self.native.awaiting.remove(&piece).expect("just seen");
-            self.complete_piece(piece, &freed);
+            let Awaiting { counted, busy_until, .. } =
+                self.native.awaiting.remove(&piece).expect("just seen");
+            let sums = &mut self.native.awaiting_sums;
+            sums.come_back(counted.class, counted.bytes, counted.requested_bytes);
+            self.native.release(piece, busy_until);
         }
         is_last
     }
@@ -142,6 +214,7 @@ impl Books {
         let piece = self.native.piece_at(address)?;
         let Extent { address, bytes, busy_until } = self.native.extent(piece);
         self.native.live.requested(piece, bytes)?;
-        Some(Allocated::of_piece(piece, address, bytes, busy_until))
+        // Freed by this name, it goes to its heap.
+        Some(Allocated::of_piece(piece, address, bytes, busy_until, NOT_CACHED))
     }
 }

@@ -89,7 +89,7 @@ impl Books {
             let area = &native.areas[idle.area];
             let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
             is_wanted(self, native.heaps[area.heap].owner.pool)
-                && !native.is_using(area.heap, ticket, &self.users)
+                && !native.is_using(area.heap, ticket)
         };
         let ready: Vec<IdlePage> = native.idle.iter(&native.areas).filter(is_ready).collect();
         for IdlePage { area, page } in ready {
@@ -109,7 +109,7 @@ impl Books {
         let is_whole = block.state == State::Free && block.next.is_none();
         let has_pages = area.pages.as_ref().is_some_and(|pages| pages.count_mapped() > 0);
         let ticket = block.busy_until();
-        is_whole && !has_pages && !self.native.is_using(area.heap, ticket, &self.users)
+        is_whole && !has_pages && !self.native.is_using(area.heap, ticket)
     }
 
     fn area_departs(&mut self, id: AreaId, departure: &mut Departure) {
@@ -140,14 +140,14 @@ impl Books {
             let area = &native.areas[idle.area];
             let pages = area.pages.as_ref().expect("an idle page");
             let ticket = pages.busy_until(idle.page);
-            if native.is_using(area.heap, ticket, &self.users) {
+            if native.is_using(area.heap, ticket) {
                 note(native.heaps[area.heap].owner.stream, ticket, pages.page_bytes);
             }
         }
         for (_, area) in native.areas.iter().filter(|(_, area)| area.pages.is_none()) {
             for (_, block) in native.blocks.chain(area.first) {
                 let (ticket, is_free) = (block.busy_until(), block.state == State::Free);
-                if is_free && native.is_using(area.heap, ticket, &self.users) {
+                if is_free && native.is_using(area.heap, ticket) {
                     let stream = native.heaps[area.heap].owner.stream;
                     note(stream, ticket, area.bytes_of(block.units));
                 }

@@ -58,7 +58,7 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Figu
     let steps = resolve(events)?;
     let granularity_bytes = allocator.page_bytes();
     allocator.reset_peak_statistics();
-    let before = allocator.statistics().reserved_bytes.all.allocated;
+    let before = allocator.statistics();
     let places = steps.iter().map(|step| step.place() + 1).max().unwrap_or(0);
     let mut live = vec![Allocated::default(); places];
     let mut outcome = Ok(());
@@ -87,14 +87,16 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Figu
         Err(Error::OutOfMemory { .. }) => Some(done),
         Err(refusal) => return Err(refusal),
     };
-    let reserved_bytes = statistics.reserved_bytes.all.allocated - before;
+    let mapped_bytes =
+        statistics.reserved_bytes.all.allocated - before.reserved_bytes.all.allocated;
+    let moved = statistics.num_pages_stolen - before.num_pages_stolen;
     #[expect(clippy::cast_precision_loss, reason = "a figure of a few digits")]
     let ns_per_event = elapsed.as_nanos() as f64 / done.max(1) as f64;
     Ok(Figures {
         events: done,
         peak_live_bytes: peak_live_bytes(&steps[..done]),
         peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),
-        page_operations: reserved_bytes.div_ceil(granularity_bytes as u64),
+        page_operations: mapped_bytes.div_ceil(granularity_bytes as u64) + moved,
         ns_per_event,
         failed_at,
     })

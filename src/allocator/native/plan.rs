@@ -1,0 +1,101 @@
+//! Requests as the native policy sees them.
+
+use crate::allocator::books::Request;
+use crate::allocator::native::heap::{Kind, Owner};
+use crate::allocator::native::size_class::{
+    MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
+};
+use crate::allocator::pool::PoolId;
+use crate::allocator::snapshot::PoolClass;
+use crate::size::MIB;
+
+/// Size of the pages that requests are told apart by where segments have no pages.
+const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
+
+/// Which sizes requests are rounded to; of one device, for good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Size of the device's pages; of what segments are multiples of where it has no such pages.
+    pub(super) page_bytes: usize,
+    /// True where memory is mapped page by page.
+    pub(super) has_pages: bool,
+    most_middle_bytes: usize,
+}
+
+impl Sizes {
+    /// `page_bytes` is the size of pages that are mapped one by one.
+    pub(super) fn new(page_bytes: Option<usize>) -> Self {
+        let has_pages = page_bytes.is_some();
+        let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES);
+        Self { page_bytes, has_pages, most_middle_bytes: most_middle_bytes(page_bytes) }
+    }
+
+    pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Middle => UNIT_BYTES,
+            Kind::Large => self.page_bytes,
+        }
+    }
+
+    /// The size of what a request without an alignment gets, and as what it counts.
+    #[inline]
+    pub(super) fn rounded(&self, bytes: usize) -> Option<(usize, PoolClass)> {
+        if bytes <= MOST_SMALL_BYTES {
+            return Some((SizeClass::of(bytes).bytes(), Kind::Middle.class()));
+        }
+        let kind = self.kind(bytes);
+        Some((bytes.checked_next_multiple_of(self.unit_bytes(kind))?, kind.class()))
+    }
+
+    #[inline]
+    fn kind(&self, bytes: usize) -> Kind {
+        if bytes > self.most_middle_bytes { Kind::Large } else { Kind::Middle }
+    }
+
+    /// What a request comes to; it is for a byte at least. `None` when it is larger than anything.
+    pub(super) fn plan(&self, request: &Request) -> Option<NativePlan> {
+        let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
+        assert!(align_bytes.is_power_of_two(), "an alignment: {align_bytes}");
+        let owner = Owner { stream, pool };
+        let align_bytes = align_bytes.max(UNIT_BYTES);
+        if requested_bytes <= MOST_SMALL_BYTES && align_bytes == UNIT_BYTES {
+            let class = SizeClass::of(requested_bytes);
+            let (bytes, kind, class) = (class.bytes(), Kind::Middle, Some(class));
+            return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
+        }
+        let kind = self.kind(requested_bytes);
+        let unit_bytes = self.unit_bytes(kind);
+        let bytes = requested_bytes.checked_next_multiple_of(unit_bytes)?;
+        // Sizes and offsets are counted in 32 bits.
+        let is_possible = bytes.checked_add(align_bytes)? / unit_bytes < u32::MAX as usize / 4;
+        let class = None;
+        is_possible.then_some(NativePlan {
+            requested_bytes,
+            bytes,
+            align_bytes,
+            owner,
+            kind,
+            class,
+        })
+    }
+}
+
+/// A request, rounded.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::allocator) struct NativePlan {
+    pub(super) requested_bytes: usize,
+    /// The size of what is handed out.
+    pub(super) bytes: usize,
+    pub(super) align_bytes: usize,
+    pub(super) owner: Owner,
+    pub(super) kind: Kind,
+    /// Of requests that a slab serves.
+    pub(super) class: Option<SizeClass>,
+}
+
+impl NativePlan {
+    /// The same from another pool.
+    pub(super) fn in_pool(self, pool: PoolId) -> Self {
+        Self { owner: Owner { pool, ..self.owner }, ..self }
+    }
+}
