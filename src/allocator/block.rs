@@ -6,6 +6,17 @@ use crate::allocator::segment::SegmentId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct BlockId(u32);
 
+impl BlockId {
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// What [`BlockId::number`] gave.
+    pub(super) fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
 /// Who has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {

@@ -56,19 +56,49 @@ pub struct CachingAllocator {
 pub struct Allocated {
     address: u64,
     bytes: usize,
-    /// `None` for no bytes.
-    id: Option<Handle>,
+    handle: Handle,
     /// The task of its stream after which nothing from its earlier life uses it.
     busy_until: u64,
     /// Which handing out it is; of a piece the stream of the heap that it goes back to.
     handout: u64,
 }
 
-/// What was handed out, and by which policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handle {
+/// What was handed out, and by which policy, in one word: the name of a piece as it is, the number
+/// of a block with a mark that pieces leave alone, and zero for no bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Handle(u64);
+
+/// What a handle stands for.
+#[derive(Debug)]
+enum Held {
+    Nothing,
     Block(BlockId),
     Piece(Piece),
+}
+
+/// Set in handles of blocks.
+const BLOCK: u64 = 1 << 62;
+
+impl Handle {
+    fn of_block(id: BlockId) -> Self {
+        Self(BLOCK | u64::from(id.number()))
+    }
+
+    #[inline]
+    fn held(self) -> Held {
+        match self {
+            Self(0) => Held::Nothing,
+            #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
+            Self(bits) if bits & BLOCK != 0 => Held::Block(BlockId::from_number(bits as u32)),
+            Self(bits) => Held::Piece(Piece::from_bits(bits)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.held())
+    }
 }
 
 impl Allocated {
@@ -92,7 +122,7 @@ impl Allocated {
     pub(super) fn of(id: BlockId, books: &Books) -> Self {
         let block = &books.blocks[id];
         let Block { address, bytes, busy_until, handout, .. } = *block;
-        Self { address, bytes, id: Some(Handle::Block(id)), busy_until, handout }
+        Self { address, bytes, handle: Handle::of_block(id), busy_until, handout }
     }
 
     #[inline]
@@ -103,7 +133,7 @@ impl Allocated {
         busy_until: u64,
         stream: u64,
     ) -> Self {
-        Self { address, bytes, id: Some(Handle::Piece(piece)), busy_until, handout: stream }
+        Self { address, bytes, handle: Handle(piece.to_bits()), busy_until, handout: stream }
     }
 
     /// Of a piece: the stream whose cache keeps it.
@@ -172,6 +202,7 @@ impl CachingAllocator {
         }
     }
 
+    #[cold]
     fn allocate_shared(
         &self,
         request: Request,
@@ -226,16 +257,17 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
-        match block.id {
-            None => {}
-            Some(Handle::Piece(piece)) => {
+        match block.handle.held() {
+            Held::Nothing => {}
+            Held::Piece(piece) => {
                 let is_freed = self.free_native(&block, piece, home, others);
                 assert!(is_freed, "{block:?} is a block of this allocator that was given back");
             }
-            Some(Handle::Block(id)) => self.free_block(&block, id, home, others),
+            Held::Block(id) => self.free_block(&block, id, home, others),
         }
     }
 
+    #[cold]
     fn free_block(
         &self,
         block: &Allocated,

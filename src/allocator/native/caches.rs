@@ -93,48 +93,47 @@ impl Caches {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Calls `with` with this thread's cache. `None` where it has none and cannot have one, while
+    /// Calls `with` with this thread's cache. `None` where it has none in front (`prepare`), while
     /// somebody else has claimed it, and when `with` says so.
-    #[inline]
-    pub(super) fn inside<R>(
-        self: &Arc<Self>,
-        with: impl FnOnce(&Inside<'_>) -> Option<R>,
-    ) -> Option<R> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn inside<R>(&self, with: impl FnOnce(&Inside<'_>) -> Option<R>) -> Option<R> {
         OWN.try_with(|own| {
             let known = own.0.try_borrow().ok()?;
-            if let Some(first) = known.first().filter(|first| first.id == self.id) {
+            if let Some(first) = known.first()
+                && first.id == self.id
+            {
                 return with(&first.cache.enter()?);
             }
             drop(known);
-            with(&own.bring_to_front(self)?.enter()?)
+            None
         })
         .ok()?
     }
 
     /// A piece that this thread keeps, for a request that caches serve.
-    #[inline]
-    pub(in crate::allocator) fn take(self: &Arc<Self>, request: &Request) -> Option<Allocated> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::allocator) fn take(&self, request: &Request) -> Option<Allocated> {
         let is_plain = request.pool == PoolId::DEFAULT && request.align_bytes <= UNIT_BYTES;
         if !self.is_on() || !is_plain || request.bytes == 0 {
             return None;
         }
         let (bytes, class) = self.sizes.rounded(request.bytes)?;
         let key = Key { stream: request.stream, bytes };
-        let counted = Counted { class, bytes, requested_bytes: request.bytes };
-        let cached = self.inside(|inside| {
-            let cached = inside.take(key)?;
-            inside.count_begin(counted);
-            Some(cached)
-        })?;
-        self.live.begin(cached.piece, bytes, request.bytes);
-        let Cached { piece, address, busy_until } = cached;
-        Some(Allocated::of_piece(piece, address, bytes, busy_until, request.stream))
+        self.inside(|inside| {
+            let Cached { piece, address, busy_until } = inside.take(key)?;
+            inside.count_begin(Counted { class, bytes, requested_bytes: request.bytes });
+            self.live.begin(piece, bytes, request.bytes);
+            Some(Allocated::of_piece(piece, address, bytes, busy_until, request.stream))
+        })
     }
 
     /// Keeps a piece that was in use, if this thread has a cache for it. The piece is the caller's
     /// still when not.
-    #[inline]
-    pub(super) fn keep(self: &Arc<Self>, key: Key, cached: &Cached, counted: Counted) -> bool {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn keep(&self, key: Key, cached: &Cached, counted: Counted) -> bool {
         // Relaxed: a bound, which is as good when it is a little old.
         let most_bytes = self.most_bytes.load(Ordering::Relaxed);
         let mut driven_out = Vec::new();
@@ -149,14 +148,20 @@ impl Caches {
         is_kept.is_some()
     }
 
+    /// Has this thread find its cache at the next use, which is made when there is none.
+    #[cold]
+    pub(super) fn prepare(self: &Arc<Self>) {
+        let _ = OWN.try_with(|own| own.bring_to_front(self)); // not while the thread ends
+    }
+
     /// How many more pieces of a size this thread may keep.
-    pub(super) fn room(self: &Arc<Self>, key: Key) -> usize {
+    pub(super) fn room(&self, key: Key) -> usize {
         let most_bytes = self.most_bytes.load(Ordering::Relaxed); // as in `keep`
         self.inside(|inside| Some(inside.room(key, most_bytes))).unwrap_or(0)
     }
 
     /// Keeps pieces that were never in use, and counts one that is from now on.
-    pub(super) fn stock(self: &Arc<Self>, key: Key, stock: &[Cached], counted: Counted) {
+    pub(super) fn stock(&self, key: Key, stock: &[Cached], counted: Counted) {
         let mut driven_out = Vec::new();
         let is_done = self.inside(|inside| {
             for cached in stock {
@@ -175,7 +180,7 @@ impl Caches {
     }
 
     /// Counts the end of a piece's use.
-    pub(super) fn count_end(self: &Arc<Self>, counted: Counted) {
+    pub(super) fn count_end(&self, counted: Counted) {
         let is_counted = self.inside(|inside| {
             inside.count_end(counted);
             Some(())
@@ -246,18 +251,18 @@ impl Caches {
 impl OwnCaches {
     /// The cache of an allocator, which is made when there is none.
     #[cold]
-    fn bring_to_front(&self, caches: &Arc<Caches>) -> Option<Arc<ThreadCache>> {
+    fn bring_to_front(&self, caches: &Arc<Caches>) -> Option<()> {
         let mut own = self.0.try_borrow_mut().ok()?;
         if let Some(place) = own.iter().position(|own| own.id == caches.id) {
             own.swap(0, place);
-            return own.first().map(|own| Arc::clone(&own.cache));
+            return Some(());
         }
         own.retain(|own| own.caches.strong_count() > 0);
         let cache = Arc::new(ThreadCache::new());
         caches.add(&cache);
         let (id, caches) = (caches.id, Arc::downgrade(caches));
-        own.insert(0, Own { id, caches, cache: Arc::clone(&cache) });
-        Some(cache)
+        own.insert(0, Own { id, caches, cache });
+        Some(())
     }
 }
 

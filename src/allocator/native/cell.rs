@@ -63,7 +63,8 @@ fn raise(peak: &AtomicU64, value: u64) {
 
 impl Cell {
     /// A program has a piece now.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn begin(&self, counted: Counted) {
         let own = &self.classes[counted.class as usize];
         let other = &self.classes[1 - counted.class as usize];
@@ -78,7 +79,8 @@ impl Cell {
     }
 
     /// A program has given it back.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn end(&self, counted: Counted) {
         let own = &self.classes[counted.class as usize];
         for (index, amount) in counted.amounts().into_iter().enumerate() {

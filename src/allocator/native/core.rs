@@ -18,7 +18,7 @@ use crate::allocator::native::heap::{HeapId, Heaps, Kind};
 use crate::allocator::native::idle::IdlePages;
 use crate::allocator::native::live::Live;
 use crate::allocator::native::out::Amounts;
-use crate::allocator::native::piece::Piece;
+use crate::allocator::native::piece::{Part, Piece};
 use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
@@ -229,7 +229,7 @@ impl Native {
         if slab.free == 0 {
             self.slabs.unlink(id, first);
         }
-        Some(Piece::Small(id, slot))
+        Some(Piece::small(id, slot))
     }
 
     /// Makes a slab of a block.
@@ -266,23 +266,23 @@ impl Native {
     pub(super) fn release(&mut self, piece: Piece, busy_until: u64) {
         let (bytes, kind) = (self.extent(piece).bytes, self.home_of(piece).1);
         self.out.come_back(kind.class(), bytes, 0);
-        match piece {
-            Piece::Block(id) => self.release_block(id, busy_until),
-            Piece::Small(slab, slot) => self.release_small(slab, slot, busy_until),
+        match piece.part() {
+            Part::Block(id) => self.release_block(id, busy_until),
+            Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),
         }
     }
 
     /// Where a piece begins, its size, and the task of its heap's stream after which nothing from
     /// its earlier life uses it.
     pub(super) fn extent(&self, piece: Piece) -> Extent {
-        match piece {
-            Piece::Block(id) => {
+        match piece.part() {
+            Part::Block(id) => {
                 let block = &self.blocks[id];
                 let area = &self.areas[block.area];
                 let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
                 Extent { address, bytes, busy_until: block.busy_until() }
             }
-            Piece::Small(slab, slot) => {
+            Part::Small(slab, slot) => {
                 let slab = &self.slabs[slab];
                 let (address, bytes) = (slab.address_of(slot), slab.class.bytes());
                 Extent { address, bytes, busy_until: slab.busy_until }
@@ -292,12 +292,12 @@ impl Native {
 
     /// The heap and the arena that a piece is of.
     pub(super) fn home_of(&self, piece: Piece) -> (HeapId, Kind) {
-        match piece {
-            Piece::Block(id) => {
+        match piece.part() {
+            Part::Block(id) => {
                 let area = &self.areas[self.blocks[id].area];
                 (area.heap, area.kind)
             }
-            Piece::Small(slab, _) => (self.slabs[slab].heap, Kind::Middle),
+            Part::Small(slab, _) => (self.slabs[slab].heap, Kind::Middle),
         }
     }
 
@@ -318,8 +318,8 @@ impl Native {
         let block = &self.blocks[id];
         match (block.state, block.slab()) {
             (State::Free, _) => None,
-            (_, Some(slab)) => Some(Piece::Small(slab, self.slabs[slab].slot_at(address)?)),
-            _ => Some(Piece::Block(id)),
+            (_, Some(slab)) => Some(Piece::small(slab, self.slabs[slab].slot_at(address)?)),
+            _ => Some(Piece::block(id)),
         }
     }
 

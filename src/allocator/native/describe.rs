@@ -48,7 +48,7 @@ impl Books {
             match (block.state, block.slab()) {
                 (State::Free, _) => push_free(area, block, &mut parts),
                 (_, Some(slab)) => self.push_slab(slab, area.bytes_of(block.units), &mut parts),
-                _ => parts.push(self.describe_piece(Piece::Block(id))),
+                _ => parts.push(self.describe_piece(Piece::block(id))),
             }
         }
         parts
@@ -59,7 +59,7 @@ impl Books {
         for slot in 0..slab.class.slab_blocks() {
             if slab.free >> slot & 1 == 0 {
                 let slot = u8::try_from(slot).expect("below 64");
-                parts.push(self.describe_piece(Piece::Small(id, slot)));
+                parts.push(self.describe_piece(Piece::small(id, slot)));
                 continue;
             }
             let address = slab.address + u64::from(slot) * slab.class.bytes() as u64;

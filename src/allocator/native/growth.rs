@@ -393,7 +393,7 @@ impl Native {
     fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         let piece = match plan.class {
-            None => Piece::Block(block),
+            None => Piece::block(block),
             Some(class) => {
                 let heap = self.heap_of(block);
                 self.add_slab(block, heap, class);

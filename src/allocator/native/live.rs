@@ -3,7 +3,8 @@
 
 use std::sync::OnceLock;
 
-use crate::allocator::native::piece::Piece;
+use crate::allocator::native::piece::{Part, Piece};
+use crate::allocator::native::slab::SlabId;
 use crate::sync::Ordering;
 use crate::sync::unmodelled::{AtomicU16, AtomicU32};
 
@@ -36,17 +37,14 @@ impl Live {
     pub(super) fn begin(&self, piece: Piece, bytes: usize, requested_bytes: usize) {
         // Relaxed, all of them: whoever has the piece writes, and the piece itself changes hands
         // through the allocator's lock or the program's own means.
-        match piece {
-            Piece::Block(id) => {
-                #[expect(clippy::cast_possible_truncation, reason = "less than a page")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB; less than a page")]
+        match piece.part() {
+            Part::Small(slab, slot) => {
+                self.small_at(slab, slot).store(requested_bytes as u16, Ordering::Relaxed);
+            }
+            Part::Block(id) => {
                 let slack_bytes = (bytes - requested_bytes) as u32;
                 self.blocks.at(id.place()).store(slack_bytes, Ordering::Relaxed);
-            }
-            Piece::Small(slab, slot) => {
-                #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB")]
-                let requested_bytes = requested_bytes as u16;
-                let place = slab.place() * 64 + slot as usize;
-                self.small.at(place).store(requested_bytes, Ordering::Relaxed);
             }
         }
     }
@@ -54,33 +52,39 @@ impl Live {
     /// The program gives the piece back: what was asked for. `None` when it did so before.
     #[inline]
     pub(super) fn end(&self, piece: Piece, bytes: usize) -> Option<usize> {
-        let requested_bytes = self.requested(piece, bytes)?;
-        match piece {
-            Piece::Block(id) => {
-                self.blocks.at(id.place()).store(NOT_IN_USE, Ordering::Relaxed);
+        match piece.part() {
+            Part::Small(slab, slot) => {
+                let place = self.small_at(slab, slot);
+                let requested_bytes = place.load(Ordering::Relaxed);
+                place.store(NOT_IN_USE_SMALL, Ordering::Relaxed);
+                (requested_bytes != NOT_IN_USE_SMALL).then_some(requested_bytes as usize)
             }
-            Piece::Small(slab, slot) => {
-                let place = slab.place() * 64 + slot as usize;
-                self.small.at(place).store(NOT_IN_USE_SMALL, Ordering::Relaxed);
+            Part::Block(id) => {
+                let place = self.blocks.at(id.place());
+                let slack_bytes = place.load(Ordering::Relaxed);
+                place.store(NOT_IN_USE, Ordering::Relaxed);
+                (slack_bytes != NOT_IN_USE).then(|| bytes - slack_bytes as usize)
             }
         }
-        Some(requested_bytes)
     }
 
     /// What was asked for of a piece that a program has.
-    #[inline]
     pub(super) fn requested(&self, piece: Piece, bytes: usize) -> Option<usize> {
-        match piece {
-            Piece::Block(id) => {
+        match piece.part() {
+            Part::Small(slab, slot) => {
+                let requested_bytes = self.small_at(slab, slot).load(Ordering::Relaxed);
+                (requested_bytes != NOT_IN_USE_SMALL).then_some(requested_bytes as usize)
+            }
+            Part::Block(id) => {
                 let slack_bytes = self.blocks.at(id.place()).load(Ordering::Relaxed);
                 (slack_bytes != NOT_IN_USE).then(|| bytes - slack_bytes as usize)
             }
-            Piece::Small(slab, slot) => {
-                let place = slab.place() * 64 + slot as usize;
-                let requested_bytes = self.small.at(place).load(Ordering::Relaxed);
-                (requested_bytes != NOT_IN_USE_SMALL).then_some(requested_bytes as usize)
-            }
         }
+    }
+
+    #[inline]
+    fn small_at(&self, slab: SlabId, slot: u8) -> &AtomicU16 {
+        self.small.at(slab.place() * 64 + slot as usize)
     }
 }
 

@@ -27,6 +27,7 @@ impl Sizes {
     pub(super) fn new(page_bytes: Option<usize>) -> Self {
         let has_pages = page_bytes.is_some();
         let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES);
+        assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
         Self { page_bytes, has_pages, most_middle_bytes: most_middle_bytes(page_bytes) }
     }
 
@@ -44,7 +45,8 @@ impl Sizes {
             return Some((SizeClass::of(bytes).bytes(), Kind::Middle.class()));
         }
         let kind = self.kind(bytes);
-        Some((bytes.checked_next_multiple_of(self.unit_bytes(kind))?, kind.class()))
+        let below = self.unit_bytes(kind) - 1; // units are powers of two
+        Some((bytes.checked_add(below)? & !below, kind.class()))
     }
 
     #[inline]

@@ -33,6 +33,7 @@ impl CachingAllocator {
         let Some(plan) = caches.sizes.plan(request) else {
             return Err(self.out_of_memory(request.bytes, None));
         };
+        caches.prepare();
         let key = Key { stream: request.stream, bytes: plan.bytes };
         let room = if plan.class.is_some() && caches.is_on() { caches.room(key) } else { 0 };
         let mut told = None;
@@ -104,6 +105,8 @@ impl CachingAllocator {
             if caches.keep(Key { stream, bytes }, &cached, counted) {
                 return true;
             }
+            // Another allocator's cache may stand in front.
+            caches.prepare();
         }
         self.free_piece(piece, counted, home, others);
         true

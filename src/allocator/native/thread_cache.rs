@@ -81,7 +81,8 @@ fn set(place: &Place, value: u64) {
     place.store(value, Ordering::Relaxed);
 }
 
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "as above")]
 fn bin_of(key: Key) -> usize {
     // The odd number next to 2^64 over the golden ratio spreads neighbours; sizes are multiples of
     // 512, and streams are numbered.
@@ -103,7 +104,8 @@ impl ThreadCache {
     }
 
     /// The thread goes inside; `None` while another one has claimed the cache.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         // Relaxed: the fence orders it before the look; partner: `claim`.
         self.is_inside.store(true, Ordering::Relaxed);
@@ -147,6 +149,7 @@ impl ThreadCache {
     }
 
     /// Counts pieces of a bin that are gone.
+    #[inline]
     fn lost(&self, number: usize, count: u64, bytes: u64, is_empty: bool) {
         set(&self.cached_count, get(&self.cached_count) - count);
         set(&self.cached_bytes, get(&self.cached_bytes) - count * bytes);
@@ -158,11 +161,16 @@ impl ThreadCache {
 }
 
 impl Entry {
+    #[inline]
     fn get(&self) -> Cached {
-        let [piece, address, busy_until] = [&self.piece, &self.address, &self.busy_until].map(get);
-        Cached { piece: Piece::from_bits(piece), address, busy_until }
+        Cached {
+            piece: Piece::from_bits(get(&self.piece)),
+            address: get(&self.address),
+            busy_until: get(&self.busy_until),
+        }
     }
 
+    #[inline]
     fn set(&self, cached: &Cached) {
         set(&self.piece, cached.piece.to_bits());
         set(&self.address, cached.address);
@@ -176,7 +184,8 @@ pub(super) struct Inside<'a>(&'a ThreadCache);
 
 impl Inside<'_> {
     /// A piece that was kept.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn take(&self, key: Key) -> Option<Cached> {
         let Self(cache) = self;
         let number = bin_of(key);
@@ -194,7 +203,8 @@ impl Inside<'_> {
 
     /// Keeps a piece. What it drives out, for which there is no room, is given to `out`: the last
     /// piece always has room, all others only up to `most_bytes`.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn put(&self, key: Key, cached: &Cached, most_bytes: u64, out: &mut Vec<Cached>) {
         let Self(cache) = self;
         let number = bin_of(key);
@@ -251,19 +261,22 @@ impl Inside<'_> {
         if is_usable { by_bytes.min(by_bin) } else { 0 }
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn count_begin(&self, counted: Counted) {
         self.0.cell.begin(counted);
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn count_end(&self, counted: Counted) {
         self.0.cell.end(counted);
     }
 }
 
 impl Drop for Inside<'_> {
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     fn drop(&mut self) {
         // Release: pairs with a claimer's look.
         self.0.is_inside.store(false, Ordering::Release);
