@@ -52,6 +52,8 @@ INTEGERS = [
     ("nbytes", untyped.empty),
     ("nbytes", untyped.zeros),
     ("nbytes", untyped.empty_pinned),
+    ("alignment", lambda wrong: untyped.empty(1, alignment=wrong)),
+    ("alignment", lambda wrong: untyped.zeros(1, alignment=wrong)),
     ("byte", lambda wrong: untyped.zeros(1).fill_(wrong)),
     ("priority", lambda wrong: untyped.Stream(priority=wrong)),
     ("index", lambda wrong: untyped.device("cpu", wrong)),
