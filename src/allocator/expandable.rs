@@ -220,9 +220,10 @@ impl Books {
         self.settle(id, State::Unmapped);
     }
 
-    /// Takes pages for `bytes` at the beginning of an unmapped block into account, which is taken
-    /// out of its index. `None` when the limit does not allow them.
-    fn begin_map(&mut self, id: BlockId, bytes: usize) -> Option<Mapping> {
+    /// Takes pages for `bytes` at the beginning of an unmapped block into account: a block of their
+    /// own, which is in no index. What is behind them is there for others meanwhile. `None` when the
+    /// limit does not allow them.
+    fn begin_map(&mut self, mut id: BlockId, bytes: usize) -> Option<Mapping> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
         let page_bytes = segment.pages.as_ref().expect("an expandable segment").page_bytes;
@@ -234,6 +235,11 @@ impl Books {
         }
         let Owner { stream, class, pool } = self.owner_of(id);
         self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
+        if bytes < self.blocks[id].bytes {
+            let front = self.split_front(id, bytes);
+            self.pools[pool].index_mut(class).insert_unmapped(stream, id, &self.blocks[id]);
+            id = front;
+        }
         self.blocks[id].state = State::InFlight;
         Some(Mapping { id, to, first_page, page_bytes, page_count: bytes / page_bytes })
     }
@@ -245,14 +251,9 @@ impl Books {
         mapping: &Mapping,
         handles: Vec<PhysicalHandle>,
     ) -> BlockId {
-        let mut id = mapping.id;
+        let id = mapping.id;
         let class = self.owner_of(id).class;
         let bytes = mapping.page_count * mapping.page_bytes;
-        if bytes < self.blocks[id].bytes {
-            let front = self.split_front(id, bytes);
-            self.settle(id, State::Unmapped);
-            id = front;
-        }
         let segment = self.blocks[id].segment;
         let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
         for (index, handle) in handles.into_iter().enumerate() {
@@ -356,5 +357,53 @@ impl Books {
     fn end_unreserve(&mut self, id: BlockId) {
         self.releases_in_flight -= 1;
         self.forget_range(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: threads that grow at the same time share addresses. Method: the steps of one request
+    //! inside of those of another.
+
+    use super::*;
+    use crate::allocator::books::Request;
+    use crate::size::MIB;
+
+    /// Pages on their way for a request of a stream.
+    fn begin(books: &mut Books, plan: &Plan) -> Mapping {
+        match books.next_step(plan, None, 2 * MIB) {
+            Step::Map(None, mapping) => mapping,
+            Step::Reserve { bytes, page_bytes } => {
+                books.add_addresses(plan, Address(1 << 40), bytes, page_bytes);
+                begin(books, plan)
+            }
+            _ => panic!("a request that needs pages"),
+        }
+    }
+
+    fn end(books: &mut Books, plan: &Plan, mapping: &Mapping) -> u64 {
+        let handles = (0..mapping.page_count).map(|index| PhysicalHandle(index as u64)).collect();
+        let id = books.end_map(None, mapping, handles);
+        assert!(matches!(books.next_step(plan, Some(id), 2 * MIB), Step::Done(_)));
+        books.map.containing(mapping.to.0, &books.blocks).map_or(0, |id| books.blocks[id].address)
+    }
+
+    #[test]
+    fn a_request_keeps_from_others_only_the_addresses_that_it_maps() {
+        let config = "expandable_segments:True".parse().unwrap();
+        let mut books = Books::new(config, 512 * MIB, false);
+        let plan = books.plan(&Request::new(30 * MIB, 0)).unwrap();
+        let refused = begin(&mut books, &plan);
+        let second = begin(&mut books, &plan);
+        let third = begin(&mut books, &plan);
+        assert_eq!(books.segments.iter().count(), 1, "one range of addresses serves them all");
+        assert_eq!(end(&mut books, &plan, &third), (1 << 40) + (80 << 20));
+        books.undo_map(None, &refused);
+        assert_eq!(end(&mut books, &plan, &second), (1 << 40) + (40 << 20));
+        let again = begin(&mut books, &plan);
+        assert_eq!(again.to, refused.to, "what a refusal left is the first place again");
+        end(&mut books, &plan, &again);
+        let all = books.blocks.iter().map(|(_, block)| block.bytes).sum::<usize>();
+        assert_eq!(all, 580 * MIB, "as many pages of 20 MiB as hold 512 MiB and an eighth");
     }
 }
