@@ -9,6 +9,8 @@ use crate::allocator::host::Meter;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
 use crate::allocator::pool::{PoolId, PoolOptions};
+use crate::allocator::segment::Owner;
+use crate::allocator::snapshot::PoolClass;
 use crate::allocator::source::Source;
 use crate::allocator::stats::Statistics;
 use crate::backend::contract::{Backend, VirtualMemory};
@@ -134,7 +136,11 @@ impl CachingAllocator {
             return Ok(Allocated::default());
         }
         let plan = self.books.lock().plan(&request);
-        let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes, None)) };
+        let Some(plan) = plan else {
+            let Request { stream, pool, .. } = request;
+            let owner = Owner { stream, class: PoolClass::Large, pool };
+            return Err(self.out_of_memory(request.bytes, &owner, None));
+        };
         let id = match self.search(&plan) {
             Some(id) => id,
             None => self.take_or_reclaim(&plan, interrupt)?,
