@@ -28,7 +28,7 @@ def test_sizes_and_names() -> None:
 def test_a_buffer_is_aligned_as_it_was_asked_for(make: Callable[..., accelrt.Buffer]) -> None:
     kept = [make(700, device=KIND, alignment=1 << shift) for shift in range(22)]
     assert all(buffer.data_ptr() % (1 << shift) == 0 for shift, buffer in enumerate(kept))
-    assert content(accelrt.zeros(5, alignment=np.int64(4096))) == bytes(5)
+    assert content(accelrt.zeros(5, alignment=4096)) == bytes(5)
     assert make(0, alignment=4096).data_ptr() == 0
 
 
