@@ -105,6 +105,14 @@ pub enum Error {
         /// Why.
         reason: &'static str,
     },
+    /// An environment variable whose text is read as settings and is not valid.
+    #[error("{name}: {source}")]
+    InvalidVariable {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with its text.
+        source: Box<Error>,
+    },
     /// A priority outside the device's range.
     #[error(
         "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \

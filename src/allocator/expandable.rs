@@ -221,8 +221,8 @@ impl Books {
     }
 
     /// Takes pages for `bytes` at the beginning of an unmapped block into account: a block of their
-    /// own, which is in no index. What is behind them is there for others meanwhile. `None` when the
-    /// limit does not allow them.
+    /// own, which is in no index; what is behind them is there for others meanwhile. `None` when
+    /// the limit does not allow them.
     fn begin_map(&mut self, mut id: BlockId, bytes: usize) -> Option<Mapping> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];

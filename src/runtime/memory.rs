@@ -40,8 +40,8 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.origin(device, false)?, &mut None)
     }
 
-    /// As [`Runtime::empty`], at a multiple of `align_bytes`: a power of two up to 2 MiB. Fails with
-    /// [`Error::InvalidSetting`] for any other number. What stands before it stays free.
+    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; what stands
+    /// before it stays free. Fails with [`Error::InvalidSetting`] for any other number.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -46,8 +46,8 @@ fn an_alignment_that_is_usual_decides_nothing() {
     let [plain, aligned] = [1, 512].map(|align_bytes| {
         let machine = Machine::null(Completion::AtOnce);
         let make = |bytes| machine.runtime.empty_aligned(bytes, align_bytes, machine.device());
-        let made = [300, 5 << 20, 900, 12 << 20].map(|bytes| make(bytes).unwrap());
-        drop(made);
+        let buffers = [300, 5 << 20, 900, 12 << 20].map(|bytes| make(bytes).unwrap());
+        drop(buffers);
         make(4 << 20).unwrap();
         machine.runtime.memory_statistics(machine.device()).unwrap()
     });

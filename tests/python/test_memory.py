@@ -278,10 +278,21 @@ def test_settings_are_taken_whole_or_not_at_all() -> None:
     assert lines[0] == lines[2] == "max_split_size_mb:32 32"
     assert "max_split_size_mb" in lines[1]
     assert "from 20" in lines[1]
+    assert "ACCELRT_ALLOC_CONF" not in lines[1]
     assert lines[3:] == ["False", "'' -1"]
 
 
-def test_malformed_settings_of_the_environment_are_told_by_the_first_call() -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("max_split_size_mb:2", 'Allocator setting "max_split_size_mb" with value "2" is not valid'),
+        ("max_split:2", "Unrecognized key 'max_split' in allocator settings"),
+        ("backend:native", "Allocator setting 'backend' would have no effect"),
+    ],
+)
+def test_malformed_settings_of_the_environment_are_told_by_the_first_call(
+    text: str, said: str
+) -> None:
     code = """
         import accelrt
         for _ in range(2):
@@ -290,9 +301,8 @@ def test_malformed_settings_of_the_environment_are_told_by_the_first_call() -> N
             except ValueError as error:
                 print(error)
     """
-    lines = output_of(code, ACCELRT_ALLOC_CONF="max_split_size_mb:2").splitlines()
-    expected = 'Allocator setting "max_split_size_mb" with value "2" is not valid: allowed is a'
-    assert [line.startswith(expected) for line in lines] == [True, True]
+    lines = output_of(code, ACCELRT_ALLOC_CONF=text).splitlines()
+    assert [line.startswith(f"ACCELRT_ALLOC_CONF: {said}") for line in lines] == [True, True]
 
 
 def test_expandable_segments_are_used_when_asked_for() -> None:
