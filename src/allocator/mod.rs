@@ -46,7 +46,7 @@ mod stats;
 
 pub use books::Request;
 pub use caching::{Allocated, CachingAllocator};
-pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS, recorded_settings};
+pub use config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
