@@ -40,7 +40,7 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.origin(device, false)?, &mut None)
     }
 
-    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; what stands
+    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; what is
     /// before it stays free. Fails with [`Error::InvalidSetting`] for any other number.
     ///
     /// ```
