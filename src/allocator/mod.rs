@@ -28,6 +28,8 @@ mod host;
 mod host_tests;
 mod invariants;
 mod limits;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod out_of_memory;
 mod page_map;
 mod pending;

@@ -5,29 +5,46 @@
 
 use std::path::Path;
 
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
 use crate::driver::{run_on_cpu, run_on_numbers};
 use crate::numbers::Numbers;
 use crate::seed::seed;
 
-/// Comes to about a thousand steps.
-const BYTES: usize = 6_000;
+/// The longest program: about a thousand steps.
+const MOST_BYTES: usize = 6_000;
+/// How long a program that breaks a law is cut down.
+const MOST_SHRINK_MS: u32 = 10_000;
 
-fn random(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut numbers = Numbers::new(seed);
-    (0..bytes).map(|_| numbers.next().to_le_bytes()[0]).collect()
+/// Runs programs of random bytes. The least one that breaks a law is what is told.
+fn run_random(cases: u32, run: fn(&[u8])) {
+    let mut numbers = Numbers::new(seed());
+    let key: Vec<u8> = (0..4).flat_map(|_| numbers.next().to_le_bytes()).collect();
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &key);
+    let config = Config {
+        cases,
+        max_shrink_time: MOST_SHRINK_MS,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let programs = vec(any::<u8>(), 0..MOST_BYTES);
+    let outcome = TestRunner::new_with_rng(config, rng).run(&programs, |program| {
+        run(&program);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
 fn random_programs_keep_the_laws_on_a_device_of_numbers() {
-    let seed = seed();
-    for run in 0..4 {
-        run_on_numbers(&random(seed.wrapping_add(run), BYTES));
-    }
+    run_random(8, run_on_numbers);
 }
 
 #[test]
 fn random_programs_keep_the_laws_and_the_contents_on_cpu() {
-    run_on_cpu(&random(seed(), BYTES));
+    run_random(3, run_on_cpu);
 }
 
 #[test]
