@@ -1,5 +1,4 @@
-//! Loom models of frees that nobody waits for: memory is handed out when its uses are over, and
-//! threads that free at the same time leave one block.
+//! Loom models of frees: memory is handed out behind its uses, and frees at the same time join.
 //!
 //! The whole allocator runs in them, over numbers; an atomic without an order of its own stands for
 //! the bytes of a block.
