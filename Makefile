@@ -249,6 +249,14 @@ tsan: ## data races, under the thread sanitizer of a nightly compiler
 		--lib --test engine --test order --test buffer --test native -- \
 		--skip fork:: --skip fence_tests:: --skip random_sequences_agree_with_a_model
 
+# What it finds new stands below the target folder; what is worth keeping goes to fuzz/corpus.
+FUZZ_S ?= 60
+.PHONY: fuzz
+fuzz: ## programs made by a fuzzer, for FUZZ_S seconds; needs a nightly compiler and cargo-fuzz
+	mkdir -p $(TARGET_DIR)/fuzz/corpus
+	$(CARGO) +nightly fuzz run --target-dir $(abspath $(TARGET_DIR))/fuzz allocator \
+		$(TARGET_DIR)/fuzz/corpus fuzz/corpus/allocator -- -max_total_time=$(FUZZ_S) -len_control=0 -max_len=4096
+
 # To run some: make mutants MUTANTS="fence GIL"
 MUTANTS ?=
 .PHONY: mutants

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
+/// The longest time for an orderly end: a day.
+const MOST_EXIT_MS: u64 = 86_400_000;
+
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. A malformed variable is an error of the first call that needs the runtime.
 ///
@@ -96,7 +99,7 @@ impl Config {
         }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
             let allowed = "a number of milliseconds from 0 to 86400000";
-            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0..=86_400_000, allowed)?;
+            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0..=MOST_EXIT_MS, allowed)?;
             config.exit_timeout = Duration::from_millis(milliseconds);
         }
         if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
@@ -120,6 +123,11 @@ impl Config {
         check("cpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
         let bytes = self.xpu_memory_bytes.unwrap_or(1);
         check("xpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
+        let library = self.opencl_library.as_deref().unwrap_or("-");
+        check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
+        let milliseconds = self.exit_timeout.as_millis(); // a longer one is no deadline any more
+        let is_right = milliseconds <= u128::from(MOST_EXIT_MS);
+        check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
         let tasks = self.stream_task_limit;
         check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
     }
@@ -229,6 +237,9 @@ mod tests {
         assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { xpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
+        let opencl_library = Some(String::new());
+        assert!(Config { opencl_library, ..Config::default() }.validate().is_err());
+        assert!(Config { exit_timeout: Duration::MAX, ..Config::default() }.validate().is_err());
         assert!(Config { stream_task_limit: 1, ..Config::default() }.validate().is_err());
         assert!(Config::default().validate().is_ok());
     }

@@ -1,13 +1,14 @@
 //! The one error type. Its variants carry the numbers that explain them; our own mistakes assert.
 
-use std::fmt;
+mod failure;
+
 use std::sync::Arc;
 
 use crate::device::{Device, DeviceKind};
 use crate::shortage::Shortage;
 use crate::size::display_bytes;
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicBool;
+
+pub use failure::{FailureCause, StreamError};
 
 /// The result of every call that can fail for a reason the caller cannot rule out.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -104,6 +105,14 @@ pub enum Error {
         key: String,
         /// Why.
         reason: &'static str,
+    },
+    /// An environment variable whose text is read as settings and is not valid.
+    #[error("{name}: {source}")]
+    InvalidVariable {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with its text.
+        source: Box<Error>,
     },
     /// A priority outside the device's range.
     #[error(
@@ -437,147 +446,5 @@ fn devices(kind: DeviceKind, count: usize) -> String {
         0 => format!("are 0 {kind} devices"),
         1 => format!("is 1 {kind} device, index 0"),
         count => format!("are {count} {kind} devices, indices 0 to {}", count - 1),
-    }
-}
-
-/// Why and where a stream failed.
-///
-/// Tasks of a user that were enqueued behind the failure were retired without running, until a
-/// synchronise of the stream or its device raised this error.
-#[derive(Debug)]
-pub struct StreamError {
-    device: Device,
-    stream_id: u64,
-    cause: FailureCause,
-    inherited_from: Option<Arc<StreamError>>,
-    is_seen: AtomicBool,
-}
-
-/// What made a task fail.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum FailureCause {
-    /// The task returned an error.
-    Returned(TaskError),
-    /// The task panicked with this message.
-    Panicked(String),
-    /// A checked native function returned a number other than 0.
-    Status {
-        /// The function's address.
-        function: usize,
-        /// What it returned.
-        status: i32,
-    },
-    /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
-    Unfinished,
-    /// The backend refused an operation.
-    Backend(Error),
-    /// An event that the stream waited for was failed.
-    Inherited,
-    /// The runtime was shut down before the task ran.
-    Cancelled,
-}
-
-impl StreamError {
-    pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
-        Arc::new(Self {
-            device,
-            stream_id,
-            cause,
-            inherited_from: None,
-            is_seen: AtomicBool::new(false),
-        })
-    }
-
-    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
-        // Straight to the origin: a chain as long as the streams would be dropped recursively.
-        let origin = from.inherited_from.as_ref().unwrap_or(from);
-        let inherited_from = Some(Arc::clone(origin));
-        let (cause, is_seen) = (FailureCause::Inherited, AtomicBool::new(false));
-        Arc::new(Self { device, stream_id, cause, inherited_from, is_seen })
-    }
-
-    /// The device of the failed stream.
-    #[must_use]
-    pub fn device(&self) -> Device {
-        self.device
-    }
-
-    /// The failed stream's id.
-    #[must_use]
-    pub fn stream_id(&self) -> u64 {
-        self.stream_id
-    }
-
-    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event. Not
-    /// named `cause`: behind an `Arc` that is the deprecated method of the standard trait.
-    #[must_use]
-    pub fn failure(&self) -> &FailureCause {
-        &self.cause
-    }
-
-    /// The original failure, when this one came through events.
-    #[must_use]
-    pub fn inherited_from(&self) -> Option<&Arc<StreamError>> {
-        self.inherited_from.as_ref()
-    }
-
-    /// True when nothing failed but a shutdown came first.
-    pub(crate) fn is_cancellation(&self) -> bool {
-        matches!(self.root().cause, FailureCause::Cancelled)
-    }
-
-    /// This error was raised to somebody.
-    pub(crate) fn set_seen(&self) {
-        // Relaxed, here and below: read at exit, to decide what is printed.
-        self.is_seen.store(true, Ordering::Relaxed);
-        self.root().is_seen.store(true, Ordering::Relaxed);
-    }
-
-    /// True when this error, or the one it came from, was raised to somebody.
-    pub(crate) fn is_seen(&self) -> bool {
-        self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
-    }
-
-    /// The failure with a cause of its own: the original one, or this.
-    #[must_use]
-    pub fn root(&self) -> &StreamError {
-        self.inherited_from.as_deref().unwrap_or(self)
-    }
-}
-
-impl fmt::Display for StreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
-        match (&self.cause, &self.inherited_from) {
-            (FailureCause::Returned(error), _) => write!(f, "a task returned an error: {error}"),
-            (FailureCause::Panicked(message), _) => write!(f, "a task panicked: {message}"),
-            (FailureCause::Status { function, status }, _) => {
-                write!(f, "the native function at {function:#x} returned status {status}")
-            }
-            (FailureCause::Unfinished, _) => {
-                f.write_str("the completion of a deferred task was dropped unfinished")
-            }
-            (FailureCause::Backend(error), _) => write!(f, "{error}"),
-            (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
-            (FailureCause::Inherited, Some(from)) => {
-                write!(f, "it waited for an event of a failed stream. {from}")
-            }
-            (FailureCause::Inherited, None) => f.write_str("it waited for a failed event"),
-        }
-    }
-}
-
-impl std::error::Error for StreamError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.cause {
-            FailureCause::Returned(error) => Some(error.as_ref()),
-            FailureCause::Backend(error) => Some(error),
-            FailureCause::Inherited => self.inherited_from.as_deref().map(|from| from as _),
-            FailureCause::Panicked(_)
-            | FailureCause::Status { .. }
-            | FailureCause::Unfinished
-            | FailureCause::Cancelled => None,
-        }
     }
 }

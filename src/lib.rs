@@ -72,9 +72,7 @@ mod spin;
 mod stream;
 mod sync;
 
-pub use allocator::{
-    AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions, ROUNDUP_INTERVALS,
-};
+pub use allocator::{AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions};
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use config::Config;

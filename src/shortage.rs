@@ -16,7 +16,8 @@ pub struct Shortage {
     pub reserved_bytes: usize,
     /// What may be taken from the device, when there is a limit besides its size.
     pub limit_bytes: Option<usize>,
-    /// The largest free block.
+    /// The largest free block of those that could have served the request: of its stream, its pool
+    /// and its class of sizes, and of pools that help out.
     pub largest_free_bytes: usize,
     /// True when the device has enough, and the limit alone stands in the way.
     pub is_only_limited: bool,
@@ -33,7 +34,7 @@ impl fmt::Display for Shortage {
         }
         let free = display_bytes(self.reserved_bytes.saturating_sub(active));
         let largest = display_bytes(self.largest_free_bytes);
-        write!(f, ", {free} are free, at most {largest} in one piece")?;
+        write!(f, ", {free} are free, at most {largest} in one piece for such a request")?;
         if let Some(limit_bytes) = self.limit_bytes {
             write!(f, ". The limit is {}", display_bytes(limit_bytes))?;
         }

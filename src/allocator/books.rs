@@ -140,7 +140,12 @@ impl Books {
 
     /// True while threads keep what they free, to have it again.
     pub(super) fn keeps_caches(&self) -> bool {
-        self.config.policy == PolicyName::Native && !self.is_host && !self.is_closed
+        self.serves_natively() && !self.is_closed
+    }
+
+    /// True when the native policy serves the next requests.
+    pub(super) fn serves_natively(&self) -> bool {
+        self.config.policy == PolicyName::Native && !self.is_host
     }
 
     pub(super) fn policy(&self) -> AnyPolicy<'_> {

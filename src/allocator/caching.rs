@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
-use crate::allocator::config::{AllocatorConfig, PolicyName};
+use crate::allocator::config::AllocatorConfig;
 use crate::allocator::host::Meter;
 use crate::allocator::native::caches::Caches;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
 use crate::allocator::pool::{PoolId, PoolOptions};
+use crate::allocator::segment::Owner;
+use crate::allocator::snapshot::PoolClass;
 use crate::allocator::source::Source;
 use crate::allocator::stats::Statistics;
 use crate::backend::contract::{Backend, VirtualMemory};
@@ -214,13 +216,17 @@ impl CachingAllocator {
         }
         let plan = {
             let books = self.books.lock();
-            if books.config.policy == PolicyName::Native && !books.is_host {
+            if books.serves_natively() {
                 drop(books); // it goes in steps of its own
                 return self.allocate_native(&request, home, interrupt);
             }
             books.plan(&request)
         };
-        let Some(plan) = plan else { return Err(self.out_of_memory(request.bytes, None)) };
+        let Some(plan) = plan else {
+            let Request { stream, pool, .. } = request;
+            let owner = Owner { stream, class: PoolClass::Large, pool };
+            return Err(self.out_of_memory(request.bytes, &owner, None));
+        };
         let id = match self.search(&plan) {
             Some(id) => id,
             None => self.take_or_reclaim(&plan, interrupt)?,

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::size::MIB;
 
 /// Intervals of sizes that `roundup_power2_divisions` tells apart: from 1, 2, 4, … MiB up.
-pub const ROUNDUP_INTERVALS: usize = 16;
+pub(super) const ROUNDUP_INTERVALS: usize = 16;
 /// The largest number of MiB that is a number of bytes.
 const MOST_MIB: usize = usize::MAX / MIB;
 const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs in ascending \
@@ -45,43 +45,43 @@ pub enum PolicyName {
 /// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
 /// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
 ///
-/// PyTorch's other keys would change nothing here, so each is refused with the reason.
+/// PyTorch's other keys would change nothing here, so each is refused with the reason. Text is the
+/// only way to other settings than the default, so there are none that an allocator cannot follow.
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
 ///
 /// let config: AllocatorConfig = "max_split_size_mb:128,expandable_segments:True".parse()?;
-/// assert_eq!(config.max_split_bytes, Some(128 << 20));
+/// assert_eq!(config.max_split_bytes(), Some(128 << 20));
 /// let error = "max_split_size_mb:2".parse::<AllocatorConfig>().unwrap_err();
 /// assert!(error.to_string().contains("from 20"));
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct AllocatorConfig {
     /// `policy`.
-    pub policy: PolicyName,
+    pub(super) policy: PolicyName,
     /// `expandable_segments`.
-    pub expandable_segments: bool,
+    pub(super) expandable_segments: bool,
     /// `large_segment_size_mb`.
-    pub large_segment_bytes: usize,
+    pub(super) large_segment_bytes: usize,
     /// `max_split_size_mb`; `None` is no limit.
-    pub max_split_bytes: Option<usize>,
+    pub(super) max_split_bytes: Option<usize>,
     /// `max_non_split_rounding_mb`.
-    pub max_non_split_rounding_bytes: usize,
+    pub(super) max_non_split_rounding_bytes: usize,
     /// `roundup_power2_divisions`: for sizes from 2^(20 + i); the first is for all below too, the
     /// last for all above. 0 and 1 are off.
-    pub roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
+    pub(super) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` collects nothing.
-    pub garbage_collection_threshold: Option<f64>,
+    pub(super) garbage_collection_threshold: Option<f64>,
     /// `per_process_memory_fraction`; `None` leaves the limit as it is.
-    pub per_process_memory_fraction: Option<f64>,
+    pub(super) per_process_memory_fraction: Option<f64>,
     /// `throw_on_cudamalloc_oom`.
-    pub reject_above_fraction: bool,
+    pub(super) reject_above_fraction: bool,
     /// `pinned_max_cached_size_mb`; `None` keeps segments of every size.
-    pub pinned_max_cached_bytes: Option<usize>,
+    pub(super) pinned_max_cached_bytes: Option<usize>,
     /// `pinned_reserve_segment_size_mb`.
-    pub pinned_segment_bytes: usize,
+    pub(super) pinned_segment_bytes: usize,
 }
 
 impl Default for AllocatorConfig {
@@ -125,6 +125,24 @@ impl FromStr for AllocatorConfig {
 }
 
 impl AllocatorConfig {
+    /// Whose decisions are taken.
+    #[must_use]
+    pub fn policy(&self) -> PolicyName {
+        self.policy
+    }
+
+    /// True when segments grow by mapping pages.
+    #[must_use]
+    pub fn expandable_segments(&self) -> bool {
+        self.expandable_segments
+    }
+
+    /// The size from which on blocks are not split; `None` is no limit.
+    #[must_use]
+    pub fn max_split_bytes(&self) -> Option<usize> {
+        self.max_split_bytes
+    }
+
     fn apply(&mut self, setting: Setting<'_>) -> Result<()> {
         let at_least_large = self.large_segment_bytes / MIB..=MOST_MIB;
         match setting.key {

@@ -4,6 +4,9 @@
 //! class and a pool. A request maps pages behind the last block, continuing a free block at the
 //! end, and a release unmaps the whole pages inside free blocks.
 
+#[cfg(test)]
+mod tests;
+
 use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
@@ -220,9 +223,10 @@ impl Books {
         self.settle(id, State::Unmapped);
     }
 
-    /// Takes pages for `bytes` at the beginning of an unmapped block into account, which is taken
-    /// out of its index. `None` when the limit does not allow them.
-    fn begin_map(&mut self, id: BlockId, bytes: usize) -> Option<Mapping> {
+    /// Takes pages for `bytes` at the beginning of an unmapped block into account: a block of their
+    /// own, which is in no index; what is behind them is there for others meanwhile. `None` when
+    /// the limit does not allow them.
+    fn begin_map(&mut self, mut id: BlockId, bytes: usize) -> Option<Mapping> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
         let page_bytes = segment.pages.as_ref().expect("an expandable segment").page_bytes;
@@ -234,6 +238,11 @@ impl Books {
         }
         let Owner { stream, class, pool } = self.owner_of(id);
         self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
+        if bytes < self.blocks[id].bytes {
+            let front = self.split_front(id, bytes);
+            self.pools[pool].index_mut(class).insert_unmapped(stream, id, &self.blocks[id]);
+            id = front;
+        }
         self.blocks[id].state = State::InFlight;
         Some(Mapping { id, to, first_page, page_bytes, page_count: bytes / page_bytes })
     }
@@ -245,14 +254,9 @@ impl Books {
         mapping: &Mapping,
         handles: Vec<PhysicalHandle>,
     ) -> BlockId {
-        let mut id = mapping.id;
+        let id = mapping.id;
         let class = self.owner_of(id).class;
         let bytes = mapping.page_count * mapping.page_bytes;
-        if bytes < self.blocks[id].bytes {
-            let front = self.split_front(id, bytes);
-            self.settle(id, State::Unmapped);
-            id = front;
-        }
         let segment = self.blocks[id].segment;
         let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
         for (index, handle) in handles.into_iter().enumerate() {

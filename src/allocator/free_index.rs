@@ -42,17 +42,6 @@ impl FreeIndex {
         self.free.values().copied()
     }
 
-    /// The largest free block of each stream.
-    pub(super) fn largest(&self) -> impl Iterator<Item = BlockId> {
-        let last_of = |stream: u64| self.free.range(..=(stream, usize::MAX, u64::MAX)).next_back();
-        let mut below = self.free.last_key_value();
-        std::iter::from_fn(move || {
-            let ((stream, ..), id) = below?;
-            below = stream.checked_sub(1).and_then(last_of);
-            Some(*id)
-        })
-    }
-
     pub(super) fn insert_unmapped(&mut self, stream: u64, id: BlockId, block: &Block) {
         let before = self.unmapped.insert((stream, block.address), id);
         debug_assert!(before.is_none(), "{before:?} stands where {block:?} belongs");

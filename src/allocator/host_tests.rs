@@ -182,6 +182,32 @@ fn a_block_waits_for_every_stream_that_used_it() {
 }
 
 #[test]
+fn what_is_too_large_to_be_kept_goes_back_when_no_stream_uses_it_any_more() {
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let host = Host::null("pinned_max_cached_size_mb:1,pinned_reserve_segment_size_mb:1");
+    for is_home in [true, false] {
+        let gated = Gated::new(&runtime);
+        let point = gated.point();
+        let request = Request::new(5 * MIB, point.stream.key());
+        let block = host.0.allocate(request).unwrap();
+        let freed = host.statistics().allocations.freed;
+        if is_home {
+            host.0.free_behind(block, Some(&point), &[]);
+        } else {
+            host.free_behind(block, &[point]);
+        }
+        let small = host.take(512);
+        assert_eq!(host.statistics().allocations.freed, freed, "a queued task may use it");
+        gated.pass();
+        host.0.free(small);
+        let small = host.take(512); // any request looks
+        assert_eq!(host.statistics().allocations.freed, freed + 1, "home: {is_home}");
+        host.0.free(small);
+        host.0.check_all();
+    }
+}
+
+#[test]
 fn an_empty_cache_waits_for_what_is_in_use_and_keeps_what_is_handed_out() {
     let runtime = Runtime::new(Config::default()).unwrap();
     let host = Host::null("");

@@ -29,6 +29,8 @@ mod host;
 mod host_tests;
 mod invariants;
 mod limits;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod native;
 mod out_of_memory;
 mod page_map;
@@ -48,7 +50,7 @@ mod stats;
 
 pub use books::Request;
 pub use caching::{Allocated, CachingAllocator};
-pub use config::{AllocatorConfig, PolicyName, ROUNDUP_INTERVALS, recorded_settings};
+pub use config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};

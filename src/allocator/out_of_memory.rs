@@ -13,7 +13,8 @@ use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::host::Meter;
 use crate::allocator::pending::Holder;
-use crate::allocator::pool::PoolId;
+use crate::allocator::pool::{Pool, PoolId};
+use crate::allocator::segment::Owner;
 use crate::allocator::stats::{PooledStat, Statistics};
 use crate::error::{Error, Result};
 use crate::shortage::Shortage;
@@ -71,7 +72,7 @@ impl CachingAllocator {
         self.give_back(garbage);
         let told = &mut None;
         if self.books.lock().is_rejected(plan) {
-            return Err(self.out_of_memory(plan.requested_bytes, *told));
+            return Err(self.out_of_memory(plan.requested_bytes, &plan.owner, *told));
         }
         if let Some(id) = self.grow(plan, told)? {
             return Ok(id);
@@ -94,7 +95,7 @@ impl CachingAllocator {
         if let Some(id) = self.wait_and_take(plan.search_bytes, told, interrupt, attempt)? {
             return Ok(id);
         }
-        Err(self.out_of_memory(plan.requested_bytes, *told))
+        Err(self.out_of_memory(plan.requested_bytes, &plan.owner, *told))
     }
 
     fn search_or_grow(&self, plan: &Plan, told: &mut Option<usize>) -> Result<Option<BlockId>> {
@@ -218,12 +219,14 @@ impl CachingAllocator {
     /// join its neighbours, or go back and come again.
     fn reachable_bytes(&self) -> usize {
         let free_bytes = self.device_free_bytes();
+        let Statistics { reserved_bytes, allocated_bytes, .. } = self.statistics();
         let books = self.books.lock();
         let allowed = books.limits.allowed_bytes();
         let left_bytes = allowed.map(|bytes| bytes.saturating_sub(books.limits.taken_bytes));
         let new_bytes = left_bytes.map_or(free_bytes, |left| left.min(free_bytes));
-        let Statistics { reserved_bytes, allocated_bytes, .. } = &books.statistics;
-        let cached_bytes = reserved_bytes.all.current - allocated_bytes.all.current;
+        // Other threads may have moved on between the two looks.
+        let cached_bytes =
+            reserved_bytes.all.current.saturating_sub(allocated_bytes.all.current);
         new_bytes.saturating_add(to_usize(cached_bytes))
     }
 
@@ -231,15 +234,22 @@ impl CachingAllocator {
         self.source.memory_info().map_or(0, |info| info.free_bytes)
     }
 
-    /// The error of a request, after its observers were told. `told` is what the device said to be
-    /// free when it refused.
-    pub(super) fn out_of_memory(&self, requested_bytes: usize, told: Option<usize>) -> Error {
+    /// The error of a request, after its observers were told. `owner` is whose memory could have
+    /// served it, `told` what the device said to be free when it refused.
+    pub(super) fn out_of_memory(
+        &self,
+        requested_bytes: usize,
+        owner: &Owner,
+        told: Option<usize>,
+    ) -> Error {
         let free_bytes = told.unwrap_or_else(|| self.device_free_bytes());
         let host = self.source.host.as_ref().map(Meter::memory_info);
+        let statistics = self.statistics();
         let (all_bytes, shortage) = {
             let mut books = self.books.lock();
             books.statistics.num_ooms += 1;
-            (books.limits.total_bytes, books.shortage(requested_bytes, free_bytes))
+            let shortage = books.shortage(&statistics, requested_bytes, owner, free_bytes);
+            (books.limits.total_bytes, shortage)
         };
         let total_bytes = host.map_or(all_bytes, |info| info.total_bytes);
         let device = self.source.device;
@@ -265,13 +275,15 @@ impl Books {
         is_rejected
     }
 
-    /// A free block of a private pool that helps out when memory is short.
+    /// The private pools that help out when memory of a pool is short.
+    pub(super) fn helpers(&self, of: PoolId) -> impl Iterator<Item = PoolId> {
+        let is_helper = move |pool: &Pool| of == PoolId::DEFAULT && pool.options.use_on_oom;
+        self.pools.iter().filter(move |(_, pool)| is_helper(pool)).map(|(id, _)| id)
+    }
+
+    /// A free block of one of them.
     fn help_out(&mut self, plan: &Plan) -> Option<BlockId> {
-        if plan.owner.pool != PoolId::DEFAULT {
-            return None;
-        }
-        let helpers = self.pools.iter().filter(|(_, pool)| pool.options.use_on_oom);
-        let helpers: Vec<PoolId> = helpers.map(|(id, _)| id).collect();
+        let helpers: Vec<PoolId> = self.helpers(plan.owner.pool).collect();
         helpers.into_iter().find_map(|pool| {
             let mut plan = *plan;
             plan.owner.pool = pool;
@@ -280,12 +292,28 @@ impl Books {
         })
     }
 
+    /// The largest free block of those among which a request's is searched; what can be put
+    /// together for it where pages move.
+    fn largest_free(&self, owner: &Owner) -> Option<usize> {
+        let pools = std::iter::once(owner.pool).chain(self.helpers(owner.pool));
+        if self.serves_natively() {
+            return pools.map(|pool| self.native_hole(&Owner { pool, ..*owner })).max();
+        }
+        let indices = pools.map(|pool| self.pools[pool].index(owner.class));
+        let largest = indices.filter_map(|index| index.below_size(owner.stream, usize::MAX).next());
+        largest.map(|id| self.blocks[id].bytes).max()
+    }
+
     /// What stands behind an error: of how much was asked for, and how much the device has.
-    fn shortage(&self, requested_bytes: usize, device_free_bytes: usize) -> Shortage {
+    fn shortage(
+        &self,
+        statistics: &Statistics,
+        requested_bytes: usize,
+        owner: &Owner,
+        device_free_bytes: usize,
+    ) -> Shortage {
         let bytes_of = |stat: &PooledStat| to_usize(stat.all.current);
-        let statistics = &self.statistics;
-        let free = self.pools.iter().flat_map(|(_, pool)| pool.largest_free());
-        let largest_free_bytes = free.map(|id| self.blocks[id].bytes).max();
+        let largest_free_bytes = self.largest_free(owner).unwrap_or(0);
         let [allocated_bytes, active_bytes, reserved_bytes] =
             [&statistics.allocated_bytes, &statistics.active_bytes, &statistics.reserved_bytes]
                 .map(bytes_of);
@@ -295,7 +323,7 @@ impl Books {
             active_bytes,
             reserved_bytes,
             limit_bytes,
-            largest_free_bytes: largest_free_bytes.unwrap_or(0),
+            largest_free_bytes,
             is_only_limited: limit_bytes.is_some() && device_free_bytes >= requested_bytes,
         }
     }

@@ -194,6 +194,7 @@ fn short_memory_waits_for_a_stream_that_holds_enough() {
     let own = world.stream();
     world.take(&own, 50 * MIB).unwrap();
     assert_eq!(world.reserved_bytes(), 50 << 20);
+    assert_eq!(world.allocator.statistics().num_sync_all_streams, 1);
     opener.join().unwrap();
 }
 
@@ -236,6 +237,8 @@ fn short_memory_waits_for_nobody_when_all_together_hold_too_little() {
     world.free(block, &home, &[&other]);
     let refused = world.take(&home, 40 * MIB).unwrap_err(); // with the gate closed
     assert!(refused.to_string().contains("20.00 MiB are freed but still used"), "{refused}");
+    let statistics = world.allocator.statistics();
+    assert_eq!(statistics.num_sync_all_streams, 1, "PyTorch's count, which would have waited");
     drop(held);
     world.free(kept, &home, &[]);
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocator::block::BlockId;
 use crate::allocator::free_index::FreeIndex;
 use crate::allocator::snapshot::PoolClass;
 
@@ -42,11 +41,6 @@ impl Pool {
             PoolClass::Small => &self.small,
             PoolClass::Large => &self.large,
         }
-    }
-
-    /// The largest free block of each stream and class.
-    pub(super) fn largest_free(&self) -> impl Iterator<Item = BlockId> {
-        self.small.largest().chain(self.large.largest())
     }
 
     pub(super) fn index_mut(&mut self, class: PoolClass) -> &mut FreeIndex {

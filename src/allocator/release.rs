@@ -196,3 +196,38 @@ impl Books {
         self.limits.taken_bytes.checked_sub(threshold_bytes).filter(|bytes| *bytes > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Goal: what goes back first. Method: free segments of every pool and class, noted by hand.
+
+    use super::*;
+    use crate::allocator::config::AllocatorConfig;
+    use crate::allocator::segment::Owner;
+    use crate::size::MIB;
+
+    #[test]
+    fn large_segments_go_back_before_small_ones_and_those_of_private_pools_last() {
+        // Specification 2.7, release_cached_blocks: large pool, small pool, freeable private pools.
+        let mut books = Books::new(AllocatorConfig::default(), 1 << 30, false, None);
+        let private = PoolId(0, 1);
+        books.pools.make(private);
+        let noted = [
+            (private, PoolClass::Small),
+            (private, PoolClass::Large),
+            (PoolId::DEFAULT, PoolClass::Small),
+            (PoolId::DEFAULT, PoolClass::Large),
+        ];
+        for (number, (pool, class)) in (1..).zip(noted) {
+            let (base, owner) = (number * MIB as u64, Owner { stream: 0, class, pool });
+            let id = books.add_segment(base, Address(base), MIB, owner);
+            books.put_in(id);
+        }
+        let base = |victim: &Victim| match victim {
+            Victim::Segment { base, .. } => base.0 / MIB as u64,
+            other => panic!("{other:?}"),
+        };
+        let victims = books.release_cached();
+        assert_eq!(victims.iter().map(base).collect::<Vec<_>>(), [4, 3, 2, 1]);
+    }
+}

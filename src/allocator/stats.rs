@@ -209,7 +209,8 @@ statistics! {
         num_alloc_retries,
         /// Requests that failed for want of memory.
         num_ooms,
-        /// Times that everything cached was to go back, when a cache is emptied after a wait.
+        /// Times that everything cached was to go back: a cache was emptied, or memory was short.
+        /// There PyTorch waits for every stream; ours waits for those alone that hold enough.
         num_sync_all_streams,
         /// Segments and ranges of pages that were taken from the device.
         num_device_alloc,

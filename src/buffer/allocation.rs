@@ -34,13 +34,15 @@ struct State {
     is_released: bool,
 }
 
-/// Where memory comes from.
+/// Where memory comes from, and what its address is a multiple of.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
     pub(crate) pool: PoolId,
     /// True when the allocator is one of pinned host memory.
     pub(crate) is_pinned: bool,
+    /// A power of two; 1 for what is usual.
+    pub(crate) align_bytes: usize,
 }
 
 /// The stream that pinned memory is asked for: it belongs to none.
@@ -68,9 +70,9 @@ impl Allocation {
         if !home.on_host {
             home.poll_held();
         }
-        let Origin { allocator, pool, is_pinned } = origin;
+        let Origin { allocator, pool, is_pinned, align_bytes } = origin;
         let stream = if *is_pinned { EVERYBODY } else { home.key() };
-        let request = Request::new(bytes, stream).from_pool(*pool);
+        let request = Request::new(bytes, stream).from_pool(*pool).aligned_to(*align_bytes);
         let block = allocator.allocate_unless(request, Some(home), interrupt)?;
         let (allocator, is_pinned) = (Arc::clone(allocator), *is_pinned);
         let device = home.identity.device;

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PySlice, PySliceMethods};
 
 use crate::buffer::Buffer;
+use crate::buffer::allocation::Origin;
 use crate::device::Device;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
@@ -16,7 +17,7 @@ use crate::python::element::BYTE;
 use crate::python::errors::wrong_type;
 use crate::python::exposure::{self, Exposure};
 use crate::python::memory::{Memory, lend};
-use crate::python::parameters::{Flag, integer, size};
+use crate::python::parameters::{self, Flag, integer, size};
 use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
@@ -218,22 +219,28 @@ impl PyBuffer {
     }
 }
 
-/// Memory with unspecified contents, aligned to 64 bytes, on a device: by default that of the
-/// innermost `with device(…)`, else the current one. Waits for memory that is being freed when
+/// Memory with unspecified contents, on a device: by default that of the innermost
+/// `with device(…)`, else the current one. Aligned to 512 bytes, or to `alignment`, a power of two
+/// up to 2 MiB. Waits for memory that is being freed when
 /// there is too little and that would be enough; `OutOfMemoryError` otherwise.
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty(1024, device="cpu:0")
 /// accelrt.Buffer(nbytes=1024, device='cpu:0')
+/// >>> accelrt.empty(1024, alignment=1 << 20).data_ptr() % (1 << 20)
+/// 0
 #[pyfunction]
-#[pyo3(signature = (nbytes, *, device=None))]
+#[pyo3(signature = (nbytes, *, device=None, alignment=None))]
 pub(super) fn empty(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
+    alignment: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
-    let bytes = size("nbytes", nbytes)?;
-    let device = device_or_default(&Runtime::global()?, device)?;
-    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, false)? })
+    let (bytes, align_bytes) = (size("nbytes", nbytes)?, parameters::alignment(alignment)?);
+    let runtime = Runtime::global()?;
+    let device = device_or_default(&runtime, device)?;
+    let origin = Origin { align_bytes, ..runtime.origin(device, false)? };
+    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, &origin)? })
 }
 
 /// As `empty`, filled with zeros by a task of the current stream.
@@ -242,12 +249,13 @@ pub(super) fn empty(
 /// >>> bytes(accelrt.zeros(3))
 /// b'\x00\x00\x00'
 #[pyfunction]
-#[pyo3(signature = (nbytes, *, device=None))]
+#[pyo3(signature = (nbytes, *, device=None, alignment=None))]
 pub(super) fn zeros(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
+    alignment: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
-    let zeros = empty(nbytes, device)?;
+    let zeros = empty(nbytes, device, alignment)?;
     let home = zeros.buffer.stream();
     enqueue(nbytes.py(), &home, || zeros.buffer.fill(0, &home))?;
     Ok(zeros)
@@ -264,7 +272,8 @@ pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let runtime = Runtime::global()?;
     let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
-    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, true)? })
+    let origin = runtime.origin(device, true)?;
+    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, &origin)? })
 }
 
 /// Memory whose home is the current stream of a device.
@@ -272,19 +281,17 @@ pub(super) fn allocate(
     py: Python<'_>,
     bytes: usize,
     device: Device,
-    is_pinned: bool,
+    origin: &Origin,
 ) -> PyResult<Buffer> {
     drop_parked(py);
-    let runtime = Runtime::global()?;
-    let home = runtime.current_stream_of(device)?;
-    let origin = runtime.origin(device, is_pinned)?;
+    let home = Runtime::global()?.current_stream_of(device)?;
     // It waits for memory that is being freed, where it is short of it.
     without_gil(
         py,
         || true,
         |is_interrupted| {
             let interrupt = &mut Some(is_interrupted);
-            Buffer::allocate(&home, bytes, &origin, interrupt)
+            Buffer::allocate(&home, bytes, origin, interrupt)
         },
     )
 }

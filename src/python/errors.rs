@@ -63,6 +63,7 @@ impl From<Error> for PyErr {
             | Error::AllocatorSetting { .. }
             | Error::UnknownAllocatorSetting { .. }
             | Error::AllocatorSettingWithoutEffect { .. }
+            | Error::InvalidVariable { .. }
             | Error::BufferRange { .. }
             | Error::LaunchSize { .. }
             | Error::NoSuchKernel { .. }

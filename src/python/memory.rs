@@ -11,6 +11,7 @@ use crate::python::buffer::allocate;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::transfers::{between, from_lender};
 use crate::python::waiting::{check_may_wait, without_gil};
+use crate::runtime::Runtime;
 
 /// Address of memory of no bytes: null would be taken for an error by some.
 const EMPTY_ADDRESS: usize = 64;
@@ -45,7 +46,9 @@ impl Memory {
     /// A buffer of its own with the same bytes, once they are there.
     pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
-        let copy = allocate(py, self.nbytes(), self.device(), false)?;
+        let device = self.device();
+        let origin = Runtime::global()?.origin(device, false)?;
+        let copy = allocate(py, self.nbytes(), device, &origin)?;
         let transfer = match self {
             Self::Ours(buffer) => between(py, &copy, buffer)?,
             Self::Foreign(DroppedWithGil(Some(memory))) => {

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use crate::python::errors::wrong_type;
+use crate::runtime::check_alignment;
 
 /// A `bool` parameter: taken as it comes, since pyo3's own refusal has other words than ours.
 pub(super) enum Flag<'py> {
@@ -64,6 +65,14 @@ pub(super) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     let given = object.str()?;
     let text = format!("{what} must be 0 or more and fit an address, not {given}");
     Err(PyValueError::new_err(text))
+}
+
+/// What the address of a buffer is to be a multiple of; None is what is usual.
+pub(super) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
+    let Some(object) = object else { return Ok(1) };
+    let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
+    check_alignment(align_bytes, &object.str()?)?;
+    Ok(align_bytes)
 }
 
 /// A pair of integers, or None.

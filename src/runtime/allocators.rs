@@ -108,7 +108,7 @@ impl Runtime {
         } else {
             (self.allocator(device)?, self.current_pool(device))
         };
-        Ok(Origin { allocator, pool, is_pinned })
+        Ok(Origin { allocator, pool, is_pinned, align_bytes: 1 })
     }
 
     /// The allocators of a kind's devices that were used, by index.

@@ -64,6 +64,18 @@ pub struct Counters {
     pub num_spare_workers: u64,
 }
 
+/// The settings of allocators are read here, where nobody knows any more which variable had them.
+fn of_variable(error: Error) -> Error {
+    match error {
+        Error::AllocatorSetting { .. }
+        | Error::UnknownAllocatorSetting { .. }
+        | Error::AllocatorSettingWithoutEffect { .. } => {
+            Error::InvalidVariable { name: "ACCELRT_ALLOC_CONF", source: Box::new(error) }
+        }
+        other => other,
+    }
+}
+
 impl Runtime {
     /// A runtime of its own. Fails when a setting is out of range.
     pub fn new(config: Config) -> Result<Self> {
@@ -102,7 +114,7 @@ impl Runtime {
         if let Some(runtime) = GLOBAL.get() {
             return Ok(runtime.clone());
         }
-        let made = Self::new(Config::from_environment()?)?;
+        let made = Self::new(Config::from_environment()?).map_err(of_variable)?;
         let runtime = GLOBAL.get_or_init(|| {
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {

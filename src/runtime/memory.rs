@@ -1,9 +1,24 @@
 //! Making buffers: on the current stream of a device, which becomes their home.
 
 use crate::buffer::Buffer;
+use crate::buffer::allocation::Origin;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::Runtime;
+use crate::size::MIB;
+
+/// The largest alignment of a buffer: a huge page, and a page of devices.
+const MOST_ALIGN_BYTES: usize = 2 * MIB;
+
+/// Fails when no buffer can be aligned so; `given` is what the caller wrote.
+pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Result<()> {
+    if align_bytes.is_power_of_two() && align_bytes <= MOST_ALIGN_BYTES {
+        return Ok(());
+    }
+    let (name, value) = ("alignment", given.to_string());
+    let allowed = "a power of two up to 2097152 bytes (2 MiB)";
+    Err(Error::InvalidSetting { name, value, allowed })
+}
 
 impl Runtime {
     /// Memory on a device, with unspecified contents, aligned to 512 bytes. Its home is the current
@@ -23,6 +38,28 @@ impl Runtime {
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         let home = self.current_stream_of(device)?;
         Buffer::allocate(&home, bytes, &self.origin(device, false)?, &mut None)
+    }
+
+    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; what is
+    /// before it stays free. Fails with [`Error::InvalidSetting`] for any other number.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.empty_aligned(1000, 1 << 16, accelrt::Device::cpu(0))?;
+    /// assert!(buffer.address()?.is_multiple_of(1 << 16));
+    /// assert!(runtime.empty_aligned(1000, 48, accelrt::Device::cpu(0)).is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn empty_aligned(
+        &self,
+        bytes: usize,
+        align_bytes: usize,
+        device: Device,
+    ) -> Result<Buffer> {
+        check_alignment(align_bytes, &align_bytes)?;
+        let home = self.current_stream_of(device)?;
+        let origin = Origin { align_bytes, ..self.origin(device, false)? };
+        Buffer::allocate(&home, bytes, &origin, &mut None)
     }
 
     /// As [`Runtime::empty`], filled with zeros by a task of the home stream.

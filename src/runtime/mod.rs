@@ -21,5 +21,7 @@ mod programs;
 mod shutdown;
 
 pub use instance::{Counters, Runtime};
+#[cfg(feature = "python")]
+pub(crate) use memory::check_alignment;
 pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;

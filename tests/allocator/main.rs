@@ -11,6 +11,7 @@ mod numbers;
 mod seed;
 
 mod defaults;
+mod driver;
 mod expandable;
 mod model;
 mod pinned;

@@ -65,9 +65,9 @@ fn limits_of_devices_do_not_count_for_the_host() {
 #[test]
 fn settings_say_what_is_in_force_where_no_virtual_memory_is() {
     let (_, allocator) = pinned("expandable_segments:True,max_split_size_mb:30");
-    assert!(!allocator.config().expandable_segments);
+    assert!(!allocator.config().expandable_segments());
     allocator.set_config("expandable_segments:True".parse().unwrap());
-    assert!(!allocator.config().expandable_segments);
+    assert!(!allocator.config().expandable_segments());
 }
 
 #[test]

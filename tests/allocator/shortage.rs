@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use accelrt::Error;
-use accelrt::allocator::Request;
+use accelrt::allocator::{PoolId, PoolOptions, Request};
 
+use crate::pools::POOL;
 use crate::support::{Bench, KIB, MIB};
 
 #[test]
@@ -43,7 +44,8 @@ fn an_oversize_block_that_is_enough_goes_back_alone() {
     }
     bench.take(44 * MIB); // 64 MiB would waste 20
     assert_eq!(bench.reserved_bytes(), 46 * MIB, "the small segment stays");
-    assert_eq!(bench.statistics().num_alloc_retries, 0);
+    let statistics = bench.statistics();
+    assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (0, 0));
 }
 
 #[test]
@@ -112,6 +114,7 @@ fn above_the_fraction_a_request_can_fail_before_anything_goes_back() {
     bench.request(Request::new(50 * MIB, 0)).unwrap_err();
     let statistics = bench.statistics();
     assert_eq!((statistics.num_oom_rejections, statistics.num_alloc_retries), (1, 0));
+    assert_eq!(statistics.num_sync_all_streams, 0);
     assert_eq!(bench.reserved_bytes(), 40 * MIB, "the cache was not touched");
 }
 
@@ -130,11 +133,45 @@ fn the_error_of_a_request_says_what_there_was() {
     assert_eq!((requested_bytes, free_bytes, total_bytes), (40 * MIB, 32 * MIB, 64 * MIB));
     let cache = cache.as_deref().unwrap();
     assert_eq!((cache.allocated_bytes, cache.reserved_bytes), (30 * MIB + 600 * KIB, 32 * MIB));
-    assert_eq!(cache.largest_free_bytes, 2 * MIB - 900 * KIB);
     assert_eq!(cache.limit_bytes, None);
-    assert!(error.to_string().contains("at most 1.12 MiB in one piece"), "{error}");
+    assert!(error.to_string().contains("1.41 MiB are free, at most 0 B in one piece"), "{error}");
     assert_eq!(bench.statistics().num_ooms, 1);
     bench.take(32 * MIB); // it goes on
+}
+
+#[test]
+fn the_largest_hole_of_an_error_is_one_that_the_request_could_have_had() {
+    // Specification 2.2: an index is searched by stream, in the pool of the size.
+    let bench = Bench::of_capacity("", 64 * MIB);
+    let hole = |bytes, rest_bytes, stream, pool| {
+        let request = |bytes| Request::new(bytes, stream).from_pool(pool);
+        let [kept, hole] = [rest_bytes, bytes].map(|bytes| bench.request(request(bytes)).unwrap());
+        bench.free(hole);
+        kept // so that the segment stays
+    };
+    bench.allocator.retain_pool(POOL, PoolOptions::default());
+    let kept = [
+        hole(15 * MIB, 5 * MIB, 0, POOL),
+        hole(11 * MIB, 9 * MIB, 1, PoolId::DEFAULT),
+        hole(12 * MIB + 4 * KIB, 8 * MIB - 4 * KIB, 0, PoolId::DEFAULT),
+        hole(700 * KIB, 900 * KIB, 0, PoolId::DEFAULT),
+    ];
+    let largest = |request| {
+        let error = bench.request(request).unwrap_err();
+        let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{error}") };
+        cache.largest_free_bytes
+    };
+    assert_eq!(largest(Request::new(17 * MIB, 0)), 12 * MIB + 4 * KIB);
+    assert_eq!(largest(Request::new(17 * MIB, 1)), 11 * MIB);
+    assert_eq!(largest(Request::new(17 * MIB, 2)), 0);
+    assert_eq!(largest(Request::new(17 * MIB, 0).from_pool(POOL)), 15 * MIB);
+    assert_eq!(largest(Request::new(usize::MAX, 1)), 11 * MIB);
+    let helper = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    bench.allocator.retain_pool(POOL, helper);
+    assert_eq!(largest(Request::new(17 * MIB, 0)), 15 * MIB, "what helps out was looked at too");
+    for block in kept {
+        bench.free(block);
+    }
 }
 
 #[test]

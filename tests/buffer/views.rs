@@ -1,5 +1,6 @@
 //! Making buffers and slicing them: what a view says, and what keeps memory alive.
 
+use accelrt::backend::null::Completion;
 use accelrt::{Device, Error, StreamGuard};
 
 use crate::support::{CAPACITY, Machine};
@@ -18,6 +19,44 @@ fn a_buffer_says_where_and_how_large_it_is() {
         }
         machine.assert_nothing_taken();
     }
+}
+
+#[test]
+fn a_buffer_is_aligned_as_it_was_asked_for() {
+    for machine in Machine::each() {
+        let (device, mut kept) = (machine.device(), Vec::new());
+        for shift in 0..=21 {
+            let buffer = machine.runtime.empty_aligned(700, 1 << shift, device).unwrap();
+            assert!(buffer.address().unwrap().is_multiple_of(1 << shift), "{buffer:?} at {shift}");
+            kept.push(buffer);
+        }
+        assert_eq!(machine.runtime.empty_aligned(0, 4096, device).unwrap().address().unwrap(), 0);
+        for wrong in [0, 48, 4 << 20, usize::MAX] {
+            let error = machine.runtime.empty_aligned(700, wrong, device).unwrap_err().to_string();
+            let says = error.contains(&wrong.to_string()) && error.contains("2097152");
+            assert!(says, "{error}");
+        }
+        drop(kept);
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn an_alignment_that_is_usual_decides_nothing() {
+    let [plain, aligned] = [1, 512].map(|align_bytes| {
+        let machine = Machine::null(Completion::AtOnce);
+        let make = |bytes| machine.runtime.empty_aligned(bytes, align_bytes, machine.device());
+        let buffers = [300, 5 << 20, 900, 12 << 20].map(|bytes| make(bytes).unwrap());
+        drop(buffers);
+        make(4 << 20).unwrap();
+        machine.runtime.memory_statistics(machine.device()).unwrap()
+    });
+    assert_eq!(plain, aligned);
+    let machine = Machine::null(Completion::AtOnce);
+    let make = |bytes| machine.runtime.empty(bytes, machine.device()).unwrap();
+    drop([300, 5 << 20, 900, 12 << 20].map(make));
+    make(4 << 20);
+    assert_eq!(machine.runtime.memory_statistics(machine.device()).unwrap(), plain);
 }
 
 #[test]

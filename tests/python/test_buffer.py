@@ -2,6 +2,7 @@
 
 import array
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,26 @@ def test_sizes_and_names() -> None:
     assert (buffer.nbytes, len(buffer)) == (100, 100)
     assert buffer.device == accelrt.device(f"{KIND}:0")
     assert buffer.stream == accelrt.accelerator.current_stream()
-    assert buffer.data_ptr() % 64 == 0
+    assert buffer.data_ptr() % 512 == 0
     assert repr(buffer) == f"accelrt.Buffer(nbytes=100, device='{KIND}:0')"
     assert accelrt.empty_pinned(10).nbytes == 10
     assert content(accelrt.empty(0)) == b""
+
+
+@pytest.mark.parametrize("make", [accelrt.empty, accelrt.zeros])
+def test_a_buffer_is_aligned_as_it_was_asked_for(make: Callable[..., accelrt.Buffer]) -> None:
+    kept = [make(700, device=KIND, alignment=1 << shift) for shift in range(22)]
+    assert all(buffer.data_ptr() % (1 << shift) == 0 for shift, buffer in enumerate(kept))
+    assert content(accelrt.zeros(5, alignment=4096)) == bytes(5)
+    assert make(0, alignment=4096).data_ptr() == 0
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 3, 48, 4 << 20, 1 << 70])
+def test_alignments_that_are_not_allowed(wrong: int) -> None:
+    said = rf'alignment="{wrong}" is not valid: allowed is a power of two up to 2097152'
+    for make in (accelrt.empty, accelrt.zeros):
+        with pytest.raises(ValueError, match=said):
+            make(1, alignment=wrong)
 
 
 @pytest.mark.parametrize("nbytes", [-1, 1 << 70])

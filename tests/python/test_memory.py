@@ -7,10 +7,12 @@ what needs a small device, other settings or a fresh allocator runs in a process
 import sys
 import threading
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import accelrt
+from gates import Gate
 from kinds import KIND
 from processes import output_of
 
@@ -126,14 +128,8 @@ def test_inside_a_callable_an_empty_cache_does_not_wait_for_itself() -> None:
 def test_the_snapshot_has_the_segments_with_their_blocks() -> None:
     buffer = accelrt.empty(1000)
     segments = accelrt.accelerator.memory_snapshot()
-    address = buffer.data_ptr()
-    blocks = [
-        (segment, block)
-        for segment in segments
-        for block in segment["blocks"]
-        if block["address"] == address
-    ]
-    ((segment, block),) = blocks
+    segment, block = _found(buffer.data_ptr())
+    assert block["address"] == buffer.data_ptr()
     assert (block["size"], block["requested_size"]) == (1024, 1000)
     assert block["state"] == "active_allocated"
     assert segment["segment_type"] == "small"
@@ -145,6 +141,32 @@ def test_the_snapshot_has_the_segments_with_their_blocks() -> None:
     for key, field in sums:
         on_device = [segment[field] for segment in segments if segment["device"] == 0]
         assert sum(on_device) == stats[f"{key}.all.current"]
+
+
+def test_what_another_stream_uses_awaits_its_free_in_the_snapshot() -> None:
+    buffer, other = accelrt.empty(1000), accelrt.Stream(dedicated=True)
+    address, gate = buffer.data_ptr(), Gate(other)
+    buffer[300:301].record_stream(other)  # some bytes in the middle are a use of the whole
+    del buffer
+    segment, block = _found(address)
+    assert (block["address"], block["state"]) == (address, "active_awaiting_free")
+    assert (block["size"], block["requested_size"]) == (1024, 1000)
+    assert segment["active_size"] >= segment["allocated_size"] + 1024
+    gate.open()
+    other.synchronize()
+    gate.close()
+    assert _found(address)[1]["state"] == "inactive"
+
+
+def _found(address: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    found = [
+        (segment, block)
+        for segment in accelrt.accelerator.memory_snapshot()
+        for block in segment["blocks"]
+        if block["address"] <= address < block["address"] + block["size"]
+    ]
+    ((segment, block),) = found
+    return segment, block
 
 
 def test_the_summary_is_a_table() -> None:
@@ -256,10 +278,21 @@ def test_settings_are_taken_whole_or_not_at_all() -> None:
     assert lines[0] == lines[2] == "max_split_size_mb:32 32"
     assert "max_split_size_mb" in lines[1]
     assert "from 20" in lines[1]
+    assert "ACCELRT_ALLOC_CONF" not in lines[1]
     assert lines[3:] == ["False", "'' -1"]
 
 
-def test_malformed_settings_of_the_environment_are_told_by_the_first_call() -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("max_split_size_mb:2", 'Allocator setting "max_split_size_mb" with value "2" is not valid'),
+        ("max_split:2", "Unrecognized key 'max_split' in allocator settings"),
+        ("backend:native", "Allocator setting 'backend' would have no effect"),
+    ],
+)
+def test_malformed_settings_of_the_environment_are_told_by_the_first_call(
+    text: str, said: str
+) -> None:
     code = """
         import accelrt
         for _ in range(2):
@@ -268,9 +301,8 @@ def test_malformed_settings_of_the_environment_are_told_by_the_first_call() -> N
             except ValueError as error:
                 print(error)
     """
-    lines = output_of(code, ACCELRT_ALLOC_CONF="max_split_size_mb:2").splitlines()
-    expected = 'Allocator setting "max_split_size_mb" with value "2" is not valid: allowed is a'
-    assert [line.startswith(expected) for line in lines] == [True, True]
+    lines = output_of(code, ACCELRT_ALLOC_CONF=text).splitlines()
+    assert [line.startswith(f"ACCELRT_ALLOC_CONF: {said}") for line in lines] == [True, True]
 
 
 def test_expandable_segments_are_used_when_asked_for() -> None:

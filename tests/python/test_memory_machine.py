@@ -75,13 +75,19 @@ class Lives(RuleBasedStateMachine):
             buffer.fill_(byte)
         return self._keep(buffer, byte)
 
-    @rule(number=buffers, place=st.integers(0, STREAMS - 1))
-    def use(self, number: int, place: int) -> None:
-        """Let a stream use it that is not its own, behind what was enqueued so far."""
+    @rule(
+        number=buffers,
+        place=st.integers(0, STREAMS - 1),
+        begin=st.integers(0, 1 << 24),
+        extent=st.sampled_from([1, 600, 1 << 24]),
+    )
+    def use(self, number: int, place: int, begin: int, extent: int) -> None:
+        """Let a stream use some bytes inside of it, behind what was enqueued so far."""
         (buffer, _), stream = self.live[number], self.streams[place]
         stream.wait_stream(buffer.stream)
         stream.launch_host(lambda: None)
-        buffer.record_stream(stream)
+        begin %= len(buffer) + 1
+        buffer[begin : begin + extent].record_stream(stream)
 
     @rule(target=buffers, number=buffers, place=st.integers(0, STREAMS - 1))
     def copy(self, number: int, place: int) -> Any:

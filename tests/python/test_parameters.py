@@ -52,6 +52,8 @@ INTEGERS = [
     ("nbytes", untyped.empty),
     ("nbytes", untyped.zeros),
     ("nbytes", untyped.empty_pinned),
+    ("alignment", lambda wrong: untyped.empty(1, alignment=wrong)),
+    ("alignment", lambda wrong: untyped.zeros(1, alignment=wrong)),
     ("byte", lambda wrong: untyped.zeros(1).fill_(wrong)),
     ("priority", lambda wrong: untyped.Stream(priority=wrong)),
     ("index", lambda wrong: untyped.device("cpu", wrong)),
@@ -81,7 +83,7 @@ def test_an_integer_of_numpy_is_one_wherever_a_number_is_taken(make: Any) -> Non
     assert untyped.Stream(zero, one, make(TYPE)).device_index == 1
     assert untyped.Stream(priority=one).priority == 1
     assert untyped.Event(one).device == accelrt.device(KIND)
-    assert untyped.zeros(one, device=one).fill_(one).nbytes == 1
+    assert untyped.zeros(one, device=one, alignment=one).fill_(one).nbytes == 1
     assert untyped.zeros(2).view("int8", (one, 2)).shape == (1, 2)
     assert untyped.zeros(1).view("int8", one).shape == (1,)
     assert len(untyped.zeros(2)[zero:one]) == 1

@@ -6,6 +6,7 @@ use crate::allocator::native::size_class::{
     MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
 };
 use crate::allocator::pool::PoolId;
+use crate::allocator::segment;
 use crate::allocator::snapshot::PoolClass;
 use crate::size::MIB;
 
@@ -96,6 +97,12 @@ pub(in crate::allocator) struct NativePlan {
 }
 
 impl NativePlan {
+    /// Whose memory serves it, as errors tell it.
+    pub(super) fn segment_owner(&self) -> segment::Owner {
+        let Owner { stream, pool } = self.owner;
+        segment::Owner { stream, class: self.kind.class(), pool }
+    }
+
     /// The same from another pool.
     pub(super) fn in_pool(self, pool: PoolId) -> Self {
         Self { owner: Owner { pool, ..self.owner }, ..self }

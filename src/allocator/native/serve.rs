@@ -12,6 +12,8 @@ use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::thread_cache::{Cached, Key};
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
+use crate::allocator::segment::Owner;
+use crate::allocator::snapshot::PoolClass;
 use crate::error::Result;
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
@@ -31,7 +33,9 @@ impl CachingAllocator {
     ) -> Result<Allocated> {
         let caches = &self.caches;
         let Some(plan) = caches.sizes.plan(request) else {
-            return Err(self.out_of_memory(request.bytes, None));
+            let Request { bytes, stream, pool, .. } = *request;
+            let owner = Owner { stream, class: PoolClass::Large, pool };
+            return Err(self.out_of_memory(bytes, &owner, None));
         };
         caches.prepare();
         let key = Key { stream: request.stream, bytes: plan.bytes };
@@ -65,7 +69,7 @@ impl CachingAllocator {
     ) -> Result<Piece> {
         let requested_bytes = plan.requested_bytes;
         if self.books.lock().is_native_rejected(plan) {
-            return Err(self.out_of_memory(requested_bytes, told));
+            return Err(self.out_of_memory(requested_bytes, &plan.segment_owner(), told));
         }
         if let Some(piece) = self.books.lock().native_help_out(plan) {
             return Ok(piece);
@@ -80,7 +84,7 @@ impl CachingAllocator {
         if let Some(piece) = self.wait_and_take(plan.bytes, told, interrupt, attempt)? {
             return Ok(piece);
         }
-        Err(self.out_of_memory(requested_bytes, *told))
+        Err(self.out_of_memory(requested_bytes, &plan.segment_owner(), *told))
     }
 
     /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
@@ -204,11 +208,7 @@ impl Books {
 
     /// A free piece of a private pool that helps out when memory is short.
     fn native_help_out(&mut self, plan: &NativePlan) -> Option<Piece> {
-        if plan.owner.pool != PoolId::DEFAULT {
-            return None;
-        }
-        let helpers = self.pools.iter().filter(|(_, pool)| pool.options.use_on_oom);
-        let helpers: Vec<PoolId> = helpers.map(|(id, _)| id).collect();
+        let helpers: Vec<PoolId> = self.helpers(plan.owner.pool).collect();
         helpers.into_iter().find_map(|pool| self.take_ready(&plan.in_pool(pool)))
     }
 

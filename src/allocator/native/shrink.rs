@@ -7,6 +7,7 @@ use crate::allocator::native::area::{Area, AreaId};
 use crate::allocator::native::block::State;
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::pool::PoolId;
+use crate::allocator::segment;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::sync::yield_now;
 
@@ -131,6 +132,32 @@ impl Books {
         self.statistics.segment.decrease(kind.class(), 1);
         self.statistics.reserved_bytes.decrease(kind.class(), bytes);
         self.statistics.num_device_free += 1;
+    }
+
+    /// The most that could be put together for a request: all idle pages where pages move, else the
+    /// largest free block of its arena.
+    pub(in crate::allocator) fn native_hole(&self, owner: &segment::Owner) -> usize {
+        let native = &self.native;
+        let of_owner = |area: &Area| {
+            let heap = native.heaps[area.heap].owner;
+            (heap.stream, heap.pool, area.kind.class()) == (owner.stream, owner.pool, owner.class)
+        };
+        if native.sizes.has_pages {
+            let idle = native.idle.iter(&native.areas).filter(|idle| {
+                let area = &native.areas[idle.area];
+                let pages = area.pages.as_ref().expect("an idle page");
+                let theirs = native.heaps[area.heap].owner.pool;
+                let is_shared = theirs == owner.pool || !self.pools.is_somebodys_own(theirs);
+                is_shared && !native.is_using(area.heap, pages.busy_until(idle.page))
+            });
+            return idle.count() * native.sizes.page_bytes;
+        }
+        let areas = native.areas.iter().filter(|(_, area)| of_owner(area));
+        let blocks = areas.flat_map(|(_, area)| {
+            let chain = native.blocks.chain(area.first).map(|(_, block)| block);
+            chain.filter(|block| block.state == State::Free).map(|block| area.bytes_of(block.units))
+        });
+        blocks.max().unwrap_or(0)
     }
 
     /// Free memory that streams still use, by heap: how much, and until when.

@@ -1,0 +1,104 @@
+//! Loom models of frees: memory is handed out behind its uses, and frees at the same time join.
+//!
+//! The whole allocator runs in them, over numbers; an atomic without an order of its own stands for
+//! the bytes of a block.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use crate::allocator::pending::UsePoint;
+use crate::allocator::{CachingAllocator, Request};
+use crate::backend::contract::Backend;
+use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::device::{Device, DeviceKind};
+use crate::size::MIB;
+use crate::stream::core::{Identity, StreamCore};
+use crate::stream::lifecycle::Lifecycle;
+
+fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+struct World {
+    null: Arc<NullBackend>,
+    device: Device,
+    allocator: CachingAllocator,
+}
+
+impl World {
+    /// A device that nobody's question moves on: only the model's streams do.
+    fn new() -> Arc<Self> {
+        let completion = Completion::WhenAsked { polls: u32::MAX };
+        let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
+        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&null);
+        let allocator = CachingAllocator::new(backend, device, "".parse().unwrap()).unwrap();
+        Arc::new(Self { null, device, allocator })
+    }
+
+    fn stream(&self) -> Arc<StreamCore> {
+        let handle = self.null.stream_create(0, 0).unwrap();
+        let identity = Identity { device: self.device, id: 1, priority: 0, is_dedicated: true };
+        let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&self.null);
+        StreamCore::new(identity, backend, handle, Lifecycle::new(1000))
+    }
+}
+
+/// Goal: who is given memory that a stream used comes after that use. One thread frees it behind
+/// the use, one stream passes the use, one thread asks for memory.
+#[test]
+fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
+    model(3, || {
+        let (world, bytes) = (World::new(), Arc::new(AtomicU64::new(0)));
+        let stream = world.stream();
+        let block = world.allocator.allocate(Request::new(512, 0)).unwrap();
+        let (used, progress) = (Arc::clone(&bytes), Arc::clone(&stream.progress));
+        let consumer = thread::spawn(move || {
+            used.store(7, Ordering::Relaxed); // ordered by the progress alone
+            progress.reach(1);
+        });
+        let (other, given) = (Arc::clone(&world), Arc::clone(&bytes));
+        let requester = thread::spawn(move || {
+            let taken = other.allocator.allocate(Request::new(512, 0)).unwrap();
+            if taken.address() == block.address() {
+                // Relaxed: what the stream wrote has to be there already.
+                assert_eq!(given.load(Ordering::Relaxed), 7, "handed out in front of its use");
+            }
+            other.allocator.free(taken);
+        });
+        world.allocator.free_behind(block, None, &[UsePoint { stream, ticket: 1 }]);
+        consumer.join().unwrap();
+        requester.join().unwrap();
+        world.allocator.empty_cache();
+        world.allocator.check_all();
+        assert_eq!(world.null.live().device_bytes, 0);
+    });
+}
+
+/// Goal: neighbours that two threads free while a third takes a segment's worth are one block in
+/// the end, and nothing is counted twice.
+#[test]
+fn loom_frees_of_several_threads_leave_one_block() {
+    model(3, || {
+        let world = World::new();
+        let take = |bytes| world.allocator.allocate(Request::new(bytes, 0)).unwrap();
+        let blocks = [take(MIB), take(MIB)];
+        let threads = blocks.map(|block| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.allocator.free(block))
+        });
+        let third = take(MIB);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        world.allocator.check_all();
+        world.allocator.free(third);
+        world.allocator.check_all();
+        let segments = world.allocator.snapshot().segments;
+        assert!(segments.iter().all(|segment| segment.blocks.len() == 1), "{segments:?}");
+    });
+}
