@@ -315,6 +315,7 @@ impl CachingAllocator {
     /// As [`CachingAllocator::empty_cache`], where waits may be given up; what is not in use has
     /// gone back then.
     pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.caches.empty(); // what threads keep may be in use as well
         let waited = self.wait_for_users(interrupt);
         self.trim();
         waited
@@ -323,6 +324,7 @@ impl CachingAllocator {
     /// True when no stream has to be waited for to give all free memory back.
     #[cfg(feature = "python")]
     pub(crate) fn is_idle(&self) -> bool {
+        self.caches.empty();
         self.poll_waited_for();
         let mut books = self.books.lock();
         books.complete_passed();
@@ -375,11 +377,13 @@ impl CachingAllocator {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.poll_waited_for();
-        let mut statistics = {
-            let mut books = self.books.lock();
-            books.complete_passed();
-            books.statistics
-        };
+        self.books.lock().complete_passed();
+        self.statistics_so_far()
+    }
+
+    /// The same without a look at the streams.
+    pub(super) fn statistics_so_far(&self) -> Statistics {
+        let mut statistics = self.books.lock().statistics;
         self.caches.add_to(&mut statistics);
         statistics
     }

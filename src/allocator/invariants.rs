@@ -18,7 +18,7 @@ impl CachingAllocator {
     /// With what is wrong.
     pub fn check_all(&self) {
         let snapshot = self.snapshot();
-        let total = self.statistics();
+        let total = self.statistics_so_far();
         let books = self.books.lock();
         for (_, segment) in books.segments.iter() {
             books.check_tiling(segment);

@@ -225,8 +225,7 @@ impl CachingAllocator {
         let left_bytes = allowed.map(|bytes| bytes.saturating_sub(books.limits.taken_bytes));
         let new_bytes = left_bytes.map_or(free_bytes, |left| left.min(free_bytes));
         // Other threads may have moved on between the two looks.
-        let cached_bytes =
-            reserved_bytes.all.current.saturating_sub(allocated_bytes.all.current);
+        let cached_bytes = reserved_bytes.all.current.saturating_sub(allocated_bytes.all.current);
         new_bytes.saturating_add(to_usize(cached_bytes))
     }
 

@@ -128,7 +128,7 @@ fn run(settings: &str, seed: u64) {
 #[test]
 fn threads_that_are_short_of_memory_keep_the_laws() {
     let seed = seed();
-    for settings in ["", "expandable_segments:True", "max_split_size_mb:20"] {
+    for settings in ["", "expandable_segments:True", "max_split_size_mb:20", "policy:native"] {
         run(settings, seed);
     }
 }

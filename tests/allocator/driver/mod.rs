@@ -27,7 +27,10 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const STREAMS: usize = 3;
 
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 10] = [
+    "policy:native",
+    "policy:native,per_process_memory_fraction:0.8",
+    "policy:native,throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.6",
     "",
     "expandable_segments:True",
     "max_split_size_mb:24",
@@ -38,7 +41,7 @@ const SETTINGS: [&str; 7] = [
 ];
 
 /// What a device can refuse an allocator.
-const REFUSED: [(Method, FaultError); 10] = [
+const REFUSED: [(Method, FaultError); 11] = [
     (Method::Allocate, FaultError::OutOfMemory),
     (Method::Allocate, FaultError::Driver),
     (Method::Release, FaultError::Driver),
@@ -47,6 +50,7 @@ const REFUSED: [(Method, FaultError); 10] = [
     (Method::VmCreate, FaultError::OutOfMemory),
     (Method::VmMap, FaultError::Driver),
     (Method::VmUnmap, FaultError::Driver),
+    (Method::VmRelocate, FaultError::Driver),
     (Method::VmRelease, FaultError::Driver),
     (Method::VmUnreserve, FaultError::Driver),
 ];
@@ -109,6 +113,7 @@ impl<'a> Program<'a> {
     }
 
     fn run(mut self) {
+        self.change_settings();
         while !self.choices.is_over() {
             self.step();
             self.allocator.check_all();
@@ -137,10 +142,7 @@ impl<'a> Program<'a> {
             88 => self.check_looks(),
             89 => self.allocator.empty_cache(),
             90 => self.allocator.trim(),
-            91..93 => {
-                let settings = self.choices.of(&SETTINGS);
-                self.runtime.set_allocator_settings(settings).unwrap();
-            }
+            91..93 => self.change_settings(),
             93 => {
                 let fraction = self.choices.of(&[0.5, 0.9, 1.0]);
                 self.allocator.set_memory_fraction(fraction).unwrap();
@@ -154,6 +156,12 @@ impl<'a> Program<'a> {
                 self.backend.plan(Fault::nth(method, call, error));
             }
         }
+    }
+
+    /// Serves the next requests by other settings, with memory cached by those before.
+    fn change_settings(&mut self) {
+        let settings = self.choices.of(&SETTINGS);
+        self.runtime.set_allocator_settings(settings).unwrap();
     }
 
     /// Makes a buffer, or fails as devices fail.
