@@ -25,7 +25,7 @@ impl Runtime {
     /// stream of this thread on that device. Does not wait for any stream, except that memory
     /// which is being freed is waited for when there is too little and that would be enough.
     ///
-    /// Fails with [`Error::OutOfMemory`](crate::Error::OutOfMemory), and has changed nothing then;
+    /// Fails with [`Error::OutOfMemory`], and has changed nothing then;
     /// when the device does not exist, after a shutdown and in a forked child.
     ///
     /// ```

@@ -285,7 +285,10 @@ def test_settings_are_taken_whole_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("max_split_size_mb:2", 'Allocator setting "max_split_size_mb" with value "2" is not valid'),
+        (
+            "max_split_size_mb:2",
+            'Allocator setting "max_split_size_mb" with value "2" is not valid',
+        ),
         ("max_split:2", "Unrecognized key 'max_split' in allocator settings"),
         ("backend:native", "Allocator setting 'backend' would have no effect"),
     ],
