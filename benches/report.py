@@ -1,6 +1,7 @@
 """Joins what the Rust benches and Python measured: one table, printed and written down.
 
-Usage: python benches/report.py RUST.jsonl PYTHON.json README.md JOINED.json
+Usage: python benches/report.py FOLDER README.md, with rust.jsonl, python.json, before.json and
+after.json in the folder, where figures.json is written.
 """
 
 import json
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from accelrt.cli.bench import machine, table
 from accelrt.cli.bench.goals import GOALS, Measurement
@@ -15,20 +17,39 @@ from accelrt.cli.bench.goals import GOALS, Measurement
 _BEGIN, _END = "<!-- the table -->\n", "<!-- the end of the table -->\n"
 
 
-def main(rust: Path, python: Path, readme: Path, joined: Path) -> None:
+def main(folder: Path, readme: Path) -> None:
     """Print the table, put it between its marks in the README, and keep its records."""
-    of_rust = table.records(_measurements(rust))
-    of_python: list[table.Record] = json.loads(python.read_text())
+    of_rust = table.records(_measurements(folder / "rust.jsonl"))
+    of_python: list[table.Record] = _read(folder / "python.json")
     records = [
         rust_record if goal.is_for_rust else python_record
         for goal, rust_record, python_record in zip(GOALS, of_rust, of_python, strict=True)
     ]
-    shown = f"{machine.facts(compiler=_compiler())}\n\n{table.text(records)}"
+    anchors = _anchors(_read(folder / "before.json"), _read(folder / "after.json"))
+    shown = f"{machine.facts(compiler=_compiler())}\n\n{anchors}\n{table.text(records)}"
     sys.stdout.write(shown)
     before, _, rest = readme.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
     readme.write_text(f"{before}{_BEGIN}\n{shown}\n{_END}{after}")
-    joined.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
+    joined = json.dumps(records, indent=1, ensure_ascii=False)
+    (folder / "figures.json").write_text(f"{joined}\n")
+
+
+def _read(file: Path) -> Any:  # noqa: ANN401  # what JSON holds
+    return json.loads(file.read_text())
+
+
+def _anchors(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return how fast the machine was before and after the figures, as a table."""
+    heads = "| anchor, ns | when the goals were set | before the figures | after them |"
+    rows = [
+        f"| {name} | {then} | {ns_before} | {ns_after} |"
+        for (name, then, ns_before), (_, _, ns_after) in zip(
+            before["anchors"], after["anchors"], strict=True
+        )
+    ]
+    waited = f"Before the figures the machine was {before['waited']}; after them {after['waited']}."
+    return "\n".join((waited, "", heads, "|---|---:|---:|---:|", *rows, ""))
 
 
 def _compiler() -> str:

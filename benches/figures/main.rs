@@ -2,7 +2,9 @@
 //!
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
+//! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
+mod anchors;
 mod backlog;
 mod copies;
 mod events;
@@ -23,11 +25,14 @@ use std::env;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use accelrt::{Config, Runtime};
 
 use crate::opencl::Opencl;
 use crate::table::Table;
+
+const USAGE: &str = "usage: cargo bench --bench figures [-- --json FILE | --anchors FILE SECONDS]";
 
 fn main() -> ExitCode {
     // cargo adds `--bench`.
@@ -38,7 +43,11 @@ fn main() -> ExitCode {
         ["--json", file] => {
             Table::new(Some(Path::new(file))).and_then(|mut table| figures(&mut table))
         }
-        _ => Err(io::Error::other("usage: cargo bench --bench figures [-- --json FILE]")),
+        ["--anchors", file, seconds] => match seconds.parse() {
+            Ok(seconds) => anchors::measure(Path::new(file), Duration::from_secs(seconds)),
+            Err(_) => Err(io::Error::other(USAGE)),
+        },
+        _ => Err(io::Error::other(USAGE)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

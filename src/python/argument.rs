@@ -81,13 +81,10 @@ impl<'py> Passing<'_, 'py> {
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Argument> {
         // The usual case; 128 bits are read through Python's operators.
-        if value.is_exact_instance_of::<PyInt>()
-            && let Ok(number) = value.extract::<i64>()
-            && fits(number, bytes, is_signed)
-        {
-            return Ok(Argument::I64(number));
+        match exact_integer(value) {
+            Some(number) if fits(number, bytes, is_signed) => Ok(Argument::I64(number)),
+            _ => self.sized_from_any(bytes, is_signed, value),
         }
-        self.sized_from_any(bytes, is_signed, value)
     }
 
     #[cold]
@@ -295,6 +292,28 @@ impl<'py> Passing<'_, 'py> {
     pub(super) fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {
         PyOverflowError::new_err(format!("{} does not fit into {range}: {given}", self.place()))
     }
+}
+
+/// A Python number that is passed as it is, of a declared type or as what it is; `None` for what
+/// has to be looked at more closely.
+#[inline]
+pub(super) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> Option<Argument> {
+    if let Some(number) = exact_integer(value) {
+        let is_passed = match declared {
+            Some(Declared::Integer(bytes, is_signed)) => fits(number, *bytes, *is_signed),
+            Some(_) => false,
+            None => true,
+        };
+        return is_passed.then_some(Argument::I64(number));
+    }
+    let number = value.cast_exact::<PyFloat>().ok()?;
+    matches!(declared, None | Some(Declared::Double)).then(|| Argument::F64(number.value()))
+}
+
+/// An `int` itself, when 64 bits hold it.
+#[inline]
+fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
+    if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
 /// The address of a `Buffer`, which the launch records its use of.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
@@ -12,26 +11,53 @@ use crate::python::errors::{type_name, wrong_type};
 use crate::python::identity_cache::IdentityCache;
 use crate::python::kernel_launch::needs_global_size;
 use crate::python::program::PyKernel;
-use crate::python::signature::{self, Signature};
+use crate::python::signature::{self, Argtypes, Signature};
 use crate::sync::{LockRank, Mutex};
 
-/// What is known of a function object for good.
-#[derive(Clone)]
-struct Known {
-    address: u64,
-    types: KnownTypes,
+/// What is known of a function object.
+#[pyclass(frozen)]
+pub(super) struct KnownFunction {
+    pub(super) address: u64,
+    types: Declaration,
 }
 
-#[derive(Clone)]
-enum KnownTypes {
-    /// A ctypes function, whose `argtypes` are read at each launch.
-    InArgtypes,
+enum Declaration {
+    /// The `argtypes` of a ctypes function, which are read at each launch.
+    Argtypes(Argtypes),
     /// Of cffi, or a numba one that was asked once; kept alive when its code goes with it.
     Fixed { signature: Option<Signature>, is_kept: bool },
 }
 
 /// Every kind of function but bare addresses.
-static KNOWN: IdentityCache<Known> = IdentityCache::new();
+static KNOWN: IdentityCache<KnownFunction> = IdentityCache::new();
+
+impl KnownFunction {
+    /// The function, if it is known and still declares what it did.
+    #[inline]
+    pub(super) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Self>>> {
+        let Some(known) = KNOWN.get(object) else { return Ok(None) };
+        let is_current = match &known.get().types {
+            Declaration::Argtypes(argtypes) => argtypes.are_those_of(object)?,
+            Declaration::Fixed { .. } => true,
+        };
+        Ok(is_current.then_some(known))
+    }
+
+    /// The declared types.
+    #[inline]
+    pub(super) fn signature(&self) -> Option<&Signature> {
+        match &self.types {
+            Declaration::Argtypes(argtypes) => argtypes.signature.as_ref(),
+            Declaration::Fixed { signature, .. } => signature.as_ref(),
+        }
+    }
+
+    /// True when the code may go with the object.
+    #[inline]
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.types, Declaration::Fixed { is_kept: true, .. })
+    }
+}
 
 /// A function as a launch needs it.
 pub(super) struct Function {
@@ -43,31 +69,19 @@ pub(super) struct Function {
 
 impl Function {
     /// Finds the function, or says why the object is none that a stream can call.
-    #[inline]
     pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {
             let address = address_argument(object)?;
             return Ok(Self { address, signature: None, is_kept: false });
         }
-        let known = match KNOWN.get(object) {
+        let known = match KnownFunction::of(object)? {
             Some(known) => known,
             None => find(object)?,
         };
-        let (signature, is_kept) = match known.types {
-            KnownTypes::InArgtypes => (declared(object)?, false),
-            KnownTypes::Fixed { signature, is_kept } => (signature, is_kept),
-        };
-        Ok(Self { address: known.address, signature, is_kept })
+        let known = known.get();
+        let signature = known.signature().cloned();
+        Ok(Self { address: known.address, signature, is_kept: known.is_kept() })
     }
-}
-
-#[inline]
-fn declared(function: &Bound<'_, PyAny>) -> PyResult<Option<Signature>> {
-    let argtypes = function.getattr(intern!(function.py(), "argtypes"))?;
-    if argtypes.is_none() {
-        return Ok(None);
-    }
-    signature::of_argtypes(&argtypes).map(Some)
 }
 
 fn address_argument(object: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -81,11 +95,13 @@ fn address_argument(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 #[cold]
-fn find(object: &Bound<'_, PyAny>) -> PyResult<Known> {
-    let types = Types::get(object.py())?;
-    let known = if object.is_instance(types.function.bind(object.py()))? {
+fn find<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, KnownFunction>> {
+    let py = object.py();
+    let types = Types::get(py)?;
+    let known = if object.is_instance(types.function.bind(py))? {
         ctypes::check_needs_no_gil(object)?;
-        Known { address: types.address(object)?, types: KnownTypes::InArgtypes }
+        let argtypes = Argtypes::of(object)?;
+        KnownFunction { address: types.address(object)?, types: Declaration::Argtypes(argtypes) }
     } else if let Some(backend) = ctypes::cffi_backend(object)? {
         of_cffi(&backend, object)?
     } else if let Some(known) = of_numba(object)? {
@@ -96,12 +112,13 @@ fn find(object: &Bound<'_, PyAny>) -> PyResult<Known> {
     if known.address == 0 {
         return Err(PyValueError::new_err("the function's address is null"));
     }
-    KNOWN.put(object, known.clone());
     note_name(known.address, object);
+    let known = Bound::new(py, known)?;
+    KNOWN.put(object, &known);
     Ok(known)
 }
 
-fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult<Known> {
+fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult<KnownFunction> {
     let mut function_type = backend.call_method1("typeof", (object,))?;
     if function_type.getattr("kind")?.eq("pointer")? {
         function_type = function_type.getattr("item")?;
@@ -120,23 +137,23 @@ fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult
     }
     let signature = signature::of_cffi(backend, &function_type)?;
     let address = ctypes::cffi_address(backend, object)?;
-    Ok(Known { address, types: KnownTypes::Fixed { signature, is_kept: false } })
+    Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_kept: false } })
 }
 
 /// A `numba.cfunc`, or whatever has an integer `address` as it does.
-fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<Known>> {
+fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<KnownFunction>> {
     let Ok(address) = object.getattr("address") else { return Ok(None) };
     if !address.is_instance_of::<PyInt>() || address.is_instance_of::<PyBool>() {
         return Ok(None);
     }
     let signature = match object.getattr("ctypes") {
         Ok(typed) if typed.is_instance(Types::get(object.py())?.function.bind(object.py()))? => {
-            declared(&typed)?
+            Argtypes::of(&typed)?.signature
         }
         _ => None,
     };
-    let types = KnownTypes::Fixed { signature, is_kept: true };
-    Ok(Some(Known { address: address_argument(&address)?, types }))
+    let types = Declaration::Fixed { signature, is_kept: true };
+    Ok(Some(KnownFunction { address: address_argument(&address)?, types }))
 }
 
 fn refusal(object: &Bound<'_, PyAny>) -> PyErr {

@@ -1,5 +1,6 @@
 //! A small cache of what is known of Python objects, by their identity.
 
+use pyo3::PyClass;
 use pyo3::prelude::*;
 
 use crate::spin::SpinMutex;
@@ -10,30 +11,32 @@ const PLACES: usize = 128;
 /// Keeps the objects it knows alive, so that an address is not another object's; a newer object
 /// takes the place of an older one. The lock is held for no Python code, and thus by nobody in a
 /// process that forks with the GIL.
-pub(super) struct IdentityCache<V> {
-    places: SpinMutex<[Place<V>; PLACES]>,
+///
+/// What is known are Python objects too: a reference to one costs no locked operation.
+pub(super) struct IdentityCache<T> {
+    places: SpinMutex<[Place<T>; PLACES]>,
 }
 
-type Place<V> = Option<(Py<PyAny>, V)>;
+type Place<T> = Option<(Py<PyAny>, Py<T>)>;
 
-impl<V: Clone> IdentityCache<V> {
+impl<T: PyClass> IdentityCache<T> {
     pub(super) const fn new() -> Self {
         Self { places: SpinMutex::new([const { None }; PLACES]) }
     }
 
     /// What is known of an object.
     #[inline]
-    pub(super) fn get(&self, object: &Bound<'_, PyAny>) -> Option<V> {
+    pub(super) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> Option<Bound<'py, T>> {
         let places = self.places.lock();
         match &places[place_of(object)] {
-            Some((known, value)) if known.as_ptr() == object.as_ptr() => Some(value.clone()),
+            Some((known, value)) if known.is(object) => Some(value.bind(object.py()).clone()),
             _ => None,
         }
     }
 
     /// Remembers an object.
-    pub(super) fn put(&self, object: &Bound<'_, PyAny>, value: V) {
-        let entry = Some((object.clone().unbind(), value));
+    pub(super) fn put(&self, object: &Bound<'_, PyAny>, value: &Bound<'_, T>) {
+        let entry = Some((object.clone().unbind(), value.clone().unbind()));
         let place = place_of(object);
         let replaced = std::mem::replace(&mut self.places.lock()[place], entry);
         drop(replaced); // without the lock: it may be the last reference

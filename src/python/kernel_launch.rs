@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
 
 use crate::buffer::Buffer;
 use crate::native::Argument;
@@ -51,7 +51,7 @@ impl Owned {
 pub(super) fn launch(
     stream: &Stream,
     function: &Bound<'_, PyAny>,
-    args: &Bound<'_, PyTuple>,
+    args: &[Bound<'_, PyAny>],
     check: bool,
     sizes: &Sizes<'_, '_>,
 ) -> PyResult<()> {
@@ -107,7 +107,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
 /// The arguments by what the kernel declares. Too many or too few are the engine's to refuse.
 fn convert<'py>(
     kernel: &Bound<'py, PyKernel>,
-    args: &Bound<'py, PyTuple>,
+    args: &[Bound<'py, PyAny>],
     kept: &mut Vec<Py<PyAny>>,
 ) -> PyResult<Vec<Owned>> {
     let mut passing = Passing { function: kernel.as_any(), index: 0, kept };
@@ -117,7 +117,7 @@ fn convert<'py>(
         let class = parameters.get(index).map_or(ParameterClass::Unknown, |known| known.class);
         passing.index = index;
         owned.push(if index < parameters.len() {
-            argument(&mut passing, class, &value)?
+            argument(&mut passing, class, value)?
         } else {
             Owned::Value(Argument::I32(0)) // counted, and refused for that
         });

@@ -1,28 +1,142 @@
 //! `Stream.launch`: native functions as tasks.
 #![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 
 use crate::native::{Argument, NativeCall};
-use crate::python::argument::Passing;
+use crate::python::argument::{Passing, number};
 use crate::python::buffer::PyBuffer;
-use crate::python::function::{Function, check_returns_status, name_of};
+use crate::python::fastcall::{Arguments, Method};
+use crate::python::function::{Function, KnownFunction, check_returns_status, name_of};
+use crate::python::kernel_launch::{self, Sizes};
+use crate::python::parameters::Flag;
 use crate::python::parked::{Kept, drop_parked};
+use crate::python::stream::PyStream;
 use crate::python::waiting::enqueue;
 use crate::stream::Stream;
+
+/// `Stream.launch`.
+pub(super) struct Launch;
+
+impl Method for Launch {
+    type Class = PyStream;
+    const NAME: &'static CStr = c"launch";
+    const DOC: &'static CStr = c"launch($self, function, *args, check=False, global_size=None, \
+        local_size=None)\n--\n
+Enqueues a call of a native function, which a worker makes without the GIL, or a kernel of a
+`Program`, which the device runs. Does not block.
+
+`function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
+(ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
+int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
+null pointer; objects of ctypes and cffi go by their types, bytes and what has `data_ptr()`
+or `_as_parameter_` as pointers, kept alive until the task is done. The result is ignored;
+with `check=True` it is a 32-bit status, and one other than 0 fails the stream. As with
+ctypes, a wrong signature or address is undefined behaviour.
+
+A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
+the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
+`__sycl_usm_array_interface__`; numbers are checked against the declared types, and where a
+binary declares none go as values of ctypes; local memory is a size in bytes.
+
+>>> import accelrt, ctypes
+>>> libc, stream = ctypes.CDLL(None), accelrt.Stream()
+>>> text = ctypes.create_string_buffer(4)
+>>> stream.launch(libc.memset, text, ord(\"x\"), ctypes.c_size_t(3))
+>>> stream.synchronize()
+>>> text.value
+b'xxx'";
+
+    #[inline]
+    fn call(stream: &PyStream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
+        let stream = &stream.stream;
+        if let [function, args @ ..] = arguments.positional
+            && arguments.are_positional()
+            && let Some(call) = plain_call(function, args)?
+        {
+            let py = function.py();
+            drop_parked(py);
+            return enqueue_call(py, stream, call);
+        }
+        // What follows keeps objects and lets go of them.
+        Python::attach(|_| launch_any(stream, arguments))
+    }
+}
+
+/// A call of a function that is known with numbers, for which nothing is kept alive; `None` for any
+/// other, which [`launch`] looks at more closely.
+#[inline]
+fn plain_call(
+    function: &Bound<'_, PyAny>,
+    args: &[Bound<'_, PyAny>],
+) -> PyResult<Option<NativeCall>> {
+    let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
+    let known = known.get();
+    let signature = known.signature();
+    let is_short = args.len() <= SHORT && !known.is_kept();
+    if !is_short || signature.is_some_and(|signature| signature.len() != args.len()) {
+        return Ok(None);
+    }
+    let mut places = [Argument::U64(0); SHORT];
+    for (index, (place, value)) in places.iter_mut().zip(args).enumerate() {
+        let Some(number) = number(signature.map(|signature| &signature[index]), value) else {
+            return Ok(None);
+        };
+        *place = number;
+    }
+    let address = std::ptr::with_exposed_provenance(address(known.address));
+    Ok(NativeCall::new(address, &places[..args.len()]).ok())
+}
+
+#[inline]
+fn enqueue_call(py: Python<'_>, stream: &Stream, call: NativeCall) -> PyResult<()> {
+    enqueue(py, stream, || {
+        // SAFETY: that the address is a function of these arguments, which may be called when the
+        // stream comes to it, is the promise of who calls `launch`, as in ctypes.
+        unsafe { stream.launch(call) }
+    })?;
+    Ok(())
+}
+
+/// Whatever `launch` was given.
+#[inline(never)]
+fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
+    let method = "Stream.launch";
+    let known = ["function", "check", "global_size", "local_size"];
+    let [function, check, global, local] = arguments.by_name(method, known)?;
+    let (function, args) = match (arguments.positional, function) {
+        ([function, args @ ..], None) => (function, args),
+        ([], Some(function)) => (function, &[][..]),
+        ([], None) => {
+            let text = format!("{method}() missing 1 required positional argument: 'function'");
+            return Err(PyTypeError::new_err(text));
+        }
+        (_, Some(_)) => {
+            let text = format!("{method}() got multiple values for argument 'function'");
+            return Err(PyTypeError::new_err(text));
+        }
+    };
+    let check = match check {
+        Some(check) => check.extract::<Flag<'_>>()?.get("check")?,
+        None => false,
+    };
+    if global.is_none() && local.is_none() {
+        return launch(stream, function, args, check);
+    }
+    kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
+}
 
 /// Arguments that need no memory beside the command.
 const SHORT: usize = 4;
 
 /// Enqueues a call of `object` with `args`.
-pub(super) fn launch(
+fn launch(
     stream: &Stream,
     object: &Bound<'_, PyAny>,
-    args: &Bound<'_, PyTuple>,
+    args: &[Bound<'_, PyAny>],
     check: bool,
 ) -> PyResult<()> {
     let py = object.py();
@@ -33,7 +147,7 @@ pub(super) fn launch(
     }
     let mut kept = Vec::new();
     let count = args.len();
-    let address = std::ptr::with_exposed_provenance::<c_void>(address(&function));
+    let address = std::ptr::with_exposed_provenance::<c_void>(address(function.address));
     let call = if count <= SHORT {
         let mut places = [Argument::U64(0); SHORT];
         convert(object, &function, args, &mut places[..count], &mut kept)?;
@@ -51,12 +165,7 @@ pub(super) fn launch(
     if !kept.is_empty() {
         return launch_with_objects(py, stream, call, kept);
     }
-    enqueue(py, stream, || {
-        // SAFETY: that the address is a function of these arguments, which may be called when the
-        // stream comes to it, is the promise of who calls `launch`, as in ctypes.
-        unsafe { stream.launch(call) }
-    })?;
-    Ok(())
+    enqueue_call(py, stream, call)
 }
 
 /// Enqueues a call that uses objects: buffers, whose uses are recorded, and others, which live
@@ -95,8 +204,8 @@ fn take_buffers(py: Python<'_>, kept: &mut Vec<Py<PyAny>>) -> Vec<Py<PyBuffer>> 
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits")]
-fn address(function: &Function) -> usize {
-    function.address as usize
+fn address(address: u64) -> usize {
+    address as usize
 }
 
 /// Converts the arguments into as many places.
@@ -104,27 +213,26 @@ fn address(function: &Function) -> usize {
 fn convert<'py>(
     object: &Bound<'py, PyAny>,
     function: &Function,
-    args: &Bound<'py, PyTuple>,
+    args: &[Bound<'py, PyAny>],
     places: &mut [Argument],
     kept: &mut Vec<Py<PyAny>>,
 ) -> PyResult<()> {
     let mut passing = Passing { function: object, index: 0, kept };
-    let Some(signature) = &function.signature else {
-        for (index, place) in places.iter_mut().enumerate() {
-            passing.index = index;
-            *place = passing.undeclared(&*args.get_borrowed_item(index)?)?;
-        }
-        return Ok(());
-    };
-    if signature.len() != places.len() {
-        let (name, expected, given) = (name_of(object), signature.len(), places.len());
+    let signature = function.signature.as_deref();
+    if let Some(signature) = signature
+        && signature.len() != args.len()
+    {
+        let (name, expected, given) = (name_of(object), signature.len(), args.len());
         return Err(PyTypeError::new_err(format!(
             "{name} takes {expected} arguments by its declared types, {given} were given"
         )));
     }
-    for ((index, place), declared) in places.iter_mut().enumerate().zip(&**signature) {
+    for (index, (place, value)) in places.iter_mut().zip(args).enumerate() {
         passing.index = index;
-        *place = passing.declared(declared, &*args.get_borrowed_item(index)?)?;
+        *place = match signature {
+            Some(signature) => passing.declared(&signature[index], value)?,
+            None => passing.undeclared(value)?,
+        };
     }
     Ok(())
 }

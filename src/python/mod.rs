@@ -8,6 +8,7 @@ mod argument;
 mod buffer;
 mod contexts;
 mod ctypes;
+mod descriptor;
 mod device;
 mod dlpack;
 mod dlpack_export;
@@ -16,6 +17,7 @@ mod element;
 mod errors;
 mod event;
 mod exposure;
+mod fastcall;
 mod function;
 mod functions;
 mod helper;
@@ -43,6 +45,11 @@ use pyo3::prelude::*;
 /// The native part of accelrt.
 #[pymodule]
 mod _core {
+    use pyo3::prelude::*;
+
+    use super::fastcall;
+    use super::launch::Launch;
+
     #[pymodule_export]
     use super::allocator::{
         PyPool, add_oom_observer, empty_cache, empty_host_cache, get_allocator_settings,
@@ -79,6 +86,12 @@ mod _core {
     use super::stream::PyStream;
     #[pymodule_export]
     use super::view::{PyView, as_buffer};
+
+    /// What pyo3's macros cannot say.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        fastcall::add::<Launch>(&module.py().get_type::<PyStream>())
+    }
 
     #[pymodule_export]
     const __VERSION__: &str = env!("CARGO_PKG_VERSION");

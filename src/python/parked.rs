@@ -37,25 +37,28 @@ fn push(parked: Parked) {
 
 /// Drops what is parked; Python code may run. Costs two loads when there is nothing.
 #[inline]
-pub(super) fn drop_parked(py: Python<'_>) {
+pub(super) fn drop_parked(_py: Python<'_>) {
     if !PARKED.is_empty() {
-        drop_all(py);
+        drop_all();
     }
 }
 
 /// Only as many as there are now: destructors may launch and park more.
 #[cold]
-fn drop_all(py: Python<'_>) {
+fn drop_all() {
     if fork::is_child() {
         return;
     }
-    for _ in 0..PARKED.len() {
-        match PARKED.pop() {
-            Some(Parked::Objects(objects)) => drop(objects),
-            Some(Parked::Lender(lender)) => lender.take_back(py),
-            None => return,
+    // pyo3 does not know that a method of `fastcall` has the GIL.
+    Python::attach(|py| {
+        for _ in 0..PARKED.len() {
+            match PARKED.pop() {
+                Some(Parked::Objects(objects)) => drop(objects),
+                Some(Parked::Lender(lender)) => lender.take_back(py),
+                None => return,
+            }
         }
-    }
+    });
 }
 
 /// Objects that a task keeps alive. May be dropped by any thread.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use crate::python::ctypes::Types;
-use crate::python::identity_cache::IdentityCache;
+use crate::python::descriptor::Descriptor;
 
 /// The type of one argument.
 pub(super) enum Declared {
@@ -20,51 +21,57 @@ pub(super) enum Declared {
     Pointer(Option<Py<PyAny>>),
 }
 
+/// The attribute of ctypes' functions.
+const NAME: &str = "argtypes";
+
 /// The types of all arguments.
 pub(super) type Signature = Arc<[Declared]>;
 
-/// By the sequence of `argtypes`, with the types it had: a list may be changed and set again.
-static KNOWN: IdentityCache<Arc<Known>> = IdentityCache::new();
-
-struct Known {
-    argtypes: Py<PyTuple>,
-    signature: Signature,
+/// `argtypes` of a ctypes function as they were read once.
+pub(super) struct Argtypes {
+    /// How the attribute is read again; `None` leaves that to `getattr`.
+    descriptor: Option<Descriptor>,
+    /// The attribute itself.
+    object: Py<PyAny>,
+    /// What it held, unless it is a tuple: a list may be changed and set again.
+    held: Option<Py<PyTuple>>,
+    /// `None` when the function declares nothing.
+    pub(super) signature: Option<Signature>,
 }
 
-/// The signature that `argtypes` declares.
-#[inline]
-pub(super) fn of_argtypes(argtypes: &Bound<'_, PyAny>) -> PyResult<Signature> {
-    match KNOWN.get(argtypes) {
-        Some(known) if known.is_of(argtypes)? => Ok(Arc::clone(&known.signature)),
-        _ => read_argtypes(argtypes),
-    }
-}
-
-impl Known {
-    /// True when these are the types that the signature was made of.
-    #[inline]
-    fn is_of(&self, argtypes: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let Ok(list) = argtypes.cast::<PyList>() else {
-            return Ok(argtypes.is_exact_instance_of::<PyTuple>());
-        };
-        let known = self.argtypes.bind(argtypes.py());
-        let mut is_same = known.len() == list.len();
-        for index in 0..known.len().min(list.len()) {
-            is_same &= known.get_borrowed_item(index)?.is(&list.get_item(index)?);
+impl Argtypes {
+    #[cold]
+    pub(super) fn of(function: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = function.py();
+        let descriptor = Descriptor::of(function, intern!(py, NAME));
+        let object = function.getattr(intern!(py, NAME))?;
+        let (mut held, mut signature) = (None, None);
+        if !object.is_none() {
+            let types = Types::get(py)?;
+            let read = PyTuple::new(py, object.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
+            let declared = read.iter().map(|argtype| declared_by_ctypes(types, &argtype));
+            signature = Some(declared.collect::<PyResult<Vec<_>>>()?.into());
+            held = (!object.is_exact_instance_of::<PyTuple>()).then(|| read.unbind());
         }
-        Ok(is_same)
+        Ok(Self { descriptor, object: object.unbind(), held, signature })
+    }
+
+    /// True when the function declares now what was read.
+    #[inline]
+    pub(super) fn are_those_of(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let object = match &self.descriptor {
+            Some(descriptor) => descriptor.get(function)?,
+            None => function.getattr(intern!(function.py(), NAME))?,
+        };
+        Ok(self.object.is(&object) && self.held.as_ref().is_none_or(|held| is_same(held, &object)))
     }
 }
 
-#[cold]
-fn read_argtypes(argtypes: &Bound<'_, PyAny>) -> PyResult<Signature> {
-    let types = Types::get(argtypes.py())?;
-    let read = PyTuple::new(argtypes.py(), argtypes.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
-    let declared = read.iter().map(|argtype| declared_by_ctypes(types, &argtype));
-    let signature: Signature = declared.collect::<PyResult<Vec<_>>>()?.into();
-    let known = Known { argtypes: read.unbind(), signature: Arc::clone(&signature) };
-    KNOWN.put(argtypes, Arc::new(known));
-    Ok(signature)
+/// True when a list holds the very objects of a tuple; false for other sequences.
+fn is_same(held: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
+    let Ok(list) = object.cast::<PyList>() else { return false };
+    let held = held.bind(object.py());
+    held.len() == list.len() && held.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
 }
 
 /// The signature of a cffi function type; None when it takes a variable number of arguments.

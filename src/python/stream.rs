@@ -12,8 +12,6 @@ use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::host_task;
-use crate::python::kernel_launch::{self, Sizes};
-use crate::python::launch;
 use crate::python::parameters::{Flag, integer};
 use crate::python::parked::drop_parked;
 use crate::python::waiting::{enqueue, make_room, without_gil};
@@ -183,49 +181,6 @@ impl PyStream {
         let recorded = &recorded.get().event;
         enqueue(py, &self.stream, || self.stream.record(recorded))?;
         Ok(event)
-    }
-
-    /// Enqueues a call of a native function, which a worker makes without the GIL, or a kernel of a
-    /// `Program`, which the device runs. Does not block.
-    ///
-    /// `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
-    /// (ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
-    /// int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
-    /// null pointer; objects of ctypes and cffi go by their types, bytes and what has `data_ptr()`
-    /// or `_as_parameter_` as pointers, kept alive until the task is done. The result is ignored;
-    /// with `check=True` it is a 32-bit status, and one other than 0 fails the stream. As with
-    /// ctypes, a wrong signature or address is undefined behaviour.
-    ///
-    /// A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
-    /// the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
-    /// `__sycl_usm_array_interface__`; numbers are checked against the declared types, and where a
-    /// binary declares none go as values of ctypes; local memory is a size in bytes.
-    ///
-    /// >>> import accelrt, ctypes
-    /// >>> libc, stream = ctypes.CDLL(None), accelrt.Stream()
-    /// >>> text = ctypes.create_string_buffer(4)
-    /// >>> stream.launch(libc.memset, text, ord("x"), ctypes.c_size_t(3))
-    /// >>> stream.synchronize()
-    /// >>> text.value
-    /// b'xxx'
-    #[pyo3(
-        signature = (function, *args, check=Flag::Is(false), global_size=None, local_size=None),
-        text_signature = "($self, function, *args, check=False, global_size=None, local_size=None)"
-    )]
-    fn launch(
-        &self,
-        function: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        check: Flag<'_>,
-        global_size: Option<&Bound<'_, PyAny>>,
-        local_size: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let check = check.get("check")?;
-        if global_size.is_none() && local_size.is_none() {
-            return launch::launch(&self.stream, function, args, check);
-        }
-        let sizes = Sizes { global: global_size, local: local_size };
-        kernel_launch::launch(&self.stream, function, args, check, &sizes)
     }
 
     /// Enqueues a call of a Python callable. Does not block.

@@ -44,8 +44,8 @@ pub(super) fn without_gil<T: Send>(
     if is_inside && !is_done() {
         return Err(refusal());
     }
-    let (result, raised) = py.detach(|| {
-        let mut raised = None;
+    let mut raised = None;
+    let result = py.detach(|| {
         let mut is_interrupted = || {
             if is_inside {
                 return true;
@@ -53,13 +53,19 @@ pub(super) fn without_gil<T: Send>(
             raised = Python::attach(|py| py.check_signals().err());
             raised.is_some()
         };
-        (wait(&mut is_interrupted), raised)
+        wait(&mut is_interrupted)
     });
     drop_parked(py);
-    match (result, raised) {
-        (Err(Error::Interrupted), Some(raised)) => Err(raised),
-        (Err(Error::Interrupted), None) if is_inside => Err(refusal()),
-        (result, _) => result.map_err(PyErr::from),
+    result.map_err(|error| failure(error, raised, is_inside))
+}
+
+/// Why a wait ended that failed.
+#[cold]
+fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
+    match (error, raised) {
+        (Error::Interrupted, Some(raised)) => raised,
+        (Error::Interrupted, None) if is_inside => refusal(),
+        (error, _) => error.into(),
     }
 }
 

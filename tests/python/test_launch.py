@@ -7,11 +7,13 @@ Nothing is decided by time: what must still run waits for a pipe or a semaphore 
 import ctypes
 import ctypes.util
 import gc
+import inspect
 import os
 import threading
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 import accelrt
@@ -124,6 +126,80 @@ def test_argtypes_that_are_set_again_count() -> None:
     with pytest.raises(TypeError, match="takes 2 arguments"):
         work.launch(function, 1)
     work.synchronize()
+
+
+def test_argtypes_that_are_changed_in_place_count() -> None:
+    function, work = ctypes.CDLL(None).abs, stream()
+    types: list[type] = [ctypes.c_int]
+    function.argtypes = types
+    work.launch(function, 1)
+    types[0] = ctypes.c_uint8
+    with pytest.raises(OverflowError, match="8 bits without a sign"):
+        work.launch(function, 256)
+    function.argtypes = None  # type: ignore[assignment]  # read at each launch
+    work.launch(function, 256, 2)
+    work.synchronize()
+
+
+def test_a_class_may_have_argtypes_of_its_own() -> None:
+    class Function(ctypes._CFuncPtr):  # type: ignore[name-defined,misc]
+        _flags_ = 1  # the convention of C
+        _restype_ = ctypes.c_int
+        declared: tuple[type, ...] = ()
+        argtypes = property(lambda self: self.declared)
+
+    function, work = Function(("abs", ctypes.CDLL(None))), stream()
+    work.launch(function)
+    function.declared = (ctypes.c_int,)
+    work.launch(function, 1)
+    with pytest.raises(TypeError, match="takes 1 arguments"):
+        work.launch(function)
+    work.synchronize()
+
+
+def test_a_known_function_takes_and_refuses_what_an_unknown_one_does(
+    typed_memset: Function,
+) -> None:
+    work, declared = stream(), ctypes.CDLL(None).abs
+    declared.argtypes = (ctypes.c_int,)
+    for _ in range(2):
+        for taken in (-1, True, np.int8(3), ctypes.c_int(4)):
+            work.launch(declared, taken)
+        for wrong in (2**31, 2**64, -(2**31) - 1):
+            with pytest.raises(OverflowError, match="argument 1 of abs does not fit into 32 bits"):
+                work.launch(declared, wrong)
+        for other in (1.0, "1", None):
+            with pytest.raises(TypeError, match="argument 1 of abs must be an integer"):
+                work.launch(declared, other)
+        with pytest.raises(TypeError, match="takes 1 arguments by its declared types, 0 were"):
+            work.launch(declared)
+        with pytest.raises(TypeError, match="argument 1 of memset"):
+            work.launch(typed_memset, 1.5, 1, 1)
+    work.synchronize()
+
+
+def test_numbers_of_a_known_function_arrive() -> None:
+    work, text = stream(), ctypes.create_string_buffer(64)
+    at = ctypes.addressof(text)
+    form = ctypes.create_string_buffer(b"%d")
+    frexp = ctypes.CDLL(libm._name).frexp
+    for number in (-5, 2**31 - 1):
+        work.launch(libc.sprintf, at, ctypes.addressof(form), number)
+        work.synchronize()
+        assert text.value == b"%d" % number
+    exponent = ctypes.c_int()
+    for value, expected in ((12.0, 4), (3.0, 2)):
+        work.launch(frexp, value, ctypes.addressof(exponent))
+        work.synchronize()
+        assert exponent.value == expected
+
+
+def test_the_function_may_be_given_by_its_name() -> None:
+    work = stream()
+    work.launch(function=libc.rand, check=False)
+    work.synchronize()
+    signature = inspect.signature(work.launch)
+    assert str(signature) == "(function, *args, check=False, global_size=None, local_size=None)"
 
 
 class Pair(ctypes.Structure):

@@ -47,9 +47,9 @@ def overlapping(target: int, source: int) -> None:
     whole[target : target + 4].copy_(whole[source : source + 4])
 
 
-def launch(*arguments: Any) -> None:
+def launch(*arguments: Any, **named: Any) -> None:
     """Launch on a stream of its own."""
-    untyped.Stream().launch(*arguments)
+    untyped.Stream().launch(*arguments, **named)
 
 
 def declared_memset() -> Any:
@@ -229,6 +229,22 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         lambda: launch(declared_memset(), 1.5, 1, 8),
         TypeError,
         "argument 1 of memset must be c_void_p, not float",
+    ),
+    # Parameters of a launch.
+    (
+        launch,
+        TypeError,
+        "Stream.launch() missing 1 required positional argument: 'function'",
+    ),
+    (
+        lambda: launch(libc.abs, 1, chek=True),
+        TypeError,
+        "Stream.launch() got an unexpected keyword argument 'chek'",
+    ),
+    (
+        lambda: launch(libc.abs, function=libc.abs),
+        TypeError,
+        "Stream.launch() got multiple values for argument 'function'",
     ),
     (
         lambda: untyped.Stream().launch_host(None),
