@@ -365,6 +365,24 @@ pub enum Error {
         /// True when the stream runs on the host.
         on_host: bool,
     },
+    /// A library that prints verbose lines and is not to be found.
+    #[error("No {library} was found whose verbose level could be set: searched were {searched}")]
+    VerboseLibraryMissing {
+        /// The library's name.
+        library: &'static str,
+        /// Where it was searched for.
+        searched: String,
+    },
+    /// A verbose level that does not exist or that a library did not take.
+    #[error("{library} does not take the verbose level {level}: {reason}")]
+    VerboseLevel {
+        /// Its name.
+        library: &'static str,
+        /// The level asked for.
+        level: i32,
+        /// Who refuses, or what would be accepted.
+        reason: String,
+    },
     /// A native call of the null address.
     #[error("A native call needs a function: its address is null")]
     NullFunction,
@@ -412,11 +430,8 @@ pub enum Error {
 
 /// What a stream takes in place of a kernel.
 fn what_fits(on_host: bool) -> &'static str {
-    if on_host {
-        " (it runs native functions, by launch, and callables, by launch_host)"
-    } else {
-        ""
-    }
+    let fitting = " (it runs native functions, by launch, and callables, by launch_host)";
+    if on_host { fitting } else { "" }
 }
 
 /// Names for a sentence.

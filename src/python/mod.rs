@@ -35,6 +35,7 @@ mod signature;
 mod snapshot;
 mod stream;
 mod transfers;
+mod verbose;
 mod view;
 mod waiting;
 
@@ -77,6 +78,11 @@ mod _core {
     use super::replay::{PyAgreement, PyRecording, PyReplayFigures};
     #[pymodule_export]
     use super::stream::PyStream;
+    #[pymodule_export]
+    use super::verbose::{
+        PyVerboseScope, cpu_capability, has_verbose_library, openmp_library, verbose_level,
+        verbose_library_version,
+    };
     #[pymodule_export]
     use super::view::{PyView, as_buffer};
 

@@ -52,6 +52,7 @@ const AREAS: &[Area] = &[
     area("config", 0, &["device", "error", "size"]),
     area("dylib", 0, &["device", "error", "sync"]),
     area("fork", 0, &["error", "sync"]),
+    area("signals", 0, &[]),
     area("spin", 0, &["sync"]),
     area("queue", 0, &["size", "sync"]),
     area("native", 0, &["error"]),
