@@ -383,6 +383,9 @@ pub enum Error {
         /// Who refuses, or what would be accepted.
         reason: String,
     },
+    /// The system did not let the standard output be captured: which call, and why.
+    #[error("The standard output cannot be captured: {0}")]
+    Capture(String),
     /// A native call of the null address.
     #[error("A native call needs a function: its address is null")]
     NullFunction,
@@ -436,10 +439,8 @@ fn what_fits(on_host: bool) -> &'static str {
 
 /// Names for a sentence.
 fn listed(names: &[String]) -> String {
-    if names.is_empty() {
-        return "none".to_owned();
-    }
-    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
 }
 
 /// An addition between commas, if there is one.

@@ -92,7 +92,7 @@ pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_cap
 pub use shortage::Shortage;
 pub use stream::{Completion, Scope, Stream, TaskOutcome};
 #[cfg(not(loom))]
-pub use verbose::{VerboseLibrary, VerboseScope};
+pub use verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 
 /// The README's examples, kept true by running them.
 #[cfg(doctest)]

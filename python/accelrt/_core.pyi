@@ -25,6 +25,7 @@ __all__ = [
     "ReplayFigures",
     "Stream",
     "StreamError",
+    "VerboseCapture",
     "VerboseScope",
     "View",
     "accelerator_index",
@@ -378,6 +379,12 @@ class Pool:
     def snapshot(self) -> list[dict[str, Any]]: ...
     def enter(self) -> None: ...
     def exit(self) -> None: ...
+
+@final
+class VerboseCapture:
+    def __new__(cls, library: str) -> Self: ...
+    def lines(self) -> list[str]: ...
+    def end(self) -> list[str]: ...
 
 @final
 class VerboseScope:

@@ -9,7 +9,7 @@ use pyo3::types::PyBool;
 use crate::python::parameters::integer;
 use crate::runtime;
 use crate::sync::{LockRank, Mutex};
-use crate::verbose::{VerboseLibrary, VerboseScope, openmp};
+use crate::verbose::{VerboseCapture, VerboseLibrary, VerboseScope, openmp};
 
 /// A verbose level that is in force until `leave`.
 #[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
@@ -35,6 +35,45 @@ impl PyVerboseScope {
     #[staticmethod]
     fn lost_by_restoring(library: &str) -> PyResult<Option<String>> {
         Ok(library_argument(library)?.lost_by_restoring())
+    }
+}
+
+/// Keeps what a library prints until `end`.
+#[pyclass(name = "VerboseCapture", module = "accelrt._core", frozen)]
+pub(super) struct PyVerboseCapture(VerboseCapture);
+
+#[pymethods]
+impl PyVerboseCapture {
+    // What may block is done without the GIL: whoever reads the standard output may need it. What
+    // takes the lock of all captures is done with it: a process that forks has it free then.
+    #[new]
+    fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
+        let library = library_argument(library)?;
+        py.detach(VerboseCapture::flush);
+        let mut capture = VerboseCapture::attach(library)?;
+        py.detach(|| capture.start());
+        Ok(Self(capture))
+    }
+
+    /// The lines so far.
+    fn lines(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.0.lines())
+    }
+
+    /// Keeps no more; the lines, at the first call.
+    fn end(&self, py: Python<'_>) -> Vec<String> {
+        let lines = py.detach(|| self.0.stop());
+        if let Some(ended) = self.0.detach() {
+            py.detach(|| ended.finish());
+        }
+        lines
+    }
+}
+
+impl Drop for PyVerboseCapture {
+    fn drop(&mut self) {
+        // As `end`. When there is no interpreter any more, nobody waits for the GIL either.
+        Python::try_attach(|py| drop(self.end(py)));
     }
 }
 

@@ -37,8 +37,11 @@ class verbose(VerboseContext):  # noqa: N801  torch's name
     before is the level of the scope around this one, at last that of `MKL_VERBOSE`: oneMKL cannot
     be asked, so a level that other code has set is not known here. RuntimeError when no oneMKL is
     found or it refuses; `VERBOSE_OFF` never fails.
+
+    With `capture`, its lines are kept instead of printed, and `with … as log` has `log.records`,
+    `log.table(sort_by="total")`, `log.to_json()` and `log.lines`; see docs/verbose.md.
     """
 
-    def __init__(self, enable: int) -> None:
+    def __init__(self, enable: int, *, capture: bool = False) -> None:
         """Keep the level for the `with`."""
-        super().__init__("mkl", "enable", enable)
+        super().__init__("mkl", "enable", enable, capture=capture)

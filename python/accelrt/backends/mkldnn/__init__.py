@@ -45,8 +45,11 @@ class verbose(VerboseContext):  # noqa: N801  torch's name
     well. What was before is the level of the scope around this one, at last that of
     `ONEDNN_VERBOSE`: oneDNN cannot be asked, so a level that other code has set is not known here.
     RuntimeError when no oneDNN is found or it refuses; `VERBOSE_OFF` never fails.
+
+    With `capture`, its lines are kept instead of printed, and `with … as log` has `log.records`,
+    `log.table(sort_by="total")`, `log.to_json()` and `log.lines`; see docs/verbose.md.
     """
 
-    def __init__(self, level: int) -> None:
+    def __init__(self, level: int, *, capture: bool = False) -> None:
         """Keep the level for the `with`."""
-        super().__init__("mkldnn", "level", level)
+        super().__init__("mkldnn", "level", level, capture=capture)
