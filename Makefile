@@ -31,6 +31,8 @@ VENV := .venv
 # An environment for its shared libraries alone: a real OpenCL device on every x86-64 processor.
 INTEL := .venv-intel
 INTEL_OPENCL := $(abspath $(INTEL))/lib/libintelocl.so
+# The same for oneMKL and oneDNN, and one library over NumPy that calls the first.
+MATH := .venv-math
 # What the tests of the fake build; each command takes some time, so that others wait for it.
 FAKE_OPENCL_LIBRARY := $(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
@@ -287,9 +289,19 @@ fmt: $(VENV)/ready ## format the code
 	$(CARGO) fmt
 	$(VENV)/bin/ruff format
 
+$(MATH)/ready: pyproject.toml
+	rm -rf $(MATH)
+	$(PYTHON) -m venv $(MATH)
+	$(MATH)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(MATH)/bin/python -m pip install --quiet --group math
+	touch $@
+
+# Like the packages they are installed where that is possible: tests skip without them, and
+# `.ci/run` sees that they ran.
 .PHONY: peers
-peers: ## what measurements run under and compare with, by apt-get
+peers: ## what measurements run under and compare with, and tests watch; by apt-get and pip
 	@.ci/peers
+	@$(MAKE) --silent $(MATH)/ready || echo "peers: not installed, as pip failed: oneMKL and oneDNN"
 
 .PHONY: deny
 deny: ## licences, advisories and sources of the dependencies
@@ -303,4 +315,4 @@ deny: ## licences, advisories and sources of the dependencies
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV) $(INTEL)
+	rm -rf $(VENV) $(INTEL) $(MATH)

@@ -37,6 +37,11 @@ pub struct Config {
     /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
     /// `None` is the system's `libOpenCL.so.1`.
     pub opencl_library: Option<String>,
+    /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` takes
+    /// those of the process, else the first that is found.
+    pub mkl_library: Option<String>,
+    /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
+    pub dnnl_library: Option<String>,
     /// `ACCELRT_ALLOC_CONF`: settings of the allocators, as
     /// [`AllocatorConfig`](crate::AllocatorConfig) reads them.
     pub allocator_settings: String,
@@ -55,6 +60,8 @@ impl Default for Config {
             cpu_memory_bytes: None,
             xpu_memory_bytes: None,
             opencl_library: None,
+            mkl_library: None,
+            dnnl_library: None,
             allocator_settings: String::new(),
             exit_timeout: Duration::from_secs(2),
             stream_task_limit: 1_000_000,
@@ -66,9 +73,7 @@ impl Config {
     /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed,
     /// naming it, its value and what is allowed.
     pub fn from_environment() -> Result<Self> {
-        Self::from_variables(|name| {
-            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        Self::from_variables(variable)
     }
 
     fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
@@ -93,6 +98,12 @@ impl Config {
         }
         if let Some(value) = variable("ACCELRT_OPENCL_LIBRARY") {
             config.opencl_library = Some(library("ACCELRT_OPENCL_LIBRARY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_MKL_LIBRARY") {
+            config.mkl_library = Some(library("ACCELRT_MKL_LIBRARY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_DNNL_LIBRARY") {
+            config.dnnl_library = Some(library("ACCELRT_DNNL_LIBRARY", value)?);
         }
         if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
             config.allocator_settings = value; // read by the first runtime, a layer up
@@ -131,6 +142,11 @@ impl Config {
         let tasks = self.stream_task_limit;
         check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
     }
+}
+
+/// The text of a variable that is set; also for those of other libraries, whose meaning is theirs.
+pub(crate) fn variable(name: &'static str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 fn accelerator(value: String) -> Result<DeviceKind> {
@@ -190,6 +206,8 @@ mod tests {
             ("ACCELRT_CPU_MEMORY", "1048576"),
             ("ACCELRT_XPU_MEMORY", "2097152"),
             ("ACCELRT_OPENCL_LIBRARY", "/opt/libOpenCL.so.1"),
+            ("ACCELRT_MKL_LIBRARY", "libmkl_rt.so.3"),
+            ("ACCELRT_DNNL_LIBRARY", "/opt/libdnnl.so.3"),
             ("ACCELRT_ALLOC_CONF", "policy:torch"),
             ("ACCELRT_EXIT_MS", "0"),
             ("ACCELRT_STREAM_TASKS", "64"),
@@ -201,6 +219,8 @@ mod tests {
             cpu_memory_bytes: Some(1 << 20),
             xpu_memory_bytes: Some(2 << 20),
             opencl_library: Some("/opt/libOpenCL.so.1".to_owned()),
+            mkl_library: Some("libmkl_rt.so.3".to_owned()),
+            dnnl_library: Some("/opt/libdnnl.so.3".to_owned()),
             allocator_settings: "policy:torch".to_owned(),
             exit_timeout: Duration::ZERO,
             stream_task_limit: 64,
@@ -221,6 +241,8 @@ mod tests {
             ("ACCELRT_CPU_MEMORY", "1 GiB"),
             ("ACCELRT_XPU_MEMORY", "0"),
             ("ACCELRT_OPENCL_LIBRARY", ""),
+            ("ACCELRT_MKL_LIBRARY", ""),
+            ("ACCELRT_DNNL_LIBRARY", ""),
             ("ACCELRT_EXIT_MS", "-1"),
             ("ACCELRT_EXIT_MS", ""),
             ("ACCELRT_STREAM_TASKS", "63"),

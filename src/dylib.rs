@@ -5,8 +5,9 @@
 //! threads, and handlers for the end of the process, whose code would be gone.
 #![expect(unsafe_code, reason = "calls the dynamic loader")]
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 /// A library that stays open until the process ends.
@@ -22,6 +23,13 @@ unsafe impl Sync for Library {}
 /// Why no library was opened: what the loader said of each name.
 #[derive(Debug)]
 pub(crate) struct NotOpened(Vec<String>);
+
+impl NotOpened {
+    /// What the loader said, name by name.
+    pub(crate) fn refusals(&self) -> &[String] {
+        &self.0
+    }
+}
 
 impl fmt::Display for NotOpened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +57,100 @@ impl Library {
         // SAFETY: the handle is of a library that is open, the name ends with a zero.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
+}
+
+/// A function or a variable of a library that is in the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The file that it is defined in.
+    pub(crate) path: String,
+    /// The library, or one that needs it. It stays open from now on.
+    pub(crate) library: Library,
+    pub(crate) address: NonNull<c_void>,
+}
+
+// SAFETY: the address is inside of a library that stays open; what is done with it is proven there.
+unsafe impl Send for Found {}
+// SAFETY: as above: nothing about it changes.
+unsafe impl Sync for Found {}
+
+/// The libraries that were in the process at one moment, in the order in which they are searched.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// How many were loaded and unloaded until then: the same figures mean the same libraries.
+    pub(crate) changes: (u64, u64),
+    /// As the loader knows them; the program itself has no name.
+    pub(crate) names: Vec<CString>,
+}
+
+impl Loaded {
+    /// Those of now.
+    pub(crate) fn now() -> Self {
+        /// # Safety
+        /// `info` describes a library, `loaded` is a [`Loaded`] that nothing else uses meanwhile.
+        unsafe extern "C" fn note(
+            info: *mut libc::dl_phdr_info,
+            _size: usize,
+            loaded: *mut c_void,
+        ) -> c_int {
+            // SAFETY: the caller's promise, which `now` keeps with a local of its own.
+            let loaded = unsafe { &mut *loaded.cast::<Loaded>() };
+            // SAFETY: the caller's promise, which the loader keeps during the call.
+            let info = unsafe { &*info };
+            loaded.changes = (info.dlpi_adds, info.dlpi_subs);
+            if !info.dlpi_name.is_null() {
+                // SAFETY: the name ends with a zero and is copied here.
+                loaded.names.push(unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned());
+            }
+            0
+        }
+        let mut loaded = Self::default();
+        // SAFETY: `note` fits the loader's type and calls nothing of it; the pointer is to a local
+        // that outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut loaded).cast()) };
+        loaded
+    }
+
+    /// Every definition of a symbol in these libraries that is visible from outside.
+    pub(crate) fn definitions(&self, symbol: &str) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        for name in &self.names {
+            let Some(handle) = handle_of_loaded(name) else { continue };
+            let library = Library(handle);
+            // Through a library what it needs is found as well: each definition counts once.
+            let new = library.symbol(symbol).filter(|new| found.iter().all(|f| f.address != *new));
+            if let Some(address) = new {
+                let path = file_of(address).unwrap_or_else(|| name.to_string_lossy().into_owned());
+                found.push(Found { path, library, address });
+            } else {
+                // SAFETY: `handle_of_loaded` opened it once more, and the handle is not used again.
+                unsafe { libc::dlclose(handle.as_ptr()) };
+            }
+        }
+        found
+    }
+}
+
+/// A handle of a library that is there; loads nothing.
+fn handle_of_loaded(name: &CStr) -> Option<NonNull<c_void>> {
+    // The program itself is what the null pointer names.
+    let name = if name.is_empty() { std::ptr::null() } else { name.as_ptr() };
+    // SAFETY: null, or a name that ends with a zero; nothing is loaded, so no code runs.
+    NonNull::new(unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
+}
+
+/// The file that an address belongs to.
+pub(crate) fn file_of(address: NonNull<c_void>) -> Option<String> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked for; the description is written by the call.
+    let is_known = unsafe { libc::dladdr(address.as_ptr(), info.as_mut_ptr()) } != 0;
+    // SAFETY: zeroed is a valid description too: null pointers.
+    let file = unsafe { info.assume_init() }.dli_fname;
+    if !is_known || file.is_null() {
+        return None;
+    }
+    // SAFETY: it ends with a zero and lives as long as the library, which is open.
+    Some(unsafe { CStr::from_ptr(file) }.to_string_lossy().into_owned())
 }
 
 fn open(name: &str) -> Result<Library, String> {
@@ -87,6 +189,17 @@ mod tests {
         assert!(library.symbol("cos").is_some());
         assert!(library.symbol("there is no such symbol").is_none());
         assert!(library.symbol("c\0s").is_none());
+    }
+
+    #[test]
+    fn a_definition_is_found_once_with_its_file_and_a_missing_one_not_at_all() {
+        let loaded = Loaded::now();
+        assert!(loaded.names.len() > 1 && loaded.changes.0 > 0, "{loaded:?}");
+        let found = loaded.definitions("pthread_create");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].path.contains("libc") || found[0].path.contains("ld-"), "{found:?}");
+        assert_eq!(found[0].library.symbol("pthread_create"), Some(found[0].address));
+        assert!(loaded.definitions("there_is_no_such_symbol").is_empty());
     }
 
     #[test]

@@ -374,6 +374,27 @@ pub enum Error {
         /// True when the stream runs on the host.
         on_host: bool,
     },
+    /// A library that prints verbose lines and is not to be found.
+    #[error("No {library} was found whose verbose level could be set: searched were {searched}")]
+    VerboseLibraryMissing {
+        /// The library's name.
+        library: &'static str,
+        /// Where it was searched for.
+        searched: String,
+    },
+    /// A verbose level that does not exist or that a library did not take.
+    #[error("{library} does not take the verbose level {level}: {reason}")]
+    VerboseLevel {
+        /// Its name.
+        library: &'static str,
+        /// The level asked for.
+        level: i32,
+        /// Who refuses, or what would be accepted.
+        reason: String,
+    },
+    /// The system did not let the standard output be captured: which call, and why.
+    #[error("The standard output cannot be captured: {0}")]
+    Capture(String),
     /// A native call of the null address.
     #[error("A native call needs a function: its address is null")]
     NullFunction,
@@ -421,19 +442,14 @@ pub enum Error {
 
 /// What a stream takes in place of a kernel.
 fn what_fits(on_host: bool) -> &'static str {
-    if on_host {
-        " (it runs native functions, by launch, and callables, by launch_host)"
-    } else {
-        ""
-    }
+    let fitting = " (it runs native functions, by launch, and callables, by launch_host)";
+    if on_host { fitting } else { "" }
 }
 
 /// Names for a sentence.
 fn listed(names: &[String]) -> String {
-    if names.is_empty() {
-        return "none".to_owned();
-    }
-    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    let quoted: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+    if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
 }
 
 /// An addition between commas, if there is one.

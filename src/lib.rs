@@ -16,6 +16,7 @@
 //! * [`CachingAllocator`]: memory that is kept when it is freed; its [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
+//! * [`VerboseScope`]: oneMKL and oneDNN print their calls, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
 //! * [`backend`]: the contract for makers of devices, with the kinds at hand
 //!
@@ -52,7 +53,6 @@ pub mod backend;
 mod buffer;
 mod config;
 mod device;
-#[cfg(feature = "xpu")]
 mod dylib;
 mod error;
 mod event;
@@ -67,10 +67,13 @@ mod python;
 mod queue;
 mod runtime;
 mod shortage;
+mod signals;
 pub mod size;
 mod spin;
 mod stream;
 mod sync;
+#[cfg(not(loom))] // models have no statics with locks
+mod verbose;
 
 pub use allocator::{AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions};
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
@@ -84,9 +87,11 @@ pub use native::{Argument, NativeCall};
 pub use program::{
     Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
 };
-pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport};
+pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
 pub use shortage::Shortage;
 pub use stream::{Completion, Scope, Stream, TaskOutcome};
+#[cfg(not(loom))]
+pub use verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 
 /// The README's examples, kept true by running them.
 #[cfg(doctest)]

@@ -126,6 +126,14 @@ pub(crate) fn yield_now() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum LockRank {
+    /// Where one library that prints verbose lines is.
+    Libraries = 4,
+    /// The verbose levels of one library.
+    VerboseLevels = 5,
+    /// Whether descriptor 1 is a pipe of ours.
+    Capture = 6,
+    /// What reads that pipe.
+    Drain = 7,
     /// Start, fork and shutdown of a runtime.
     Runtime = 10,
     /// The streams of one device.

@@ -13,7 +13,7 @@ holds the GIL.
 
 from types import ModuleType
 
-from accelrt import accelerator, cpu, xpu
+from accelrt import accelerator, backends, cpu, xpu
 from accelrt._core import (
     __VERSION__,
     Buffer,
@@ -47,6 +47,7 @@ __all__ = [
     "__version__",
     "accelerator",
     "as_buffer",
+    "backends",
     "cpu",
     "device",
     "empty",

@@ -3,6 +3,7 @@
 import builtins
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Never, Protocol, Self, TypeAlias, final, overload
 
@@ -24,11 +25,14 @@ __all__ = [
     "ReplayFigures",
     "Stream",
     "StreamError",
+    "VerboseCapture",
+    "VerboseScope",
     "View",
     "accelerator_index",
     "add_oom_observer",
     "as_buffer",
     "counters",
+    "cpu_capability",
     "current_accelerator",
     "current_device",
     "current_stream",
@@ -47,6 +51,7 @@ __all__ = [
     "get_device_properties",
     "get_memory_fraction",
     "get_memory_info",
+    "has_verbose_library",
     "host_memory_stats",
     "initialize",
     "is_initialized",
@@ -55,6 +60,7 @@ __all__ = [
     "left_out_devices",
     "memory_snapshot",
     "memory_stats",
+    "openmp_library",
     "remove_oom_observer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
@@ -65,6 +71,8 @@ __all__ = [
     "shut_down",
     "synchronize",
     "unavailable_reason",
+    "verbose_level",
+    "verbose_library_version",
     "zeros",
 ]
 
@@ -375,3 +383,22 @@ class Pool:
     def snapshot(self) -> list[dict[str, Any]]: ...
     def enter(self) -> None: ...
     def exit(self) -> None: ...
+
+@final
+class VerboseCapture:
+    def __new__(cls, library: str) -> Self: ...
+    def lines(self) -> list[str]: ...
+    def end(self) -> list[str]: ...
+
+@final
+class VerboseScope:
+    def __new__(cls, library: str, level: int, folders: Sequence[Path]) -> Self: ...
+    def leave(self) -> None: ...
+    @staticmethod
+    def lost_by_restoring(library: str) -> str | None: ...
+
+def verbose_level(library: str, name: str, level: int) -> int: ...
+def has_verbose_library(library: str, folders: Sequence[Path]) -> bool: ...
+def verbose_library_version(library: str, folders: Sequence[Path]) -> str: ...
+def openmp_library() -> str | None: ...
+def cpu_capability() -> str: ...

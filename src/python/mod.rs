@@ -37,6 +37,7 @@ mod signature;
 mod snapshot;
 mod stream;
 mod transfers;
+mod verbose;
 mod view;
 mod waiting;
 
@@ -84,6 +85,11 @@ mod _core {
     use super::replay::{PyAgreement, PyRecording, PyReplayFigures};
     #[pymodule_export]
     use super::stream::PyStream;
+    #[pymodule_export]
+    use super::verbose::{
+        PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, openmp_library,
+        verbose_level, verbose_library_version,
+    };
     #[pymodule_export]
     use super::view::{PyView, as_buffer};
 

@@ -2,6 +2,7 @@
 //!
 //! * [`instance`]: the [`Runtime`] itself
 //! * [`allocators`]: where memory comes from
+//! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current device and streams of each thread
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
@@ -11,6 +12,7 @@
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
 mod allocators;
+mod capability;
 mod current;
 mod index;
 mod instance;
@@ -20,6 +22,7 @@ mod pools;
 mod programs;
 mod shutdown;
 
+pub use capability::cpu_capability;
 pub use instance::{Counters, Runtime};
 #[cfg(feature = "python")]
 pub(crate) use memory::check_alignment;

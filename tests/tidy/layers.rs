@@ -53,6 +53,7 @@ const AREAS: &[Area] = &[
     area("dylib", 0, &["device", "error", "sync"]),
     area("asymmetric", 0, &["sync"]),
     area("fork", 0, &["error", "sync"]),
+    area("signals", 0, &[]),
     area("spin", 0, &["sync"]),
     area("queue", 0, &["size", "sync"]),
     area("native", 0, &["error"]),

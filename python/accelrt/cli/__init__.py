@@ -1,4 +1,4 @@
-"""The command line: `python -m accelrt info | demo [FILE] | replay TRACE… | bench`."""
+"""The command line: `python -m accelrt info | demo | replay TRACE… | verbose FILE | bench`."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelrt import _core
-from accelrt.cli import bench, demo, info, replay
+from accelrt.cli import bench, demo, info, replay, verbose
 
 # More of what is in flight stays in a core's own cache than with larger chunks.
 _CHUNK_BYTES = 256 << 10
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> int:
     try:
         _core.settings()  # of the environment, read at the first question
-        if given.command not in {"info", "replay"}:  # these need no device
+        if given.command not in {"info", "replay", "verbose"}:  # these need no device
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
         return _refuse(given, str(error))
@@ -46,6 +46,8 @@ def _run(given: argparse.Namespace) -> int:
         return info.run()
     if given.command == "replay":
         return replay.run(given)
+    if given.command == "verbose":
+        return verbose.run(given)
     if given.command == "bench":
         return bench.run(given.json)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
@@ -92,6 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_arguments(
         commands.add_parser(
             "replay", help="replay recorded requests against the allocator, without a device"
+        )
+    )
+    verbose.add_arguments(
+        commands.add_parser(
+            "verbose", help="the calls in what oneMKL or oneDNN printed, as a table"
         )
     )
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")

@@ -2,11 +2,9 @@
 //!
 //! Workers are started as work asks for them, up to the configured number, and one more for each
 //! that blocks inside a task. They block all signals, which are the main thread's business.
-#![expect(unsafe_code, reason = "sets the signal mask that new threads inherit")]
 
 use std::cell::Cell;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
@@ -14,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::backend::blocking::{BlockingHook, set_hook};
 use crate::backend::contract::{Leftover, Turn, Work};
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint};
@@ -261,21 +260,6 @@ impl BlockingHook for Hook {
     fn end(&self) {
         self.0.queue.end_block();
     }
-}
-
-/// Calls `start` while this thread blocks all signals: threads it starts inherit that.
-fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the pointer is to a set that the call initialises.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first set was initialised above, the second is written by the call, which cannot
-    // fail with these arguments.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    let result = start();
-    // SAFETY: `before` was written by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    result
 }
 
 impl fmt::Debug for Workers {

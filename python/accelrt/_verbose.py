@@ -1,0 +1,135 @@
+"""Verbose scopes and what they capture: the `verbose` classes are made of this."""
+
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from accelrt import _core, _verbose_table
+from accelrt._verbose_records import Record, parse
+
+
+def folders() -> list[Path]:
+    """Return where wheels put shared libraries, which the loader does not know."""
+    return [Path(sys.prefix, "lib")]
+
+
+class VerboseLog:
+    """Lines that a library printed, as records and as a table.
+
+    >>> log = VerboseLog(["MKL_VERBOSE DGEMM(N,N,64) 12.5us CNR:OFF NThr:2", "something else"])
+    >>> log.records[0].name, log.records[0].ms, log.records[0].fields["NThr"]
+    ('DGEMM', 0.0125, '2')
+    """
+
+    def __init__(self, lines: Sequence[str] | _core.VerboseCapture | None) -> None:
+        """Take lines, or a capture that collects them; None when nothing is captured."""
+        self._source = lines
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines of the library as printed; inside of the `with` those so far."""
+        if self._source is None:
+            message = "nothing was captured: the scope has no capture=True"
+            raise RuntimeError(message)
+        if isinstance(self._source, _core.VerboseCapture):
+            flush_output()
+            return self._source.lines()
+        return list(self._source)
+
+    @property
+    def records(self) -> list[Record]:
+        """A record for each call: library, name, ms, fields and line."""
+        return list(parse(self.lines))
+
+    def table(self, sort_by: str = "total") -> str:
+        """Return calls by name as a table, by total, calls, mean, max or name.
+
+        >>> lines = ["MKL_VERBOSE DGEMM(N) 3ms CNR:OFF", "MKL_VERBOSE DGEMM(N) 1ms CNR:OFF"]
+        >>> print(VerboseLog(lines).table(), end="")
+        -------  -----  -----  --------  ------  -------  ------
+        library  name   calls  total ms   share  mean ms  max ms
+        -------  -----  -----  --------  ------  -------  ------
+        oneMKL   DGEMM      2     4.000  100.0%    2.000   3.000
+        -------  -----  -----  --------  ------  -------  ------
+        2 calls, 4.000 ms
+        """
+        _verbose_table.check_order(sort_by)
+        return _verbose_table.text(self.records, sort_by)
+
+    def to_json(self) -> str:
+        """Return the records as a JSON array."""
+        return json.dumps([record.as_dict() for record in self.records], indent=1) + "\n"
+
+    def end(self) -> None:
+        """Collect no more."""
+        if isinstance(self._source, _core.VerboseCapture):
+            self._source = self._source.end()
+
+
+class VerboseContext:
+    """A verbose level of one library, in the whole process, inside a `with`.
+
+    One object may be entered again, also inside of itself and by several threads; each time has a
+    log of its own.
+    """
+
+    def __init__(self, library: str, name: str, level: int, *, capture: bool) -> None:
+        """Keep the level for the `with`."""
+        self._library = library
+        self._level = _core.verbose_level(library, name, level)
+        self._is_capturing = _core.flag("capture", capture)
+        self._open: list[tuple[_core.VerboseScope, VerboseLog]] = []
+
+    def __enter__(self) -> VerboseLog:
+        _warn_once(self._library)
+        log = VerboseLog(_capture(self._library) if self._is_capturing else None)
+        try:
+            scope = _core.VerboseScope(self._library, self._level, folders())
+        except BaseException:
+            log.end()
+            raise
+        self._open.append((scope, log))
+        return log
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._open:
+            message = "a verbose scope was left that had not been entered"
+            raise RuntimeError(message)
+        scope, log = self._open.pop()
+        scope.leave()
+        if self._is_capturing:
+            flush_output()
+            log.end()
+
+
+def _capture(library: str) -> _core.VerboseCapture:
+    flush_output()
+    return _core.VerboseCapture(library)
+
+
+def flush_output() -> None:
+    """Write what Python keeps of its output: it belongs before what follows."""
+    for stream in filter(None, {sys.stdout, sys.__stdout__}):
+        # Closed, or who reads has gone: that is told where the program writes.
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(library: str) -> None:
+    """Tell of a level of the environment that is lost when a scope ends."""
+    lost = _core.VerboseScope.lost_by_restoring(library)
+    if lost is not None and library not in _warned:
+        _warned.add(library)
+        warnings.warn(lost, RuntimeWarning, stacklevel=3)

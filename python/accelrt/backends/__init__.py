@@ -1,0 +1,12 @@
+"""Libraries of the host that numeric programs use, found at run time: none is linked.
+
+Source: `torch.backends` of torch 2.13, the part that is about such libraries.
+
+>>> import accelrt
+>>> accelrt.backends.cpu.get_cpu_capability() in {"AVX512", "AVX2", "SVE", "DEFAULT"}
+True
+"""
+
+from accelrt.backends import cpu, mkl, mkldnn, openmp
+
+__all__ = ["cpu", "mkl", "mkldnn", "openmp"]

@@ -1,0 +1,15 @@
+"""The processor: which vector instructions it has.
+
+>>> import accelrt
+>>> isinstance(accelrt.backends.cpu.get_cpu_capability(), str)
+True
+"""
+
+from accelrt import _core
+
+__all__ = ["get_cpu_capability"]
+
+
+def get_cpu_capability() -> str:
+    """Return the widest vector instructions: AVX512, AVX2, SVE or DEFAULT; torch's words."""
+    return _core.cpu_capability()

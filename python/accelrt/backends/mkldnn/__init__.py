@@ -1,0 +1,55 @@
+"""oneDNN, in torch's words mkldnn: whether it is there, and its verbose mode.
+
+All libraries of the process are looked at, whatever their file names; the oneDNN inside of torch
+hides its functions and cannot be reached. When there is none, one is loaded by name, or from where
+wheels put it, or the one that `ACCELRT_DNNL_LIBRARY` names.
+
+>>> import accelrt
+>>> with accelrt.backends.mkldnn.verbose(accelrt.backends.mkldnn.VERBOSE_OFF):
+...     pass  # silent here, whatever the level outside
+"""
+
+from typing import Final
+
+from accelrt import _core
+from accelrt._verbose import VerboseContext, folders
+
+__all__ = [
+    "VERBOSE_OFF",
+    "VERBOSE_ON",
+    "VERBOSE_ON_CREATION",
+    "is_available",
+    "verbose",
+    "version",
+]
+
+VERBOSE_OFF: Final = 0
+VERBOSE_ON: Final = 1
+VERBOSE_ON_CREATION: Final = 2
+
+
+def is_available() -> bool:
+    """Return True when a oneDNN is in the process or can be loaded, which this does."""
+    return _core.has_verbose_library("mkldnn", folders())
+
+
+def version() -> str:
+    """Return the version of oneDNN, as 3.2.0; RuntimeError when there is none."""
+    return _core.verbose_library_version("mkldnn", folders())
+
+
+class verbose(VerboseContext):  # noqa: N801  torch's name
+    """Sets oneDNN's verbose level inside a `with`, for all threads; restores what was.
+
+    `VERBOSE_ON` prints a line per execution of a primitive, `VERBOSE_ON_CREATION` per creation as
+    well. What was before is the level of the scope around this one, at last that of
+    `ONEDNN_VERBOSE`: oneDNN cannot be asked, so a level that other code has set is not known here.
+    RuntimeError when no oneDNN is found or it refuses; `VERBOSE_OFF` never fails.
+
+    With `capture`, its lines are kept instead of printed, and `with … as log` has `log.records`,
+    `log.table(sort_by="total")`, `log.to_json()` and `log.lines`; see docs/verbose.md.
+    """
+
+    def __init__(self, level: int, *, capture: bool = False) -> None:
+        """Keep the level for the `with`."""
+        super().__init__("mkldnn", "level", level, capture=capture)

@@ -1,0 +1,15 @@
+"""OpenMP: whether a runtime of it is there.
+
+>>> import accelrt
+>>> accelrt.backends.openmp.is_available() in {True, False}
+True
+"""
+
+from accelrt import _core
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """Return True when an OpenMP runtime is in the process or can be loaded, which this does."""
+    return _core.openmp_library() is not None

@@ -1,0 +1,130 @@
+//! Verbose levels of oneMKL and oneDNN, and what else `accelrt.backends` asks.
+
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+
+use crate::python::parameters::integer;
+use crate::runtime;
+use crate::sync::{LockRank, Mutex};
+use crate::verbose::{VerboseCapture, VerboseLibrary, VerboseScope, openmp};
+
+/// A verbose level that is in force until `leave`.
+#[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
+pub(super) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
+
+#[pymethods]
+impl PyVerboseScope {
+    // With the GIL: a process that forks by Python has no lock of the levels taken.
+    #[new]
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
+    fn new(library: &str, level: i32, folders: Vec<PathBuf>) -> PyResult<Self> {
+        let scope = VerboseScope::enter(library_argument(library)?, level, &borrowed(&folders))?;
+        Ok(Self(Mutex::new(LockRank::Bindings, Some(scope))))
+    }
+
+    /// Brings the level below back.
+    fn leave(&self) {
+        let scope = self.0.lock().take();
+        drop(scope); // without the lock
+    }
+
+    /// What of the environment's level the end of a scope cannot bring back, as a sentence.
+    #[staticmethod]
+    fn lost_by_restoring(library: &str) -> PyResult<Option<String>> {
+        Ok(library_argument(library)?.lost_by_restoring())
+    }
+}
+
+/// Keeps what a library prints until `end`.
+#[pyclass(name = "VerboseCapture", module = "accelrt._core", frozen)]
+pub(super) struct PyVerboseCapture(VerboseCapture);
+
+#[pymethods]
+impl PyVerboseCapture {
+    // What may block is done without the GIL: whoever reads the standard output may need it. What
+    // takes the lock of all captures is done with it: a process that forks has it free then.
+    #[new]
+    fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
+        let library = library_argument(library)?;
+        py.detach(VerboseCapture::flush);
+        let mut capture = VerboseCapture::attach(library)?;
+        py.detach(|| capture.start());
+        Ok(Self(capture))
+    }
+
+    /// The lines so far.
+    fn lines(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.0.lines())
+    }
+
+    /// Keeps no more; the lines, at the first call.
+    fn end(&self, py: Python<'_>) -> Vec<String> {
+        let lines = py.detach(|| self.0.stop());
+        if let Some(ended) = self.0.detach() {
+            py.detach(|| ended.finish());
+        }
+        lines
+    }
+}
+
+impl Drop for PyVerboseCapture {
+    fn drop(&mut self) {
+        // As `end`. When there is no interpreter any more, nobody waits for the GIL either.
+        Python::try_attach(|py| drop(self.end(py)));
+    }
+}
+
+/// The verbose level that an argument is.
+#[pyfunction]
+pub(super) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>) -> PyResult<i32> {
+    let number = match level.cast::<PyBool>() {
+        Ok(flag) => i64::from(flag.is_true()),
+        Err(_) => integer(name, level)?,
+    };
+    let (library, highest) = (library_argument(library)?.name(), VerboseLibrary::HIGHEST_LEVEL);
+    let allowed = i32::try_from(number).ok().filter(|level| (0..=highest).contains(level));
+    let given = level.str()?;
+    let text = format!("a verbose level of {library} is 0 to {highest}, not {given}");
+    allowed.ok_or_else(|| PyValueError::new_err(text))
+}
+
+/// True when a library is in the process or can be loaded.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
+pub(super) fn has_verbose_library(library: &str, folders: Vec<PathBuf>) -> PyResult<bool> {
+    Ok(library_argument(library)?.is_available(&borrowed(&folders))?)
+}
+
+/// The version of a library, which is searched for; fails where there is none.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
+pub(super) fn verbose_library_version(library: &str, folders: Vec<PathBuf>) -> PyResult<String> {
+    Ok(library_argument(library)?.version(&borrowed(&folders))?)
+}
+
+/// The file of an OpenMP runtime; None where there is none.
+#[pyfunction]
+pub(super) fn openmp_library() -> Option<String> {
+    openmp()
+}
+
+/// The widest vector instructions, in torch's words.
+#[pyfunction]
+pub(super) fn cpu_capability() -> &'static str {
+    runtime::cpu_capability()
+}
+
+fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
+    match name {
+        "mkl" => Ok(VerboseLibrary::Mkl),
+        "mkldnn" => Ok(VerboseLibrary::OneDnn),
+        _ => Err(PyValueError::new_err(format!("no library is called {name:?}"))),
+    }
+}
+
+fn borrowed(folders: &[PathBuf]) -> Vec<&Path> {
+    folders.iter().map(PathBuf::as_path).collect()
+}

@@ -1,0 +1,106 @@
+//! The verbose levels that the variables of oneMKL and oneDNN ask for, which lie below all scopes.
+
+/// What a variable asks for, as far as the library's function can restore it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// The level that comes nearest.
+    pub(super) level: i32,
+    /// The variable and its value when no level means the same.
+    pub(super) not_restorable: Option<String>,
+}
+
+/// What `MKL_VERBOSE` asks for. The library reads a number, and nothing else in it as 0.
+pub(super) fn of_mkl(variable: impl Fn(&'static str) -> Option<String>) -> Asked {
+    let value = variable("MKL_VERBOSE").unwrap_or_default();
+    let level = value.trim().parse().ok().filter(|level| (0..=2).contains(level));
+    Asked { level: level.unwrap_or(0), not_restorable: None }
+}
+
+/// What `ONEDNN_VERBOSE`, else `DNNL_VERBOSE` asks for: from version 3 on flags in commas, of which
+/// a level is a sum.
+pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> Asked {
+    let names = ["ONEDNN_VERBOSE", "DNNL_VERBOSE"];
+    let set = names.into_iter().find_map(|name| Some((name, variable(name)?)));
+    let Some((name, value)) = set else { return Asked::default() };
+    let mut asked = Flags::default();
+    value.split(',').for_each(|flag| asked.add(flag));
+    let level = match (asked.executions, asked.creations) {
+        (_, true) => 2,
+        (true, false) => 1,
+        (false, false) => 0,
+    };
+    // A level has executions whenever it has creations.
+    let is_exact = !asked.others && asked.executions >= asked.creations;
+    let not_restorable = (!is_exact).then(|| format!("{name}={value}"));
+    Asked { level, not_restorable }
+}
+
+/// What the flags of oneDNN's variable ask for.
+#[derive(Default)]
+struct Flags {
+    executions: bool,
+    creations: bool,
+    /// Something that no level has.
+    others: bool,
+}
+
+impl Flags {
+    fn add(&mut self, flag: &str) {
+        match flag {
+            "0" | "none" => *self = Self::default(),
+            "1" | "profile_exec" => self.executions = true,
+            "2" | "profile" => (self.executions, self.creations) = (true, true),
+            "profile_create" => self.creations = true,
+            "all" | "-1" => *self = Self { executions: true, creations: true, others: true },
+            // Errors are printed at every level but 0, and by default.
+            "" | "error" => {}
+            _ => self.others = true,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn onednn(value: &str) -> (i32, bool) {
+        let asked = of_onednn(|name| (name == "ONEDNN_VERBOSE").then(|| value.to_owned()));
+        (asked.level, asked.not_restorable.is_none())
+    }
+
+    #[test]
+    fn mkl_takes_a_number() {
+        let level =
+            |value: &str| of_mkl(|name| (name == "MKL_VERBOSE").then(|| value.to_owned())).level;
+        assert_eq!(["0", "1", "2", "", "-1", "7", "yes"].map(level), [0, 1, 2, 0, 0, 0, 0]);
+        assert_eq!(of_mkl(|_| None), Asked::default());
+    }
+
+    #[test]
+    fn flags_of_onednn_become_the_level_that_has_them() {
+        for (value, level) in [("", 0), ("0", 0), ("none", 0), ("error", 0), ("1", 1), ("2", 2)] {
+            assert_eq!(onednn(value), (level, true), "{value}");
+        }
+        assert_eq!(onednn("profile_exec"), (1, true));
+        assert_eq!(onednn("profile"), (2, true));
+        assert_eq!(onednn("1,none"), (0, true));
+        assert_eq!(onednn("error,profile_exec,profile_create"), (2, true));
+    }
+
+    #[test]
+    fn what_no_level_has_is_told_with_the_nearest_one() {
+        assert_eq!(onednn("dispatch"), (0, false));
+        assert_eq!(onednn("profile_exec,filter=matmul"), (1, false));
+        assert_eq!(onednn("profile_create"), (2, false));
+        assert_eq!(onednn("all"), (2, false));
+        let asked =
+            of_onednn(|name| Some(if name == "DNNL_VERBOSE" { "1" } else { "check" }.into()));
+        assert_eq!(asked.not_restorable.unwrap(), "ONEDNN_VERBOSE=check");
+    }
+
+    #[test]
+    fn the_older_name_counts_where_the_newer_is_not_set() {
+        let asked = of_onednn(|name| (name == "DNNL_VERBOSE").then(|| "2".to_owned()));
+        assert_eq!(asked, Asked { level: 2, not_restorable: None });
+    }
+}
