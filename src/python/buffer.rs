@@ -22,7 +22,7 @@ use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, without_gil};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, place};
 
 /// Memory on a device, freed in stream order.
 ///
@@ -231,9 +231,25 @@ pub(super) fn empty(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
-    let bytes = size("nbytes", nbytes)?;
-    let device = device_or_default(&Runtime::global()?, device)?;
-    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, false)? })
+    let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
+    if device.is_none() {
+        drop_parked(py);
+        if let Some(buffer) = place::empty(bytes)? {
+            return Ok(PyBuffer { buffer });
+        }
+    }
+    empty_on(py, bytes, device)
+}
+
+#[cold]
+fn empty_on(py: Python<'_>, bytes: usize, named: Option<&Bound<'_, PyAny>>) -> PyResult<PyBuffer> {
+    let runtime = Runtime::of_process()?;
+    let device = device_or_default(runtime, named)?;
+    let buffer = allocate(py, bytes, device, false)?;
+    if named.is_none() {
+        runtime.remember_place(device)?;
+    }
+    Ok(PyBuffer { buffer })
 }
 
 /// As `empty`, filled with zeros by a task of the current stream.
@@ -261,7 +277,7 @@ pub(super) fn zeros(
 #[pyfunction]
 pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let bytes = size("nbytes", nbytes)?;
-    let runtime = Runtime::global()?;
+    let runtime = Runtime::of_process()?;
     let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
     Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, true)? })
@@ -275,9 +291,12 @@ pub(super) fn allocate(
     is_pinned: bool,
 ) -> PyResult<Buffer> {
     drop_parked(py);
-    let runtime = Runtime::global()?;
+    let runtime = Runtime::of_process()?;
     let home = runtime.current_stream_of(device)?;
     let origin = runtime.origin(device, is_pinned)?;
+    if let Some(buffer) = Buffer::cached(&home, bytes, &origin)? {
+        return Ok(buffer);
+    }
     // It waits for memory that is being freed, where it is short of it.
     without_gil(
         py,

@@ -108,7 +108,7 @@ impl Runtime {
         } else {
             (self.allocator(device)?, self.current_pool(device))
         };
-        Ok(Origin { allocator, pool, is_pinned })
+        Ok(Origin { allocator, pool, is_pinned, is_of_process: self.is_of_process() })
     }
 
     /// The allocators of a kind's devices that were used, by index.
