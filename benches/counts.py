@@ -1,4 +1,4 @@
-"""Counts the instructions of five hot paths, and compares them with those that were accepted.
+"""Counts the instructions of six hot paths, and compares them with those that were accepted.
 
 Usage: python benches/counts.py BENCH FILE [--accept]
 
@@ -39,6 +39,16 @@ for _ in itertools.repeat(None, int(sys.argv[1])):
 os._exit(0)
 """
 
+# The memory is free from the second round on.
+_BUFFERS = """\
+import itertools, os, sys
+import accelrt
+empty = accelrt.empty
+for _ in itertools.repeat(None, int(sys.argv[1])):
+    empty(512)
+os._exit(0)
+"""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Compare, or write down; return the exit status."""
@@ -70,6 +80,7 @@ def _count(bench: Path) -> Iterator[tuple[str, float]]:
         toggle = f"--toggle-collect=*counted_{path}*"
         yield path, _per_round([toggle], [str(bench), path])
     yield "python_launch", _per_round([], [sys.executable, "-c", _LAUNCHES])
+    yield "python_empty", _per_round([], [sys.executable, "-c", _BUFFERS])
 
 
 def _per_round(options: Sequence[str], program: Sequence[str]) -> float:
