@@ -187,6 +187,10 @@ check-replay: module-release ## recorded PyTorch snapshots, replayed address by 
 	$(if $(SNAPSHOTS),,$(error no snapshots in ../shared/traces/pytorch: name some by SNAPSHOTS=FILES))
 	$(VENV)/bin/python -m accelrt replay --check $(SNAPSHOTS)
 
+# Recorded requests for the rows of allocation; rows say where they are missing.
+TRACES ?= ../shared/traces
+# The allocator's settings for all figures: the default ones.
+BENCH_SETTINGS ?=
 # How long the figures wait for a quiet machine, at most.
 BENCH_WAIT_S ?= 60
 FIGURES = $(CARGO) bench --features xpu --bench figures --
@@ -194,12 +198,15 @@ FIGURES = $(CARGO) bench --features xpu --bench figures --
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # else on what the machine has.
 .PHONY: bench
-bench: BENCH_OPENCL := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS=$(INTEL_OPENCL))
+bench: BENCH_WITH := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS=$(INTEL_OPENCL)) \
+	$(if $(BENCH_SETTINGS),ACCELRT_ALLOC_CONF=$(BENCH_SETTINGS))
 bench: module-release ## the figures, ours beside the peers'; writes the table of benches/README.md
 	mkdir -p $(BENCH_DIR)
 	$(FIGURES) --anchors $(abspath $(BENCH_DIR))/before.json $(BENCH_WAIT_S)
-	$(BENCH_OPENCL) $(FIGURES) --json $(abspath $(BENCH_DIR))/rust.jsonl >$(BENCH_DIR)/rust.txt
-	$(BENCH_OPENCL) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json >$(BENCH_DIR)/python.txt
+	$(BENCH_WITH) $(FIGURES) --json $(abspath $(BENCH_DIR))/rust.jsonl --traces $(abspath $(TRACES)) \
+		>$(BENCH_DIR)/rust.txt
+	$(BENCH_WITH) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json \
+		--traces $(TRACES) >$(BENCH_DIR)/python.txt
 	$(FIGURES) --anchors $(abspath $(BENCH_DIR))/after.json 0
 	$(VENV)/bin/python benches/report.py $(BENCH_DIR) benches/README.md
 

@@ -48,6 +48,16 @@ globals()[sys.argv[1]](itertools.repeat(None, int(sys.argv[2])), stream.launch)
 os._exit(0)
 """
 
+# The memory is free from the second round on.
+_BUFFERS = """\
+import itertools, os, sys
+import accelrt
+empty = accelrt.empty
+for _ in itertools.repeat(None, int(sys.argv[1])):
+    empty(512)
+os._exit(0)
+"""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Compare, or write down; return the exit status."""
@@ -80,6 +90,7 @@ def _count(bench: Path) -> Iterator[tuple[str, float]]:
         yield path, _per_round([toggle], [str(bench), path])
     for path in _PYTHON_PATHS:
         yield path, _per_round([], [sys.executable, "-c", _LAUNCHES, path])
+    yield "python_empty", _per_round([], [sys.executable, "-c", _BUFFERS])
 
 
 def _per_round(options: Sequence[str], program: Sequence[str]) -> float:

@@ -49,6 +49,13 @@ impl<T> SpinMutex<T> {
         taking.is_ok().then(|| SpinGuard(self))
     }
 
+    /// The value, without the lock: nobody else has it.
+    #[inline]
+    pub(crate) fn with_mut<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: borrowed exclusively, so there is no guard.
+        self.value.with_mut(|value| change(unsafe { &mut *value }))
+    }
+
     #[cold]
     fn wait(&self) -> SpinGuard<'_, T> {
         let mut spins = 0;

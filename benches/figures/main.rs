@@ -2,8 +2,10 @@
 //!
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
+//! `--traces` names the folder of recorded requests, `--allocation` asks for the rows A alone.
 //! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
+mod allocation;
 mod anchors;
 mod backlog;
 mod copies;
@@ -29,25 +31,25 @@ use std::time::Duration;
 
 use accelrt::{Config, Runtime};
 
+use crate::allocation::bookkeeping::Counting;
+use crate::allocation::malloc;
 use crate::opencl::Opencl;
 use crate::table::Table;
 
-const USAGE: &str = "usage: cargo bench --bench figures [-- --json FILE | --anchors FILE SECONDS]";
+#[global_allocator]
+static HEAP: Counting = Counting;
 
 fn main() -> ExitCode {
     // cargo adds `--bench`.
     let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments[..] {
-        [] => Table::new(None).and_then(|mut table| figures(&mut table)),
-        ["--json", file] => {
-            Table::new(Some(Path::new(file))).and_then(|mut table| figures(&mut table))
-        }
+        [malloc::ARGUMENT, library] => malloc::serve(library),
         ["--anchors", file, seconds] => match seconds.parse() {
             Ok(seconds) => anchors::measure(Path::new(file), Duration::from_secs(seconds)),
             Err(_) => Err(io::Error::other(USAGE)),
         },
-        _ => Err(io::Error::other(USAGE)),
+        _ => Wanted::read(&arguments).and_then(|wanted| wanted.measure()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,15 +60,54 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every figure. The product is what ships: the default settings and the build of a release.
-fn figures(table: &mut Table) -> io::Result<()> {
-    backlog::measure(table)?; // first: what later figures leave in pools would hide memory
-    let runtime = Runtime::new(Config::default()).expect("the default settings are right");
+/// What the command line asks for.
+struct Wanted<'a> {
+    json: Option<&'a Path>,
+    traces: &'a Path,
+    is_allocation_alone: bool,
+}
+
+const USAGE: &str = "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--allocation] | --anchors \
+     FILE SECONDS]";
+
+impl<'a> Wanted<'a> {
+    fn read(mut arguments: &[&'a str]) -> io::Result<Self> {
+        let traces = Path::new("../shared/traces");
+        let mut wanted = Self { json: None, traces, is_allocation_alone: false };
+        loop {
+            match *arguments {
+                [] => return Ok(wanted),
+                ["--json", file, ..] => wanted.json = Some(Path::new(file)),
+                ["--traces", folder, ..] => wanted.traces = Path::new(folder),
+                ["--allocation", ..] => wanted.is_allocation_alone = true,
+                _ => return Err(io::Error::other(USAGE)),
+            }
+            let taken = if arguments[0] == "--allocation" { 1 } else { 2 };
+            arguments = &arguments[taken..];
+        }
+    }
+
+    fn measure(&self) -> io::Result<()> {
+        let mut table = Table::new(self.json)?;
+        if !self.is_allocation_alone {
+            backlog::measure(&mut table)?; // first: what later figures leave would hide memory
+        }
+        let runtime = Runtime::new(Config::default()).expect("the default settings are right");
+        if !self.is_allocation_alone {
+            figures(&runtime, &mut table)?;
+        }
+        allocation::measure(&runtime, self.traces, &mut table)
+    }
+}
+
+/// Every figure but those of allocation. The product is what ships: the default settings and the
+/// build of a release.
+fn figures(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let opencl = Opencl::open();
-    queue::measure(&runtime, opencl.as_ref(), table)?;
-    rounds::measure(&runtime, opencl.as_ref(), table)?;
-    events::measure(&runtime, table)?;
-    copies::measure(&runtime, table)?;
+    queue::measure(runtime, opencl.as_ref(), table)?;
+    rounds::measure(runtime, opencl.as_ref(), table)?;
+    events::measure(runtime, table)?;
+    copies::measure(runtime, table)?;
     #[cfg(feature = "xpu")]
     xpu::measure(table)?;
     Ok(())

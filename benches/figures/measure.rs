@@ -27,7 +27,13 @@ impl Figure {
 /// Measures several things in turns, so that whatever slows the machine slows all of them: their
 /// ratios come from one run. The first turn warms up and does not count.
 pub(crate) fn in_turns<const N: usize>(mut things: [&mut dyn FnMut() -> f64; N]) -> [Figure; N] {
-    let mut values = [const { Vec::new() }; N];
+    let figures: Result<[Figure; N], _> = all_in_turns(&mut things).try_into();
+    figures.expect("as many figures as things")
+}
+
+/// The same, of so many things.
+pub(crate) fn all_in_turns(things: &mut [&mut dyn FnMut() -> f64]) -> Vec<Figure> {
+    let mut values = vec![Vec::new(); things.len()];
     for repetition in 0..=REPETITIONS {
         for (thing, values) in things.iter_mut().zip(&mut values) {
             let value = thing();
@@ -36,7 +42,7 @@ pub(crate) fn in_turns<const N: usize>(mut things: [&mut dyn FnMut() -> f64; N])
             }
         }
     }
-    values.map(Figure::of)
+    values.into_iter().map(Figure::of).collect()
 }
 
 /// Measures one thing.

@@ -36,6 +36,17 @@ impl Table {
         self.write(name, "ns", Ok(ours), Some(peer))
     }
 
+    /// A row beside a peer, in another unit.
+    pub(crate) fn against_in(
+        &mut self,
+        unit: &str,
+        name: &str,
+        ours: Figure,
+        peer: Peer<'_>,
+    ) -> io::Result<()> {
+        self.write(name, unit, Ok(ours), Some(peer))
+    }
+
     /// A row that cannot be measured here, and why.
     pub(crate) fn unmeasured(&mut self, name: &str, reason: &str) -> io::Result<()> {
         self.write(name, "ns", Err(reason), None)

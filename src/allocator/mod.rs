@@ -4,6 +4,7 @@
 //! are rounded, which free block serves one and what is split; the rest is the same for all.
 //!
 //! * `caching`: the public [`CachingAllocator`], and in which steps a request is answered
+//! * `cached`: requests that free memory serves, for who must not wait
 //! * `books`: what it knows, and how blocks change hands: `block`, `segment`, `free_index`,
 //!   `page_map`, `pool`, `limits`, `stats`
 //! * `policy`: what is decided, by `config`, which is parsed by `settings`
@@ -17,6 +18,8 @@
 
 mod block;
 mod books;
+#[cfg(feature = "python")]
+mod cached;
 mod caching;
 mod config;
 #[cfg(test)]

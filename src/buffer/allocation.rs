@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::allocator::{CachingAllocator, PoolId, Request};
+use crate::allocator::{Allocated, CachingAllocator, PoolId, Request};
+use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::uses::{Task, Use, Uses};
+use crate::buffer::vacant;
 use crate::error::Result;
 use crate::spin::SpinMutex;
 use crate::stream::core::StreamCore;
@@ -18,13 +20,15 @@ pub(crate) struct Allocation {
     /// The stream that was current at the creation.
     pub(super) home: Arc<StreamCore>,
     state: SpinMutex<State>,
+    /// True when allocator and home live as long as the process.
+    is_lasting: bool,
 }
 
 /// Who has to do with an allocation besides its views.
 ///
-/// The memory is freed once: by the drop when `is_released` is false, else by whoever makes
-/// `accesses` zero after it became true. It becomes true only while `exports` is zero, and neither
-/// grows afterwards.
+/// The memory is freed once: with the last handle when `is_released` is false, else by whoever
+/// makes `accesses` zero after it became true. It becomes true only while `exports` is zero, and
+/// neither grows afterwards.
 #[derive(Debug, Default)]
 struct State {
     uses: Uses,
@@ -43,6 +47,8 @@ pub(crate) struct Origin {
     pub(crate) is_pinned: bool,
     /// A power of two; 1 for what is usual.
     pub(crate) align_bytes: usize,
+    /// True when the allocator lives as long as the process, and so do streams of pools.
+    pub(crate) is_of_process: bool,
 }
 
 /// The stream that pinned memory is asked for: it belongs to none.
@@ -65,23 +71,56 @@ impl Allocation {
         bytes: usize,
         origin: &Origin,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Counted<Self>> {
+        let request = Self::request(home, bytes, origin)?;
+        let block = origin.allocator.allocate_unless(request, Some(home), interrupt)?;
+        Ok(Self::of(block, home, bytes, origin))
+    }
+
+    /// As [`Allocation::new`], with what is free; `None` when that needs the device.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(super) fn cached(
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+    ) -> Result<Option<Counted<Self>>> {
+        let request = Self::request(home, bytes, origin)?;
+        let block = origin.allocator.allocate_cached(request, home);
+        Ok(block.map(|block| Self::of(block, home, bytes, origin)))
+    }
+
+    #[inline]
+    fn request(home: &Arc<StreamCore>, bytes: usize, origin: &Origin) -> Result<Request> {
         home.lifecycle.check()?;
         if !home.on_host {
             home.poll_held();
         }
-        let Origin { allocator, pool, is_pinned, align_bytes } = origin;
-        let stream = if *is_pinned { EVERYBODY } else { home.key() };
-        let request = Request::new(bytes, stream).from_pool(*pool).aligned_to(*align_bytes);
-        let block = allocator.allocate_unless(request, Some(home), interrupt)?;
-        let (allocator, is_pinned) = (Arc::clone(allocator), *is_pinned);
-        let device = home.identity.device;
-        let memory = Memory { allocator, block, device, is_pinned, bytes };
-        Ok(Arc::new(Self {
-            memory,
-            home: Arc::clone(home),
-            state: SpinMutex::new(State::default()),
-        }))
+        let stream = if origin.is_pinned { EVERYBODY } else { home.key() };
+        let request = Request::new(bytes, stream).from_pool(origin.pool);
+        Ok(request.aligned_to(origin.align_bytes))
+    }
+
+    #[inline]
+    fn of(
+        block: Allocated,
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+    ) -> Counted<Self> {
+        let is_lasting = origin.is_of_process && !home.identity.is_dedicated;
+        if let Some(vacant) = is_lasting.then(vacant::take).flatten() {
+            return vacant.filled(block, home, bytes, origin);
+        }
+        let memory = Memory {
+            allocator: Arc::clone(&origin.allocator),
+            block,
+            device: home.identity.device,
+            is_pinned: origin.is_pinned,
+            bytes,
+        };
+        let (home, state) = (Arc::clone(home), SpinMutex::new(State::default()));
+        Alone::new(Self { memory, home, state, is_lasting }).share()
     }
 
     /// Forbids to give the memory back while uses of it are enqueued. `None` after a release.
@@ -146,19 +185,47 @@ impl Allocation {
     }
 
     fn free(&self, uses: Uses) {
-        free(&self.memory, &self.home, uses.into_others());
+        free(&self.memory, &self.home, uses);
     }
 }
 
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        let uses = {
-            let mut state = self.state.lock();
+impl Alone<Allocation> {
+    /// One that was kept, with memory again.
+    #[inline]
+    fn filled(
+        mut self,
+        block: Allocated,
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+    ) -> Counted<Allocation> {
+        if !Arc::ptr_eq(&self.home, home) {
+            self.home = Arc::clone(home);
+        }
+        let memory = &mut self.memory;
+        if !Arc::ptr_eq(&memory.allocator, &origin.allocator) {
+            memory.allocator = Arc::clone(&origin.allocator);
+        }
+        (memory.block, memory.bytes) = (block, bytes);
+        (memory.device, memory.is_pinned) = (home.identity.device, origin.is_pinned);
+        self.state.with_mut(|state| state.is_released = false);
+        self.share()
+    }
+}
+
+impl Ends for Allocation {
+    #[inline]
+    fn end(mut last: Alone<Self>) {
+        let uses = last.state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
-            (!state.is_released).then(|| std::mem::take(&mut state.uses))
-        };
+            let was_released = std::mem::replace(&mut state.is_released, true);
+            (!was_released).then(|| std::mem::take(&mut state.uses))
+        });
         if let Some(uses) = uses {
-            self.free(uses);
+            last.free(uses);
+        }
+        if last.is_lasting {
+            vacant::keep(last);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::backend::contract::Address;
-use crate::buffer::uses::Use;
+use crate::buffer::uses::{Use, Uses};
 use crate::device::Device;
 use crate::stream::core::StreamCore;
 use crate::stream::own::Place;
@@ -34,10 +34,19 @@ impl Memory {
 
 /// Frees a block behind everything on its home stream and behind its uses on other streams. Never
 /// called in a forked child.
-pub(super) fn free(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterator<Item = Use>) {
+#[inline]
+pub(super) fn free(memory: &Memory, home: &Arc<StreamCore>, uses: Uses) {
     if memory.bytes == 0 {
         return;
     }
+    if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
+        // Whatever used the memory is done.
+        return memory.allocator.free_behind(memory.block, None, &[]);
+    }
+    free_behind_uses(memory, home, uses.into_others());
+}
+
+fn free_behind_uses(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterator<Item = Use>) {
     // A driver's stream may have work that others gave it by its native handle.
     let ticket = if home.on_host { home.pushed() } else { home.push_always(Place) };
     let home = point(home, ticket);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Origin, Refusal};
+use crate::buffer::counted::Counted;
 use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -44,7 +45,7 @@ use crate::stream::wait::Interrupt;
 /// ```
 #[derive(Clone)]
 pub struct Buffer {
-    allocation: Inherited<Arc<Allocation>>,
+    allocation: Inherited<Counted<Allocation>>,
     offset: usize,
     bytes: usize,
 }
@@ -59,7 +60,20 @@ impl Buffer {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Self> {
         let allocation = Allocation::new(home.core(), bytes, origin, interrupt)?;
-        Ok(Self { allocation: Inherited::new(allocation), offset: 0, bytes })
+        Ok(Self::of(allocation, bytes))
+    }
+
+    /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+        let allocation = Allocation::cached(home.core(), bytes, origin)?;
+        Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
+    }
+
+    #[inline]
+    fn of(allocation: Counted<Allocation>, bytes: usize) -> Self {
+        Self { allocation: Inherited::new(allocation), offset: 0, bytes }
     }
 
     /// The size of this view.
@@ -213,7 +227,7 @@ impl Buffer {
         self.allocation.access().ok_or_else(|| self.refused(Refusal::Released))
     }
 
-    pub(super) fn allocation(&self) -> &Arc<Allocation> {
+    pub(super) fn allocation(&self) -> &Counted<Allocation> {
         &self.allocation
     }
 
@@ -250,7 +264,7 @@ impl fmt::Debug for Buffer {
 /// Memory that is lent; see [`Buffer::export`].
 #[must_use = "the memory may be released when the guard is dropped"]
 pub struct ExportGuard {
-    allocation: Inherited<Arc<Allocation>>,
+    allocation: Inherited<Counted<Allocation>>,
 }
 
 impl Drop for ExportGuard {

@@ -136,7 +136,7 @@ impl Buffer {
         let accesses = [self.access()?, source.access()?];
         let (bytes, offsets) = (self.nbytes(), [self.offset(), source.offset()]);
         let [target_offset, source_offset] = offsets;
-        if Arc::ptr_eq(self.allocation(), source.allocation())
+        if self.allocation().is_same(source.allocation())
             && target_offset.abs_diff(source_offset) < bytes
         {
             return Err(Error::CopyOverlap { target_offset, source_offset, bytes });

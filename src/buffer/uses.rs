@@ -100,6 +100,12 @@ impl Uses {
         self.first.iter().chain(&self.more)
     }
 
+    /// True when other streams than the home stream may use the memory.
+    #[inline]
+    pub(super) fn has_others(&self) -> bool {
+        self.first.is_some() || !self.more.is_empty()
+    }
+
     /// The same, as the last thing that is asked.
     pub(super) fn into_others(self) -> impl Iterator<Item = Use> {
         self.first.into_iter().chain(self.more)

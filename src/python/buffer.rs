@@ -23,7 +23,7 @@ use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, without_gil};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, place};
 
 /// Memory on a device, freed in stream order.
 ///
@@ -236,11 +236,31 @@ pub(super) fn empty(
     device: Option<&Bound<'_, PyAny>>,
     alignment: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
-    let (bytes, align_bytes) = (size("nbytes", nbytes)?, parameters::alignment(alignment)?);
-    let runtime = Runtime::global()?;
-    let device = device_or_default(&runtime, device)?;
+    let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
+    if device.is_none() && alignment.is_none() {
+        drop_parked(py);
+        if let Some(buffer) = place::empty(bytes)? {
+            return Ok(PyBuffer { buffer });
+        }
+    }
+    empty_on(py, bytes, device, parameters::alignment(alignment)?)
+}
+
+#[cold]
+fn empty_on(
+    py: Python<'_>,
+    bytes: usize,
+    named: Option<&Bound<'_, PyAny>>,
+    align_bytes: usize,
+) -> PyResult<PyBuffer> {
+    let runtime = Runtime::of_process()?;
+    let device = device_or_default(runtime, named)?;
     let origin = Origin { align_bytes, ..runtime.origin(device, false)? };
-    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, &origin)? })
+    let buffer = allocate(py, bytes, device, &origin)?;
+    if named.is_none() {
+        runtime.remember_place(device)?;
+    }
+    Ok(PyBuffer { buffer })
 }
 
 /// As `empty`, filled with zeros by a task of the current stream.
@@ -269,7 +289,7 @@ pub(super) fn zeros(
 #[pyfunction]
 pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let bytes = size("nbytes", nbytes)?;
-    let runtime = Runtime::global()?;
+    let runtime = Runtime::of_process()?;
     let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
     let origin = runtime.origin(device, true)?;
@@ -284,7 +304,10 @@ pub(super) fn allocate(
     origin: &Origin,
 ) -> PyResult<Buffer> {
     drop_parked(py);
-    let home = Runtime::global()?.current_stream_of(device)?;
+    let home = Runtime::of_process()?.current_stream_of(device)?;
+    if let Some(buffer) = Buffer::cached(&home, bytes, origin)? {
+        return Ok(buffer);
+    }
     // It waits for memory that is being freed, where it is short of it.
     without_gil(
         py,

@@ -89,17 +89,26 @@ impl PyRecording {
         self.operations.iter().map(tuple).collect()
     }
 
-    /// Replays the events against an empty allocator that has numbers instead of memory.
+    /// Replays the events against an empty allocator that has numbers instead of memory; the
+    /// figures of the last of several `rounds`.
+    #[pyo3(signature = (settings, capacity_bytes, granularity_bytes, rounds=1))]
     fn replay(
         &self,
         py: Python<'_>,
         settings: &str,
         capacity_bytes: usize,
         granularity_bytes: usize,
+        rounds: usize,
     ) -> PyResult<PyReplayFigures> {
         let config: AllocatorConfig = settings.parse()?;
         let accounting = Accounting { config, capacity_bytes, granularity_bytes };
-        let figures = py.detach(|| replay::replay(&accounting.allocator()?, &self.operations))?;
+        let figures = py.detach(|| {
+            let allocator = accounting.allocator()?;
+            for _ in 1..rounds {
+                replay::replay(&allocator, &self.operations)?;
+            }
+            replay::replay(&allocator, &self.operations)
+        })?;
         Ok(PyReplayFigures::of(&figures, granularity_bytes))
     }
 

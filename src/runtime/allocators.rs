@@ -108,7 +108,8 @@ impl Runtime {
         } else {
             (self.allocator(device)?, self.current_pool(device))
         };
-        Ok(Origin { allocator, pool, is_pinned, align_bytes: 1 })
+        let is_of_process = self.is_of_process();
+        Ok(Origin { allocator, pool, is_pinned, align_bytes: 1, is_of_process })
     }
 
     /// The allocators of a kind's devices that were used, by index.

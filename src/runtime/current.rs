@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::allocator::PoolId;
 use crate::device::{Device, DeviceKind};
+#[cfg(feature = "python")]
+use crate::runtime::place;
 use crate::stream::Stream;
 
 /// What one thread has set in one runtime.
@@ -24,6 +26,13 @@ thread_local! {
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
+/// What this thread has set in a runtime, to be changed. What follows from it is forgotten.
+fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> T {
+    #[cfg(feature = "python")]
+    place::forget();
+    CURRENT.with_borrow_mut(|current| change(current.entry(runtime).or_default()))
+}
+
 /// The device of a kind that this thread has set.
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
     CURRENT.with_borrow(|current| current.get(&runtime)?.devices.get(&kind).copied())
@@ -31,9 +40,7 @@ pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
 
 /// Sets the device of this thread for the device's kind.
 pub(super) fn set_device(runtime: u64, device: Device) {
-    CURRENT.with_borrow_mut(|current| {
-        current.entry(runtime).or_default().devices.insert(device.kind(), device);
-    });
+    change(runtime, |current| current.devices.insert(device.kind(), device));
 }
 
 /// The stream this thread has set on a device.
@@ -44,9 +51,7 @@ pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
 /// Sets the stream of this thread on the stream's device.
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
-    let replaced = CURRENT.with_borrow_mut(|current| {
-        current.entry(runtime).or_default().streams.insert(stream.device(), stream)
-    });
+    let replaced = change(runtime, |current| current.streams.insert(stream.device(), stream));
     drop(replaced); // outside the borrow: it may be the last handle of a stream
 }
 
@@ -59,16 +64,13 @@ pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
 
 /// Sets the pool of this thread on a device, inside of what was set before.
 pub(super) fn push_pool(runtime: u64, device: Device, pool: PoolId) {
-    CURRENT.with_borrow_mut(|current| {
-        current.entry(runtime).or_default().pools.entry(device).or_default().push(pool);
-    });
+    change(runtime, |current| current.pools.entry(device).or_default().push(pool));
 }
 
 /// Ends the innermost use of a pool; false when there is none.
 pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> bool {
-    CURRENT.with_borrow_mut(|current| {
-        let pools = current.get_mut(&runtime).and_then(|current| current.pools.get_mut(&device));
-        let Some(pools) = pools else { return false };
+    change(runtime, |current| {
+        let Some(pools) = current.pools.get_mut(&device) else { return false };
         let place = pools.iter().rposition(|known| *known == pool);
         place.map(|place| pools.remove(place)).is_some()
     })
@@ -76,6 +78,8 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> bool {
 
 /// Forgets what this thread has set in a runtime that is gone.
 pub(super) fn forget(runtime: u64) {
+    #[cfg(feature = "python")]
+    place::forget();
     // `try_with`: a runtime may end while its thread does.
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
     drop(forgotten);

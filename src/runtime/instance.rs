@@ -40,6 +40,8 @@ pub struct Runtime {
 pub(super) struct Inner {
     /// Names this runtime in the threads' current state.
     number: u64,
+    /// True for the runtime of the process, which is never dropped.
+    is_of_process: bool,
     config: Config,
     registry: Registry,
     pub(super) lifecycle: Arc<Lifecycle>,
@@ -87,6 +89,14 @@ impl Runtime {
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
     ) -> Result<Self> {
+        Self::made(config, backends, false)
+    }
+
+    fn made(
+        config: Config,
+        backends: impl IntoIterator<Item = Arc<dyn Backend>>,
+        is_of_process: bool,
+    ) -> Result<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         config.validate()?;
         let allocators = Allocators::new(&config.allocator_settings)?;
@@ -95,6 +105,7 @@ impl Runtime {
         let inner = Inner {
             // Relaxed: only uniqueness matters.
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            is_of_process,
             lifecycle: Lifecycle::new(config.stream_task_limit),
             config,
             registry,
@@ -110,11 +121,17 @@ impl Runtime {
     ///
     /// Fails when an `ACCELRT_*` variable is malformed, each time until it is mended.
     pub fn global() -> Result<Self> {
+        Self::of_process().cloned()
+    }
+
+    /// The same, which lives as long as the process.
+    #[inline]
+    pub(crate) fn of_process() -> Result<&'static Self> {
         static GLOBAL: OnceLock<Runtime> = OnceLock::new();
         if let Some(runtime) = GLOBAL.get() {
-            return Ok(runtime.clone());
+            return Ok(runtime);
         }
-        let made = Self::new(Config::from_environment()?).map_err(of_variable)?;
+        let made = Self::made(Config::from_environment()?, [], true).map_err(of_variable)?;
         let runtime = GLOBAL.get_or_init(|| {
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {
@@ -123,7 +140,7 @@ impl Runtime {
             });
             made
         });
-        Ok(runtime.clone())
+        Ok(runtime)
     }
 
     /// The settings.
@@ -373,6 +390,10 @@ impl Runtime {
 
     pub(super) fn number(&self) -> u64 {
         self.inner.number
+    }
+
+    pub(super) fn is_of_process(&self) -> bool {
+        self.inner.is_of_process
     }
 
     pub(super) fn allocators(&self) -> &Mutex<Allocators> {

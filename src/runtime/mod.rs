@@ -7,6 +7,7 @@
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
 //! * [`observers`]: who is told of shortages
+//! * [`place`]: where a thread's buffers come from when nothing is named
 //! * [`pools`]: private pools, and which one a thread is inside of
 //! * [`programs`]: compiling kernels
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
@@ -18,6 +19,8 @@ mod index;
 mod instance;
 mod memory;
 mod observers;
+#[cfg(feature = "python")]
+pub(crate) mod place;
 mod pools;
 mod programs;
 mod shutdown;

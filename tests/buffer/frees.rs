@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use accelrt::{Buffer, Config, Event, Stream};
+use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamGuard};
 
-use crate::support::{Gate, Machine, enqueue_failure, finishes, kept};
+use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, kept};
 
 /// Enough for a segment of its own, which is as large.
 const BYTES: usize = 12 << 20;
@@ -267,4 +267,20 @@ fn a_thread_that_ends_frees_the_buffers_and_streams_that_it_keeps() {
         });
         machine.assert_nothing_taken();
     }
+}
+
+#[test]
+fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
+    // Goal: a dedicated stream ends with its last handle, also when it was the home of buffers of
+    // the process's runtime, whose allocations are kept for the next ones.
+    finishes(|| {
+        let runtime = Runtime::global().unwrap();
+        let stream = runtime.dedicated_stream(CPU, 0).unwrap();
+        let id = stream.id();
+        let guard = StreamGuard::new(&runtime, &stream).unwrap();
+        drop([1, 2, 3].map(|bytes| runtime.empty(bytes, CPU).unwrap()));
+        drop((guard, stream));
+        let found = runtime.stream_by_id(CPU, id);
+        assert!(matches!(found, Err(Error::NoSuchStream { .. })), "{found:?}");
+    });
 }

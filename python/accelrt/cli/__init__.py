@@ -10,6 +10,7 @@ from pathlib import Path
 from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose
 
+_TRACES = Path("../shared/traces")
 # More of what is in flight stays in a core's own cache than with larger chunks.
 _CHUNK_BYTES = 256 << 10
 
@@ -49,7 +50,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.command == "verbose":
         return verbose.run(given)
     if given.command == "bench":
-        return bench.run(given.json)
+        return bench.run(given.json, given.traces)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
 
 
@@ -104,6 +105,13 @@ def _parser() -> argparse.ArgumentParser:
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
     figures.add_argument(
         "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
+    )
+    figures.add_argument(
+        "--traces",
+        type=_path,
+        default=_TRACES,
+        metavar="FOLDER",
+        help=f"recorded requests, in ops and pytorch below it (default {_TRACES})",
     )
     return parser
 

@@ -185,7 +185,7 @@ impl Books {
     }
 
     /// The heap of a request knows its stream.
-    fn note_stream(&mut self, plan: &NativePlan, home: Option<&Arc<StreamCore>>) {
+    pub(super) fn note_stream(&mut self, plan: &NativePlan, home: Option<&Arc<StreamCore>>) {
         let Some(home) = home.filter(|home| home.key() == plan.owner.stream) else { return };
         let heap = self.native.heaps.of(plan.owner);
         self.native.heaps[heap].stream.get_or_insert_with(|| HeapStream::new(home));

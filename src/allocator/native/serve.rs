@@ -31,32 +31,54 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        let caches = &self.caches;
-        let Some(plan) = caches.sizes.plan(request) else {
+        let Some(plan) = self.caches.sizes.plan(request) else {
             let Request { bytes, stream, pool, .. } = *request;
             let owner = Owner { stream, class: PoolClass::Large, pool };
             return Err(self.out_of_memory(bytes, &owner, None));
         };
-        caches.prepare();
-        let key = Key { stream: request.stream, bytes: plan.bytes };
-        let room = if plan.class.is_some() && caches.is_on() { caches.room(key) } else { 0 };
         let mut told = None;
         let piece = match self.take_native(&plan, home, &mut told)? {
             Some(piece) => piece,
             None => self.reclaim_native(&plan, home, told, interrupt)?,
         };
+        Ok(self.hand_out_piece(piece, &plan))
+    }
+
+    /// A piece for a request that nothing is moved, mapped or waited for.
+    pub(in crate::allocator) fn take_native_ready(
+        &self,
+        request: &Request,
+        home: &Arc<StreamCore>,
+    ) -> Option<Allocated> {
+        let plan = self.caches.sizes.plan(request)?;
+        let piece = {
+            let mut books = self.books.lock();
+            books.complete_passed();
+            books.note_stream(&plan, Some(home));
+            books.take_ready(&plan)?
+        };
+        Some(self.hand_out_piece(piece, &plan))
+    }
+
+    /// A program has a piece now, and this thread's cache a few more of its size if it is small.
+    fn hand_out_piece(&self, piece: Piece, plan: &NativePlan) -> Allocated {
+        let (caches, stream) = (&self.caches, plan.owner.stream);
+        caches.prepare();
+        let key = Key { stream, bytes: plan.bytes };
+        let is_stocked = plan.class.is_some() && plan.owner.pool == PoolId::DEFAULT;
+        let room = if is_stocked && caches.is_on() { caches.room(key) } else { 0 };
         let mut stock = Vec::with_capacity(room);
         let (block, counted) = {
             let mut books = self.books.lock();
-            let begun = books.begin_piece(piece, &plan, request.stream);
+            let begun = books.begin_piece(piece, plan, stream);
             for _ in 0..room {
-                stock.extend(books.native.take_stock(&plan));
+                stock.extend(books.native.take_stock(plan));
             }
             caches.set_bound(&books);
             begun
         };
         caches.stock(key, &stock, counted);
-        Ok(block)
+        block
     }
 
     /// A piece for a request that neither free memory nor the device serves.

@@ -5,13 +5,29 @@ import json
 import sys
 from pathlib import Path
 
-from accelrt.cli.bench import copies, events, idle, launches, machine, table, xpu
+from accelrt.cli.bench import (
+    buffers,
+    copies,
+    events,
+    idle,
+    launches,
+    machine,
+    replays,
+    table,
+    xpu,
+)
 
 
-def run(json_file: Path | None) -> int:
+def run(json_file: Path | None, traces: Path) -> int:
     """Measure, print the table and keep its records; return the exit status."""
     measured = itertools.chain(
-        launches.measure(), events.measure(), copies.measure(), idle.measure(), xpu.measure()
+        launches.measure(),
+        events.measure(),
+        copies.measure(),
+        idle.measure(),
+        xpu.measure(),
+        buffers.measure(),
+        replays.measure(traces),
     )
     records = table.records(measured)
     sys.stdout.write(f"{machine.facts()}\n\n{table.text(records)}")

@@ -71,6 +71,67 @@ def _rust(
 # In nanoseconds over one second: a millionth is a thousand of them.
 _FIFTY_PPM_NS = 50_000
 
+_MALLOCS = ("mimalloc", "jemalloc", "tcmalloc", "glibc")
+
+
+def _pairs(name: str, what: str, ratios: dict[str, float]) -> tuple[Goal, ...]:
+    """Return the rows of one size: ours, the model of PyTorch's, each malloc, the best of them."""
+    peers = ("model", *_MALLOCS, "best")
+    rows = (_rust(f"{name}.{peer}", "the same", ratio=ratios.get(peer)) for peer in peers)
+    return _rust(name, what, at_most=10), *rows
+
+
+_OF_MODEL = {"model": 0.13}
+_LARGE = {**_OF_MODEL, "best": 0.25}
+# What is reserved for the requests of a program, over what they need: percent above it.
+_WASTE = "reserved above live"
+
+_ALLOCATION = (
+    *_pairs("A1.512B", "allocate and free, cached", {**_OF_MODEL, "mimalloc": 1.8}),
+    *_pairs("A1.64KiB", "allocate and free, cached", _OF_MODEL),
+    *_pairs("A1.2MiB", "allocate and free, cached", _LARGE),
+    *_pairs("A1.64MiB", "allocate and free, cached", _LARGE),
+    _rust("A2", "not cached, 1e3 live", at_most=60),
+    _rust("A2.model", "the same", ratio=0.3),
+    _rust("A3", "an event of whole traces, mean", at_most=25),
+    _rust("A3.model", "the same"),
+    Goal("A4.512B", "empty and its release from Python", ratio=1.05),
+    Goal("A4.512B.torch", "the same", ratio=0.13),
+    Goal("A4.64KiB", "empty and its release from Python", ratio=1.05),
+    Goal("A4.64KiB.torch", "the same", ratio=0.13),
+    Goal("A4.2MiB", "empty and its release from Python", ratio=1.05),
+    Goal("A4.2MiB.torch", "the same", ratio=0.13),
+    _rust("A4.heap", "heap calls of a buffer", unit="calls", at_most=0),
+    _rust("A5", "two threads, each its own", ratio=1.1),
+    _rust("A6", "freed by another thread"),
+    _rust("A6.mimalloc", "the same", ratio=0.8),
+    *(_rust(f"A6.{peer}", "the same") for peer in _MALLOCS[1:]),
+    Goal("A7", f"{_WASTE}, 2 MiB pages, mean", unit="%", at_most=1.5),
+    Goal("A7.expandable", "the same", unit="%"),
+    Goal("A7.max", "the worst", unit="%", at_most=3),
+    Goal("A7.max.expandable", "the same", unit="%"),
+    Goal("A7.own", "of what little ones may, the worst", unit="%", at_most=100),
+    Goal("A8", f"{_WASTE}, 64 KiB pages, mean", unit="%", at_most=0.5),
+    Goal("A8.expandable", "the same", unit="%"),
+    Goal("A8.max", "the worst", unit="%", at_most=2),
+    Goal("A8.max.expandable", "the same", unit="%"),
+    Goal("A9.robson", f"{_WASTE}, Robson's adversary", unit="%", at_most=6),
+    Goal("A9.fuzz", f"{_WASTE}, four random streams", unit="%", at_most=6),
+    Goal("A10", "pages mapped or moved over their peak", unit="x", at_most=2),
+    Goal("A10.worst", "the worst", unit="x", at_most=8),
+    Goal("A10.third", "the third time, an event", unit="pages", at_most=0.1),
+    Goal("A10.third.worst", "the worst", unit="pages", at_most=0.7),
+    _rust("A11", "a pair among 1e6", ratio=1.5),
+    _rust("A11.model", "the same"),
+    _rust("A11.most", "a pair among 1e7", ratio=3),
+    _rust("A12", "heap of a live block of 512 B", unit="bytes", at_most=4),
+    _rust("A12.model", "the same", unit="bytes"),
+    _rust("A12.other", "heap of one above 32 KiB", unit="bytes", at_most=40),
+    _rust("A12.other.model", "the same", unit="bytes"),
+    _rust("A13", "first touch of a fresh 2 MiB", ratio=0.08),
+    _rust("A14", "moving a resident 2 MiB", ratio=0.15),
+)
+
 GOALS = (
     _rust("Q1", "enqueue 40 bytes, nobody drains", at_most=15),
     _rust("Q1.crossbeam", "the same"),
@@ -134,4 +195,5 @@ GOALS = (
     _rust("D3.64MiB", "xpu: copy, pipelined"),
     Goal("D1.python", "xpu: record from Python"),
     Goal("D2.python", "xpu: round trip from Python"),
+    *_ALLOCATION,
 )

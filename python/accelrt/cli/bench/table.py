@@ -75,7 +75,7 @@ def _cells(record: Record) -> tuple[str, ...]:
         _number(record["ours"], str(record["unit"])),
         _number(record["ours_min"], ""),
         str(peer or ""),
-        "missing" if is_missing else _number(record["peer_ns"], "ns"),
+        "missing" if is_missing else _number(record["peer_ns"], str(record["unit"])),
         "" if record["ratio"] is None else f"{record['ratio']:.2f}",
         str(record["goal"] or ""),
         _verdict(record),

@@ -1,0 +1,124 @@
+//! Pairs of one thread (A1, A2): what is taken is given back at once, or stays for a while.
+
+use std::hint::black_box;
+use std::io;
+
+use accelrt::{Device, Runtime};
+
+use super::malloc::Peer;
+use super::model::Model;
+use super::{Memory, Numbers, Size, accounting, settings};
+use crate::measure::{Figure, all_in_turns, in_turns, ns_per_round};
+use crate::table::Table;
+
+const PAIRS: usize = 100_000;
+/// Of sizes for which some ask the system each time.
+const LARGE_PAIRS: usize = 1_000;
+const LIVE: usize = 1_000;
+
+const SIZES: [(&str, usize); 4] =
+    [("A1.512B", 512), ("A1.64KiB", 64 << 10), ("A1.2MiB", 2 << 20), ("A1.64MiB", 64 << 20)];
+
+pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
+    let mut peers = Peer::all()?;
+    for (name, bytes) in SIZES {
+        cached(runtime, &mut peers, name, bytes, table)?;
+    }
+    let (ours, model) = (accounting(), Model::new());
+    let (mut of_ours, mut of_model) =
+        (Churn::new(&ours, LIVE, middle), Churn::new(&model, LIVE, middle));
+    let [ours, model] = in_turns([&mut || of_ours.ns(PAIRS), &mut || of_model.ns(PAIRS)]);
+    table.row("A2", ours)?;
+    table.against("A2.model", ours, ("model of PyTorch's", Some(model)))
+}
+
+/// Sizes that a cache of one thread has not: from 1 to 16 MiB, nearly all of them different.
+fn middle(numbers: &mut Numbers) -> usize {
+    (1 << 20) + 512 * (1 + numbers.below(15 << 11))
+}
+
+type Peers = Vec<(&'static str, Option<Peer>)>;
+
+/// A1: the thread has the memory.
+fn cached(
+    runtime: &Runtime,
+    peers: &mut Peers,
+    name: &str,
+    bytes: usize,
+    table: &mut Table,
+) -> io::Result<()> {
+    let ours = runtime.separate_allocator(Device::cpu(0), settings()).expect("an allocator");
+    let model = Model::new();
+    let peer_pairs = if bytes > 64 << 10 { LARGE_PAIRS } else { PAIRS };
+    let (mut of_ours, mut of_model) =
+        (|| pair_ns(&ours, bytes, PAIRS), || pair_ns(&model, bytes, PAIRS));
+    let mut things: Vec<&mut dyn FnMut() -> f64> = vec![&mut of_ours, &mut of_model];
+    let present = peers.iter_mut().filter_map(|(_, peer)| peer.as_mut());
+    let (names, mut of_peers): (Vec<_>, Vec<_>) =
+        present.map(|peer| (peer.name, move || peer.pair_ns(bytes, peer_pairs))).unzip();
+    things.extend(of_peers.iter_mut().map(|thing| thing as &mut dyn FnMut() -> f64));
+    let figures = all_in_turns(&mut things);
+    let (ours, model) = (figures[0], figures[1]);
+    table.row(name, ours)?;
+    table.against(&format!("{name}.model"), ours, ("model of PyTorch's", Some(model)))?;
+    let measured: Vec<_> = names.into_iter().zip(figures[2..].iter().copied()).collect();
+    for (peer, _) in peers.iter() {
+        let figure = measured.iter().find(|(name, _)| name == peer).map(|(_, figure)| *figure);
+        table.against(&format!("{name}.{peer}"), ours, (*peer, figure))?;
+    }
+    let best = measured.iter().filter(|(name, _)| *name != "glibc");
+    let best = best.min_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
+    let (label, figure) = best.map_or(("best malloc", None), |(name, it)| (*name, Some(*it)));
+    table.against(&format!("{name}.best"), ours, (label, figure))
+}
+
+/// Per pair of a request and its free.
+pub(super) fn pair_ns(memory: &impl Memory, bytes: usize, pairs: usize) -> f64 {
+    ns_per_round(pairs, || {
+        let block = memory.allocate(black_box(bytes), 0);
+        memory.free(black_box(block));
+    })
+}
+
+/// Blocks that live for a while: each round frees one of them and takes another.
+pub(super) struct Churn<'a, M: Memory> {
+    memory: &'a M,
+    live: Vec<M::Block>,
+    numbers: Numbers,
+    size: Size,
+}
+
+impl<'a, M: Memory> Churn<'a, M> {
+    pub(super) fn new(memory: &'a M, live: usize, size: Size) -> Self {
+        let mut numbers = Numbers::new();
+        let live = (0..live).map(|_| memory.allocate(size(&mut numbers), 0)).collect();
+        Self { memory, live, numbers, size }
+    }
+
+    /// Per round.
+    pub(super) fn ns(&mut self, rounds: usize) -> f64 {
+        ns_per_round(rounds, || {
+            let place = self.numbers.below(self.live.len());
+            self.memory.free(self.live[place]);
+            self.live[place] = self.memory.allocate((self.size)(&mut self.numbers), 0);
+        })
+    }
+
+    /// What the names of the blocks take.
+    pub(super) fn names_bytes(&self) -> usize {
+        self.live.capacity() * size_of::<M::Block>()
+    }
+
+    /// The median and the least of as many measurements as every figure has.
+    pub(super) fn figure(&mut self, rounds: usize) -> Figure {
+        crate::measure::repeated(|| self.ns(rounds))
+    }
+}
+
+impl<M: Memory> Drop for Churn<'_, M> {
+    fn drop(&mut self) {
+        for block in self.live.drain(..) {
+            self.memory.free(block);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+"""Buffers: `accelrt.empty` and its release (A4), beside arrays of NumPy and tensors of torch."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import accelrt
+from accelrt.cli.bench.goals import Measurement
+from accelrt.cli.bench.measure import in_turns, ns_per_round, row
+
+_SIZES = (("A4.512B", 512), ("A4.64KiB", 64 << 10), ("A4.2MiB", 2 << 20))
+_ROUNDS = 20_000
+
+
+def measure() -> Iterator[Measurement]:
+    """Yield the rows."""
+    peers = {"np.empty": _numpy(), "torch.empty": _torch()}
+    for name, size in _SIZES:
+        things = [_ours(size), *(peer(size) for peer in peers.values() if peer is not None)]
+        ours, *figures = in_turns(*things)
+        theirs = iter(figures)
+        for peer, suffix in zip(peers, ("", ".torch"), strict=True):
+            figure = None if peers[peer] is None else next(theirs)
+            yield row(f"{name}{suffix}", ours, peer, figure)
+
+
+Peer = Callable[[int], Callable[[], float]]
+
+
+def _ours(size: int) -> Callable[[], float]:
+    return lambda: ns_per_round(_ROUNDS, "empty(size)", empty=accelrt.empty, size=size)
+
+
+def _numpy() -> Peer | None:
+    numpy = _module("numpy")
+    if numpy is None:
+        return None
+    names = {"empty": numpy.empty, "kind": numpy.uint8}
+    return lambda size: lambda: ns_per_round(_ROUNDS, "empty(size, kind)", size=size, **names)
+
+
+def _torch() -> Peer | None:
+    torch = _module("torch")
+    if torch is None:
+        return None
+    names = {"empty": torch.empty, "kind": torch.uint8}
+    return lambda size: lambda: ns_per_round(_ROUNDS, "empty(size, dtype=kind)", size=size, **names)
+
+
+def _module(name: str) -> Any:  # noqa: ANN401  # it may be missing
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None

@@ -1,0 +1,37 @@
+//! What is served at once: requests that free memory serves, for callers that must not wait.
+
+use std::sync::Arc;
+
+use crate::allocator::books::Request;
+use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::stream::core::StreamCore;
+
+impl CachingAllocator {
+    /// As [`CachingAllocator::allocate_unless`] where free memory serves the request. `None` when it
+    /// does not, and nothing has changed then: the device would have to be asked, or waited for.
+    #[inline]
+    pub(crate) fn allocate_cached(
+        &self,
+        request: Request,
+        home: &Arc<StreamCore>,
+    ) -> Option<Allocated> {
+        self.caches.take(&request).or_else(|| self.search_shared(&request, home))
+    }
+
+    #[cold]
+    fn search_shared(&self, request: &Request, home: &Arc<StreamCore>) -> Option<Allocated> {
+        if request.bytes == 0 {
+            return Some(Allocated::default());
+        }
+        let books = self.books.lock();
+        if books.serves_natively() {
+            drop(books); // its steps are its own
+            return self.take_native_ready(request, home);
+        }
+        // Searches are counted then, and who fails here searches again.
+        let plan = if books.is_collecting() { None } else { books.plan(request) };
+        drop(books);
+        let id = self.search(&plan?)?;
+        Some(Allocated::of(id, &self.books.lock()))
+    }
+}
