@@ -135,12 +135,14 @@ impl Books {
         if let Some(fraction) = config.per_process_memory_fraction.filter(|_| !self.is_host) {
             self.limits.fraction = fraction;
         }
+        self.native.ignores_pages = config.deterministic;
         self.config = config;
     }
 
     /// True while threads keep what they free, to have it again.
     pub(super) fn keeps_caches(&self) -> bool {
-        self.serves_natively() && !self.is_closed
+        let AllocatorConfig { exact_statistics, deterministic, .. } = self.config;
+        self.serves_natively() && !self.is_closed && !exact_statistics && !deterministic
     }
 
     /// True when the native policy serves the next requests.

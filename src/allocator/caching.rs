@@ -377,7 +377,7 @@ impl CachingAllocator {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.poll_waited_for();
-        self.books.lock().complete_passed();
+        self.books.lock().complete_passed_if_free();
         self.statistics_so_far()
     }
 

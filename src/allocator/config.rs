@@ -44,7 +44,11 @@ pub enum PolicyName {
 /// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before anything cached is given back |
 /// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
 /// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
+/// | `exact_statistics` | `True`, `False` | peaks are exact for any number of threads; threads keep nothing |
+/// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process; threads keep nothing, and what other streams used comes back when the cache is emptied or memory is short |
 ///
+/// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy `torch`, the last two of `native`: a text that
+/// names one of them names its policy, and another policy beside them is refused.///
 /// PyTorch's other keys would change nothing here, so each is refused with the reason. Text is the
 /// only way to other settings than the default, so there are none that an allocator cannot follow.
 ///
@@ -82,6 +86,10 @@ pub struct AllocatorConfig {
     pub(super) pinned_max_cached_bytes: Option<usize>,
     /// `pinned_reserve_segment_size_mb`.
     pub(super) pinned_segment_bytes: usize,
+    /// `exact_statistics`.
+    pub(super) exact_statistics: bool,
+    /// `deterministic`.
+    pub(super) deterministic: bool,
 }
 
 impl Default for AllocatorConfig {
@@ -98,6 +106,8 @@ impl Default for AllocatorConfig {
             reject_above_fraction: false,
             pinned_max_cached_bytes: None,
             pinned_segment_bytes: 2 * MIB,
+            exact_statistics: false,
+            deterministic: false,
         }
     }
 }
@@ -113,7 +123,8 @@ impl FromStr for AllocatorConfig {
                 return Err(setting.refused("each key at most once"));
             }
         }
-        let mut config = Self::default();
+        let policy = policy_of(&pairs)?;
+        let mut config = Self { policy, ..Self::default() };
         // The size of large segments bounds two others, wherever it stands.
         if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
             config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
@@ -146,7 +157,6 @@ impl AllocatorConfig {
     fn apply(&mut self, setting: Setting<'_>) -> Result<()> {
         let at_least_large = self.large_segment_bytes / MIB..=MOST_MIB;
         match setting.key {
-            "policy" => self.policy = policy(setting)?,
             "expandable_segments" => self.expandable_segments = setting.truth()?,
             "max_split_size_mb" => {
                 self.max_split_bytes = Some(setting.mebibytes(at_least_large)?);
@@ -172,7 +182,9 @@ impl AllocatorConfig {
             "pinned_reserve_segment_size_mb" => {
                 self.pinned_segment_bytes = setting.mebibytes(1..=MOST_MIB)?;
             }
-            _ => {} // `large_segment_size_mb`, which was read first.
+            "exact_statistics" => self.exact_statistics = setting.truth()?,
+            "deterministic" => self.deterministic = setting.truth()?,
+            _ => {} // `policy` and `large_segment_size_mb`, which were read first.
         }
         Ok(())
     }
@@ -204,6 +216,20 @@ const KEYS: &[&str] = &[
     "throw_on_cudamalloc_oom",
     "pinned_max_cached_size_mb",
     "pinned_reserve_segment_size_mb",
+    "exact_statistics",
+    "deterministic",
+];
+
+/// Decisions of one policy. Whoever names one means that policy.
+const OF_POLICIES: &[(&str, PolicyName)] = &[
+    ("expandable_segments", PolicyName::Torch),
+    ("large_segment_size_mb", PolicyName::Torch),
+    ("max_split_size_mb", PolicyName::Torch),
+    ("max_non_split_rounding_mb", PolicyName::Torch),
+    ("roundup_power2_divisions", PolicyName::Torch),
+    ("garbage_collection_threshold", PolicyName::Torch),
+    ("exact_statistics", PolicyName::Native),
+    ("deterministic", PolicyName::Native),
 ];
 
 /// PyTorch's keys that have nothing to set here, and why.
@@ -232,6 +258,26 @@ fn check_key(setting: Setting<'_>) -> Result<()> {
         Some((_, reason)) => Error::AllocatorSettingWithoutEffect { key, reason },
         None => Error::UnknownAllocatorSetting { key, allowed: KEYS.join(", ") },
     })
+}
+
+/// The policy that is named, or whose decisions are.
+fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
+    let named = pairs.iter().find(|setting| setting.key == "policy");
+    let mut policy = named.map(|setting| policy(*setting)).transpose()?;
+    for setting in pairs {
+        let Some((_, its)) = OF_POLICIES.iter().find(|(key, _)| *key == setting.key) else {
+            continue;
+        };
+        if *policy.get_or_insert(*its) != *its {
+            let reason = match its {
+                PolicyName::Torch => "it is a decision of policy torch, not of native",
+                PolicyName::Native => "it is a decision of policy native, not of torch",
+            };
+            let key = setting.key.to_owned();
+            return Err(Error::AllocatorSettingWithoutEffect { key, reason });
+        }
+    }
+    Ok(policy.unwrap_or(AllocatorConfig::default().policy))
 }
 
 fn policy(setting: Setting<'_>) -> Result<PolicyName> {

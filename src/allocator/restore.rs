@@ -23,7 +23,7 @@ impl CachingAllocator {
         self.poll_waited_for();
         let device_index = self.source.device.index();
         let mut books = self.books.lock();
-        books.complete_passed();
+        books.complete_passed_if_free();
         let mut segments: Vec<SegmentInfo> = books
             .segments
             .iter()

@@ -46,6 +46,9 @@ pub(in crate::allocator) struct Native {
     /// have allocated, none of which sees the whole. What was asked for is not counted here.
     pub(super) out: Amounts,
     pub(super) awaiting_sums: Amounts,
+    /// True when a block is chosen by its size alone: which pages have memory depends on how far
+    /// streams were when others needed some.
+    pub(in crate::allocator) ignores_pages: bool,
     /// True while a thread maps, moves or gives back pages, without the lock.
     pub(super) is_mapping: bool,
 }
@@ -104,6 +107,7 @@ impl Native {
             awaiting: BTreeMap::new(),
             out: Amounts::default(),
             awaiting_sums: Amounts::default(),
+            ignores_pages: false,
             is_mapping: false,
         }
     }
@@ -128,7 +132,7 @@ impl Native {
             let Some(found) = self.fit(id, units, align_bytes) else { continue };
             if best.is_none_or(|best| found.missing < best.missing) {
                 best = Some(found);
-                if found.missing == 0 {
+                if found.missing == 0 || self.ignores_pages {
                     break;
                 }
             }

@@ -162,14 +162,14 @@ impl Books {
         home: Option<&Arc<StreamCore>>,
         has_reached_caches: bool,
     ) -> Step {
-        self.complete_passed();
+        self.complete_passed_if_free();
         let want = self.native.want(plan);
         self.note_stream(plan, home);
         let found = match self.native.take_or_find(plan, &want) {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
         };
-        if let Some(found) = self.find_elsewhere(&want) {
+        if let Some(found) = self.find_elsewhere(&want, home) {
             let block = self.native.carve(&found);
             self.statistics.num_frontier_reuses += 1;
             return Step::Done(self.native.finish(block, plan));
@@ -197,17 +197,26 @@ impl Books {
         self.native.take_or_find(plan, &want).ok()
     }
 
-    /// A free block of another stream's heap, with all its memory, that nothing uses any more.
-    fn find_elsewhere(&self, want: &Want) -> Option<Found> {
+    /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
+    /// before what the requester's stream does next.
+    fn find_elsewhere(&self, want: &Want, home: Option<&Arc<StreamCore>>) -> Option<Found> {
         let native = &self.native;
+        if self.config.deterministic {
+            return None; // it depends on how far streams are
+        }
         let pool = native.heaps[want.heap].owner.pool;
+        let before = home.and_then(|home| home.history.latest());
         let others =
             native.heaps.iter().filter(|(id, heap)| *id != want.heap && heap.owner.pool == pool);
-        let mut found = others.filter_map(|(heap, _)| {
+        let mut found = others.filter_map(|(heap, theirs)| {
             let found = native.find(&Want { heap, ..*want })?;
             let ticket = native.blocks[found.block()].busy_until();
-            let is_ready = found.missing == 0 && !native.is_using(heap, ticket);
-            is_ready.then_some(found)
+            let is_ordered = || {
+                let point = theirs.stream.as_ref().map(|stream| stream.point(ticket));
+                before.as_ref().zip(point).is_some_and(|(before, point)| before.dominates(&point))
+            };
+            let is_ready = !native.is_using(heap, ticket) || is_ordered();
+            (found.missing == 0 && is_ready).then_some(found)
         });
         found.next()
     }

@@ -10,7 +10,7 @@ use crate::allocator::native::size_class::CLASS_COUNT;
 use crate::allocator::native::slab::SlabId;
 use crate::allocator::pool::PoolId;
 use crate::allocator::snapshot::PoolClass;
-use crate::frontier::Progress;
+use crate::frontier::{Point, Progress};
 use crate::stream::core::StreamCore;
 
 /// A heap's place in the table.
@@ -65,6 +65,11 @@ impl HeapStream {
     /// Tasks that are known to be done.
     pub(super) fn done(&self) -> u64 {
         self.progress.done()
+    }
+
+    /// One of its tasks.
+    pub(super) fn point(&self, ticket: u64) -> Point {
+        Point { progress: Arc::clone(&self.progress), ticket }
     }
 
     /// The stream, to be waited for.

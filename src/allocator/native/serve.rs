@@ -41,7 +41,7 @@ impl CachingAllocator {
             Some(piece) => piece,
             None => self.reclaim_native(&plan, home, told, interrupt)?,
         };
-        Ok(self.hand_out_piece(piece, &plan))
+        Ok(self.hand_out_piece(piece, &plan, home))
     }
 
     /// A piece for a request that nothing is moved, mapped or waited for.
@@ -53,15 +53,20 @@ impl CachingAllocator {
         let plan = self.caches.sizes.plan(request)?;
         let piece = {
             let mut books = self.books.lock();
-            books.complete_passed();
+            books.complete_passed_if_free();
             books.note_stream(&plan, Some(home));
             books.take_ready(&plan)?
         };
-        Some(self.hand_out_piece(piece, &plan))
+        Some(self.hand_out_piece(piece, &plan, Some(home)))
     }
 
     /// A program has a piece now, and this thread's cache a few more of its size if it is small.
-    fn hand_out_piece(&self, piece: Piece, plan: &NativePlan) -> Allocated {
+    fn hand_out_piece(
+        &self,
+        piece: Piece,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Allocated {
         let (caches, stream) = (&self.caches, plan.owner.stream);
         caches.prepare();
         let key = Key { stream, bytes: plan.bytes };
@@ -70,7 +75,7 @@ impl CachingAllocator {
         let mut stock = Vec::with_capacity(room);
         let (block, counted) = {
             let mut books = self.books.lock();
-            let begun = books.begin_piece(piece, plan, stream);
+            let begun = books.begin_piece(piece, plan, home);
             for _ in 0..room {
                 stock.extend(books.native.take_stock(plan));
             }
@@ -163,9 +168,16 @@ impl Books {
         &mut self,
         piece: Piece,
         plan: &NativePlan,
-        stream: u64,
+        home: Option<&Arc<StreamCore>>,
     ) -> (Allocated, Counted) {
-        let Extent { address, bytes, busy_until } = self.native.extent(piece);
+        let stream = plan.owner.stream;
+        let Extent { address, bytes, mut busy_until } = self.native.extent(piece);
+        let (heap, _) = self.native.home_of(piece);
+        if self.native.heaps[heap].owner.stream != stream {
+            // What it waits for counts on another stream: here it is what this one has by now.
+            let is_busy = self.native.is_using(heap, busy_until);
+            busy_until = home.filter(|_| is_busy).map_or(0, |home| home.pushed());
+        }
         let requested_bytes = plan.requested_bytes;
         self.native.live.begin(piece, bytes, requested_bytes);
         let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
