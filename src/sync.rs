@@ -95,6 +95,12 @@ pub(crate) fn dekker_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// Keeps the compiler from reordering around it, and costs nothing.
+#[inline]
+pub(crate) fn compiler_fence(ordering: Ordering) {
+    std::sync::atomic::compiler_fence(ordering);
+}
+
 /// A fence, in models too.
 #[inline]
 pub(crate) fn fence(ordering: Ordering) {

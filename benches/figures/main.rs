@@ -67,8 +67,9 @@ struct Wanted<'a> {
     is_allocation_alone: bool,
 }
 
-const USAGE: &str = "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--allocation] | --anchors \
-     FILE SECONDS]";
+const USAGE: &str =
+    "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--allocation]]
+       cargo bench --bench figures -- --anchors FILE SECONDS";
 
 impl<'a> Wanted<'a> {
     fn read(mut arguments: &[&'a str]) -> io::Result<Self> {

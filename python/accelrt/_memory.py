@@ -59,7 +59,9 @@ class Memory:
         """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
 
         Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
-        name says so. `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom` refused.
+        name says so. Ours: `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom`
+        refused, `num_pages_stolen` pages that moved to where memory was missing,
+        `num_frontier_reuses` requests that another stream's memory served.
         """
         return _core.memory_stats(self._name(), self._index(device))
 

@@ -7,8 +7,9 @@ use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::stream::core::StreamCore;
 
 impl CachingAllocator {
-    /// As [`CachingAllocator::allocate_unless`] where free memory serves the request. `None` when it
-    /// does not, and nothing has changed then: the device would have to be asked, or waited for.
+    /// As [`CachingAllocator::allocate_unless`] where free memory serves the request. `None` when
+    /// it does not, and nothing has changed then: the device would have to be asked, or waited
+    /// for.
     #[inline]
     pub(crate) fn allocate_cached(
         &self,

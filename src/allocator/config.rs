@@ -45,10 +45,12 @@ pub enum PolicyName {
 /// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
 /// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
 /// | `exact_statistics` | `True`, `False` | peaks are exact for any number of threads; threads keep nothing |
-/// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process; threads keep nothing, and what other streams used comes back when the cache is emptied or memory is short |
+/// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process |
 ///
-/// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy `torch`, the last two of `native`: a text that
-/// names one of them names its policy, and another policy beside them is refused.///
+/// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy
+/// `torch`, the last two of `native`: a text that names one of them names its policy, and another
+/// policy beside them is refused. Threads keep nothing under either of the last two; determinism
+/// also has what other streams used come back only when the cache is emptied or memory is short.///
 /// PyTorch's other keys would change nothing here, so each is refused with the reason. Text is the
 /// only way to other settings than the default, so there are none that an allocator cannot follow.
 ///

@@ -15,6 +15,15 @@ fn every_key_arrives() {
     let default = AllocatorConfig::default;
     let cases = [
         ("policy:torch", AllocatorConfig { policy: PolicyName::Torch, ..default() }),
+        ("policy:native", AllocatorConfig { policy: PolicyName::Native, ..default() }),
+        (
+            "exact_statistics:True",
+            AllocatorConfig { policy: PolicyName::Native, exact_statistics: true, ..default() },
+        ),
+        (
+            "deterministic:True,policy:native",
+            AllocatorConfig { policy: PolicyName::Native, deterministic: true, ..default() },
+        ),
         ("expandable_segments:True", AllocatorConfig { expandable_segments: true, ..default() }),
         ("expandable_segments:False", default()),
         (
@@ -163,7 +172,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("per_process_memory_fraction:-0.1", "per_process_memory_fraction", "-0.1", "0 to 1"),
     ("per_process_memory_fraction:1.01", "per_process_memory_fraction", "1.01", "0 to 1"),
     ("pinned_reserve_segment_size_mb:0", "pinned_reserve_segment_size_mb", "0", "from 1"),
-    ("policy:native", "policy", "native", "torch, which is the only policy"),
+    ("policy:best", "policy", "best", "torch or native"),
     ("backend:cudaMallocAsync", "backend", "", "`policy` says"),
     ("backend:native", "backend", "", "`policy` says"),
     ("release_lock_on_cudamalloc:True", "release_lock_on_cudamalloc", "", "how the allocator"),
@@ -199,4 +208,19 @@ fn of_recorded_settings_those_without_effect_here_fall_away() {
     assert_eq!(recorded_settings("unknown:1").unwrap(), "unknown:1", "that may have had an effect");
     let error = recorded_settings("backend:cudaMallocAsync").unwrap_err().to_string();
     assert!(error.contains("cudaMallocAsync") && error.contains("native"), "{error}");
+}
+
+#[test]
+fn whoever_names_a_decision_of_one_policy_means_that_policy_and_no_other() {
+    assert_eq!(parsed("max_split_size_mb:32").policy, PolicyName::Torch);
+    assert_eq!(parsed("exact_statistics:False").policy, PolicyName::Native);
+    for (text, key, policy) in [
+        ("policy:native,max_split_size_mb:32", "max_split_size_mb", "torch"),
+        ("expandable_segments:True,policy:native", "expandable_segments", "torch"),
+        ("policy:torch,deterministic:True", "deterministic", "native"),
+        ("exact_statistics:True,large_segment_size_mb:20", "large_segment_size_mb", "torch"),
+    ] {
+        let error = text.parse::<AllocatorConfig>().unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains(&format!("of policy {policy}")), "{error}");
+    }
 }

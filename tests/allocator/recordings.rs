@@ -4,14 +4,13 @@
 //! warm already runs a random program, whose events and end are written down as PyTorch would; all
 //! addresses and layouts must agree. Recordings with one decision changed stand in `snapshots.rs`.
 
-use accelrt::AllocatorConfig;
 use accelrt::allocator::replay::{Accounting, Operation, check, replay, rewind};
 use accelrt::allocator::snapshot::{Snapshot, TraceAction, TraceEntry};
 use accelrt::allocator::{Allocated, PoolId, Request};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
-use crate::support::{Bench, KIB, MIB};
+use crate::support::{Bench, KIB, MIB, torch};
 
 struct Recorder {
     bench: Bench,
@@ -66,7 +65,7 @@ fn what_was_recorded_is_reproduced_from_its_beginning() {
     let seed = seed();
     for run in 0..20 {
         let (_, end) = recording(seed.wrapping_add(run));
-        let agreement = check(&end, &AllocatorConfig::default()).unwrap();
+        let agreement = check(&end, &torch()).unwrap();
         assert!(agreement.is_whole(), "{agreement:?}");
         assert_eq!(agreement.addresses_agreed, agreement.addresses);
         assert_eq!(agreement.layouts_agreed, end.segments.len());
@@ -77,7 +76,7 @@ fn what_was_recorded_is_reproduced_from_its_beginning() {
 #[test]
 fn a_recording_is_rewound_to_the_same_blocks_in_use() {
     let (start, end) = recording(seed());
-    let rewound = rewind(&end, &AllocatorConfig::default()).unwrap();
+    let rewound = rewind(&end, &torch()).unwrap();
     let in_use = |snapshot: &Snapshot| -> Vec<u64> {
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
         blocks.filter(|block| block.state.is_active()).map(|block| block.address).collect()
@@ -92,7 +91,7 @@ fn one_address_that_differs_is_told() {
     let wrong = end.trace[place].address;
     // The block's whole life is elsewhere: the same recording, with one decision changed.
     end.segments.iter_mut().for_each(|segment| segment.stream += 10);
-    let agreement = check(&end, &AllocatorConfig::default()).unwrap();
+    let agreement = check(&end, &torch()).unwrap();
     assert!(!agreement.is_whole());
     assert_eq!(agreement.addresses_agreed, 0, "no request finds a block of its stream");
     assert!(agreement.first_difference.unwrap().contains(&format!("{wrong:#x}")));
@@ -108,13 +107,13 @@ fn a_recording_that_contradicts_itself_is_refused() {
     for action in [TraceAction::Alloc, TraceAction::FreeCompleted, TraceAction::SegmentFree] {
         let mut broken = end.clone();
         broken.trace.push(entry(action));
-        let error = check(&broken, &AllocatorConfig::default()).unwrap_err();
+        let error = check(&broken, &torch()).unwrap_err();
         assert!(error.to_string().contains("0x1000"), "{error}");
     }
     let mut gap = end;
     gap.trace.clear();
     gap.segments[0].blocks[0].bytes += 512;
-    let error = check(&gap, &AllocatorConfig::default()).unwrap_err();
+    let error = check(&gap, &torch()).unwrap_err();
     assert!(error.to_string().contains("tile"), "{error}");
 }
 
@@ -141,7 +140,7 @@ fn a_snapshot_that_is_larger_than_the_device_is_not_loaded() {
 }
 
 fn accounting(capacity_bytes: usize) -> Accounting {
-    let config = AllocatorConfig::default();
+    let config = torch();
     Accounting { config, capacity_bytes, granularity_bytes: 2 * MIB }
 }
 

@@ -3,14 +3,14 @@
 //! Goal: whatever a file says, a restore, a rewind or a check answers with an error. Method: one
 //! segment that is right, with one thing changed at a time.
 
+use accelrt::Error;
 use accelrt::allocator::PoolId;
 use accelrt::allocator::replay::{check, rewind};
 use accelrt::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
-use accelrt::{AllocatorConfig, Error};
 
-use crate::support::{Bench, MIB};
+use crate::support::{Bench, MIB, torch};
 
 const BASE: u64 = 0x7000_0000_0000;
 
@@ -49,10 +49,9 @@ fn entry(action: TraceAction, address: u64, bytes: usize) -> TraceEntry {
 fn refused(segments: Vec<SegmentInfo>, expected: &str) {
     let snapshot = Snapshot { segments, trace: Vec::new() };
     let bench = Bench::new("");
-    for error in [
-        bench.allocator.restore(&snapshot).unwrap_err(),
-        rewind(&snapshot, &AllocatorConfig::default()).unwrap_err(),
-    ] {
+    for error in
+        [bench.allocator.restore(&snapshot).unwrap_err(), rewind(&snapshot, &torch()).unwrap_err()]
+    {
         assert!(matches!(error, Error::InvalidSnapshot { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -102,7 +101,7 @@ fn a_free_that_does_not_fit_is_refused() {
         let action = TraceAction::FreeCompleted;
         let trace = vec![entry(action, address, bytes)];
         let snapshot = Snapshot { segments, trace };
-        let error = check(&snapshot, &AllocatorConfig::default()).unwrap_err();
+        let error = check(&snapshot, &torch()).unwrap_err();
         assert!(error.to_string().contains("free memory"), "{error}");
     }
 }
@@ -127,7 +126,7 @@ fn recording_with_segments() -> Snapshot {
 
 #[test]
 fn segments_that_were_taken_meanwhile_are_known_by_their_recorded_addresses() {
-    let agreement = check(&recording_with_segments(), &AllocatorConfig::default()).unwrap();
+    let agreement = check(&recording_with_segments(), &torch()).unwrap();
     assert!(agreement.is_whole(), "{agreement:?}");
     assert_eq!((agreement.addresses_agreed, agreement.layouts_agreed), (3, 2));
 }
@@ -140,7 +139,7 @@ fn exactly_the_decision_that_was_changed_differs() {
     recording.segments[0] =
         segment(BASE, &[(MIB, BlockState::Inactive), (MIB, BlockState::Allocated)]);
     recording.trace[4].address = back;
-    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    let agreement = check(&recording, &torch()).unwrap();
     assert_eq!((agreement.addresses_agreed, agreement.layouts_agreed), (2, 1));
     let difference = agreement.first_difference.unwrap();
     assert!(difference.contains(&format!("instead of {back:#x}")), "{difference}");
@@ -151,14 +150,14 @@ fn a_segment_that_no_entry_took_is_a_difference() {
     let mut recording = recording_with_segments();
     recording.trace.truncate(3);
     recording.segments.remove(0);
-    let whole = check(&recording, &AllocatorConfig::default()).unwrap();
+    let whole = check(&recording, &torch()).unwrap();
     assert!(whole.is_whole(), "{whole:?}");
     // A life that ends before the first begins takes a segment of its own: another stream's.
     let first = recording.segments[0].address;
     let life = TraceEntry { stream: 7, ..entry(TraceAction::Alloc, first, MIB) };
     let end = TraceEntry { action: TraceAction::FreeCompleted, ..life };
     recording.trace.splice(1..1, [life, end]);
-    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    let agreement = check(&recording, &torch()).unwrap();
     assert_eq!((agreement.layouts_agreed, agreement.layouts), (0, 1), "{agreement:?}");
     assert!(!agreement.is_whole());
 }
@@ -170,17 +169,17 @@ fn a_recording_of_a_private_pool_is_replayed_in_it() {
     recording.segments[0].pool = pool;
     recording.trace[3].pool = pool;
     recording.trace[4].pool = pool;
-    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    let agreement = check(&recording, &torch()).unwrap();
     assert!(agreement.is_whole(), "{agreement:?}");
     recording.trace[4].pool = PoolId::DEFAULT;
-    let agreement = check(&recording, &AllocatorConfig::default()).unwrap();
+    let agreement = check(&recording, &torch()).unwrap();
     assert_eq!(agreement.layouts_agreed, 1, "{agreement:?}");
 }
 
 #[test]
 fn a_trace_without_a_request_is_no_agreement() {
     let segments = vec![segment(BASE, &[(2 * MIB, BlockState::Inactive)])];
-    let agreement = check(&Snapshot { segments, trace: Vec::new() }, &AllocatorConfig::default());
+    let agreement = check(&Snapshot { segments, trace: Vec::new() }, &torch());
     let agreement = agreement.unwrap();
     assert_eq!((agreement.layouts_agreed, agreement.layouts), (1, 1));
     assert_eq!(agreement.first_difference.as_deref(), Some("no request was recorded"));

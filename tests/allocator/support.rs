@@ -4,10 +4,15 @@ use std::sync::Arc;
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request, Statistics};
 use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig};
-use accelrt::{Device, DeviceKind, Error};
+use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
+
+/// Settings of PyTorch's policy, with its defaults.
+pub(crate) fn torch() -> AllocatorConfig {
+    "policy:torch".parse().unwrap()
+}
 
 /// An allocator whose laws are checked after each step.
 pub(crate) struct Bench {
@@ -16,7 +21,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// With settings, on a device of 1 GiB.
+    /// With settings, on a device of 1 GiB. The policy is torch's unless they name one.
     pub(crate) fn new(settings: &str) -> Self {
         Self::of_capacity(settings, 1024 * MIB)
     }
@@ -24,6 +29,9 @@ impl Bench {
     pub(crate) fn of_capacity(settings: &str, capacity_bytes: usize) -> Self {
         let null = NullBackend::new(NullConfig { capacity_bytes, ..NullConfig::default() });
         let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let is_named = settings.contains("policy:");
+        let settings =
+            if is_named { settings.to_owned() } else { format!("policy:torch,{settings}") };
         let config = settings.parse().unwrap();
         let allocator = CachingAllocator::new(Arc::clone(&null) as _, device, config).unwrap();
         Self { null, allocator }

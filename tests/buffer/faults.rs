@@ -1,7 +1,8 @@
 //! Planned faults: a failure at any call that buffers make leaks nothing and ends no thread.
 //!
 //! One scenario uses every operation. It runs once for each call of each method that it makes, with
-//! that call failing; afterwards all memory, marks and streams are back.
+//! that call failing; afterwards all memory, marks and streams are back. Its first round is served
+//! by the policy `native`, with pages, the second by `torch`, with segments.
 
 use std::fmt::Write;
 
@@ -12,7 +13,13 @@ use accelrt::{Error, Result};
 use crate::support::{Drops, Machine, pattern};
 
 /// The methods that buffers call; a machine that runs on the host needs fewer.
-const METHODS: [Method; 12] = [
+const METHODS: [Method; 18] = [
+    Method::VmReserve,
+    Method::VmCreate,
+    Method::VmMap,
+    Method::VmUnmap,
+    Method::VmRelease,
+    Method::VmUnreserve,
     Method::Allocate,
     Method::Release,
     Method::AllocateHost,
@@ -27,7 +34,13 @@ const METHODS: [Method; 12] = [
     Method::StreamDestroy,
 ];
 
-const HOST_METHODS: [Method; 6] = [
+const HOST_METHODS: [Method; 12] = [
+    Method::VmReserve,
+    Method::VmCreate,
+    Method::VmMap,
+    Method::VmUnmap,
+    Method::VmRelease,
+    Method::VmUnreserve,
     Method::Allocate,
     Method::Release,
     Method::AllocateHost,
@@ -42,7 +55,8 @@ fn scenario(machine: &Machine, drops: &Drops) -> Vec<Error> {
     let mut note = |outcome: Result<()>| errors.extend(outcome.err());
     let (runtime, device) = (&machine.runtime, machine.device());
     let streams = [machine.home(), machine.stream(), machine.stream()];
-    for round in 0..2 {
+    for (round, settings) in ["policy:native", "policy:torch"].into_iter().enumerate() {
+        runtime.set_allocator_settings(settings).unwrap();
         let made =
             [runtime.zeros(700, device), runtime.empty(700, device), runtime.empty_pinned(700)];
         let buffers: Vec<_> = made
@@ -141,6 +155,7 @@ fn an_allocation_that_fails_has_changed_nothing() {
     for machine in Machine::each() {
         for error in [FaultError::OutOfMemory, FaultError::Driver, FaultError::DeviceLost] {
             machine.backend.plan(Fault::always(Method::Allocate, error));
+            machine.backend.plan(Fault::always(Method::VmCreate, error));
             machine.backend.plan(Fault::always(Method::AllocateHost, error));
             machine.runtime.empty(100, machine.device()).unwrap_err();
             machine.runtime.empty_pinned(100).unwrap_err();

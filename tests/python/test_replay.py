@@ -76,7 +76,7 @@ def refused(ended: "subprocess.CompletedProcess[str]", *parts: str) -> None:
 
 def test_each_policy_has_a_record_with_what_the_trace_holds(tmp_path: Path) -> None:
     found = records(tmp_path, OWN)
-    assert [record["policy"] for record in found] == ["torch", "torch+expandable"]
+    assert [record["policy"] for record in found] == ["native", "torch", "torch+expandable"]
     for record in found:
         assert record["trace"] == "own_gpt_fixed.ops.csv"
         assert (record["config"], record["granularity"]) == ("", 2 * MIB)
@@ -415,7 +415,7 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
     refused(replay(OWN, "--check", "--policy", "torch+expandable"), "--policy can only be torch")
     refused(replay(OWN, "--config", "foo:1"), "Unrecognized key 'foo'")
     for option, value, expected in [
-        ("--policy", "best", "'best' is not one of torch, torch+expandable"),
+        ("--policy", "best", "'best' is not one of native, torch, torch+expandable"),
         ("--policy", "torch,torch", "each at most once"),
         ("--capacity", "0", "'0' is not a number of bytes of at least 1"),
         ("--granularity", "2M", "'2M' is not a number of bytes"),

@@ -1,5 +1,4 @@
-//! Records of blocks: pieces of areas, linked to their neighbours, in a table where they are
-//! numbers.
+//! Records of blocks: pieces of areas, linked to their neighbours, numbers in a table.
 
 use std::num::NonZeroU32;
 

@@ -119,8 +119,8 @@ impl Native {
         Want { heap, kind: plan.kind, bytes, align_bytes: plan.align_bytes }
     }
 
-    /// A free block that is large enough: of those that were looked at the one that needs the fewest
-    /// pages, the first of them by size.
+    /// A free block that is large enough: of those that were looked at the one that needs the
+    /// fewest pages, the first of them by size.
     pub(super) fn find(&self, want: &Want) -> Option<Found> {
         let Want { heap, kind, bytes, align_bytes } = *want;
         let units = units_of(bytes, self.sizes.unit_bytes(kind));

@@ -1,5 +1,7 @@
-//! The free blocks of one arena by size. Source: Masmano, Ripoll, Crespo and Real, "TLSF: a new
-//! dynamic memory allocator for real-time systems", 2004.
+//! The free blocks of one arena by size.
+//!
+//! Source: Masmano, Ripoll, Crespo and Real, "TLSF: a new dynamic memory allocator for real-time
+//! systems", 2004.
 //!
 //! Two levels of lists: powers of two, each in 32 steps. Bitmaps find the next list that has
 //! something, so insertion, removal and the search take a bounded number of steps.

@@ -1,5 +1,6 @@
-//! What was asked for of each piece in use: read and written by whoever has the piece, without the
-//! allocator's lock.
+//! What was asked for of each piece in use.
+//!
+//! Read and written by whoever has the piece, without the allocator's lock.
 
 use std::sync::OnceLock;
 
@@ -16,6 +17,9 @@ pub(super) struct Live {
     small: Chunks<AtomicU16>,
 }
 
+/// Relaxed: whoever has a piece reads and writes its entry, and the piece itself changes hands
+/// through the allocator's lock or the program's own means.
+const RELAXED: Ordering = Ordering::Relaxed;
 /// The mark of a block that a program does not have.
 const NOT_IN_USE: u32 = u32::MAX;
 /// The mark of a small one: a request is for a byte at least.
@@ -35,16 +39,14 @@ impl Live {
     /// A program has the piece now, for a request.
     #[inline]
     pub(super) fn begin(&self, piece: Piece, bytes: usize, requested_bytes: usize) {
-        // Relaxed, all of them: whoever has the piece writes, and the piece itself changes hands
-        // through the allocator's lock or the program's own means.
         #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB; less than a page")]
         match piece.part() {
             Part::Small(slab, slot) => {
-                self.small_at(slab, slot).store(requested_bytes as u16, Ordering::Relaxed);
+                self.small_at(slab, slot).store(requested_bytes as u16, RELAXED);
             }
             Part::Block(id) => {
                 let slack_bytes = (bytes - requested_bytes) as u32;
-                self.blocks.at(id.place()).store(slack_bytes, Ordering::Relaxed);
+                self.blocks.at(id.place()).store(slack_bytes, RELAXED);
             }
         }
     }
@@ -55,14 +57,14 @@ impl Live {
         match piece.part() {
             Part::Small(slab, slot) => {
                 let place = self.small_at(slab, slot);
-                let requested_bytes = place.load(Ordering::Relaxed);
-                place.store(NOT_IN_USE_SMALL, Ordering::Relaxed);
+                let requested_bytes = place.load(RELAXED);
+                place.store(NOT_IN_USE_SMALL, RELAXED);
                 (requested_bytes != NOT_IN_USE_SMALL).then_some(requested_bytes as usize)
             }
             Part::Block(id) => {
                 let place = self.blocks.at(id.place());
-                let slack_bytes = place.load(Ordering::Relaxed);
-                place.store(NOT_IN_USE, Ordering::Relaxed);
+                let slack_bytes = place.load(RELAXED);
+                place.store(NOT_IN_USE, RELAXED);
                 (slack_bytes != NOT_IN_USE).then(|| bytes - slack_bytes as usize)
             }
         }
@@ -72,11 +74,11 @@ impl Live {
     pub(super) fn requested(&self, piece: Piece, bytes: usize) -> Option<usize> {
         match piece.part() {
             Part::Small(slab, slot) => {
-                let requested_bytes = self.small_at(slab, slot).load(Ordering::Relaxed);
+                let requested_bytes = self.small_at(slab, slot).load(RELAXED);
                 (requested_bytes != NOT_IN_USE_SMALL).then_some(requested_bytes as usize)
             }
             Part::Block(id) => {
-                let slack_bytes = self.blocks.at(id.place()).load(Ordering::Relaxed);
+                let slack_bytes = self.blocks.at(id.place()).load(RELAXED);
                 (slack_bytes != NOT_IN_USE).then(|| bytes - slack_bytes as usize)
             }
         }

@@ -205,7 +205,16 @@ impl Backend for CpuBackend {
             Some(PointerOwner { device_index, base, bytes, is_host })
         };
         let mut devices = self.devices.iter().enumerate();
-        let on_device = devices.find_map(|(index, device)| owner(&device.memory, index, false));
+        let on_device = devices.find_map(|(index, device)| {
+            let mapped = device.pages.as_ref().and_then(|memory| memory.owner(address));
+            let mapped = mapped.map(|(base, bytes)| PointerOwner {
+                device_index: index,
+                base,
+                bytes,
+                is_host: false,
+            });
+            mapped.or_else(|| owner(&device.memory, index, false))
+        });
         Ok(on_device.or_else(|| owner(&self.host, 0, true)))
     }
 

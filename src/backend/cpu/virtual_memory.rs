@@ -100,6 +100,17 @@ impl VirtualMemory {
         })
     }
 
+    /// The mapped memory that an address is in: its place. Looks at all of it.
+    pub(super) fn owner(&self, address: Address) -> Option<(Address, usize)> {
+        let books = self.books.lock();
+        let mut places = books.physical.values().filter_map(|physical| match physical.place {
+            Place::Mapped(span) => Some(span),
+            Place::Nowhere | Place::Parked(_) => None,
+        });
+        let found = places.find(|span| span.contains(Span::new(address, 1)))?;
+        Some((found.address(), found.bytes))
+    }
+
     /// Takes pages out of a reservation that were moved away, or whose contents nobody needs.
     fn vacate(&self, books: &mut Books, from: Span) {
         // SAFETY: the place is ours, and what was in it has moved. When it is refused, the place is

@@ -18,9 +18,15 @@ from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.table import Record
 
 _POLICIES = {
+    "native": {"policy": "native"},
     "torch": {"policy": "torch", "expandable_segments": "False"},
     "torch+expandable": {"policy": "torch", "expandable_segments": "True"},
 }
+_OF_POLICIES = re.compile(r"(?:^|,)\s*(policy|expandable_segments)\s*:\s*([^,]*[^,\s])")
+_OF_TORCH = re.compile(
+    r"(?:^|,)\s*(?:large_segment|max_split|max_non_split|roundup|garbage_collection)"
+)
+_OF_NATIVE = re.compile(r"(?:^|,)\s*(?:exact_statistics|deterministic)")
 # More than any device has, so that a limit is what the user sets.
 _CAPACITY_BYTES = 1 << 40
 _GRANULARITY_BYTES = 2 << 20
@@ -121,8 +127,11 @@ def _replays(
 
 
 def _named(config: str) -> dict[str, str]:
-    """Return those settings that a policy of this command has as well."""
-    return dict(re.findall(r"(?:^|,)\s*(policy|expandable_segments)\s*:\s*([^,]*[^,\s])", config))
+    """Return those settings that a policy of this command has as well, or that are of one alone."""
+    named = {} if _OF_TORCH.search(config) is None else {"policy": "torch"}
+    if _OF_NATIVE.search(config):
+        named["policy"] = "native"
+    return named | dict(_OF_POLICIES.findall(config))
 
 
 def _chosen(given: argparse.Namespace) -> list[str]:
@@ -133,7 +142,7 @@ def _chosen(given: argparse.Namespace) -> list[str]:
         if name not in fitting:
             message = f"--config {given.config} contradicts --policy {name}"
             raise TraceError(message)
-    return given.policy or fitting or list(_POLICIES)[:1]  # the value is refused when it is read
+    return given.policy or fitting or ["torch"]  # the value is refused when it is read
 
 
 def _settings(policy: str, config: str) -> str:
