@@ -330,7 +330,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
 
     /// Has the tasks of a stream executed: on the calling thread by drivers, on a worker by cpu.
-    /// Called by the thread that enqueued, so order of submission is order of enqueueing.
+    /// Called by the thread that enqueued, so order of submission is order of enqueueing. The
+    /// stream is not destroyed before this returns: the caller holds it beside `work`.
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
     /// As [`Backend::submit`], called by a completer: never executes on the caller's stack.

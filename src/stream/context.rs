@@ -20,8 +20,11 @@ pub(crate) struct TaskContext {
     pub(crate) on_host: bool,
     /// The open error: user tasks are retired without running.
     pub(crate) error: Option<Arc<StreamError>>,
-    /// What the command leaves to be done when it is retired; `None` for most.
-    pub(crate) effects: Option<Box<Effects>>,
+    /// What the command leaves to be done when it is retired: nothing for most. In place, because
+    /// each record on a driver's stream leaves a mark.
+    pub(crate) effects: Effects,
+    /// True when something was left there.
+    pub(crate) has_effects: bool,
     /// Set for commands whose only effect is that somebody may wait for them.
     pub(crate) is_marker: bool,
 }
@@ -51,7 +54,8 @@ pub(crate) enum Blocker {
 
 impl TaskContext {
     pub(crate) fn effects(&mut self) -> &mut Effects {
-        self.effects.get_or_insert_default()
+        self.has_effects = true;
+        &mut self.effects
     }
 
     /// The running task failed.
@@ -81,7 +85,6 @@ impl TaskContext {
 
     /// The error that extends over the running task.
     pub(crate) fn failure(&self) -> Option<&Arc<StreamError>> {
-        let own = self.effects.as_ref().and_then(|effects| effects.failure.as_ref());
-        self.error.as_ref().or(own)
+        self.error.as_ref().or(self.effects.failure.as_ref())
     }
 }

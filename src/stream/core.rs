@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::{Result, StreamError};
 use crate::frontier::{History, Progress};
 use crate::queue::{Command, Pushed, Sender, channel};
-use crate::stream::context::{Blocker, TaskContext};
+use crate::stream::context::{Blocker, Effects, TaskContext};
 use crate::stream::drain::{Consumer, Stop};
 use crate::stream::failures::Failures;
 use crate::stream::lifecycle::{Lifecycle, StreamCounters};
@@ -88,7 +88,8 @@ impl StreamCore {
             handle,
             on_host,
             error: None,
-            effects: None,
+            effects: Effects::default(),
+            has_effects: false,
             is_marker: false,
         };
         let consumer = Consumer { receiver, context, stopwatch: Stopwatch::default() };

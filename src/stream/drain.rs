@@ -110,7 +110,7 @@ impl StreamCore {
                 return stop;
             }
             let ticket = receiver.consumed();
-            if context.is_marker || context.effects.is_some() {
+            if context.is_marker || context.has_effects {
                 self.settle(ticket, context);
             } else {
                 self.progress.retire(ticket);
@@ -195,8 +195,8 @@ impl StreamCore {
     /// done before it moves.
     #[inline]
     fn settle(&self, ticket: u64, context: &mut TaskContext) {
-        if let Some(effects) = context.effects.take() {
-            self.take_effect(*effects, ticket, context);
+        if context.has_effects {
+            self.take_effect(ticket, context);
         }
         context.is_marker = false;
         self.progress.settle(ticket);
@@ -207,8 +207,10 @@ impl StreamCore {
     }
 
     #[inline(never)]
-    fn take_effect(&self, effects: Effects, ticket: u64, context: &mut TaskContext) {
-        let Effects { failure, mark, sync, .. } = effects;
+    fn take_effect(&self, ticket: u64, context: &mut TaskContext) {
+        context.has_effects = false;
+        let Effects { failure, mark, sync, .. } = &mut context.effects;
+        let (failure, mark, sync) = (failure.take(), mark.take(), sync.take());
         if let Some(error) = failure
             && context.error.is_none()
         {

@@ -165,12 +165,15 @@ impl Marks {
     /// The device has reached the task `ticket`.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.reach(ticket);
-        let passed: Vec<_> = {
-            let mut pending = self.pending.lock();
-            let count = pending.partition_point(|(at, _)| *at <= ticket);
-            pending.drain(..count).collect()
-        };
-        drop(passed); // releases marks: calls the driver, hence without the lock
+        // One after the other: releasing a mark calls the driver, hence without the lock.
+        while let Some(passed) = self.take_passed(ticket) {
+            drop(passed);
+        }
         self.drop_passed();
+    }
+
+    fn take_passed(&self, ticket: u64) -> Option<(u64, Arc<OwnedMark>)> {
+        let mut pending = self.pending.lock();
+        if pending.front()?.0 <= ticket { pending.pop_front() } else { None }
     }
 }

@@ -226,9 +226,8 @@ impl Backend for XpuBackend {
     /// The device is told of what the work submitted when it returns.
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
-            let stream = Held::of(stream).share();
             work.run(&Turn::unshared());
-            stream.flush_rest();
+            Held::of(stream).flush_rest();
         }
     }
 
