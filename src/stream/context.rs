@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::backend::contract::{Backend, StreamHandle};
 use crate::device::Device;
 use crate::error::{FailureCause, StreamError};
+use crate::stream::action::Since;
 use crate::stream::core::StreamCore;
 use crate::stream::gate::Gate;
 use crate::stream::marks::OwnedMark;
@@ -22,6 +23,8 @@ pub(crate) struct TaskContext {
     pub(crate) error: Option<Arc<StreamError>>,
     /// What the command leaves to be done when it is retired; `None` for most.
     pub(crate) effects: Option<Box<Effects>>,
+    /// Of the head, while the stream is watched.
+    pub(crate) since: Since,
     /// Set for commands whose only effect is that somebody may wait for them.
     pub(crate) is_marker: bool,
 }

@@ -89,6 +89,7 @@ impl StreamCore {
             on_host,
             error: None,
             effects: None,
+            since: None,
             is_marker: false,
         };
         let consumer = Consumer { receiver, context, stopwatch: Stopwatch::default() };
