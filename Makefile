@@ -20,7 +20,7 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # Of Python's tests those that run on every kind.
 EVERY_KIND_TESTS := $(foreach part,accelerator buffer contexts dlpack event failures launch_host \
-	parameters stream threads waits xpu,tests/python/test_$(part).py)
+	parameters stream threads verbose_runtime waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well.
 XPU_TESTS ?= conformance faults order engine
 # For `make build`: make build FEATURES=cuda,xpu

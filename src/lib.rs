@@ -16,7 +16,7 @@
 //! * [`CachingAllocator`]: memory that is kept when it is freed; its [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
-//! * [`VerboseScope`]: oneMKL and oneDNN print their calls, for a while
+//! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
 //! * [`backend`]: the contract for makers of devices, with the kinds at hand
 //!

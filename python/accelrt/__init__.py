@@ -34,6 +34,7 @@ from accelrt._core import (
 )
 from accelrt._exit import finish_at_exit
 from accelrt._kinds import module_of
+from accelrt._verbose import verbose
 
 __all__ = [
     "Buffer",
@@ -54,6 +55,7 @@ __all__ = [
     "empty_pinned",
     "from_dlpack",
     "get_device_module",
+    "verbose",
     "xpu",
     "zeros",
 ]

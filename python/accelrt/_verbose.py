@@ -64,6 +64,11 @@ class VerboseLog:
         """Return the records as a JSON array."""
         return json.dumps([record.as_dict() for record in self.records], indent=1) + "\n"
 
+    def __repr__(self) -> str:
+        if self._source is None:
+            return "<VerboseLog without a capture>"
+        return f"<VerboseLog of {len(self.lines)} lines>"
+
     def end(self) -> None:
         """Collect no more."""
         if isinstance(self._source, _core.VerboseCapture):
@@ -83,6 +88,9 @@ class VerboseContext:
         self._level = _core.verbose_level(library, name, level)
         self._is_capturing = _core.flag("capture", capture)
         self._open: list[tuple[_core.VerboseScope, VerboseLog]] = []
+
+    def __repr__(self) -> str:
+        return f"<verbose level {self._level} of {self._library}, open {len(self._open)} times>"
 
     def __enter__(self) -> VerboseLog:
         _warn_once(self._library)
@@ -109,6 +117,26 @@ class VerboseContext:
         if self._is_capturing:
             flush_output()
             log.end()
+
+
+class verbose(VerboseContext):  # noqa: N801  as the backends' classes
+    """Prints a line for each task of this process's streams inside a `with`; restores what was.
+
+    `level` is 0 or 1. A line is `accelrt_verbose,kind,device,stream,what,bytes,ms`: what is copy,
+    fill, launch, kernel, deferred (a callable of `launch_host`), call, record or wait. Tasks that
+    are executed inside are printed: synchronise before the end to see those that were enqueued. On
+    devices whose streams do not run on the host each task is waited for, to time it.
+
+    >>> import accelrt
+    >>> with accelrt.verbose(1, capture=True) as log:
+    ...     accelrt.zeros(4096).stream.synchronize()
+    >>> [(record.name, record.fields["bytes"]) for record in log.records]
+    [('fill', '4096')]
+    """
+
+    def __init__(self, level: int, *, capture: bool = False) -> None:
+        """Keep the level for the `with`."""
+        super().__init__("accelrt", "level", level, capture=capture)
 
 
 def _capture(library: str) -> _core.VerboseCapture:

@@ -1,7 +1,7 @@
-"""Verbose lines of oneMKL and oneDNN as records: which call, how long, and what was told of it.
+"""Verbose lines as records: which call, how long, and what was told of it.
 
-Lines are as other libraries print them, and may be cut or mixed up: what cannot be read is no
-record, and nothing raises.
+Lines are as oneMKL, oneDNN and this runtime print them, and may be cut or mixed up: what cannot be
+read is no record, and nothing raises.
 """
 
 import math
@@ -19,8 +19,9 @@ _GRAPH_TEMPLATE = (
     "operation", "engine", "partition_id", "partition_kind", "op_names", "data_formats",
     "logical_tensors", "fpmath_mode", "implementation", "backend", "exec_time",
 )  # fmt: skip
+_OWN_PARTS = ("kind", "device", "stream", "what", "bytes", "ms")
 _UNITS_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
-_WORD = re.compile(r"(?:onednn|dnnl|mkldnn)(_graph)?_verbose,|MKL_VERBOSE ")
+_WORD = re.compile(r"(?:onednn|dnnl|mkldnn)(_graph)?_verbose,|MKL_VERBOSE |accelrt_verbose,")
 _MKL = re.compile(
     r"(?P<call>(?P<name>[^\s(]+)\(.*\)) "
     r"(?P<time>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)(?: (?P<rest>.*))?"
@@ -53,6 +54,8 @@ def parse(lines: Iterable[str]) -> Iterator[Record]:
         printed, told = line[word.start() :].rstrip("\r\n"), line[word.end() :].rstrip("\r\n")
         if word.group().startswith("MKL"):
             record = _mkl(printed, told)
+        elif word.group().startswith("accelrt"):
+            record = _own(printed, told)
         else:
             parts = _Parts(told, is_graph=word.group(1) is not None)
             if parts.template:
@@ -70,6 +73,15 @@ def _mkl(line: str, told: str) -> Record | None:
     fields = {"call": found["call"]} | {key: value for key, _, value in pairs if value}
     ms = _milliseconds(found["time"], _UNITS_MS[found["unit"]])
     return None if ms is None else Record("oneMKL", found["name"], ms, fields, line)
+
+
+def _own(line: str, told: str) -> Record | None:
+    parts = told.split(",")
+    ms = _milliseconds(parts[-1])
+    if len(parts) != len(_OWN_PARTS) or ms is None or not parts[_OWN_PARTS.index("what")]:
+        return None
+    fields = dict(zip(_OWN_PARTS, parts, strict=True))
+    return Record("accelrt", fields["what"], ms, fields, line)
 
 
 def _milliseconds(text: str, unit_ms: float = 1.0) -> float | None:

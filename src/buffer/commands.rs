@@ -19,6 +19,10 @@ pub(super) struct Copy(pub(super) Ranges);
 impl Command<TaskContext> for Copy {
     const CLASS: Class = Class::User;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("copy", self.0.bytes))
+    }
+
     fn run(self, context: &mut TaskContext) {
         // Threads wait for single copies, and this is little beside one.
         context.is_marker = true;
@@ -38,6 +42,10 @@ pub(super) struct OwningCopy<O> {
 impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
     const CLASS: Class = Class::User;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        self.copy.description()
+    }
+
     fn run(self, context: &mut TaskContext) {
         self.copy.run(context);
         crate::stream::commands::drop_quietly(|| drop(self.owner));
@@ -53,6 +61,10 @@ pub(super) struct Fill {
 
 impl Command<TaskContext> for Fill {
     const CLASS: Class = Class::User;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("fill", self.bytes))
+    }
 
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;

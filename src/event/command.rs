@@ -12,6 +12,10 @@ pub(super) struct RecordCommand(pub(super) Pending);
 impl Command<TaskContext> for RecordCommand {
     const CLASS: Class = Class::Own;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("record", 0))
+    }
+
     #[inline]
     fn run(self, context: &mut TaskContext) {
         let Self(event) = self;

@@ -26,6 +26,10 @@ struct Launch {
 impl Command<TaskContext> for Launch {
     const CLASS: Class = Class::User;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("kernel", 0))
+    }
+
     fn run(self, context: &mut TaskContext) {
         // As copies: threads wait for the host's access to single buffers.
         context.is_marker = true;

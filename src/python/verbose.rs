@@ -84,7 +84,8 @@ pub(super) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>)
         Ok(flag) => i64::from(flag.is_true()),
         Err(_) => integer(name, level)?,
     };
-    let (library, highest) = (library_argument(library)?.name(), VerboseLibrary::HIGHEST_LEVEL);
+    let library = library_argument(library)?;
+    let highest = library.highest_level();
     let allowed = i32::try_from(number).ok().filter(|level| (0..=highest).contains(level));
     let given = level.str()?;
     let text = format!("a verbose level of {library} is 0 to {highest}, not {given}");
@@ -121,6 +122,7 @@ fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
     match name {
         "mkl" => Ok(VerboseLibrary::Mkl),
         "mkldnn" => Ok(VerboseLibrary::OneDnn),
+        "accelrt" => Ok(VerboseLibrary::Accelrt),
         _ => Err(PyValueError::new_err(format!("no library is called {name:?}"))),
     }
 }

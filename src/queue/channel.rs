@@ -427,6 +427,12 @@ impl<C: 'static> Entry<'_, C> {
         self.with(|packed| packed.class())
     }
 
+    /// What is told of the command to who watches.
+    pub(crate) fn description(&mut self) -> Option<(&'static str, usize)> {
+        // SAFETY: the command at the head was neither run nor discarded: both consume the place.
+        self.with(|packed| unsafe { packed.description() })
+    }
+
     /// True when the command may run now.
     #[inline]
     pub(crate) fn is_ready(&mut self, context: &mut C) -> bool {

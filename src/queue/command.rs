@@ -26,6 +26,12 @@ pub(crate) trait Command<C>: Send + Sized + 'static {
     /// True when [`Command::is_ready`] may answer false.
     const MAY_WAIT: bool = false;
 
+    /// What is told of it to who watches, and how many bytes it is about; `None` for what only the
+    /// runtime knows of.
+    fn description(&self) -> Option<(&'static str, usize)> {
+        None
+    }
+
     /// Asked before [`Command::run`]; false leaves the command at the head of its queue.
     fn is_ready(&mut self, _context: &mut C) -> bool {
         true
@@ -40,6 +46,7 @@ type Words = [u64; INLINE_BYTES / 8];
 /// What is known of a packed command's type.
 struct Table<C> {
     class: Class,
+    description: unsafe fn(*mut Words) -> Option<(&'static str, usize)>,
     is_ready: Option<unsafe fn(*mut Words, &mut C) -> bool>,
     run: unsafe fn(*mut Words, &mut C),
     discard: unsafe fn(*mut Words),
@@ -62,6 +69,7 @@ struct Tables<T, C>(std::marker::PhantomData<(T, C)>);
 impl<T: Command<C>, C: 'static> Tables<T, C> {
     const TABLE: &'static Table<C> = &Table {
         class: T::CLASS,
+        description: description::<T, C>,
         is_ready: if T::MAY_WAIT { Some(is_ready::<T, C>) } else { None },
         run: run::<T, C>,
         discard: discard::<T, C>,
@@ -96,6 +104,15 @@ unsafe fn take<T>(payload: *mut Words) -> T {
         // SAFETY: the pointer came from `Box::into_raw` in `Packed::new` and is not used again.
         *unsafe { Box::from_raw(place) }
     }
+}
+
+/// # Safety
+/// `payload` holds a packed `T`.
+unsafe fn description<T: Command<C>, C>(payload: *mut Words) -> Option<(&'static str, usize)> {
+    // SAFETY: `place` needs a packed `T`: the caller's promise.
+    let place = unsafe { place::<T>(payload) };
+    // SAFETY: the place is initialised and aligned, and the caller has it alone.
+    unsafe { &*place }.description()
 }
 
 /// # Safety
@@ -141,6 +158,16 @@ impl<C: 'static> Packed<C> {
     #[inline]
     pub(crate) fn class(&self) -> Class {
         self.table.class
+    }
+
+    /// What is told of the command.
+    ///
+    /// # Safety
+    /// It was neither run nor discarded.
+    pub(crate) unsafe fn description(&mut self) -> Option<(&'static str, usize)> {
+        // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
+        // caller's promise.
+        unsafe { (self.table.description)(self.payload.as_mut_ptr()) }
     }
 
     /// True when the command may run now.

@@ -18,6 +18,8 @@ use crate::runtime::allocators::Allocators;
 use crate::runtime::current;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
+#[cfg(not(loom))]
+use crate::stream::action::Action;
 use crate::stream::core::StreamCore;
 use crate::stream::lifecycle::{Lifecycle, StreamCounts};
 use crate::stream::synchronize::raise_all;
@@ -198,6 +200,16 @@ impl Runtime {
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
+    }
+
+    /// Has each task of this runtime's streams told to `watcher`, which is the same at each call;
+    /// `None` ends that.
+    #[cfg(not(loom))]
+    pub(crate) fn tell_actions(&self, watcher: Option<fn(&Action)>) {
+        match watcher {
+            Some(watcher) => self.inner.lifecycle.watch(watcher),
+            None => self.inner.lifecycle.unwatch(),
+        }
     }
 
     /// The next stream of the device's pool of 32: request 33 gets the first one again.

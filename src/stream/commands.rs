@@ -40,6 +40,10 @@ where
 {
     const CLASS: Class = Class::User;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("call", 0))
+    }
+
     #[inline]
     fn run(self, context: &mut TaskContext) {
         assert_no_lock_held();
@@ -124,6 +128,10 @@ impl WaitFor {
 impl Command<TaskContext> for WaitFor {
     const CLASS: Class = Class::Own;
     const MAY_WAIT: bool = true;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("wait", 0))
+    }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         let blocker = self.blocker(context);

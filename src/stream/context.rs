@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::backend::contract::{Backend, StreamHandle};
 use crate::device::Device;
 use crate::error::{FailureCause, StreamError};
+use crate::stream::action::Since;
 use crate::stream::core::StreamCore;
 use crate::stream::gate::Gate;
 use crate::stream::marks::OwnedMark;
@@ -25,6 +26,8 @@ pub(crate) struct TaskContext {
     pub(crate) effects: Effects,
     /// True when something was left there.
     pub(crate) has_effects: bool,
+    /// Of the head, while the stream is watched.
+    pub(crate) since: Since,
     /// Set for commands whose only effect is that somebody may wait for them.
     pub(crate) is_marker: bool,
 }

@@ -90,6 +90,7 @@ impl StreamCore {
             error: None,
             effects: Effects::default(),
             has_effects: false,
+            since: None,
             is_marker: false,
         };
         let consumer = Consumer { receiver, context, stopwatch: Stopwatch::default() };

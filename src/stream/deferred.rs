@@ -150,6 +150,10 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
     const CLASS: Class = Class::User;
     const MAY_WAIT: bool = true;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("deferred", 0))
+    }
+
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
         let gate = match &self.0 {

@@ -133,12 +133,26 @@ impl StreamCore {
     #[inline]
     fn execute(
         &self,
-        mut entry: Entry<'_, TaskContext>,
+        entry: Entry<'_, TaskContext>,
         context: &mut TaskContext,
         is_helping: bool,
     ) -> Option<Stop> {
+        if self.lifecycle.is_unusual() {
+            self.execute_unusual(entry, context, is_helping)
+        } else {
+            self.execute_as(entry, context, is_helping, false)
+        }
+    }
+
+    #[inline]
+    pub(super) fn execute_as(
+        &self,
+        mut entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_helping: bool,
+        is_cancelled: bool,
+    ) -> Option<Stop> {
         let class = entry.class();
-        let is_cancelled = self.lifecycle.is_cancelled();
         if class == Class::Own {
             if !is_cancelled && !entry.is_ready(context) {
                 return Some(Stop::Blocked);

@@ -1,20 +1,23 @@
 //! Where a runtime stands between its first use and its end, as its streams see it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
+use crate::stream::action::Action;
 use crate::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::sync::{LockRank, Mutex, Ordering};
 
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
+/// Added to the first two while somebody watches: what is unusual for a task is one comparison.
+const WATCHED: usize = 4;
 
 /// Shared by all streams of a runtime.
 ///
 /// `phase` only grows: running, stopped (no new work, what is queued runs), cancelled (what is
-/// queued is retired without running).
+/// queued is retired without running). Before the last one the bit of a watcher comes and goes.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     phase: AtomicUsize,
@@ -22,6 +25,8 @@ pub(crate) struct Lifecycle {
     pub(crate) stream_task_limit: u64,
     /// Of streams that are gone.
     retired_counters: StreamCounters,
+    /// Who is told of each task while it is watched.
+    watcher: OnceLock<fn(&Action)>,
     /// Errors of streams that are gone and that nobody saw.
     unseen: Mutex<Vec<Arc<StreamError>>>,
 }
@@ -95,6 +100,7 @@ impl Lifecycle {
             phase: AtomicUsize::new(RUNNING),
             stream_task_limit,
             retired_counters: StreamCounters::default(),
+            watcher: OnceLock::new(),
             unseen: Mutex::new(LockRank::ErrorLog, Vec::new()),
         })
     }
@@ -104,13 +110,20 @@ impl Lifecycle {
     pub(crate) fn check(&self) -> Result<()> {
         fork::check()?;
         // Relaxed: a call that races with a shutdown may go either way.
-        if self.phase.load(Ordering::Relaxed) == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
+        let phase = self.phase.load(Ordering::Relaxed);
+        if phase == RUNNING { Ok(()) } else { Self::check_unusual(phase) }
+    }
+
+    #[cold]
+    fn check_unusual(phase: usize) -> Result<()> {
+        if phase & !WATCHED == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
     }
 
     /// No new work from now on. False when that was so before.
     pub(crate) fn stop(&self) -> bool {
         // AcqRel: of two shutdowns the second sees what the first did.
-        self.phase.compare_exchange(RUNNING, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
+        self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, stopped).is_ok()
     }
 
     /// What is queued is retired without running from now on.
@@ -123,6 +136,41 @@ impl Lifecycle {
     pub(crate) fn is_cancelled(&self) -> bool {
         // Acquire: pairs with `cancel`.
         self.phase.load(Ordering::Acquire) == CANCELLED
+    }
+
+    /// True when tasks are not simply run: they are cancelled or watched.
+    #[inline]
+    pub(crate) fn is_unusual(&self) -> bool {
+        // Acquire: as `is_cancelled`.
+        self.phase.load(Ordering::Acquire) >= CANCELLED
+    }
+
+    /// Has each task told to `watcher` from now on, which is the same at each call.
+    pub(crate) fn watch(&self, watcher: fn(&Action)) {
+        self.watcher.get_or_init(|| watcher);
+        // Release: pairs with `is_watched`. A cancellation ends it for good.
+        let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
+        let _ = self.phase.fetch_update(Ordering::Release, Ordering::Relaxed, with_bit);
+    }
+
+    /// Ends [`Lifecycle::watch`].
+    pub(crate) fn unwatch(&self) {
+        // Relaxed: a task that races with the end may go either way.
+        self.phase.fetch_and(!WATCHED, Ordering::Relaxed);
+    }
+
+    /// True while actions are told.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        // Acquire: pairs with `watch`; the watcher is there.
+        self.phase.load(Ordering::Acquire) & WATCHED != 0
+    }
+
+    /// Tells what was done.
+    pub(crate) fn tell(&self, action: &Action) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(action);
+        }
     }
 
     /// A stream is gone.

@@ -6,10 +6,12 @@
 //! * [`context`], [`commands`]: what runs, and what it is given
 //! * [`native`], [`deferred`], [`gate`]: calls of C functions, tasks that somebody else finishes
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
+//! * [`action`]: what is told of each task to who watches
 //! * [`own`]: what the runtime itself needs of a stream, whatever state that is in
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
 
+pub(crate) mod action;
 pub(crate) mod commands;
 pub(crate) mod context;
 pub(crate) mod core;

@@ -46,6 +46,10 @@ impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
 {
     const CLASS: Class = Class::Native;
 
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("launch", 0))
+    }
+
     #[inline]
     fn run(self, context: &mut TaskContext) {
         assert_no_lock_held();

@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 use crate::config::variable;
 use crate::dylib::Found;
 use crate::error::{Error, Result};
+use crate::runtime::Runtime;
 use crate::sync::{LockRank, Mutex};
+use crate::verbose::actions;
 use crate::verbose::environment::{Asked, of_mkl, of_onednn};
 use crate::verbose::library::VerboseLibrary;
 
@@ -43,6 +45,7 @@ impl Levels {
 
 static MKL: Mutex<Levels> = levels();
 static ONEDNN: Mutex<Levels> = levels();
+static ACCELRT: Mutex<Levels> = levels();
 
 const fn levels() -> Mutex<Levels> {
     Mutex::new(LockRank::VerboseLevels, Levels { next_id: 0, open: Vec::new() })
@@ -53,6 +56,7 @@ impl VerboseLibrary {
         match self {
             Self::Mkl => &MKL,
             Self::OneDnn => &ONEDNN,
+            Self::Accelrt => &ACCELRT,
         }
     }
 
@@ -63,6 +67,7 @@ impl VerboseLibrary {
         match self {
             Self::Mkl => MKL.get_or_init(|| of_mkl(variable)),
             Self::OneDnn => ONEDNN.get_or_init(|| of_onednn(variable)),
+            Self::Accelrt => const { &Asked { level: 0, not_restorable: None } },
         }
     }
 
@@ -109,12 +114,15 @@ impl VerboseScope {
     /// Fails when the level does not exist, when no library is found and when one refuses the
     /// level; nothing has changed then.
     pub fn enter(library: VerboseLibrary, level: i32, folders: &[&Path]) -> Result<Self> {
-        if !(0..=VerboseLibrary::HIGHEST_LEVEL).contains(&level) {
-            let reason = format!("levels are 0 to {}", VerboseLibrary::HIGHEST_LEVEL);
+        if !(0..=library.highest_level()).contains(&level) {
+            let reason = format!("levels are 0 to {}", library.highest_level());
             return Err(Error::VerboseLevel { library: library.name(), level, reason });
         }
         let bottom = library.asked().level;
         let found = if level == 0 { library.in_process() } else { library.found(folders)? };
+        if library == VerboseLibrary::Accelrt && level > 0 {
+            Runtime::global()?;
+        }
         let mut levels = library.levels().lock();
         let id = levels.open(level);
         let refusing = apply(library, &found, level).into_iter().next();
@@ -149,6 +157,9 @@ impl fmt::Debug for VerboseScope {
 
 /// Sets a level; the files of those that refuse.
 fn apply(library: VerboseLibrary, found: &[Found], level: i32) -> Vec<String> {
+    if library == VerboseLibrary::Accelrt {
+        actions::set(level);
+    }
     let refusing = found.iter().filter(|one| !library.set(one, level));
     refusing.map(|one| one.path.clone()).collect()
 }

@@ -25,6 +25,8 @@ pub enum VerboseLibrary {
     Mkl,
     /// oneDNN, in PyTorch's words mkldnn.
     OneDnn,
+    /// The process's own runtime, [`Runtime::global`]: a line for each task of its streams.
+    Accelrt,
 }
 
 impl fmt::Display for VerboseLibrary {
@@ -51,7 +53,10 @@ struct DnnlVersion {
 impl VerboseLibrary {
     /// Levels are 0 (nothing) to this. oneMKL's 2 also waits for each call on a GPU, oneDNN's 2
     /// prints the creation of primitives as well.
-    pub const HIGHEST_LEVEL: i32 = 2;
+    #[must_use]
+    pub fn highest_level(self) -> i32 {
+        if self == Self::Accelrt { 1 } else { 2 }
+    }
 
     /// Its name.
     #[must_use]
@@ -59,6 +64,7 @@ impl VerboseLibrary {
         match self {
             Self::Mkl => "oneMKL",
             Self::OneDnn => "oneDNN",
+            Self::Accelrt => "accelrt",
         }
     }
 
@@ -67,13 +73,15 @@ impl VerboseLibrary {
         match self {
             Self::Mkl => "MKL_Verbose",
             Self::OneDnn => "dnnl_set_verbose",
+            Self::Accelrt => "verbose", // no library to search for
         }
     }
 
-    fn file_names(self) -> [&'static str; 4] {
+    fn file_names(self) -> &'static [&'static str] {
         match self {
-            Self::Mkl => ["libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so.1", "libmkl_rt.so"],
-            Self::OneDnn => ["libdnnl.so.3", "libdnnl.so.2", "libdnnl.so.1", "libdnnl.so"],
+            Self::Mkl => &["libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so.1", "libmkl_rt.so"],
+            Self::OneDnn => &["libdnnl.so.3", "libdnnl.so.2", "libdnnl.so.1", "libdnnl.so"],
+            Self::Accelrt => &[],
         }
     }
 
@@ -83,6 +91,7 @@ impl VerboseLibrary {
         let (variable, file) = match self {
             Self::Mkl => ("ACCELRT_MKL_LIBRARY", &runtime.config().mkl_library),
             Self::OneDnn => ("ACCELRT_DNNL_LIBRARY", &runtime.config().dnnl_library),
+            Self::Accelrt => return Ok(None),
         };
         Ok(file.clone().map(|file| (variable, file)))
     }
@@ -104,6 +113,9 @@ impl VerboseLibrary {
 
     /// Its version, as `3.2.0`; of the first that is found. Fails when none is.
     pub fn version(self, folders: &[&Path]) -> Result<String> {
+        if self == Self::Accelrt {
+            return Ok(env!("CARGO_PKG_VERSION").to_owned());
+        }
         let found = self.found(folders)?;
         let numbers = found.iter().find_map(|one| self.version_of(one.library));
         Ok(numbers.map_or_else(|| "unknown".to_owned(), |[a, b, c]| format!("{a}.{b}.{c}")))
@@ -136,6 +148,7 @@ impl VerboseLibrary {
                 // SAFETY: null, or a structure of the library that never changes.
                 unsafe { version.as_ref() }.map(|version| version.numbers)
             }
+            Self::Accelrt => None,
         }
     }
 
@@ -153,15 +166,16 @@ impl VerboseLibrary {
             return Ok(self.in_process());
         }
         let found = self.in_process();
-        if !found.is_empty() {
+        if !found.is_empty() || self == Self::Accelrt {
             return Ok(found);
         }
         let loaded = Loaded::now();
         let mut searched = vec![self.searched_process(&loaded)];
-        let named = self.file_names().map(str::to_owned).to_vec();
+        let named: Vec<_> = self.file_names().iter().map(|name| (*name).to_owned()).collect();
         searched.push(format!("the loader's folders for {}", named.join(", ")));
         let beside = folders.iter().flat_map(|folder| {
-            self.file_names().map(|name| folder.join(name).to_string_lossy().into_owned())
+            let paths = self.file_names().iter().map(|name| folder.join(name));
+            paths.map(|path| path.to_string_lossy().into_owned())
         });
         searched.extend(folders.iter().map(|folder| format!("{} for these", folder.display())));
         for file in named.into_iter().chain(beside) {
@@ -196,6 +210,9 @@ impl VerboseLibrary {
     pub(super) fn in_process(self) -> Vec<Found> {
         /// The last answer for each library: looking through hundreds of them takes milliseconds.
         static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
+        if self == Self::Accelrt {
+            return Vec::new();
+        }
         let mut known = KNOWN[self as usize].lock();
         let loaded = Loaded::now();
         if known.changes != Some(loaded.changes) {
@@ -214,8 +231,8 @@ impl VerboseLibrary {
         // SAFETY: they may be called with any integer, from any thread; the library stays open.
         let answer = unsafe { set(level) };
         match self {
-            Self::Mkl => answer != -1,   // else the level
-            Self::OneDnn => answer == 0, // a status
+            Self::Mkl => answer != -1, // else the level
+            _ => answer == 0,          // a status
         }
     }
 }

@@ -17,6 +17,7 @@ impl VerboseLibrary {
             Self::OneDnn => {
                 &["onednn_verbose,", "onednn_graph_verbose,", "dnnl_verbose,", "mkldnn_verbose,"]
             }
+            Self::Accelrt => &["accelrt_verbose,"],
         }
     }
 
@@ -26,7 +27,7 @@ impl VerboseLibrary {
         match self {
             Self::Mkl => [" CNR:", "oneMKL ", "Intel(R) "].iter().any(|part| line.contains(part)),
             // A comma behind the word is sign enough.
-            Self::OneDnn => true,
+            Self::OneDnn | Self::Accelrt => true,
         }
     }
 }

@@ -23,6 +23,9 @@ def load(path):
     return library
 """
 
+# Otherwise neither Python nor C keeps anything: what a flush is for would not be seen.
+BUFFERED = {"PYTHONUNBUFFERED": ""}
+
 
 @functools.cache
 def _folder() -> "tempfile.TemporaryDirectory[str]":
@@ -52,4 +55,4 @@ def fake_onednn(name: str = "libdnnl.so.3", *options: str) -> Path:
 
 def watched(code: str, **settings: str) -> list[str]:
     """Return the lines that code prints after the head, in a process of its own."""
-    return output_of(f"{HEAD}\n{code}", **settings).splitlines()
+    return output_of(f"{HEAD}\n{code}", **BUFFERED, **settings).splitlines()

@@ -10,7 +10,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-from fake_math import HEAD, fake_mkl, fake_onednn, watched
+import pytest
+
+from accelrt.backends import mkldnn
+from fake_math import BUFFERED, HEAD, fake_mkl, fake_onednn, watched
 from processes import LIMIT_SECONDS
 
 # One call as oneDNN prints it.
@@ -45,7 +48,7 @@ def run(
     command = [sys.executable, "-c", code]
     if redirection:
         command = ["/bin/sh", "-c", f'exec "$0" "$@" {redirection}', *command]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)} | settings
+    environment = os.environ | BUFFERED | {"PYTHONPATH": str(Path(__file__).parent)} | settings
     return subprocess.run(  # noqa: S603  the interpreter of this test
         command,
         env=environment,
@@ -68,13 +71,15 @@ def test_lines_of_the_library_are_kept_and_the_rest_passes_in_order() -> None:
             library.print_later(b"still in a buffer\\n")
             call("conv", "1.5")
             os.write(1, b"bare\\n")
+            library.print_later(b"kept by C until the end\\n")
             print("kept by Python until the end")
         print("after")
         print(names(log), [record.ms for record in log.records])
     """
     assert prints(body) == [
         *("before", "of Python", "of C", "still in a buffer", "bare"),
-        *("kept by Python until the end", "after", "matmul conv [0.25, 1.5]"),
+        *("kept by Python until the end", "kept by C until the end", "after"),
+        "matmul conv [0.25, 1.5]",
     ]
 
 
@@ -93,7 +98,7 @@ def test_what_passes_on_passes_at_once() -> None:
     )
     child = subprocess.Popen(  # noqa: S603  the interpreter of this test
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | BUFFERED | {"PYTHONPATH": str(Path(__file__).parent)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -189,6 +194,16 @@ def test_a_library_that_is_not_there_leaves_no_capture() -> None:
     refusal, left = prints(body, **setting)
     assert refusal.startswith("RuntimeError: No oneMKL was found")
     assert left == "True False"
+
+
+def test_a_capture_inside_of_pytests_own_leaves_it_the_rest(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with mkldnn.verbose(0, capture=True) as log:
+        sys.stdout.write("of Python\n")
+        os.write(1, b"bare\n" + CALL.format("matmul", "2").encode())
+    assert capfd.readouterr().out == "of Python\nbare\n"
+    assert [record.name for record in log.records] == ["matmul"]
 
 
 def test_no_descriptor_and_no_thread_is_left_behind() -> None:
@@ -314,7 +329,7 @@ def test_bytes_of_any_kind_pass_unchanged() -> None:
     code = HEAD + HELPERS + textwrap.dedent(body)
     ended = subprocess.run(  # noqa: S603  the interpreter of this test
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | BUFFERED | {"PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         timeout=LIMIT_SECONDS,
         check=True,

@@ -225,7 +225,7 @@ def documented(number: int) -> str:
     return str(pairs[number])
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 5])
 def test_an_example_of_the_document_prints_what_the_document_shows(number: int) -> None:
     printed = example(number)
     assert shape(printed) == shape(documented(number)) != []
