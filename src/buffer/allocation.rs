@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
+use crate::buffer::here;
 use crate::buffer::uses::{Task, Use, Uses};
-use crate::buffer::vacant;
 use crate::error::Result;
 use crate::spin::SpinMutex;
 use crate::stream::core::StreamCore;
@@ -72,20 +72,22 @@ impl Allocation {
     ) -> Result<Counted<Self>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_unless(request, interrupt)?;
-        Ok(Self::of(block, home, bytes, origin))
+        Ok(Self::of(block, home, bytes, origin, here::take))
     }
 
-    /// As [`Allocation::new`], with what is free; `None` when that needs the device.
+    /// As [`Allocation::new`], with what is free and in what `take_vacant` gives; `None` when that
+    /// needs the device.
     #[cfg(feature = "python")]
     #[inline]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
     ) -> Result<Option<Counted<Self>>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_cached(request);
-        Ok(block.map(|block| Self::of(block, home, bytes, origin)))
+        Ok(block.map(|block| Self::of(block, home, bytes, origin, take_vacant)))
     }
 
     #[inline]
@@ -104,9 +106,10 @@ impl Allocation {
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
     ) -> Counted<Self> {
         let is_lasting = origin.is_of_process && !home.identity.is_dedicated;
-        if let Some(vacant) = is_lasting.then(vacant::take).flatten() {
+        if let Some(vacant) = is_lasting.then(take_vacant).flatten() {
             return vacant.filled(block, home, bytes, origin);
         }
         let memory = Memory {
@@ -222,7 +225,7 @@ impl Ends for Allocation {
             last.free(uses);
         }
         if last.is_lasting {
-            vacant::keep(last);
+            here::keep(last);
         }
     }
 }

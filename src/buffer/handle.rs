@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Origin, Refusal};
+#[cfg(feature = "python")]
+use crate::buffer::counted::Alone;
 use crate::buffer::counted::Counted;
+#[cfg(feature = "python")]
+use crate::buffer::here;
 use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -66,9 +70,20 @@ impl Buffer {
     /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
     #[cfg(feature = "python")]
     #[inline]
-    pub(crate) fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
-        let allocation = Allocation::cached(home.core(), bytes, origin)?;
+    pub(super) fn cached(
+        home: &Stream,
+        bytes: usize,
+        origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Allocation>>,
+    ) -> Result<Option<Self>> {
+        let allocation = Allocation::cached(home.core(), bytes, origin, take_vacant)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
+    }
+
+    /// The same, for who names a stream.
+    #[cfg(feature = "python")]
+    pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+        Self::cached(home, bytes, origin, here::take)
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PySlice, PySliceMethods};
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, here};
 use crate::device::Device;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
@@ -22,7 +22,7 @@ use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, without_gil};
-use crate::runtime::{Runtime, place};
+use crate::runtime::Runtime;
 
 /// Memory on a device, freed in stream order.
 ///
@@ -234,7 +234,7 @@ pub(super) fn empty(
     let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
     if device.is_none() {
         drop_parked(py);
-        if let Some(buffer) = place::empty(bytes)? {
+        if let Some(buffer) = here::empty(bytes)? {
             return Ok(PyBuffer { buffer });
         }
     }
@@ -294,7 +294,7 @@ pub(super) fn allocate(
     let runtime = Runtime::of_process()?;
     let home = runtime.current_stream_of(device)?;
     let origin = runtime.origin(device, is_pinned)?;
-    if let Some(buffer) = Buffer::cached(&home, bytes, &origin)? {
+    if let Some(buffer) = Buffer::at_once(&home, bytes, &origin)? {
         return Ok(buffer);
     }
     // It waits for memory that is being freed, where it is short of it.
