@@ -78,7 +78,11 @@ impl Allocation {
     /// As [`Allocation::new`], with what is free and in what `take_vacant` gives; `None` when that
     /// needs the device.
     #[cfg(feature = "python")]
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
         bytes: usize,
@@ -90,7 +94,11 @@ impl Allocation {
         Ok(block.map(|block| Self::of(block, home, bytes, origin, take_vacant)))
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     fn request(home: &Arc<StreamCore>, bytes: usize, origin: &Origin) -> Result<Request> {
         home.lifecycle.check()?;
         if !home.on_host {
@@ -100,7 +108,11 @@ impl Allocation {
         Ok(Request::new(bytes, stream).from_pool(origin.pool))
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     fn of(
         block: Allocated,
         home: &Arc<StreamCore>,
@@ -184,14 +196,18 @@ impl Allocation {
         self.memory.block.busy_until()
     }
 
-    fn free(&self, uses: Uses) {
-        free(&self.memory, &self.home, uses);
+    fn free(&self, mut uses: Uses) {
+        free(&self.memory, &self.home, &mut uses);
     }
 }
 
 impl Alone<Allocation> {
     /// One that was kept, with memory again.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     fn filled(
         mut self,
         block: Allocated,
@@ -216,14 +232,13 @@ impl Alone<Allocation> {
 impl Ends for Allocation {
     #[inline]
     fn end(mut last: Alone<Self>) {
-        let uses = last.state.with_mut(|state| {
+        let Self { memory, home, state, .. } = &mut *last;
+        state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
-            let was_released = std::mem::replace(&mut state.is_released, true);
-            (!was_released).then(|| std::mem::take(&mut state.uses))
+            if !std::mem::replace(&mut state.is_released, true) {
+                free(memory, home, &mut state.uses);
+            }
         });
-        if let Some(uses) = uses {
-            last.free(uses);
-        }
         if last.is_lasting {
             here::keep(last);
         }

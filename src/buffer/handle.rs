@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Origin, Refusal};
-#[cfg(feature = "python")]
-use crate::buffer::counted::Alone;
 use crate::buffer::counted::Counted;
 #[cfg(feature = "python")]
 use crate::buffer::here;
@@ -69,25 +67,14 @@ impl Buffer {
 
     /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
     #[cfg(feature = "python")]
-    #[inline]
-    pub(super) fn cached(
-        home: &Stream,
-        bytes: usize,
-        origin: &Origin,
-        take_vacant: impl FnOnce() -> Option<Alone<Allocation>>,
-    ) -> Result<Option<Self>> {
-        let allocation = Allocation::cached(home.core(), bytes, origin, take_vacant)?;
+    #[cold]
+    pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+        let allocation = Allocation::cached(home.core(), bytes, origin, here::take)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
     }
 
-    /// The same, for who names a stream.
-    #[cfg(feature = "python")]
-    pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
-        Self::cached(home, bytes, origin, here::take)
-    }
-
     #[inline]
-    fn of(allocation: Counted<Allocation>, bytes: usize) -> Self {
+    pub(super) fn of(allocation: Counted<Allocation>, bytes: usize) -> Self {
         Self { allocation: Inherited::new(allocation), offset: 0, bytes }
     }
 

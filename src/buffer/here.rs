@@ -59,12 +59,17 @@ pub(super) fn keep(allocation: Alone<Allocation>) {
 
 /// Memory at the place of this thread, when it is known and free memory is enough.
 #[cfg(feature = "python")]
-#[inline]
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a step of a path of nanoseconds: what is returned stays in registers"
+)]
 pub(crate) fn empty(bytes: usize) -> Result<Option<Buffer>> {
-    HERE.with_borrow_mut(|here| {
+    let allocation = HERE.with_borrow_mut(|here| {
         let Here { place: Some((home, origin)), vacant } = here else { return Ok(None) };
-        Buffer::cached(home, bytes, origin, || vacant.pop())
-    })
+        Allocation::cached(home.core(), bytes, origin, || vacant.pop())
+    })?;
+    Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
 }
 
 /// This thread means this stream and this allocator, until [`forget`]. Both last as long as the

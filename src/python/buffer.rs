@@ -227,6 +227,11 @@ impl PyBuffer {
 /// accelrt.Buffer(nbytes=1024, device='cpu:0')
 #[pyfunction]
 #[pyo3(signature = (nbytes, *, device=None))]
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a step of a path of nanoseconds: what is returned stays in registers"
+)]
 pub(super) fn empty(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
