@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
+use crate::buffer::here;
 use crate::buffer::uses::{Task, Use, Uses};
-use crate::buffer::vacant;
 use crate::error::Result;
 use crate::spin::SpinMutex;
 use crate::stream::core::StreamCore;
@@ -74,23 +74,33 @@ impl Allocation {
     ) -> Result<Counted<Self>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_unless(request, Some(home), interrupt)?;
-        Ok(Self::of(block, home, bytes, origin))
+        Ok(Self::of(block, home, bytes, origin, here::take))
     }
 
-    /// As [`Allocation::new`], with what is free; `None` when that needs the device.
+    /// As [`Allocation::new`], with what is free and in what `take_vacant` gives; `None` when that
+    /// needs the device.
     #[cfg(feature = "python")]
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
     ) -> Result<Option<Counted<Self>>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_cached(request, home);
-        Ok(block.map(|block| Self::of(block, home, bytes, origin)))
+        Ok(block.map(|block| Self::of(block, home, bytes, origin, take_vacant)))
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     fn request(home: &Arc<StreamCore>, bytes: usize, origin: &Origin) -> Result<Request> {
         home.lifecycle.check()?;
         if !home.on_host {
@@ -101,15 +111,20 @@ impl Allocation {
         Ok(request.aligned_to(origin.align_bytes))
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     fn of(
         block: Allocated,
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
     ) -> Counted<Self> {
         let is_lasting = origin.is_of_process && !home.identity.is_dedicated;
-        if let Some(vacant) = is_lasting.then(vacant::take).flatten() {
+        if let Some(vacant) = is_lasting.then(take_vacant).flatten() {
             return vacant.filled(block, home, bytes, origin);
         }
         let memory = Memory {
@@ -184,14 +199,18 @@ impl Allocation {
         self.memory.block.busy_until()
     }
 
-    fn free(&self, uses: Uses) {
-        free(&self.memory, &self.home, uses);
+    fn free(&self, mut uses: Uses) {
+        free(&self.memory, &self.home, &mut uses);
     }
 }
 
 impl Alone<Allocation> {
     /// One that was kept, with memory again.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
     fn filled(
         mut self,
         block: Allocated,
@@ -216,16 +235,15 @@ impl Alone<Allocation> {
 impl Ends for Allocation {
     #[inline]
     fn end(mut last: Alone<Self>) {
-        let uses = last.state.with_mut(|state| {
+        let Self { memory, home, state, .. } = &mut *last;
+        state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
-            let was_released = std::mem::replace(&mut state.is_released, true);
-            (!was_released).then(|| std::mem::take(&mut state.uses))
+            if !std::mem::replace(&mut state.is_released, true) {
+                free(memory, home, &mut state.uses);
+            }
         });
-        if let Some(uses) = uses {
-            last.free(uses);
-        }
         if last.is_lasting {
-            vacant::keep(last);
+            here::keep(last);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::backend::contract::Address;
-use crate::buffer::uses::{Use, Uses};
+use crate::buffer::uses::{Task, Use, Uses};
 use crate::device::Device;
 use crate::stream::core::StreamCore;
 use crate::stream::own::Place;
@@ -33,17 +33,19 @@ impl Memory {
 }
 
 /// Frees a block behind everything on its home stream and behind its uses on other streams. Never
-/// called in a forked child.
+/// called in a forked child. No use is left.
 #[inline]
-pub(super) fn free(memory: &Memory, home: &Arc<StreamCore>, uses: Uses) {
+pub(super) fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
     if memory.bytes == 0 {
+        *uses = Uses::default();
         return;
     }
     if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
         // Whatever used the memory is done.
+        uses.at_home = Task::default();
         return memory.allocator.free_behind(memory.block, None, &[]);
     }
-    free_behind_uses(memory, home, uses.into_others());
+    free_behind_uses(memory, home, std::mem::take(uses).into_others());
 }
 
 fn free_behind_uses(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterator<Item = Use>) {

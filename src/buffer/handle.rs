@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::backend::contract::Address;
 use crate::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::buffer::counted::Counted;
+#[cfg(feature = "python")]
+use crate::buffer::here;
 use crate::buffer::uses::Task;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -65,14 +67,14 @@ impl Buffer {
 
     /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
     #[cfg(feature = "python")]
-    #[inline]
-    pub(crate) fn cached(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
-        let allocation = Allocation::cached(home.core(), bytes, origin)?;
+    #[cold]
+    pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+        let allocation = Allocation::cached(home.core(), bytes, origin, here::take)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
     }
 
     #[inline]
-    fn of(allocation: Counted<Allocation>, bytes: usize) -> Self {
+    pub(super) fn of(allocation: Counted<Allocation>, bytes: usize) -> Self {
         Self { allocation: Inherited::new(allocation), offset: 0, bytes }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! * [`handle`]: the public [`Buffer`], a view of an allocation
 //! * [`allocation`]: the memory of one or several views, who is using it and who may not free it
-//! * [`counted`], [`vacant`]: how views share an allocation, and where it is kept for the next one
+//! * [`counted`], [`here`]: how views share an allocation, and what a thread keeps for its next one
 //! * [`uses`]: which tasks of which streams use it
 //! * [`free`]: giving it back behind every use, and waiting for that when memory is short
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
@@ -14,13 +14,13 @@ mod commands;
 mod counted;
 pub(crate) mod free;
 mod handle;
+pub(crate) mod here;
 mod host;
 mod launch;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod transfer;
 mod uses;
-mod vacant;
 
 pub(crate) use allocation::Access;
 pub use handle::{Buffer, ExportGuard};

@@ -8,8 +8,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PySlice, PySliceMethods};
 
-use crate::buffer::Buffer;
 use crate::buffer::allocation::Origin;
+use crate::buffer::{Buffer, here};
 use crate::device::Device;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
@@ -23,7 +23,7 @@ use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, without_gil};
-use crate::runtime::{Runtime, place};
+use crate::runtime::Runtime;
 
 /// Memory on a device, freed in stream order.
 ///
@@ -231,6 +231,11 @@ impl PyBuffer {
 /// 0
 #[pyfunction]
 #[pyo3(signature = (nbytes, *, device=None, alignment=None))]
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a step of a path of nanoseconds: what is returned stays in registers"
+)]
 pub(super) fn empty(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,
@@ -239,7 +244,7 @@ pub(super) fn empty(
     let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
-        if let Some(buffer) = place::empty(bytes)? {
+        if let Some(buffer) = here::empty(bytes)? {
             return Ok(PyBuffer { buffer });
         }
     }
@@ -305,7 +310,7 @@ pub(super) fn allocate(
 ) -> PyResult<Buffer> {
     drop_parked(py);
     let home = Runtime::of_process()?.current_stream_of(device)?;
-    if let Some(buffer) = Buffer::cached(&home, bytes, origin)? {
+    if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
         return Ok(buffer);
     }
     // It waits for memory that is being freed, where it is short of it.

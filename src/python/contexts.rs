@@ -7,10 +7,11 @@ use std::cell::RefCell;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::buffer::here;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
 use crate::python::device::{PyDevice, kind_argument};
-use crate::runtime::{Runtime, place};
+use crate::runtime::Runtime;
 use crate::stream::Stream;
 
 /// What a `with` makes current.
@@ -52,14 +53,14 @@ impl Context {
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = device.map(exchange).transpose()?;
         let entered = Entered { context: self, previous_device, previous_stream };
-        place::forget(); // a kind alone changes nothing else
+        here::forget(); // a kind alone changes nothing else
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(())
     }
 
     /// Ends the innermost `with` of this context.
     pub(super) fn exit(&self) -> PyResult<()> {
-        place::forget();
+        here::forget();
         let entered = ENTERED.with_borrow_mut(|stack| {
             let place = stack.iter().rposition(|entered| entered.context == *self);
             place.map(|place| stack.remove(place))

@@ -38,6 +38,7 @@ impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
 
 /// The number in an integer: an int or what has `__index__`, but no bool. One that no machine word
 /// holds becomes the nearest that one does, which is out of every range of ours as well.
+#[inline]
 pub(super) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if object.is_instance_of::<PyBool>() {
         return Ok(None);
@@ -52,11 +53,13 @@ pub(super) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 }
 
 /// An integer, as [`integer_of`] takes it.
+#[inline]
 pub(super) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
 }
 
 /// A number of bytes.
+#[inline]
 pub(super) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = integer(what, object)?;
     if let (Ok(size), true) = (usize::try_from(number), number < i64::MAX) {

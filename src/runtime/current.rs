@@ -7,9 +7,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::allocator::PoolId;
-use crate::device::{Device, DeviceKind};
 #[cfg(feature = "python")]
-use crate::runtime::place;
+use crate::buffer::here;
+use crate::device::{Device, DeviceKind};
 use crate::stream::Stream;
 
 /// What one thread has set in one runtime.
@@ -29,7 +29,7 @@ thread_local! {
 /// What this thread has set in a runtime, to be changed. What follows from it is forgotten.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> T {
     #[cfg(feature = "python")]
-    place::forget();
+    here::forget();
     CURRENT.with_borrow_mut(|current| change(current.entry(runtime).or_default()))
 }
 
@@ -79,7 +79,7 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> bool {
 /// Forgets what this thread has set in a runtime that is gone.
 pub(super) fn forget(runtime: u64) {
     #[cfg(feature = "python")]
-    place::forget();
+    here::forget();
     // `try_with`: a runtime may end while its thread does.
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
     drop(forgotten);

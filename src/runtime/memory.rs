@@ -2,6 +2,8 @@
 
 use crate::buffer::Buffer;
 use crate::buffer::allocation::Origin;
+#[cfg(feature = "python")]
+use crate::buffer::here;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
@@ -91,5 +93,12 @@ impl Runtime {
             if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
         let home = self.current_stream_of(device)?;
         Buffer::allocate(&home, bytes, &self.origin(device, true)?, &mut None)
+    }
+
+    /// This thread means `device` where it names none, until what is current in it changes.
+    #[cfg(feature = "python")]
+    pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
+        here::remember(self.current_stream_of(device)?, self.origin(device, false)?);
+        Ok(())
     }
 }

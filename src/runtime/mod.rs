@@ -7,7 +7,6 @@
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
 //! * [`observers`]: who is told of shortages
-//! * [`place`]: where a thread's buffers come from when nothing is named
 //! * [`pools`]: private pools, and which one a thread is inside of
 //! * [`programs`]: compiling kernels
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
@@ -19,8 +18,6 @@ mod index;
 mod instance;
 mod memory;
 mod observers;
-#[cfg(feature = "python")]
-pub(crate) mod place;
 mod pools;
 mod programs;
 mod shutdown;

@@ -282,5 +282,14 @@ fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
         drop((guard, stream));
         let found = runtime.stream_by_id(CPU, id);
         assert!(matches!(found, Err(Error::NoSuchStream { .. })), "{found:?}");
+
+        let user = runtime.dedicated_stream(CPU, 0).unwrap();
+        let id = user.id();
+        for bytes in [0, 1] {
+            runtime.empty(bytes, CPU).unwrap().record_use(&user).unwrap();
+        }
+        drop(user);
+        let found = runtime.stream_by_id(CPU, id);
+        assert!(matches!(found, Err(Error::NoSuchStream { .. })), "{found:?}");
     });
 }
