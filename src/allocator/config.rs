@@ -64,6 +64,7 @@ pub enum PolicyName {
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "settings that are true or false")]
 pub struct AllocatorConfig {
     /// `policy`.
     pub(super) policy: PolicyName,

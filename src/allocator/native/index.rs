@@ -98,10 +98,10 @@ impl Index {
         blocks: &Blocks,
     ) -> impl Iterator<Item = BlockId> {
         let Place { level, step } = place_of(units);
-        self.from_list(Place { level, step: step + 1 }, blocks)
+        self.since_list(Place { level, step: step + 1 }, blocks)
     }
 
-    fn from_list(&self, first: Place, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
+    fn since_list(&self, first: Place, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
         let mut list = self.next_list(first);
         let mut next = list.and_then(|place| self.head(place));
         std::iter::from_fn(move || {
@@ -138,7 +138,7 @@ impl Index {
 
     /// Every free block.
     pub(super) fn all(&self, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
-        self.from_list(Place { level: 0, step: 0 }, blocks)
+        self.since_list(Place { level: 0, step: 0 }, blocks)
     }
 
     /// Asserts that blocks stand in the list of their size.

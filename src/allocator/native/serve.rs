@@ -75,12 +75,12 @@ impl CachingAllocator {
         let mut stock = Vec::with_capacity(room);
         let (block, counted) = {
             let mut books = self.books.lock();
-            let begun = books.begin_piece(piece, plan, home);
+            let handed_out = books.begin_piece(piece, plan, home);
             for _ in 0..room {
                 stock.extend(books.native.take_stock(plan));
             }
             caches.set_bound(&books);
-            begun
+            handed_out
         };
         caches.stock(key, &stock, counted);
         block
@@ -132,8 +132,8 @@ impl CachingAllocator {
         if caches.is_on() && is_own && others.is_empty() && stream != NOT_CACHED {
             let ticket = home.map_or(0, |home| home.ticket);
             let busy_until = ticket.max(block.busy_until());
-            let cached = Cached { piece, address: block.address(), busy_until };
-            if caches.keep(Key { stream, bytes }, &cached, counted) {
+            let kept = Cached { piece, address: block.address(), busy_until };
+            if caches.keep(Key { stream, bytes }, &kept, counted) {
                 return true;
             }
             // Another allocator's cache may stand in front.

@@ -35,7 +35,11 @@ impl SizeClass {
     pub(super) fn bytes(self) -> usize {
         let number = self.0 as usize;
         let (octave, step) = (number / 8, number % 8);
-        if octave == 0 { (step + 1) * UNIT_BYTES } else { (step + 9) * UNIT_BYTES << (octave - 1) }
+        if octave == 0 {
+            (step + 1) * UNIT_BYTES
+        } else {
+            ((step + 9) * UNIT_BYTES) << (octave - 1)
+        }
     }
 
     /// Blocks of one slab: of 64 KiB where that is at least eight and at most as many as a word has

@@ -13,6 +13,7 @@
 use crate::allocator::native::cell::{Cell, Counted};
 use crate::allocator::native::piece::Piece;
 use crate::asymmetric;
+use crate::size::to_usize;
 use crate::sync::{AtomicBool, AtomicU64 as Place, Ordering, spin_hint};
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
@@ -86,8 +87,8 @@ fn set(place: &Place, value: u64) {
 fn bin_of(key: Key) -> usize {
     // The odd number next to 2^64 over the golden ratio spreads neighbours; sizes are multiples of
     // 512, and streams are numbered.
-    let mixed = (key.bytes as u64 >> 9 ^ key.stream << 20).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed >> (u64::BITS - BIN_COUNT.ilog2())) as usize
+    let mixed = ((key.bytes as u64 >> 9) ^ (key.stream << 20)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    to_usize(mixed >> (u64::BITS - BIN_COUNT.ilog2()))
 }
 
 impl ThreadCache {
@@ -143,7 +144,7 @@ impl ThreadCache {
     fn drain_bin(&self, number: usize, out: &mut Vec<Cached>) {
         let bin = &self.bins[number];
         let count = get(&bin.count);
-        out.extend(bin.entries[..count as usize].iter().map(Entry::get));
+        out.extend(bin.entries[..to_usize(count)].iter().map(Entry::get));
         set(&bin.count, 0);
         self.lost(number, count, get(&bin.bytes), true);
     }
@@ -198,7 +199,7 @@ impl Inside<'_> {
         }
         set(&bin.count, count - 1);
         cache.lost(number, 1, key.bytes as u64, count == 1);
-        Some(bin.entries[count as usize - 1].get())
+        Some(bin.entries[to_usize(count) - 1].get())
     }
 
     /// Keeps a piece. What it drives out, for which there is no room, is given to `out`: the last
@@ -216,7 +217,7 @@ impl Inside<'_> {
             self.make_room(number, key, is_crowded, out);
         }
         let count = get(&bin.count);
-        bin.entries[count as usize].set(cached);
+        bin.entries[to_usize(count)].set(cached);
         set(&bin.count, count + 1);
         set(&cache.cached_count, get(&cache.cached_count) + 1);
         set(&cache.cached_bytes, get(&cache.cached_bytes) + key.bytes as u64);
@@ -256,8 +257,8 @@ impl Inside<'_> {
         let is_same = get(&bin.bytes) == key.bytes as u64 && get(&bin.stream) == key.stream;
         let is_usable = is_same || get(&bin.count) == 0;
         let left_bytes = most_bytes.saturating_sub(get(&cache.cached_bytes));
-        let by_bytes = (left_bytes / key.bytes as u64).min(BIN_DEPTH as u64 / 2) as usize;
-        let by_bin = BIN_DEPTH / 2 - (get(&bin.count) as usize).min(BIN_DEPTH / 2);
+        let by_bytes = to_usize(left_bytes / key.bytes as u64).min(BIN_DEPTH / 2);
+        let by_bin = BIN_DEPTH / 2 - to_usize(get(&bin.count)).min(BIN_DEPTH / 2);
         if is_usable { by_bytes.min(by_bin) } else { 0 }
     }
 
