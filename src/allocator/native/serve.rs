@@ -45,6 +45,7 @@ impl CachingAllocator {
     }
 
     /// A piece for a request that nothing is moved, mapped or waited for.
+    #[cfg(feature = "python")]
     pub(in crate::allocator) fn take_native_ready(
         &self,
         request: &Request,
