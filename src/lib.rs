@@ -52,6 +52,7 @@ pub mod backend;
 mod buffer;
 mod config;
 mod device;
+#[cfg(any(feature = "xpu", not(loom)))]
 mod dylib;
 mod error;
 mod event;
