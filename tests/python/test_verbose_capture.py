@@ -5,6 +5,7 @@ library that prints what it is told, beside Python, C and bare writes.
 """
 
 import os
+import select
 import subprocess
 import sys
 import textwrap
@@ -115,6 +116,33 @@ def test_what_passes_on_passes_at_once() -> None:
         child.stdin.close()
         assert child.stdout.read() == b""
     assert child.returncode == 0
+
+
+def test_a_terminal_stays_one_for_c_that_printed_first_inside_of_a_capture() -> None:
+    # The C library would take the pipe's word for it and keep lines from then on.
+    code = HEAD + textwrap.dedent(f"""
+        library = load({str(fake_onednn())!r})
+        with mkldnn.verbose(1, capture=True):
+            assert not os.isatty(1)
+            library.print_later(b"first\\n")
+        library.print_later(b"on a terminal\\n")
+        assert os.isatty(1) and input() == "seen"
+    """)
+    mine, terminal = os.openpty()
+    child = subprocess.Popen(  # noqa: S603  the interpreter of this test
+        [sys.executable, "-c", code],
+        env=os.environ | BUFFERED | {"PYTHONPATH": str(Path(__file__).parent)},
+        stdin=subprocess.PIPE,
+        stdout=terminal,
+    )
+    with child:
+        os.close(terminal)
+        shown = b""
+        while b"on a terminal" not in shown and select.select([mine], [], [], LIMIT_SECONDS)[0]:
+            shown += os.read(mine, 1000)
+        child.communicate(b"seen\n")
+    os.close(mine)
+    assert (child.returncode, shown.splitlines()) == (0, [b"first", b"on a terminal"])
 
 
 def test_nothing_is_printed_without_a_capture_that_is_asked() -> None:

@@ -26,7 +26,10 @@ def is_available() -> bool:
 
 
 def version() -> str:
-    """Return the version of oneMKL, as 2026.0.2; RuntimeError when there is none."""
+    """Return the version of oneMKL, as 2026.0.2; RuntimeError when there is none.
+
+    The copy inside of torch does not tell: "unknown".
+    """
     return _core.verbose_library_version("mkl", folders())
 
 
