@@ -21,6 +21,7 @@ mod host;
 mod kernels;
 mod launches;
 mod model;
+mod native;
 mod release;
 mod shortage;
 mod shutdown;

@@ -1,0 +1,205 @@
+//! The policy `native`: what it puts together, what moves, and what its threads keep.
+//!
+//! Goal: memory that nobody uses serves any request, whatever it was cut into before. Method: a
+//! device that is exactly large enough, so that a page that is lost, or asked for too early, is a
+//! request that fails; `check_all` after each step. Random programs run it too (`driver`).
+
+use std::sync::Barrier;
+
+use accelrt::allocator::{Allocated, Request};
+
+use crate::numbers::Numbers;
+use crate::seed::seed;
+use crate::support::{Bench, KIB, MIB, torch};
+
+const NATIVE: &str = "policy:native";
+
+/// As many blocks of a size as `room_bytes` have room for.
+fn fill(bench: &Bench, room_bytes: usize, bytes: usize) -> Vec<Allocated> {
+    let mut blocks = vec![bench.take(bytes)];
+    while (blocks.len() + 1) * blocks[0].bytes() <= room_bytes {
+        blocks.push(bench.allocator.allocate(Request::new(bytes, 0)).unwrap());
+    }
+    bench.allocator.check_all();
+    blocks
+}
+
+#[test]
+fn idle_pages_move_to_where_memory_is_missing_before_the_device_is_asked() {
+    let bench = Bench::new(NATIVE);
+    let large = bench.take(40 * MIB);
+    bench.free(large);
+    let middle = bench.take(3 * MIB);
+    assert_eq!(bench.reserved_bytes(), 40 * MIB);
+    assert_eq!(bench.statistics().num_pages_stolen, 2);
+    bench.free(middle);
+}
+
+#[test]
+fn a_full_device_serves_every_size_after_every_other() {
+    let capacity_bytes = 40 * MIB;
+    let sizes = [16 * KIB, 4 * KIB, MIB, 20 * MIB, 8 * MIB];
+    // To the last byte; and where threads keep pieces, around which others are laid, but for these.
+    for (settings, room_bytes) in
+        [("policy:native,exact_statistics:True", capacity_bytes), (NATIVE, 39 * MIB)]
+    {
+        for (first, second) in sizes.iter().flat_map(|first| sizes.map(|second| (*first, second))) {
+            let bench = Bench::of_capacity(settings, capacity_bytes);
+            for bytes in [first, second] {
+                for block in fill(&bench, room_bytes, bytes) {
+                    bench.allocator.free(block);
+                }
+            }
+            assert_eq!(bench.statistics().num_ooms, 0, "{second} after {first}");
+            bench.empty_cache();
+            assert_eq!(bench.device_bytes(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_another_thread_keeps_serves_before_the_device_is_asked() {
+    let bench = Bench::of_capacity(NATIVE, 20 * MIB);
+    let block = bench.take(20 * MIB);
+    let (kept, ended) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            bench.allocator.free(block);
+            kept.wait();
+            ended.wait();
+        });
+        kept.wait();
+        let again = bench.allocator.allocate(Request::new(20 * MIB, 0));
+        ended.wait();
+        assert_eq!(again.unwrap().address(), block.address());
+        bench.allocator.free(block);
+    });
+}
+
+#[test]
+fn a_thread_that_ends_leaves_nothing_behind() {
+    let bench = Bench::of_capacity(NATIVE, 64 * MIB);
+    for bytes in [700, 40 * KIB, 3 * MIB, 40 * MIB] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in fill(&bench, 60 * MIB, bytes) {
+                    bench.allocator.free(block);
+                }
+            });
+        });
+        bench.allocator.check_all();
+    }
+    assert_eq!(bench.statistics().active.all.current, 0);
+    bench.empty_cache();
+    assert_eq!(bench.device_bytes(), 0);
+}
+
+#[test]
+fn blocks_go_back_to_the_policy_that_made_them() {
+    let bench = Bench::of_capacity(NATIVE, 64 * MIB);
+    let ours = [20 * MIB, 600].map(|bytes| bench.take(bytes));
+    bench.allocator.set_config(torch());
+    let theirs = bench.take(20 * MIB);
+    ours.into_iter().for_each(|block| bench.free(block));
+    // Only what the other policy has cached can serve this one.
+    let large = bench.take(40 * MIB);
+    bench.allocator.set_config(NATIVE.parse().unwrap());
+    [theirs, large].into_iter().for_each(|block| bench.free(block));
+    let all = bench.take(64 * MIB);
+    assert_eq!(bench.statistics().num_ooms, 0);
+    bench.free(all);
+}
+
+#[test]
+fn private_memory_stays_with_its_pool_until_that_has_no_users() {
+    use accelrt::allocator::{PoolId, PoolOptions};
+    let bench = Bench::of_capacity(NATIVE, 40 * MIB);
+    let pool = PoolId(7, 0);
+    bench.allocator.retain_pool(pool, PoolOptions::default());
+    let own = bench.request(Request::new(20 * MIB, 0).from_pool(pool)).unwrap();
+    bench.free(own);
+    bench.request(Request::new(30 * MIB, 0)).unwrap_err();
+    bench.allocator.release_pool(pool);
+    let all = bench.take(30 * MIB);
+    bench.free(all);
+}
+
+#[test]
+fn the_same_requests_get_the_same_offsets() {
+    let seed = seed();
+    let offsets = || {
+        let bench = Bench::new("policy:native,deterministic:True");
+        let mut numbers = Numbers::new(seed);
+        let (mut live, mut offsets) = (Vec::new(), Vec::new());
+        let mut first = None;
+        for _ in 0..2_000 {
+            if numbers.below(5) < 2 && !live.is_empty() {
+                let block = live.swap_remove(numbers.below(live.len()));
+                bench.allocator.free(block);
+                continue;
+            }
+            let bytes =
+                [100, 5 * KIB, 70 * KIB, 2 * MIB][numbers.below(4)] * (1 + numbers.below(3));
+            let request = Request::new(bytes, numbers.below(2) as u64);
+            let Ok(block) = bench.allocator.allocate(request) else { continue };
+            let first = *first.get_or_insert(block.address());
+            offsets.push(block.address().wrapping_sub(first));
+            live.push(block);
+        }
+        bench.allocator.check_all();
+        live.into_iter().for_each(|block| bench.allocator.free(block));
+        offsets
+    };
+    assert_eq!(offsets(), offsets());
+}
+
+#[test]
+fn exact_statistics_have_the_peak_of_all_threads_together() {
+    let bench = Bench::new("policy:native,exact_statistics:True");
+    let turn = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let block = bench.allocator.allocate(Request::new(3 * MIB, 0)).unwrap();
+            bench.allocator.free(block);
+            turn.wait();
+        });
+        turn.wait();
+        let block = bench.allocator.allocate(Request::new(2 * MIB, 0)).unwrap();
+        bench.allocator.free(block);
+    });
+    assert_eq!(bench.statistics().allocated_bytes.all.peak, 3 * MIB as u64);
+}
+
+#[test]
+fn an_alignment_is_kept_and_what_is_before_it_serves_others() {
+    let bench = Bench::of_capacity(NATIVE, 16 * MIB);
+    let first = bench.take(700);
+    for align_bytes in [KIB, 64 * KIB, MIB, 2 * MIB] {
+        let block = bench.request(Request::new(300 * KIB, 0).aligned_to(align_bytes)).unwrap();
+        assert!(block.address().is_multiple_of(align_bytes as u64), "{block:?} at {align_bytes}");
+        bench.free(block);
+    }
+    bench.free(first);
+}
+
+#[test]
+fn many_live_blocks_are_found_by_any_of_their_addresses() {
+    let count = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+    let bench = Bench::of_capacity(NATIVE, 8 << 30);
+    let blocks: Vec<_> = (0..count)
+        .map(|n| bench.allocator.allocate(Request::new(1 + n % 5_000, 0)).unwrap())
+        .collect();
+    assert_eq!(bench.statistics().allocation.all.current, count as u64);
+    for block in blocks.iter().step_by(97) {
+        let inside = block.address() + block.bytes() as u64 / 2;
+        let found = bench.allocator.block_at(inside).unwrap();
+        assert_eq!((found.address(), found.bytes()), (block.address(), block.bytes()));
+    }
+    for half in [0, 1] {
+        blocks.iter().skip(half).step_by(2).for_each(|block| bench.allocator.free(*block));
+    }
+    bench.allocator.check_all();
+    assert_eq!(bench.statistics().active_bytes.all.current, 0);
+    bench.empty_cache();
+    assert_eq!(bench.device_bytes(), 0);
+}
