@@ -203,3 +203,21 @@ fn many_live_blocks_are_found_by_any_of_their_addresses() {
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
 }
+
+#[test]
+fn what_is_deterministic_looks_at_sizes_alone() {
+    // Goal: which pages have memory depends on who was late elsewhere, so it chooses nothing.
+    // Method: two free places of one size, of which the pages of the one freed last have moved.
+    let offset_of_the_third = |settings: &str| {
+        let bench = Bench::of_capacity(settings, 24 * MIB);
+        let blocks = [0, 1, 2].map(|_| bench.take(8 * MIB));
+        bench.free(blocks[2]);
+        bench.free(blocks[0]);
+        let elsewhere = bench.request(Request::new(5 * MIB, 1).aligned_to(2 * MIB)).unwrap();
+        let again = bench.take(8 * MIB - 512);
+        let offset = again.address() - blocks[0].address();
+        [elsewhere, again, blocks[1]].into_iter().for_each(|block| bench.free(block));
+        offset
+    };
+    assert_eq!(offset_of_the_third("policy:native,deterministic:True"), 0);
+}
