@@ -33,6 +33,18 @@ pub(crate) fn light() {
     }
 }
 
+/// True where [`light`] costs nothing, for good.
+pub(crate) fn is_light_free() -> bool {
+    // Relaxed: written once, before.
+    IS_EXPEDITED.load(Ordering::Relaxed)
+}
+
+/// [`light`] where that costs nothing; nothing elsewhere.
+#[inline]
+pub(crate) fn light_if_free() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
 /// The fence of the side that runs seldom: about a microsecond for each other core.
 pub(crate) fn heavy() {
     // Relaxed: written once, before.

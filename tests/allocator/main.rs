@@ -19,5 +19,6 @@ mod recordings;
 mod shortage;
 mod snapshots;
 mod support;
+mod thread_caches;
 mod threads;
 mod victims;
