@@ -31,7 +31,9 @@ fn take_several(bench: &Bench, bytes: usize, count: usize) -> Vec<Allocated> {
 }
 
 fn free_all(bench: &Bench, blocks: Vec<Allocated>) {
-    blocks.into_iter().for_each(|block| bench.free(block));
+    for block in blocks {
+        bench.free(block);
+    }
 }
 
 #[test]
