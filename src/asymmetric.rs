@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "asks the kernel for a fence on every thread")]
 
 use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{Ordering, fence};
+use crate::sync::{Ordering, compiler_fence, fence};
 
 /// True when the kernel does it. Decided once, before the first fence.
 static IS_EXPEDITED: AtomicBool = AtomicBool::new(false);
@@ -27,7 +27,7 @@ pub(crate) fn prepare() {
 pub(crate) fn light() {
     // Relaxed: written once, before.
     if IS_EXPEDITED.load(Ordering::Relaxed) {
-        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        compiler_fence(Ordering::SeqCst); // partner: `heavy`
     } else {
         fence(Ordering::SeqCst); // partner: `heavy`
     }
@@ -42,7 +42,7 @@ pub(crate) fn is_light_free() -> bool {
 /// [`light`] where that costs nothing; nothing elsewhere.
 #[inline]
 pub(crate) fn light_if_free() {
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    compiler_fence(Ordering::SeqCst); // partner: `heavy`
 }
 
 /// The fence of the side that runs seldom: about a microsecond for each other core.

@@ -23,7 +23,7 @@ pub(crate) use loom::{
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
-pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::{Ordering, compiler_fence};
 
 /// A place that a value's users read and whoever frees it writes: lets loom see a free that does
 /// not come after every use, and one that never comes. Nothing outside of models.

@@ -64,9 +64,9 @@ pub struct Allocated {
     handout: u64,
 }
 
-/// What was handed out, and by which policy, in one word: the name of a piece, the number of a block
-/// with a mark, and zero for no bytes. Only what threads may keep is the name of a known piece as it
-/// stands.
+/// What was handed out, and by which policy, in one word: the name of a piece, the number of a
+/// block with a mark, and zero for no bytes. Only what threads may keep is the name of a known
+/// piece as it stands.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Handle(u64);
 

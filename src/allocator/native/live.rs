@@ -1,5 +1,4 @@
-//! What was asked for of each piece in use: read and written by whoever has the piece, without the
-//! allocator's lock.
+//! What was asked for of each piece in use, known to whoever has the piece without a lock.
 
 use crate::allocator::native::chunks::Chunks;
 use crate::allocator::native::piece::{Name, Piece};
