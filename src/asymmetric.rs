@@ -27,10 +27,22 @@ pub(crate) fn prepare() {
 pub(crate) fn light() {
     // Relaxed: written once, before.
     if IS_EXPEDITED.load(Ordering::Relaxed) {
-        compiler_fence(Ordering::SeqCst); // partner: `heavy`, which the kernel makes whole
+        compiler_fence(Ordering::SeqCst); // partner: `heavy`
     } else {
         fence(Ordering::SeqCst); // partner: `heavy`
     }
+}
+
+/// True where [`light`] costs nothing, for good.
+pub(crate) fn is_light_free() -> bool {
+    // Relaxed: written once, before.
+    IS_EXPEDITED.load(Ordering::Relaxed)
+}
+
+/// [`light`] where that costs nothing; nothing elsewhere.
+#[inline]
+pub(crate) fn light_if_free() {
+    compiler_fence(Ordering::SeqCst); // partner: `heavy`
 }
 
 /// The fence of the side that runs seldom: about a microsecond for each other core.

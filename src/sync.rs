@@ -18,12 +18,12 @@ use std::time::Duration;
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize},
 };
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
-pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::{Ordering, compiler_fence};
 
 /// A place that a value's users read and whoever frees it writes: lets loom see a free that does
 /// not come after every use, and one that never comes. Nothing outside of models.
@@ -58,7 +58,9 @@ impl Life {
 
 /// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
 pub(crate) mod unmodelled {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    };
 }
 
 /// `UnsafeCell` with loom's closure interface, so that models see every access.
@@ -93,12 +95,6 @@ impl<T> UnsafeCell<T> {
 pub(crate) fn dekker_fence() {
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
-}
-
-/// Keeps the compiler from reordering around it, and costs nothing.
-#[inline]
-pub(crate) fn compiler_fence(ordering: Ordering) {
-    std::sync::atomic::compiler_fence(ordering);
 }
 
 /// A fence, in models too.

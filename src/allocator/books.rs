@@ -54,6 +54,16 @@ impl Request {
         Self { pool, ..self }
     }
 
+    /// True when it names no pool, and no more of an alignment than `most_align_bytes`, which is a
+    /// power of two.
+    #[inline]
+    pub(super) fn is_plain(&self, most_align_bytes: usize) -> bool {
+        let PoolId(first, second) = self.pool;
+        let below = self.align_bytes.wrapping_sub(1);
+        let is_odd = self.align_bytes & below | below & !(most_align_bytes - 1); // zero when not
+        first | second | is_odd as u64 == 0
+    }
+
     /// Aligned to a power of two as well.
     #[must_use]
     pub fn aligned_to(self, align_bytes: usize) -> Self {

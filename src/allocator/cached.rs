@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::allocator::books::Request;
 use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::native::own::Front;
 use crate::stream::core::StreamCore;
 
 impl CachingAllocator {
@@ -20,7 +21,12 @@ impl CachingAllocator {
         request: Request,
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
-        self.caches.take(&request).or_else(|| self.search_shared(&request, home))
+        if let Some(mut inside) = self.caches.enter_for(Front::get(), &request)
+            && let Some(block) = self.caches.take(&mut inside, &request)
+        {
+            return Some(*block);
+        }
+        self.search_shared(&request, home)
     }
 
     #[cold]

@@ -7,6 +7,7 @@ use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::host::Meter;
 use crate::allocator::native::caches::Caches;
+use crate::allocator::native::own::Front;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
@@ -65,8 +66,9 @@ pub struct Allocated {
     handout: u64,
 }
 
-/// What was handed out, and by which policy, in one word: the name of a piece as it is, the number
-/// of a block with a mark that pieces leave alone, and zero for no bytes.
+/// What was handed out, and by which policy, in one word: the name of a piece, the number of a
+/// block with a mark, and zero for no bytes. Only what threads may keep is the name of a known
+/// piece as it stands.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Handle(u64);
 
@@ -75,50 +77,65 @@ struct Handle(u64);
 enum Held {
     Nothing,
     Block(BlockId),
-    Piece(Piece),
+    Piece,
 }
 
 /// Set in handles of blocks.
-const BLOCK: u64 = 1 << 62;
+const BLOCK: u64 = 1 << 62 | Piece::BEYOND;
 
 impl Handle {
     fn of_block(id: BlockId) -> Self {
         Self(BLOCK | u64::from(id.number()))
     }
 
-    #[inline]
     fn held(self) -> Held {
         match self {
             Self(0) => Held::Nothing,
             #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
-            Self(bits) if bits & BLOCK != 0 => Held::Block(BlockId::from_number(bits as u32)),
-            Self(bits) => Held::Piece(Piece::from_bits(bits)),
+            Self(bits) if bits & BLOCK == BLOCK => Held::Block(BlockId::from_number(bits as u32)),
+            Self(_) => Held::Piece,
         }
     }
 }
 
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.held())
+        match self.held() {
+            Held::Nothing => f.write_str("Nothing"),
+            Held::Block(id) => write!(f, "{id:?}"),
+            Held::Piece => write!(f, "{:?}", Piece::from_bits(self.0 & !Piece::BEYOND)),
+        }
     }
 }
 
 impl Allocated {
     /// Its first byte.
     #[must_use]
+    #[inline]
     pub fn address(&self) -> u64 {
         self.address
     }
 
     /// Its size: at least what was asked for.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The task of its stream after which nothing from its earlier life uses it.
+    #[inline]
     pub(crate) fn busy_until(&self) -> u64 {
         self.busy_until
+    }
+
+    /// It is in use up to a task of its stream.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn use_until(&mut self, ticket: u64) {
+        if ticket > self.busy_until {
+            self.busy_until = ticket;
+        }
     }
 
     pub(super) fn of(id: BlockId, books: &Books) -> Self {
@@ -138,10 +155,30 @@ impl Allocated {
         Self { address, bytes, handle: Handle(piece.to_bits()), busy_until, handout: stream }
     }
 
+    /// Not to be kept by threads.
+    pub(super) fn unkept(self) -> Self {
+        Self { handle: Handle(self.handle.0 | Piece::BEYOND), ..self }
+    }
+
+    pub(super) fn is_unkept(&self) -> bool {
+        self.handle.0 & Piece::BEYOND != 0
+    }
+
     /// Of a piece: the stream whose cache keeps it.
     #[inline]
     pub(super) fn stream(&self) -> u64 {
         self.handout
+    }
+
+    /// The piece that it is.
+    pub(super) fn piece(&self) -> Piece {
+        Piece::from_bits(self.handle.0 & !Piece::BEYOND)
+    }
+
+    /// The piece that it is, if threads may keep it. Of anything else a name that no piece has.
+    #[inline]
+    pub(super) fn kept_piece(&self) -> Piece {
+        Piece::from_bits(self.handle.0)
     }
 }
 
@@ -186,7 +223,13 @@ impl CachingAllocator {
     /// # Panics
     /// When the request names a pool that was not made, or an alignment that is no power of two.
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
-        self.allocate_unless(request, None, &mut None)
+        let front = Front::get();
+        if let Some(mut inside) = self.caches.enter_for(front, &request)
+            && let Some(block) = self.caches.take(&mut inside, &request)
+        {
+            return Ok(*block);
+        }
+        self.allocate_uninterrupted(&request)
     }
 
     /// As [`CachingAllocator::allocate`], where waits may be given up. `home` is the stream that
@@ -198,16 +241,26 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        match self.caches.take(&request) {
-            Some(block) => Ok(block),
-            None => self.allocate_shared(request, home, interrupt),
+        let front = Front::get();
+        if let Some(mut inside) = self.caches.enter_for(front, &request)
+            && let Some(block) = self.caches.take(&mut inside, &request)
+        {
+            return Ok(*block);
         }
+        self.allocate_shared(&request, home, interrupt)
     }
 
     #[cold]
+    #[inline(never)]
+    fn allocate_uninterrupted(&self, request: &Request) -> Result<Allocated> {
+        self.allocate_shared(request, None, &mut None)
+    }
+
+    #[cold]
+    #[inline(never)]
     fn allocate_shared(
         &self,
-        request: Request,
+        request: &Request,
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
@@ -218,12 +271,12 @@ impl CachingAllocator {
             let books = self.books.lock();
             if books.serves_natively() {
                 drop(books); // it goes in steps of its own
-                return self.allocate_native(&request, home, interrupt);
+                return self.allocate_native(request, home, interrupt);
             }
-            books.plan(&request)
+            books.plan(request)
         };
         let Some(plan) = plan else {
-            let Request { stream, pool, .. } = request;
+            let Request { stream, pool, .. } = *request;
             let owner = Owner { stream, class: PoolClass::Large, pool };
             return Err(self.out_of_memory(request.bytes, &owner, None));
         };
@@ -252,24 +305,38 @@ impl CachingAllocator {
     /// # Panics
     /// When it was given back before.
     pub fn free(&self, block: Allocated) {
-        self.free_behind(block, None, &[]);
+        if !self.caches.keep(Front::get(), &block, 0) {
+            self.free_shared(&block, None, &[]);
+        }
     }
 
     /// Gives a block back behind its uses: those on its own stream up to a task there, and those on
     /// others.
+    #[inline]
     pub(crate) fn free_behind(
         &self,
         block: Allocated,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
+        let front = Front::get();
+        let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
+        let ticket = home.map_or(0, |home| home.ticket);
+        if !is_own || !others.is_empty() || !self.caches.keep(front, &block, ticket) {
+            self.free_shared(&block, home, others);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_shared(&self, block: &Allocated, home: Option<&UsePoint>, others: &[UsePoint]) {
         match block.handle.held() {
             Held::Nothing => {}
-            Held::Piece(piece) => {
-                let is_freed = self.free_native(&block, piece, home, others);
+            Held::Piece => {
+                let is_freed = self.free_native(block, home, others);
                 assert!(is_freed, "{block:?} is a block of this allocator that was given back");
             }
-            Held::Block(id) => self.free_block(&block, id, home, others),
+            Held::Block(id) => self.free_block(block, id, home, others),
         }
     }
 

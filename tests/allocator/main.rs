@@ -21,5 +21,6 @@ mod recordings;
 mod shortage;
 mod snapshots;
 mod support;
+mod thread_caches;
 mod threads;
 mod victims;

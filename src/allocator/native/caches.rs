@@ -1,40 +1,44 @@
-//! The threads' caches of one allocator: how a thread finds its own, and how others reach them.
+//! The threads' caches of one allocator: what is had from them, what goes back, and their bounds.
 
-use std::cell::RefCell;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
 
 use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::Allocated;
 use crate::allocator::native::cell::{Cell, Counted};
+use crate::allocator::native::kept::Key;
 use crate::allocator::native::live::Live;
+use crate::allocator::native::own::Front;
 use crate::allocator::native::plan::Sizes;
 use crate::allocator::native::size_class::UNIT_BYTES;
-use crate::allocator::native::thread_cache::{Cached, Inside, Key, ThreadCache};
-use crate::allocator::pool::PoolId;
+use crate::allocator::native::thread_cache::{Inside, ThreadCache, claim};
+use crate::asymmetric;
 use crate::size::MIB;
-use crate::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::sync::{LockRank, Mutex, Ordering};
-use crate::{asymmetric, fork};
 
 /// What all threads' caches together keep at most, but for the last piece of each.
 const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
 /// And at most this part of the most that was out at a time.
 const MOST_CACHED_PART: u64 = 100;
-
+/// The id of no allocator, and of no thread's cache.
+const OFF: u64 = u64::MAX;
 /// The caches of one allocator's threads. A thread's is made when it first frees or misses.
 #[derive(Debug)]
 pub(in crate::allocator) struct Caches {
     /// Unique in the process, never reused.
     id: u64,
-    pub(super) books: Arc<Mutex<Books>>,
-    pub(super) live: Arc<Live>,
-    pub(super) sizes: Sizes,
-    /// False while another policy serves requests, or settings want every request in one order.
-    is_on: AtomicBool,
+    /// Its id, or [`OFF`] while another policy serves requests, or settings want every request in
+    /// one order.
+    id_when_on: AtomicU64,
     /// What each thread may keep.
     most_bytes: AtomicU64,
-    thread_count: AtomicU64,
-    pub(super) threads: Mutex<Threads>,
+    pub(super) sizes: Sizes,
+    pub(super) live: Arc<Live>,
+    pub(super) books: Arc<Mutex<Books>>,
+    thread_count: AtomicUsize,
+    pub(super) threads: CachePadded<Mutex<Threads>>,
 }
 
 /// Who has a cache.
@@ -43,22 +47,6 @@ pub(super) struct Threads {
     pub(super) caches: Vec<Arc<ThreadCache>>,
     /// What was counted by nobody's cache, and by caches that are gone.
     pub(super) shared: Cell,
-}
-
-/// A thread's way to its cache of one allocator.
-#[derive(Debug)]
-struct Own {
-    id: u64,
-    caches: Weak<Caches>,
-    cache: Arc<ThreadCache>,
-}
-
-/// The caches of a thread, the last used first. They go back when the thread ends.
-#[derive(Debug, Default)]
-struct OwnCaches(RefCell<Vec<Own>>);
-
-thread_local! {
-    static OWN: OwnCaches = const { OwnCaches(RefCell::new(Vec::new())) };
 }
 
 impl Caches {
@@ -71,131 +59,145 @@ impl Caches {
         };
         Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed), // only uniqueness matters
-            books,
-            live,
-            sizes,
-            is_on: AtomicBool::new(false),
+            id_when_on: AtomicU64::new(OFF),
             most_bytes: AtomicU64::new(0),
-            thread_count: AtomicU64::new(0),
-            threads: Mutex::new(LockRank::ThreadCaches, Threads::default()),
+            sizes,
+            live,
+            books,
+            thread_count: AtomicUsize::new(0),
+            threads: CachePadded::new(Mutex::new(LockRank::ThreadCaches, Threads::default())),
         })
     }
 
     /// Has threads keep pieces from now on, or not.
     pub(in crate::allocator) fn switch(&self, is_on: bool) {
+        let id = if is_on { self.id } else { OFF };
         // Relaxed: whoever reads it late keeps a piece, or takes one, which is right either way.
-        self.is_on.store(is_on, Ordering::Relaxed);
+        self.id_when_on.store(id, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn is_on(&self) -> bool {
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(super) fn id_when_on(&self) -> u64 {
         // Relaxed: see `switch`.
-        self.is_on.load(Ordering::Relaxed)
+        self.id_when_on.load(Ordering::Relaxed)
     }
 
-    /// Calls `with` with this thread's cache. `None` where it has none in front (`prepare`), while
-    /// somebody else has claimed it, and when `with` says so.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn inside<R>(&self, with: impl FnOnce(&Inside<'_>) -> Option<R>) -> Option<R> {
-        OWN.try_with(|own| {
-            let known = own.0.try_borrow().ok()?;
-            if let Some(first) = known.first()
-                && first.id == self.id
-            {
-                return with(&first.cache.enter()?);
-            }
-            drop(known);
-            None
-        })
-        .ok()?
-    }
-
-    /// A piece that this thread keeps, for a request that caches serve.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(in crate::allocator) fn take(&self, request: &Request) -> Option<Allocated> {
-        let is_plain = request.pool == PoolId::DEFAULT && request.align_bytes <= UNIT_BYTES;
-        if !self.is_on() || !is_plain || request.bytes == 0 {
-            return None;
-        }
-        let (bytes, class) = self.sizes.rounded(request.bytes)?;
-        let key = Key { stream: request.stream, bytes };
-        self.inside(|inside| {
-            let Cached { piece, address, busy_until } = inside.take(key)?;
-            inside.count_begin(Counted { class, bytes, requested_bytes: request.bytes });
-            self.live.begin(piece, bytes, request.bytes);
-            Some(Allocated::of_piece(piece, address, bytes, busy_until, request.stream))
-        })
-    }
-
-    /// Keeps a piece that was in use, if this thread has a cache for it. The piece is the caller's
-    /// still when not.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn keep(&self, key: Key, cached: &Cached, counted: Counted) -> bool {
+    #[inline]
+    fn most_bytes(&self) -> u64 {
         // Relaxed: a bound, which is as good when it is a little old.
-        let most_bytes = self.most_bytes.load(Ordering::Relaxed);
+        self.most_bytes.load(Ordering::Relaxed)
+    }
+
+    /// This thread goes into its cache for a request that caches serve.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::allocator) fn enter_for(
+        &self,
+        front: Front,
+        request: &Request,
+    ) -> Option<Inside<'_>> {
+        request.is_plain(UNIT_BYTES).then(|| self.enter_when_on(front))?
+    }
+
+    /// A piece that this thread keeps.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::allocator) fn take<'a>(
+        &self,
+        inside: &'a mut Inside<'_>,
+        request: &Request,
+    ) -> Option<&'a Allocated> {
+        let requested_bytes = request.bytes;
+        let bytes = self.sizes.rounded(requested_bytes);
+        let class = self.sizes.class(bytes);
+        let key = Key { stream: request.stream, bytes };
+        inside.kept.take(key, Counted { class, bytes, requested_bytes }, &self.live)
+    }
+
+    /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
+    /// for it. Does nothing when not: for other things, for one that was freed before, or without
+    /// a place.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::allocator) fn keep(&self, front: Front, block: &Allocated, ticket: u64) -> bool {
+        let key = Key { stream: block.stream(), bytes: block.bytes() };
+        let Some(inside) = self.enter_when_on(front) else { return false };
+        let Some(place) = inside.kept.place_for(key, self.most_bytes()) else { return false };
+        let requested_bytes = self.live.end(block.kept_piece(), key.bytes);
+        let Some(requested_bytes) = requested_bytes else { return false };
+        let class = self.sizes.class(key.bytes);
+        place.put(block, ticket, Counted { class, bytes: key.bytes, requested_bytes });
+        true
+    }
+
+    /// Keeps a piece whose use is over, with what was in its way driven out. It is the caller's
+    /// still when this thread has no cache now.
+    #[cold]
+    pub(super) fn make_room_and_keep(
+        &self,
+        block: &Allocated,
+        ticket: u64,
+        counted: Counted,
+    ) -> bool {
+        let key = Key { stream: block.stream(), bytes: block.bytes() };
+        let most_bytes = self.most_bytes();
         let mut driven_out = Vec::new();
-        let is_kept = self.inside(|inside| {
-            inside.put(key, cached, most_bytes, &mut driven_out);
-            inside.count_end(counted);
-            Some(())
+        let is_kept = self.enter_when_on(Front::get()).is_some_and(|inside| {
+            inside.kept.make_room(key, most_bytes, &mut driven_out);
+            let place = inside.kept.place_for(key, most_bytes);
+            place.map(|place| place.put(block, ticket, counted)).is_some()
         });
         if !driven_out.is_empty() {
             self.release(&driven_out);
         }
-        is_kept.is_some()
-    }
-
-    /// Has this thread find its cache at the next use, which is made when there is none.
-    #[cold]
-    pub(super) fn prepare(self: &Arc<Self>) {
-        let _ = OWN.try_with(|own| own.bring_to_front(self)); // not while the thread ends
+        is_kept
     }
 
     /// How many more pieces of a size this thread may keep.
     pub(super) fn room(&self, key: Key) -> usize {
-        let most_bytes = self.most_bytes.load(Ordering::Relaxed); // as in `keep`
-        self.inside(|inside| Some(inside.room(key, most_bytes))).unwrap_or(0)
+        self.enter_when_on(Front::get())
+            .map_or(0, |inside| inside.kept.room(key, self.most_bytes()))
     }
 
     /// Keeps pieces that were never in use, and counts one that is from now on.
-    pub(super) fn stock(&self, key: Key, stock: &[Cached], counted: Counted) {
-        let mut driven_out = Vec::new();
-        let is_done = self.inside(|inside| {
-            for cached in stock {
-                inside.put(key, cached, u64::MAX, &mut driven_out);
+    pub(super) fn stock(&self, key: Key, stock: &[Allocated], counted: Counted) {
+        let mut left = stock;
+        match self.enter() {
+            Some(inside) => {
+                while let [first, rest @ ..] = left
+                    && let Some(place) = inside.kept.place_for(key, u64::MAX)
+                {
+                    place.stock(first);
+                    left = rest;
+                }
+                inside.kept.cell.begin(counted);
             }
-            inside.count_begin(counted);
-            Some(())
-        });
-        if is_done.is_none() {
-            driven_out.extend_from_slice(stock);
-            self.threads.lock().shared.begin(counted);
+            None => self.threads.lock().shared.begin(counted),
         }
-        if !driven_out.is_empty() {
-            self.release(&driven_out);
+        if !left.is_empty() {
+            self.release(left);
         }
     }
 
     /// Counts the end of a piece's use.
     pub(super) fn count_end(&self, counted: Counted) {
-        let is_counted = self.inside(|inside| {
-            inside.count_end(counted);
-            Some(())
-        });
-        if is_counted.is_none() {
-            self.threads.lock().shared.end(counted);
+        match self.enter() {
+            Some(inside) => inside.kept.cell.end(counted),
+            None => self.threads.lock().shared.end(counted),
         }
     }
 
     /// Gives pieces that were kept back to their heaps.
     #[cold]
-    fn release(&self, pieces: &[Cached]) {
+    fn release(&self, pieces: &[Allocated]) {
         let mut books = self.books.lock();
-        for cached in pieces {
-            books.native.release(cached.piece, cached.busy_until);
+        for block in pieces {
+            books.native.release(block.piece(), block.busy_until());
         }
         self.set_bound(&books);
     }
@@ -204,9 +206,11 @@ impl Caches {
     pub(in crate::allocator) fn empty(&self) -> bool {
         let mut pieces = Vec::new();
         let threads = self.threads.lock();
-        for cache in &threads.caches {
-            cache.claim().drain(&mut pieces);
+        let mut claimed = claim(&threads.caches);
+        for cache in &mut claimed {
+            cache.with(|kept| kept.drain(&mut pieces));
         }
+        drop(claimed);
         if !pieces.is_empty() {
             self.release(&pieces); // before others look: they would miss it
         }
@@ -218,63 +222,39 @@ impl Caches {
     pub(super) fn set_bound(&self, books: &Books) {
         let [_, peak_bytes, _] = books.native.out.all().peak;
         let most_bytes = (peak_bytes / MOST_CACHED_PART).min(MOST_CACHED_BYTES);
-        // Relaxed, both: see `keep`.
-        let threads = self.thread_count.load(Ordering::Relaxed).max(1);
-        self.most_bytes.store(most_bytes / threads, Ordering::Relaxed);
+        // Relaxed: for a bound; see `most_bytes`.
+        let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
+        let most_bytes = most_bytes / threads;
+        if most_bytes != self.most_bytes() {
+            // Written only when it changes: every free of every thread reads it. Relaxed: as above.
+            self.most_bytes.store(most_bytes, Ordering::Relaxed);
+        }
     }
 
-    fn add(&self, cache: &Arc<ThreadCache>) {
+    /// Makes the cache of a thread known.
+    pub(super) fn add(&self, cache: &Arc<ThreadCache>) {
         let mut threads = self.threads.lock();
         threads.caches.push(Arc::clone(cache));
         self.count_threads(&threads);
     }
 
     fn count_threads(&self, threads: &Threads) {
-        // Relaxed: for a bound; see `keep`.
-        self.thread_count.store(threads.caches.len() as u64, Ordering::Relaxed);
+        // Relaxed: for a bound; see `most_bytes`.
+        self.thread_count.store(threads.caches.len(), Ordering::Relaxed);
     }
 
     /// Gives the cache of a thread that ends back.
-    fn retire(&self, cache: &Arc<ThreadCache>) {
+    pub(super) fn retire(&self, cache: &Arc<ThreadCache>) {
         let mut pieces = Vec::new();
         let mut threads = self.threads.lock();
-        let claimed = cache.claim();
-        claimed.drain(&mut pieces);
-        threads.shared.absorb(claimed.cell());
-        drop(claimed);
+        for mut claimed in claim([cache]) {
+            claimed.with(|kept| {
+                kept.drain(&mut pieces);
+                threads.shared.absorb(&kept.cell);
+            });
+        }
         threads.caches.retain(|known| !Arc::ptr_eq(known, cache));
         self.count_threads(&threads);
         self.release(&pieces);
-    }
-}
-
-impl OwnCaches {
-    /// The cache of an allocator, which is made when there is none.
-    #[cold]
-    fn bring_to_front(&self, caches: &Arc<Caches>) -> Option<()> {
-        let mut own = self.0.try_borrow_mut().ok()?;
-        if let Some(place) = own.iter().position(|own| own.id == caches.id) {
-            own.swap(0, place);
-            return Some(());
-        }
-        own.retain(|own| own.caches.strong_count() > 0);
-        let cache = Arc::new(ThreadCache::new());
-        caches.add(&cache);
-        let (id, caches) = (caches.id, Arc::downgrade(caches));
-        own.insert(0, Own { id, caches, cache });
-        Some(())
-    }
-}
-
-impl Drop for OwnCaches {
-    fn drop(&mut self) {
-        if fork::is_child() {
-            return; // the parent has what they keep
-        }
-        for Own { caches, cache, .. } in self.0.take() {
-            if let Some(caches) = caches.upgrade() {
-                caches.retire(&cache);
-            }
-        }
     }
 }

@@ -1,29 +1,40 @@
 //! What one thread counts of requests and frees, so that no two threads write to one counter.
 
 use crate::allocator::snapshot::PoolClass;
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicU64;
 
 /// Counts of pieces, of their bytes, and of the bytes asked for.
 ///
-/// Written by one thread at a time: its own, or one that keeps it out (`thread_cache`). A thread
-/// that frees what others allocated has currents below zero, which the sum over threads makes up
-/// for. Everything is relaxed: a count publishes nothing.
-#[derive(Debug, Default)]
+/// A thread that frees what others allocated has currents below zero, which the sum over threads
+/// makes up for.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    classes: [Quantities; 2],
-    peaks_of_all: [AtomicU64; 3],
+    classes: [[Total; 3]; 2],
+    /// Of both classes together.
+    all: [Level; 3],
     /// Pieces that were allocated and that were current when the peaks were reset, of both classes:
     /// they tell whether anything was counted since.
-    at_reset: [AtomicU64; 2],
+    at_reset: (u64, i64),
+    /// True when its peaks are sums of peaks that were passed at different times.
+    has_lost_peaks: bool,
 }
 
-/// Of one class: pieces, bytes, bytes asked for.
-#[derive(Debug, Default)]
-struct Quantities {
-    current: [AtomicU64; 3],
-    peak: [AtomicU64; 3],
-    allocated: [AtomicU64; 3],
+/// Of one class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    level: Level,
+    /// What was ever allocated.
+    allocated: u64,
+}
+
+/// How far what is current is below its peak: one number moves, and its sign tells when the peak is
+/// passed.
+///
+/// Those of the three quantities are not side by side. If they were, some steps would move two as
+/// one word and others each alone, which costs a processor as much as all the rest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    below_peak: i64,
+    peak: i64,
 }
 
 /// One piece.
@@ -35,29 +46,35 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    #[inline]
-    fn amounts(self) -> [u64; 3] {
-        [1, self.bytes as u64, self.requested_bytes as u64]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    #[expect(clippy::cast_possible_wrap, reason = "below an exbibyte")]
+    fn amounts(self) -> [i64; 3] {
+        [1, self.bytes as i64, self.requested_bytes as i64]
     }
 }
 
-#[inline]
-fn get(counter: &AtomicU64) -> u64 {
-    // Relaxed: see `Cell`.
-    counter.load(Ordering::Relaxed)
-}
+impl Level {
+    fn current(self) -> i64 {
+        self.peak - self.below_peak
+    }
 
-#[inline]
-fn set(counter: &AtomicU64, value: u64) {
-    // Relaxed: see `Cell`.
-    counter.store(value, Ordering::Relaxed);
-}
+    /// What is above its peak is the peak.
+    fn settle(&mut self) {
+        let above = (-self.below_peak).max(0);
+        self.peak += above;
+        self.below_peak += above;
+    }
 
-/// Raises a peak; below zero nothing is one.
-#[inline]
-fn raise(peak: &AtomicU64, value: u64) {
-    if value.cast_signed() > get(peak).cast_signed() {
-        set(peak, value);
+    fn reset_peak(&mut self) {
+        *self = Self { below_peak: 0, peak: self.current() };
+    }
+
+    /// Adds another one. Where one of both did not move since the reset, its peak is what is
+    /// current, and the sum has the peak of the sum.
+    fn absorb(&mut self, other: Self) {
+        self.peak += other.peak;
+        self.below_peak += other.below_peak;
     }
 }
 
@@ -65,86 +82,92 @@ impl Cell {
     /// A program has a piece now.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn begin(&self, counted: Counted) {
-        let own = &self.classes[counted.class as usize];
-        let other = &self.classes[1 - counted.class as usize];
-        for (index, amount) in counted.amounts().into_iter().enumerate() {
-            let current = get(&own.current[index]).wrapping_add(amount);
-            set(&own.current[index], current);
-            set(&own.allocated[index], get(&own.allocated[index]).wrapping_add(amount));
-            raise(&own.peak[index], current);
-            let all = current.wrapping_add(get(&other.current[index]));
-            raise(&self.peaks_of_all[index], all);
+    pub(super) fn begin(&mut self, counted: Counted) {
+        let (own, amounts) = (&mut self.classes[counted.class as usize], counted.amounts());
+        let mut signs = 0;
+        for index in 0..3 {
+            let (own, all) = (&mut own[index], &mut self.all[index]);
+            own.level.below_peak -= amounts[index];
+            all.below_peak -= amounts[index];
+            signs |= own.level.below_peak | all.below_peak;
+            own.allocated = own.allocated.wrapping_add(amounts[index].cast_unsigned());
+        }
+        if signs < 0 {
+            self.settle();
         }
     }
 
     /// A program has given it back.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn end(&self, counted: Counted) {
-        let own = &self.classes[counted.class as usize];
-        for (index, amount) in counted.amounts().into_iter().enumerate() {
-            set(&own.current[index], get(&own.current[index]).wrapping_sub(amount));
+    pub(super) fn end(&mut self, counted: Counted) {
+        let (own, amounts) = (&mut self.classes[counted.class as usize], counted.amounts());
+        for index in 0..3 {
+            own[index].level.below_peak += amounts[index];
+            self.all[index].below_peak += amounts[index];
         }
+    }
+
+    fn levels(&mut self) -> impl Iterator<Item = &mut Level> {
+        let own = self.classes.as_flattened_mut().iter_mut().map(|total| &mut total.level);
+        own.chain(&mut self.all)
+    }
+
+    /// What is above its peak is the peak.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self) {
+        self.levels().for_each(Level::settle);
     }
 
     /// True when something was counted since the peaks were reset.
     pub(super) fn is_moved(&self) -> bool {
-        self.moves() != self.at_reset.each_ref().map(get)
+        self.moves() != self.at_reset
+    }
+
+    /// True when several threads counted in it, one of which is over.
+    pub(super) fn has_lost_peaks(&self) -> bool {
+        self.has_lost_peaks
     }
 
     /// Pieces that were allocated and that are current, of both classes.
-    fn moves(&self) -> [u64; 2] {
+    fn moves(&self) -> (u64, i64) {
         let [small, large] = &self.classes;
-        [
-            get(&small.allocated[0]).wrapping_add(get(&large.allocated[0])),
-            get(&small.current[0]).wrapping_add(get(&large.current[0])),
-        ]
+        (small[0].allocated.wrapping_add(large[0].allocated), self.all[0].current())
     }
 
     /// What is current is the peak.
-    pub(super) fn reset_peaks(&self) {
-        let [small, large] = &self.classes;
-        for index in 0..3 {
-            set(&small.peak[index], get(&small.current[index]));
-            set(&large.peak[index], get(&large.current[index]));
-            let all = get(&small.current[index]).wrapping_add(get(&large.current[index]));
-            set(&self.peaks_of_all[index], all);
-        }
-        self.at_reset.iter().zip(self.moves()).for_each(|(place, count)| set(place, count));
+    pub(super) fn reset_peaks(&mut self) {
+        self.levels().for_each(Level::reset_peak);
+        self.at_reset = self.moves();
+        self.has_lost_peaks = false;
     }
 
-    /// Adds what another one counted, which is over; its peaks are lost in the sum.
-    pub(super) fn absorb(&self, other: &Self) {
-        for (own, other) in self.classes.iter().zip(&other.classes) {
-            for index in 0..3 {
-                let sum = get(&own.current[index]).wrapping_add(get(&other.current[index]));
-                set(&own.current[index], sum);
-                let sum = get(&own.allocated[index]).wrapping_add(get(&other.allocated[index]));
-                set(&own.allocated[index], sum);
-            }
+    /// Adds what another one counted, which is over.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        self.has_lost_peaks |= other.has_lost_peaks || (self.is_moved() && other.is_moved());
+        self.at_reset.0 = self.at_reset.0.wrapping_add(other.at_reset.0);
+        self.at_reset.1 += other.at_reset.1;
+        let classes = self.classes.as_flattened_mut().iter_mut();
+        for (own, other) in classes.zip(other.classes.as_flattened()) {
+            own.level.absorb(other.level);
+            own.allocated = own.allocated.wrapping_add(other.allocated);
         }
-        if !other.is_moved() {
-            // What came in with it did not move since, so it does not count as a move here.
-            let (moves, [allocated, current]) = (other.moves(), &self.at_reset);
-            set(allocated, get(allocated).wrapping_add(moves[0]));
-            set(current, get(current).wrapping_add(moves[1]));
-        }
+        self.all.iter_mut().zip(other.all).for_each(|(own, other)| own.absorb(other));
     }
 
     /// What it knows of one quantity.
     pub(super) fn sums(&self, quantity: Quantity) -> CellSums {
-        let index = quantity as usize;
-        let [small, large] = &self.classes;
-        let of = |part: &Quantities| Part {
-            current: get(&part.current[index]).cast_signed(),
-            peak: get(&part.peak[index]).cast_signed(),
-            allocated: get(&part.allocated[index]),
+        let of = |level: Level, allocated| Part {
+            current: level.current(),
+            peak: level.peak,
+            allocated,
         };
+        let [small, large] = self.classes.map(|totals| totals[quantity as usize]);
         CellSums {
-            small: of(small),
-            large: of(large),
-            peak_of_all: get(&self.peaks_of_all[index]).cast_signed(),
+            small: of(small.level, small.allocated),
+            large: of(large.level, large.allocated),
+            all: of(self.all[quantity as usize], small.allocated.wrapping_add(large.allocated)),
         }
     }
 }
@@ -162,7 +185,7 @@ pub(super) enum Quantity {
 pub(super) struct CellSums {
     pub(super) small: Part,
     pub(super) large: Part,
-    pub(super) peak_of_all: i64,
+    pub(super) all: Part,
 }
 
 /// One class of it.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::allocator::books::Books;
-use crate::allocator::caching::CachingAllocator;
+use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::none_if_short;
 use crate::allocator::native::area::{AreaId, AreaRange};
@@ -18,7 +18,6 @@ use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::size_class::UNIT_BYTES;
-use crate::allocator::native::thread_cache::Cached;
 use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
 use crate::error::{Error, Result};
 use crate::size::{GIB, MIB};
@@ -386,12 +385,13 @@ impl Native {
     }
 
     /// One more small block for a thread's cache, if there is one.
-    pub(super) fn take_stock(&mut self, plan: &NativePlan) -> Option<Cached> {
+    pub(super) fn take_stock(&mut self, plan: &NativePlan) -> Option<Allocated> {
         let heap = self.heaps.of(plan.owner);
         let piece = self.take_small(heap, plan.class?)?;
         self.out.leave(plan.kind.class(), plan.bytes, 0);
         let Extent { address, busy_until, .. } = self.extent(piece);
-        Some(Cached { piece, address, busy_until })
+        let stream = plan.owner.stream;
+        Some(Allocated::of_piece(piece, address, plan.bytes, busy_until, stream))
     }
 
     fn heap_of(&self, block: BlockId) -> HeapId {

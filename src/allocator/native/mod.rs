@@ -3,9 +3,11 @@
 //! * `size_class`: which sizes share slabs, and which requests have pages of their own
 //! * `core`: what is known, and how pieces change hands: `block` and `index` (one arena's free
 //!   blocks), `area` and `pages` (addresses and the memory behind them), `heap` (what one stream
-//!   has), `slab` (small blocks), `piece` and `live` (what was handed out, and for how much)
+//!   has), `slab` (small blocks), `piece` and `live` (what was handed out, and for how much, in
+//!   `chunks`)
 //! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
-//! * `thread_cache`, `caches`: what threads keep of what they freed, to have it without a lock
+//! * `caches`: what threads keep of what they freed, to have it without a lock: `own` (how a thread
+//!   finds its cache), `thread_cache` (how others reach into it), `kept` (what is in it)
 //! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it
 //! * `plan`, `serve`: requests and frees, in which steps they are answered
 //! * `shrink`: memory that goes back to the device
@@ -15,6 +17,7 @@ mod area;
 mod block;
 pub(super) mod caches;
 mod cell;
+mod chunks;
 pub(super) mod core;
 mod describe;
 mod growth;
@@ -22,8 +25,12 @@ mod heap;
 mod idle;
 mod index;
 mod invariants;
+mod kept;
 mod live;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod out;
+pub(super) mod own;
 mod pages;
 pub(super) mod piece;
 mod plan;

@@ -1,10 +1,12 @@
 //! What is handed out: a block of its own, or a small block of a slab.
 
 use crate::allocator::native::block::BlockId;
+use crate::allocator::native::chunks::Place;
 use crate::allocator::native::slab::SlabId;
 
 /// The name of what was handed out, in one word: it goes through caches and back without being
-/// looked into. Never zero, and bit 62 is left to whoever keeps names of other things beside it.
+/// looked into. Never zero. It is where `live` has the piece as well ([`Name`]): neighbours are 64
+/// places apart there, so that what two threads write in turns lies on lines of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::allocator) struct Piece(u64);
 
@@ -15,26 +17,43 @@ pub(super) enum Part {
     Small(SlabId, u8),
 }
 
+/// Its place in the table of its sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Block(Place),
+    Small(Place),
+}
+
 /// Set in the names of small blocks.
 const SMALL: u64 = 1 << 63;
+/// Exchanges the lowest six bits with the next six: what is next to each other is far apart then,
+/// and the other way round.
+fn spread(number: u64) -> u64 {
+    number & !0xFFF | (number & 0x3F) << 6 | (number >> 6) & 0x3F
+}
 
 impl Piece {
+    /// Set in handles of what threads do not keep. With it, the name is of a place that no table
+    /// has.
+    pub(in crate::allocator) const BEYOND: u64 = Place::BEYOND;
+
     pub(super) fn block(id: BlockId) -> Self {
-        Self(u64::from(id.number()))
+        Self(Place::of(spread(u64::from(id.number()))).to_bits())
     }
 
     pub(super) fn small(slab: SlabId, slot: u8) -> Self {
-        Self(SMALL | u64::from(slab.number()) << 8 | u64::from(slot))
+        debug_assert!(slot < 64, "a slab has 64 blocks at most: {slot}");
+        let number = u64::from(slab.number()) << 6 | u64::from(slot);
+        Self(SMALL | Place::of(spread(number)).to_bits())
     }
 
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "32 bits, and 8 below them")]
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits, and six below them")]
     pub(super) fn part(self) -> Part {
-        let Self(bits) = self;
-        if bits & SMALL == 0 {
-            Part::Block(BlockId::from_number(bits as u32))
+        let number = spread(Place::from_bits(self.0).index());
+        if self.0 & SMALL == 0 {
+            Part::Block(BlockId::from_number(number as u32))
         } else {
-            Part::Small(SlabId::from_number((bits >> 8) as u32), bits as u8)
+            Part::Small(SlabId::from_number((number >> 6) as u32), number as u8 & 0x3F)
         }
     }
 
@@ -47,5 +66,37 @@ impl Piece {
     #[inline]
     pub(in crate::allocator) fn from_bits(bits: u64) -> Self {
         Self(bits)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn name(self) -> Name {
+        let place = Place::from_bits(self.0);
+        if self.0 & SMALL == 0 { Name::Block(place) } else { Name::Small(place) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_for_what_they_were_made_of_and_neighbours_are_apart() {
+        for number in (1..10_000).chain([1 << 26, (1 << 27) - 1]) {
+            let (block, slab) = (BlockId::from_number(number), SlabId::from_number(number));
+            assert_eq!(Piece::block(block).part(), Part::Block(block));
+            for slot in 0..64 {
+                assert_eq!(Piece::small(slab, slot).part(), Part::Small(slab, slot));
+            }
+        }
+        let last = BlockId::from_number(u32::MAX);
+        assert_eq!(Piece::block(last).part(), Part::Block(last));
+        let slab = SlabId::from_number(7);
+        let [Name::Small(one), Name::Small(next)] =
+            [4, 5].map(|slot| Piece::small(slab, slot).name())
+        else {
+            panic!("names of small blocks");
+        };
+        assert_eq!(one.index().abs_diff(next.index()), 64);
     }
 }

@@ -39,15 +39,28 @@ impl Sizes {
         }
     }
 
-    /// The size of what a request without an alignment gets, and as what it counts.
-    #[inline]
-    pub(super) fn rounded(&self, bytes: usize) -> Option<(usize, PoolClass)> {
-        if bytes <= MOST_SMALL_BYTES {
-            return Some((SizeClass::of(bytes).bytes(), Kind::Middle.class()));
-        }
-        let kind = self.kind(bytes);
-        let below = self.unit_bytes(kind) - 1; // units are powers of two
-        Some((bytes.checked_add(below)? & !below, kind.class()))
+    /// The size of what a request without an alignment gets. Zero for none, and for more than there
+    /// is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn rounded(&self, bytes: usize) -> usize {
+        let last = bytes.wrapping_sub(1);
+        // Steps are powers of two.
+        let step_mask = if bytes <= MOST_SMALL_BYTES {
+            SizeClass::step_mask(last)
+        } else if bytes <= self.most_middle_bytes {
+            UNIT_BYTES - 1
+        } else {
+            self.page_bytes - 1
+        };
+        (last | step_mask).wrapping_add(1)
+    }
+
+    /// As what a size counts.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn class(&self, bytes: usize) -> PoolClass {
+        self.kind(bytes).class()
     }
 
     #[inline]

@@ -7,9 +7,9 @@ use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::allocator::native::cell::Counted;
 use crate::allocator::native::core::{Awaiting, Extent};
 use crate::allocator::native::heap::HeapStream;
+use crate::allocator::native::kept::Key;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
-use crate::allocator::native::thread_cache::{Cached, Key};
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
 use crate::allocator::segment::Owner;
@@ -17,9 +17,6 @@ use crate::allocator::snapshot::PoolClass;
 use crate::error::Result;
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
-
-/// The stream of a piece that no thread keeps.
-const NOT_CACHED: u64 = u64::MAX;
 
 impl CachingAllocator {
     /// A piece for a request of a byte at least, which this thread's cache did not serve. Waits and
@@ -72,7 +69,7 @@ impl CachingAllocator {
         caches.prepare();
         let key = Key { stream, bytes: plan.bytes };
         let is_stocked = plan.class.is_some() && plan.owner.pool == PoolId::DEFAULT;
-        let room = if is_stocked && caches.is_on() { caches.room(key) } else { 0 };
+        let room = if is_stocked { caches.room(key) } else { 0 };
         let mut stock = Vec::with_capacity(room);
         let (block, counted) = {
             let mut books = self.books.lock();
@@ -117,28 +114,22 @@ impl CachingAllocator {
 
     /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
     /// False when it was freed before.
-    #[inline]
     pub(in crate::allocator) fn free_native(
         &self,
         block: &Allocated,
-        piece: Piece,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
-        let (caches, bytes, stream) = (&self.caches, block.bytes(), block.stream());
+        let (caches, piece, bytes) = (&self.caches, block.piece(), block.bytes());
         let Some(requested_bytes) = caches.live.end(piece, bytes) else { return false };
-        let Some((_, class)) = caches.sizes.rounded(bytes) else { return false };
-        let counted = Counted { class, bytes, requested_bytes };
-        let is_own = home.is_none_or(|home| home.stream.key() == stream);
-        if caches.is_on() && is_own && others.is_empty() && stream != NOT_CACHED {
+        let counted = Counted { class: caches.sizes.class(bytes), bytes, requested_bytes };
+        let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
+        if is_own && others.is_empty() && !block.is_unkept() {
+            caches.prepare(); // another allocator's cache may stand in front
             let ticket = home.map_or(0, |home| home.ticket);
-            let busy_until = ticket.max(block.busy_until());
-            let kept = Cached { piece, address: block.address(), busy_until };
-            if caches.keep(Key { stream, bytes }, &kept, counted) {
+            if caches.make_room_and_keep(block, ticket, counted) {
                 return true;
             }
-            // Another allocator's cache may stand in front.
-            caches.prepare();
         }
         self.free_piece(piece, counted, home, others);
         true
@@ -180,13 +171,14 @@ impl Books {
             busy_until = home.filter(|_| is_busy).map_or(0, |home| home.pushed());
         }
         let requested_bytes = plan.requested_bytes;
-        self.native.live.begin(piece, bytes, requested_bytes);
+        let begun = self.native.live.begin(piece, bytes, requested_bytes);
+        begun.expect("a piece that is known");
         let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
         let is_cached = plan.owner.pool == PoolId::DEFAULT
             && self.native.stream_of(piece) == stream
             && plan.owner.pool == self.native.pool_of(piece);
-        let stream = if is_cached { stream } else { NOT_CACHED };
-        (Allocated::of_piece(piece, address, bytes, busy_until, stream), counted)
+        let block = Allocated::of_piece(piece, address, bytes, busy_until, stream);
+        (if is_cached { block } else { block.unkept() }, counted)
     }
 
     /// Frees a piece behind its uses, as [`Books::free`] does with a block.
@@ -253,6 +245,7 @@ impl Books {
         let Extent { address, bytes, busy_until } = self.native.extent(piece);
         self.native.live.requested(piece, bytes)?;
         // Freed by this name, it goes to its heap.
-        Some(Allocated::of_piece(piece, address, bytes, busy_until, NOT_CACHED))
+        let stream = self.native.stream_of(piece);
+        Some(Allocated::of_piece(piece, address, bytes, busy_until, stream).unkept())
     }
 }

@@ -26,6 +26,15 @@ impl SizeClass {
         Self(number)
     }
 
+    /// Up to which power of two, less one, the size of the class of a request is rounded; by the
+    /// offset of its last byte.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn step_mask(last: usize) -> usize {
+        // Three bits below the highest; up to eight units it is a unit.
+        usize::MAX >> ((last | (8 * UNIT_BYTES)).leading_zeros() + 4)
+    }
+
     pub(super) fn number(self) -> usize {
         self.0 as usize
     }
@@ -71,6 +80,7 @@ mod tests {
             let class = SizeClass::of(bytes);
             let size = class.bytes();
             assert!(size >= bytes && size.is_multiple_of(UNIT_BYTES), "{bytes} in {size}");
+            assert_eq!(size, ((bytes - 1) | SizeClass::step_mask(bytes - 1)) + 1, "{bytes}");
             assert!(bytes <= 4 * KIB || (size - bytes) * 8 <= bytes, "{bytes} in {size}");
             assert!(bytes > 4 * KIB || size - bytes < UNIT_BYTES, "{bytes} in {size}");
             assert!(last.is_none_or(|last| class.number() - last <= 1), "{bytes}");

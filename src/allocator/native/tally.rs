@@ -1,23 +1,24 @@
 //! Sums: what all threads counted, as the statistics of the allocator.
 
-use crate::allocator::native::caches::Caches;
+use crate::allocator::native::caches::{Caches, Threads};
 use crate::allocator::native::cell::{Cell, CellSums, Part, Quantity};
 use crate::allocator::native::core::Native;
 use crate::allocator::native::out::Amounts;
+use crate::allocator::native::thread_cache::claim;
 use crate::allocator::snapshot::PoolClass;
 use crate::allocator::stats::{PooledStat, Stat, Statistics};
 
 impl Caches {
-    /// Adds what programs have under the native policy, and what awaits its free. Exact when no
-    /// other thread is inside.
+    /// Adds what programs have under the native policy, and what awaits its free.
     ///
     /// A peak is exact while one thread alone has counted since the peaks were reset. When several
     /// have, it is never below the truth: at most by what their caches held above it.
     pub(in crate::allocator) fn add_to(&self, statistics: &mut Statistics) {
         let threads = self.threads.lock();
-        let cells: Vec<&Cell> =
-            threads.caches.iter().map(|cache| &cache.cell).chain([&threads.shared]).collect();
-        let books = self.books.lock();
+        let mut claimed = claim(&threads.caches);
+        let books = self.books.lock(); // from here nothing moves
+        let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell.clone()));
+        let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
         let native = &books.native;
         for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
             let used = sum_up(&cells, quantity, native);
@@ -39,22 +40,28 @@ impl Caches {
 
     /// Every peak becomes the current value.
     pub(in crate::allocator) fn reset_peaks(&self) {
-        let threads = self.threads.lock();
-        for cache in &threads.caches {
-            cache.claim().cell().reset_peaks();
+        let mut threads = self.threads.lock();
+        let Threads { caches, shared } = &mut *threads;
+        let mut claimed = claim(caches.iter());
+        let mut books = self.books.lock(); // from here nothing moves
+        for cache in &mut claimed {
+            cache.with(|kept| kept.cell.reset_peaks());
         }
-        threads.shared.reset_peaks();
-        let mut books = self.books.lock();
+        shared.reset_peaks();
         books.native.out.reset_peaks();
         books.native.awaiting_sums.reset_peaks();
     }
 }
 
 /// One quantity of all cells.
-fn sum_up(cells: &[&Cell], quantity: Quantity, native: &Native) -> PooledStat {
+fn sum_up(cells: &[Cell], quantity: Quantity, native: &Native) -> PooledStat {
     let sums: Vec<CellSums> = cells.iter().map(|cell| cell.sums(quantity)).collect();
     let mut moved = cells.iter().zip(&sums).filter(|(cell, _)| cell.is_moved());
-    let (first, second) = (moved.next(), moved.next());
+    let only = match (moved.next(), moved.next()) {
+        (Some((cell, sums)), None) if !cell.has_lost_peaks() => Some(*sums),
+        (None, _) => Some(CellSums::default()), // nothing was above what is current
+        _ => None,
+    };
     let out = of_amounts(
         &native.out,
         match quantity {
@@ -65,10 +72,9 @@ fn sum_up(cells: &[&Cell], quantity: Quantity, native: &Native) -> PooledStat {
     let stat = |part: &dyn Fn(&CellSums) -> Part, bound: &Stat| {
         let current: i64 = sums.iter().map(|sums| part(sums).current).sum();
         let allocated = sums.iter().map(|sums| part(sums).allocated).fold(0, u64::wrapping_add);
-        let peak = match (&first, &second) {
-            (None, _) => current,
-            (Some((_, only)), None) => current - part(only).current + part(only).peak,
-            (Some(_), Some(_)) => bound.peak.cast_signed(),
+        let peak = match &only {
+            Some(only) => current - part(only).current + part(only).peak,
+            None => bound.peak.cast_signed(),
         };
         let current = current.max(0); // between two looks a free may be seen before its request
         let peak = peak.max(current);
@@ -80,13 +86,8 @@ fn sum_up(cells: &[&Cell], quantity: Quantity, native: &Native) -> PooledStat {
             freed: allocated.wrapping_sub(current),
         }
     };
-    let all = |sums: &CellSums| Part {
-        current: sums.small.current + sums.large.current,
-        peak: sums.peak_of_all,
-        allocated: sums.small.allocated.wrapping_add(sums.large.allocated),
-    };
     PooledStat {
-        all: stat(&all, &out.all),
+        all: stat(&|sums| sums.all, &out.all),
         small_pool: stat(&|sums| sums.small, &out.small_pool),
         large_pool: stat(&|sums| sums.large, &out.large_pool),
     }

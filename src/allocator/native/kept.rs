@@ -1,0 +1,186 @@
+//! What is in one thread's cache: pieces by size and stream, and what the thread counted.
+
+use crate::allocator::caching::Allocated;
+use crate::allocator::native::cell::{Cell, Counted};
+use crate::allocator::native::live::Live;
+
+/// Sizes that are kept at a time, of all streams: more share places by their hashes.
+#[cfg(not(loom))]
+const BIN_COUNT: usize = 128;
+/// Pieces of one size.
+#[cfg(not(loom))]
+const BIN_DEPTH: usize = 12;
+#[cfg(loom)]
+const BIN_COUNT: usize = 2;
+#[cfg(loom)]
+const BIN_DEPTH: usize = 2;
+
+/// Pieces that nobody has but a cache, and what was counted.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) cell: Cell,
+    cached_bytes: u64,
+    counts: Counts,
+    bins: Box<Bins>,
+}
+
+/// How many pieces are in each bin.
+#[derive(Debug)]
+struct Counts([u8; BIN_COUNT]);
+
+/// Pieces of one size for one stream each, the last that was freed on top.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Bins([[Allocated; BIN_DEPTH]; BIN_COUNT]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; BIN_COUNT])
+    }
+}
+
+impl Default for Bins {
+    #[expect(clippy::large_stack_arrays, reason = "made where its box is")]
+    fn default() -> Self {
+        Self([[Allocated::default(); BIN_DEPTH]; BIN_COUNT])
+    }
+}
+
+/// What a piece is kept by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) stream: u64,
+    pub(super) bytes: usize,
+}
+
+impl Key {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn of(block: &Allocated) -> Self {
+        Self { stream: block.stream(), bytes: block.bytes() }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn bin(self) -> usize {
+        // The odd number next to 2^64 over the golden ratio spreads neighbours, and streams are
+        // numbered.
+        let spread = (self.bytes as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let number = (spread >> (u64::BITS - BIN_COUNT.ilog2())) ^ self.stream;
+        #[expect(clippy::cast_possible_truncation, reason = "below the count of bins")]
+        let number = (number % BIN_COUNT as u64) as usize;
+        number
+    }
+}
+
+impl Kept {
+    /// A piece that was kept, which is in use from now on.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn take(&mut self, key: Key, counted: Counted, live: &Live) -> Option<&Allocated> {
+        let number = key.bin();
+        // Without any it is beyond the bin.
+        let left = (self.counts.0[number] as usize).wrapping_sub(1);
+        let top = self.bins.0[number].get(left)?;
+        if Key::of(top) != key {
+            return None;
+        }
+        live.begin(top.kept_piece(), key.bytes, counted.requested_bytes)?;
+        self.counts.0[number] -= 1;
+        self.cached_bytes -= key.bytes as u64;
+        self.cell.begin(counted);
+        Some(top)
+    }
+
+    /// The place for a piece, if there is one: the last piece always has room, all others only up
+    /// to `most_bytes`. What is put there is kept.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn place_for(&mut self, key: Key, most_bytes: u64) -> Option<Place<'_>> {
+        let bytes_then = self.cached_bytes + key.bytes as u64;
+        if bytes_then > most_bytes && self.cached_bytes > 0 {
+            return None;
+        }
+        let number = key.bin();
+        let (count, bin) = (&mut self.counts.0[number], &mut self.bins.0[number]);
+        let index = *count as usize;
+        if index >= BIN_DEPTH || (index > 0 && Key::of(&bin[index - 1]) != key) {
+            return None;
+        }
+        let (entry, cached_bytes) = (&mut bin[index], &mut self.cached_bytes);
+        Some(Place { entry, count, cached_bytes, bytes_then, cell: &mut self.cell })
+    }
+
+    /// Takes out what is in a piece's way, whose place is there then.
+    pub(super) fn make_room(&mut self, key: Key, most_bytes: u64, out: &mut Vec<Allocated>) {
+        if self.cached_bytes + key.bytes as u64 > most_bytes {
+            self.drain(out);
+        }
+        let number = key.bin();
+        let count = self.counts.0[number] as usize;
+        let bin = &mut self.bins.0[number];
+        if bin[..count].first().is_some_and(|first| Key::of(first) != key) {
+            self.drain_bin(number, count, out);
+        } else if count == BIN_DEPTH {
+            // The older half goes: what was freed last is wanted first.
+            self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
+        }
+    }
+
+    /// Takes everything out.
+    pub(super) fn drain(&mut self, out: &mut Vec<Allocated>) {
+        for number in 0..BIN_COUNT {
+            self.drain_bin(number, self.counts.0[number] as usize, out);
+        }
+    }
+
+    /// Takes the oldest pieces of a bin out.
+    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut Vec<Allocated>) {
+        let (count, bin) = (&mut self.counts.0[number], &mut self.bins.0[number]);
+        let bytes: usize = bin[..old_count].iter().map(Allocated::bytes).sum();
+        out.extend_from_slice(&bin[..old_count]);
+        bin.copy_within(old_count..*count as usize, 0);
+        *count -= u8::try_from(old_count).expect("at most all");
+        self.cached_bytes -= bytes as u64;
+    }
+
+    /// How many more pieces of a size have room, without filling more than half of a bin.
+    pub(super) fn room(&mut self, key: Key, most_bytes: u64) -> usize {
+        let left_bytes = most_bytes.saturating_sub(self.cached_bytes);
+        let by_bytes = usize::try_from(left_bytes).map_or(usize::MAX, |left| left / key.bytes);
+        let count = self.counts.0[key.bin()] as usize;
+        let by_bin = (BIN_DEPTH / 2).saturating_sub(count);
+        if self.place_for(key, most_bytes).is_some() { by_bytes.min(by_bin) } else { 0 }
+    }
+}
+
+/// Where the next piece of a key goes.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    entry: &'a mut Allocated,
+    count: &'a mut u8,
+    cached_bytes: &'a mut u64,
+    bytes_then: u64,
+    cell: &'a mut Cell,
+}
+
+impl<'a> Place<'a> {
+    /// Keeps a piece of that key that was never in use.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn stock(self, block: &Allocated) -> &'a mut Allocated {
+        *self.entry = *block;
+        *self.count += 1;
+        *self.cached_bytes = self.bytes_then;
+        self.entry
+    }
+
+    /// Keeps a piece of that key whose use is over, behind a task of its stream.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn put(self, block: &Allocated, ticket: u64, counted: Counted) {
+        self.cell.end(counted);
+        // Copied as a whole: a word each could not be read in larger parts so soon.
+        self.stock(block).use_until(ticket);
+    }
+}

@@ -1,0 +1,68 @@
+//! Loom models of a thread's cache: its thread and whoever claims it are never in it at once.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use crate::allocator::caching::Allocated;
+use crate::allocator::native::block::BlockId;
+use crate::allocator::native::cell::{Counted, Quantity};
+use crate::allocator::native::kept::{Kept, Key};
+use crate::allocator::native::live::Live;
+use crate::allocator::native::piece::Piece;
+use crate::allocator::native::thread_cache::{Owner, claim};
+use crate::allocator::snapshot::PoolClass;
+
+const BYTES: usize = 512;
+const KEY: Key = Key { stream: 0, bytes: BYTES };
+const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
+
+fn current(kept: &Kept) -> i64 {
+    kept.cell.sums(Quantity::Count).all.current
+}
+
+/// Goal: what one counts the other sees whole. Method: the thread counts twice while another one
+/// claims and looks; loom reports two at once in the cache, and the sum says what was lost.
+#[test]
+fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
+    loom::model(|| {
+        let owner = Owner::new();
+        let cache = Arc::clone(owner.cache());
+        let thread = thread::spawn(move || {
+            let count = || owner.enter().map(|inside| inside.kept.cell.begin(COUNTED)).is_some();
+            i64::from(count()) + i64::from(count())
+        });
+        let look = || claim([&cache])[0].with(|kept| current(kept));
+        let early = look();
+        let counted = thread.join().unwrap();
+        assert!(early <= counted);
+        assert_eq!(look(), counted);
+    });
+}
+
+/// Goal: a piece is taken once. Method: the thread keeps a piece and takes it again while another
+/// one empties the cache: one of both has it.
+#[test]
+fn loom_a_piece_is_the_threads_or_the_claimers() {
+    loom::model(|| {
+        let live = Arc::new(Live::default());
+        live.know_block(0);
+        let owner = Owner::new();
+        let cache = Arc::clone(owner.cache());
+        let thread = thread::spawn(move || {
+            let block = Allocated::of_piece(Piece::block(BlockId::from_number(1)), 0, BYTES, 0, 0);
+            let put = |inside: super::thread_cache::Inside<'_>| {
+                inside.kept.place_for(KEY, u64::MAX).map(|place| place.stock(&block)).is_some()
+            };
+            let is_kept = owner.enter().is_some_and(put);
+            let taken =
+                owner.enter().is_some_and(|inside| inside.kept.take(KEY, COUNTED, &live).is_some());
+            (is_kept, taken)
+        });
+        let mut drained = Vec::new();
+        claim([&cache])[0].with(|kept| kept.drain(&mut drained));
+        let (is_kept, taken) = thread.join().unwrap();
+        claim([&cache])[0].with(|kept| kept.drain(&mut drained));
+        assert_eq!(usize::from(taken) + drained.len(), usize::from(is_kept));
+    });
+}

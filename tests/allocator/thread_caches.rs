@@ -1,0 +1,214 @@
+//! What threads keep of what they freed, under policy `native`.
+//!
+//! Goal: a piece is somebody's once, whoever freed it where, and what is counted is what happened.
+//! Method: threads that end, that are reached into by others, and that pass their pieces on; the
+//! order is set by joins and channels, so each outcome is one number.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use accelrt::allocator::{Allocated, Request};
+
+use crate::support::{Bench, KIB, MIB};
+
+fn native() -> Arc<Bench> {
+    Arc::new(Bench::new("policy:native"))
+}
+
+/// Calls `run` on a thread of its own, which is gone afterwards, with all that was its own.
+fn on_a_thread<R: Send + 'static>(
+    bench: &Arc<Bench>,
+    run: impl FnOnce(&Bench) -> R + Send + 'static,
+) -> R {
+    let bench = Arc::clone(bench);
+    thread::spawn(move || run(&bench)).join().unwrap()
+}
+
+fn take_several(bench: &Bench, bytes: usize, count: usize) -> Vec<Allocated> {
+    (0..count).map(|_| bench.take(bytes)).collect()
+}
+
+fn free_all(bench: &Bench, blocks: Vec<Allocated>) {
+    for block in blocks {
+        bench.free(block);
+    }
+}
+
+#[test]
+fn what_a_thread_kept_goes_back_when_it_ends() {
+    let bench = native();
+    on_a_thread(&bench, |bench| {
+        for bytes in [512, 4 * KIB, 100 * KIB, 3 * MIB, 40 * MIB] {
+            let blocks = take_several(bench, bytes, 5);
+            free_all(bench, blocks);
+        }
+    });
+    assert_eq!(bench.statistics().allocation.all.current, 0);
+    assert_eq!(bench.statistics().allocation.all.allocated, 25);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+}
+
+#[test]
+fn emptying_reaches_what_a_thread_keeps_that_does_nothing() {
+    let bench = native();
+    let (kept, is_kept) = channel();
+    let (empty, is_empty) = channel();
+    let thread = thread::spawn({
+        let bench = Arc::clone(&bench);
+        move || {
+            let block = bench.take(64 * MIB);
+            bench.free(block);
+            kept.send(()).unwrap();
+            is_empty.recv().unwrap();
+            let again = bench.take(64 * MIB);
+            bench.free(again);
+        }
+    });
+    is_kept.recv().unwrap();
+    assert_eq!(bench.reserved_bytes(), 64 * MIB);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+    empty.send(()).unwrap();
+    thread.join().unwrap();
+    assert_eq!(bench.statistics().allocation.all.allocated, 2);
+}
+
+#[test]
+fn a_thread_has_a_cache_for_each_allocator() {
+    let (first, second) = (native(), native());
+    for round in 1..=100 {
+        let (one, other) = (first.take(4 * KIB), second.take(4 * KIB));
+        first.free(one);
+        let another = second.take(4 * KIB);
+        assert_ne!(other.address(), another.address());
+        second.free(other);
+        second.free(another);
+        assert_eq!(first.statistics().allocation.all.allocated, round);
+        assert_eq!(second.statistics().allocation.all.allocated, 2 * round);
+    }
+    drop(first);
+    for bench in [second, native()] {
+        let block = bench.take(4 * KIB);
+        bench.free(block);
+        bench.empty_cache();
+        assert_eq!(bench.reserved_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_piece_may_be_freed_by_another_thread_than_had_it() {
+    let bench = native();
+    for bytes in [512, 24 * KIB, 5 * MIB] {
+        for _ in 0..20 {
+            let blocks = take_several(&bench, bytes, 7);
+            on_a_thread(&bench, move |bench| free_all(bench, blocks));
+        }
+    }
+    let statistics = bench.statistics();
+    assert_eq!(statistics.allocation.all.current, 0);
+    assert_eq!(statistics.allocation.all.allocated, 3 * 20 * 7);
+    assert_eq!(statistics.allocation.all.freed, 3 * 20 * 7);
+    assert_eq!(statistics.requested_bytes.all.current, 0);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+}
+
+#[test]
+#[should_panic(expected = "given back")]
+fn a_piece_that_is_kept_cannot_be_freed_again() {
+    let bench = native();
+    let block = bench.take(512);
+    bench.allocator.free(block);
+    bench.allocator.free(block);
+}
+
+#[test]
+fn another_allocators_piece_is_no_piece_of_this_one() {
+    let (bench, empty) = (native(), native());
+    let block = bench.take(512);
+    let freed = std::panic::AssertUnwindSafe(|| empty.allocator.free(block));
+    assert!(std::panic::catch_unwind(freed).is_err());
+    bench.free(block);
+}
+
+#[test]
+fn peaks_are_exact_while_one_thread_alone_counts() {
+    let bench = native();
+    let peaks = |bench: &Bench| {
+        let statistics = bench.statistics();
+        let peaks = [statistics.allocation, statistics.allocated_bytes, statistics.requested_bytes];
+        peaks.map(|stat| stat.all.peak)
+    };
+    let run = |bench: &Bench| {
+        let blocks = take_several(bench, 1000, 5);
+        free_all(bench, blocks);
+        let blocks = take_several(bench, 1500, 2);
+        free_all(bench, blocks);
+    };
+    run(&bench);
+    assert_eq!(peaks(&bench), [5, 5 * 1024, 5000]);
+    bench.allocator.reset_peak_statistics();
+    assert_eq!(peaks(&bench), [0; 3]);
+    let held = bench.take(700);
+    bench.allocator.reset_peak_statistics();
+    assert_eq!(peaks(&bench), [1, 1024, 700]);
+    // Another one alone now, and the peak outlives it.
+    on_a_thread(&bench, run);
+    assert_eq!(peaks(&bench), [6, 6 * 1024, 5700]);
+    bench.free(held);
+    assert!(peaks(&bench)[0] >= 6);
+}
+
+#[test]
+fn peaks_of_several_threads_are_at_least_the_truth_and_little_more() {
+    let bench = native();
+    let held = take_several(&bench, 1024, 10);
+    on_a_thread(&bench, |bench| {
+        let blocks = take_several(bench, 1024, 10);
+        free_all(bench, blocks);
+    });
+    free_all(&bench, held);
+    let peak = bench.statistics().allocation.all.peak;
+    // What two threads may keep of one size, at most.
+    assert!((20..=20 + 2 * 12).contains(&peak), "{peak}");
+    assert_eq!(bench.statistics().allocation.all.current, 0);
+}
+
+/// Frees its block when its thread ends.
+struct Late(Option<(Arc<Bench>, Allocated)>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some((bench, block)) = self.0.take() {
+            bench.allocator.free(block);
+            let again = bench.allocator.allocate(Request::new(512, 0)).unwrap();
+            bench.allocator.free(again);
+        }
+    }
+}
+
+#[test]
+fn threads_that_end_may_still_free_and_allocate() {
+    thread_local!(static LATE: RefCell<Late> = const { RefCell::new(Late(None)) });
+    let bench = native();
+    // The thread's cache is made before its late block, or after: one of both ends first.
+    for is_first in [true, false] {
+        on_a_thread(&bench, {
+            let bench = Arc::clone(&bench);
+            move |_| {
+                if is_first {
+                    LATE.with(|_| ());
+                }
+                let block = bench.allocator.allocate(Request::new(512, 0)).unwrap();
+                LATE.with(|late| late.borrow_mut().0 = Some((bench, block)));
+            }
+        });
+    }
+    assert_eq!(bench.statistics().allocation.all.current, 0);
+    assert_eq!(bench.statistics().allocation.all.allocated, 4);
+    bench.empty_cache();
+    assert_eq!(bench.reserved_bytes(), 0);
+}
