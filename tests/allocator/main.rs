@@ -1,9 +1,10 @@
 //! The caching allocator on devices of numbers: its decisions, its laws, its recordings.
 //!
-//! Goal: policy `torch` decides as PyTorch 2.13 does, `native` wastes nothing, and nothing that an allocator is asked, in
-//! whatever order, breaks its laws. Method: vectors written by hand, each naming its line of the
-//! specification of PyTorch's allocator; recordings that are made and reproduced; random programs
-//! against a model that knows every byte. `check_all` looks at everything after each step.
+//! Goal: policy `torch` decides as PyTorch 2.13 does, `native` wastes nothing, and nothing that an
+//! allocator is asked, in whatever order, breaks its laws. Method: vectors written by hand, each
+//! naming its line of the specification of PyTorch's allocator; recordings that are made and
+//! reproduced; random programs against a model that knows every byte. `check_all` looks at
+//! everything after each step.
 
 #[path = "../common/numbers.rs"]
 mod numbers;

@@ -100,11 +100,15 @@ fn blocks_go_back_to_the_policy_that_made_them() {
     let ours = [20 * MIB, 600].map(|bytes| bench.take(bytes));
     bench.allocator.set_config(torch());
     let theirs = bench.take(20 * MIB);
-    ours.into_iter().for_each(|block| bench.free(block));
+    for block in ours {
+        bench.free(block);
+    }
     // Only what the other policy has cached can serve this one.
     let large = bench.take(40 * MIB);
     bench.allocator.set_config(NATIVE.parse().unwrap());
-    [theirs, large].into_iter().for_each(|block| bench.free(block));
+    for block in [theirs, large] {
+        bench.free(block);
+    }
     let all = bench.take(64 * MIB);
     assert_eq!(bench.statistics().num_ooms, 0);
     bench.free(all);
@@ -147,7 +151,9 @@ fn the_same_requests_get_the_same_offsets() {
             live.push(block);
         }
         bench.allocator.check_all();
-        live.into_iter().for_each(|block| bench.allocator.free(block));
+        for block in live {
+            bench.allocator.free(block);
+        }
         offsets
     };
     assert_eq!(offsets(), offsets());
@@ -196,7 +202,9 @@ fn many_live_blocks_are_found_by_any_of_their_addresses() {
         assert_eq!((found.address(), found.bytes()), (block.address(), block.bytes()));
     }
     for half in [0, 1] {
-        blocks.iter().skip(half).step_by(2).for_each(|block| bench.allocator.free(*block));
+        for block in blocks.iter().skip(half).step_by(2) {
+            bench.allocator.free(*block);
+        }
     }
     bench.allocator.check_all();
     assert_eq!(bench.statistics().active_bytes.all.current, 0);
@@ -216,7 +224,9 @@ fn what_is_deterministic_looks_at_sizes_alone() {
         let elsewhere = bench.request(Request::new(5 * MIB, 1).aligned_to(2 * MIB)).unwrap();
         let again = bench.take(8 * MIB - 512);
         let offset = again.address() - blocks[0].address();
-        [elsewhere, again, blocks[1]].into_iter().for_each(|block| bench.free(block));
+        for block in [elsewhere, again, blocks[1]] {
+            bench.free(block);
+        }
         offset
     };
     assert_eq!(offset_of_the_third("policy:native,deterministic:True"), 0);
