@@ -33,6 +33,7 @@ fn the_host_waits_for_the_earlier_life_of_memory_that_its_thread_kept() {
             let opener = std::thread::spawn(move || gate.open());
             buffer.write_from_slice(&vec![7; bytes]).unwrap();
             opener.join().unwrap();
+            home.synchronize().unwrap();
             assert_eq!(buffer.read_to_vec().unwrap(), vec![7; bytes]);
         }
         machine.assert_nothing_taken();
