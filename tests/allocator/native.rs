@@ -6,6 +6,7 @@
 
 use std::sync::Barrier;
 
+use accelrt::Error;
 use accelrt::allocator::{Allocated, Request};
 
 use crate::numbers::Numbers;
@@ -232,4 +233,14 @@ fn what_is_deterministic_looks_at_sizes_alone() {
     };
     assert_eq!(offset_of_the_third("policy:native,deterministic:True"), 0);
     assert_eq!(offset_of_the_third(NATIVE), 16 * MIB as u64, "where the memory is");
+}
+
+#[test]
+fn an_error_tells_what_is_free_after_the_pages_of_the_failed_request_went_back() {
+    let bench = Bench::of_capacity(NATIVE, 64 * MIB);
+    let held = bench.take(32 * MIB);
+    let refused = bench.request(Request::new(40 * MIB, 0)).unwrap_err();
+    let Error::OutOfMemory { free_bytes, total_bytes, .. } = refused else { panic!("{refused}") };
+    assert_eq!((free_bytes, total_bytes), (32 * MIB, 64 * MIB));
+    bench.free(held);
 }

@@ -99,7 +99,8 @@ impl CachingAllocator {
                             books.note_stream(plan, home);
                             Ok(Some(books.native.finish(block, plan)))
                         }
-                        Err(refusal) => none_if_short(refusal, told_bytes),
+                        // What was free then, pages had taken that are back by now.
+                        Err(refusal) => none_if_short(refusal, &mut None),
                     };
                 }
                 Step::Reserve { bytes } => {
