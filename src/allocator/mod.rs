@@ -1,7 +1,8 @@
 //! The caching allocator: memory is kept when a program frees it, and handed out again.
 //!
 //! It comes from a device in segments, which are cut into blocks. A *policy* decides how requests
-//! are rounded, which free block serves one and what is split; the rest is the same for all.
+//! are rounded, which free block serves one and what is split; the rest is the same for all but
+//! `native`.
 //!
 //! * `caching`: the public [`CachingAllocator`], and in which steps a request is answered
 //! * `cached`: requests that free memory serves, for who must not wait
