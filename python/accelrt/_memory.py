@@ -138,7 +138,8 @@ class MemPool:
     """A private pool of a device's memory: only requests made inside of `use_mem_pool` get it.
 
     With `use_on_oom` other requests may take from it when memory is short; with `no_split` its
-    blocks are not split, but by the policy `native`. When the last reference is dropped, what is free in it goes back.
+    blocks are not split, but by the policy `native`. When the last reference is dropped, what is
+    free in it goes back.
 
     >>> import accelrt
     >>> pool = accelrt.accelerator.MemPool()
