@@ -244,6 +244,9 @@ impl StreamCore {
 
 impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
+        if self.is_left_to_host(turn) {
+            return self.submit();
+        }
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
             let stop = self.drain(&mut pass, u64::MAX, Some(turn));
             if self.leave(pass, stop) == Next::Nothing {

@@ -5,6 +5,7 @@
 //! Reading a clock around every task would cost more than an empty task. A drain reads it at one
 //! batch in 64 while tasks are short, and at every batch while they are long or unknown.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::queue::Class;
@@ -30,11 +31,20 @@ pub(crate) struct Pace {
     recent_ns: AtomicU64,
     /// Turns that workers still have to win before they linger at this stream.
     turns_after_help: AtomicU32,
+    /// How many tasks were retired when a worker last left the stream to host threads, and since
+    /// when it had been as many. One worker at a time comes to a stream.
+    stands_at: AtomicU64,
+    stands_since_ns: AtomicU64,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { recent_ns: AtomicU64::new(UNKNOWN), turns_after_help: AtomicU32::new(0) }
+        Self {
+            recent_ns: AtomicU64::new(UNKNOWN),
+            turns_after_help: AtomicU32::new(0),
+            stands_at: AtomicU64::new(0),
+            stands_since_ns: AtomicU64::new(0),
+        }
     }
 
     /// A host thread executes the stream while it waits, or wants to: workers do not linger.
@@ -59,6 +69,19 @@ impl Pace {
     #[inline]
     pub(crate) fn is_wanted_by_host(&self) -> bool {
         self.turns_after_help.load(Ordering::Relaxed) != 0
+    }
+
+    /// Since when a stream that host threads execute has been at this many retired tasks, as far
+    /// as the workers that left it to them know.
+    pub(crate) fn stands_since(&self, retired: u64) -> Instant {
+        static EPOCH: OnceLock<Instant> = OnceLock::new();
+        let epoch = *EPOCH.get_or_init(Instant::now);
+        if self.stands_at.load(Ordering::Relaxed) != retired {
+            self.stands_at.store(retired, Ordering::Relaxed);
+            let now_ns = u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.stands_since_ns.store(now_ns, Ordering::Relaxed);
+        }
+        epoch + Duration::from_nanos(self.stands_since_ns.load(Ordering::Relaxed))
     }
 
     /// True when tasks have been long.

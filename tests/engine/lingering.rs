@@ -1,4 +1,4 @@
-//! What a stream does in a turn whose thread lingers.
+//! What a stream does in a turn whose thread lingers, behind its last task or before the first.
 //!
 //! Goal: the words of `Turn::linger`. Method: a backend that executes nothing by itself; the test
 //! is the worker, and what comes in during a linger is enqueued by the linger.
@@ -13,6 +13,10 @@ use accelrt::backend::contract::{
 };
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Result, Runtime, Stream};
+
+/// Turns after which a stream knows that its tasks are short, though this thread lost its processor
+/// in the first, and before it measures the next: of long ones a thread would execute none.
+const KNOWN_TURNS: u32 = 32;
 
 /// Keeps work for the test.
 #[derive(Debug)]
@@ -56,7 +60,13 @@ impl World {
         let runtime = Runtime::with_backends(Config::default(), backends).unwrap();
         let device = Device::new(DeviceKind::Null, 0).unwrap();
         let stream = runtime.dedicated_stream(device, 0).unwrap();
-        Self { _runtime: runtime, backend, stream, ran: Arc::default() }
+        let world = Self { _runtime: runtime, backend, stream, ran: Arc::default() };
+        for _ in 0..KNOWN_TURNS {
+            world.enqueue();
+            world.turn(&|_| false);
+        }
+        world.ran.store(0, Ordering::Relaxed);
+        world
     }
 
     fn enqueue(&self) {
@@ -65,6 +75,12 @@ impl World {
             ran.fetch_add(1, Ordering::Relaxed);
         };
         self.stream.enqueue(count).unwrap();
+    }
+
+    /// There and back on this thread, which executes it.
+    fn round_trip(&self) {
+        self.enqueue();
+        self.stream.synchronize().unwrap();
     }
 
     fn ran(&self) -> u32 {
@@ -117,13 +133,45 @@ fn nothing_is_executed_after_a_linger_for_nothing_and_what_came_is_submitted_aga
 }
 
 #[test]
-fn streams_that_host_threads_execute_are_left_without_a_linger() {
+fn a_stream_is_left_to_a_host_thread_that_goes_on_executing_it() {
     let world = World::new();
+    world.round_trip();
+    for _ in 0..3 {
+        world.turn(&|is_standing| {
+            world.round_trip();
+            // Asked for longer than any thread takes from one round trip to the next.
+            assert!((0..100_000).all(|_| !is_standing()));
+            false
+        });
+        assert!(world.is_submitted(), "its entry stays");
+    }
+    assert_eq!(world.ran(), 4);
+}
+
+#[test]
+fn a_stream_whose_host_thread_left_it_is_executed_without_another_linger() {
+    let world = World::new();
+    world.round_trip();
     world.enqueue();
-    world.stream.synchronize().unwrap(); // helps
-    assert_eq!(world.ran(), 1);
-    world.turn(&|_| unreachable!("the entry of what the helper executed"));
-    world.enqueue();
-    world.turn(&|_| unreachable!("a host thread will execute what comes next"));
+    let lingers = AtomicU32::new(0);
+    world.turn(&|is_standing| {
+        lingers.fetch_add(1, Ordering::Relaxed);
+        while !is_standing() {}
+        true
+    });
     assert_eq!(world.ran(), 2);
+    assert_eq!(lingers.into_inner(), 1, "a host thread will execute what comes next");
+    assert!(!world.is_submitted());
+}
+
+#[test]
+fn a_worker_with_other_work_comes_back_to_a_stream_that_was_left() {
+    // As with two such streams, each of which is other work beside the other one.
+    let world = World::new();
+    world.round_trip();
+    world.enqueue();
+    while world.ran() == 1 {
+        world.turn(&|is_standing| is_standing());
+    }
+    assert!(!world.is_submitted());
 }

@@ -26,14 +26,6 @@ const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// Shortest one, for a worker whose looks have been for nothing.
 const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
-/// Between two looks of a worker that helpers keep beating: each look takes cache lines away from
-/// them. Doubled at each further defeat, up to what waking a sleeping worker takes.
-const BEATEN_PERIOD: Duration = Duration::from_micros(1);
-const BEATEN_DOUBLINGS: u32 = 4;
-
-/// Turns in a row for nothing after which a worker counts as beaten.
-const BEATEN_TURNS: u32 = 2;
-
 /// Longest time at a stream that has run empty: what a pipeline's producer takes for its next task.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
 
@@ -162,7 +154,6 @@ impl Shared {
         set_hook(Arc::new(Hook(Arc::clone(this), thread::current().id())));
         let sleeper = Sleeper::new();
         let mut look = LONGEST_LOOK;
-        let mut turns_for_nothing = 0;
         loop {
             match this.queue.take() {
                 Found::End => return,
@@ -183,11 +174,9 @@ impl Shared {
                     if !is_looking.get() {
                         this.queue.look();
                     }
-                    turns_for_nothing =
-                        if turn.made_progress() { 0 } else { turns_for_nothing + 1 };
                     look = LONGEST_LOOK;
                 }
-                Found::Nothing if this.look(look, turns_for_nothing) => {}
+                Found::Nothing if this.look(look) => {}
                 Found::Nothing => {
                     look = (look / 2).max(SHORTEST_LOOK);
                     if this.queue.begin_sleep(&sleeper) {
@@ -221,30 +210,20 @@ impl Shared {
     }
 
     /// Looks for work for `longest`; true when there may be some.
-    fn look(&self, longest: Duration, turns_for_nothing: u32) -> bool {
+    fn look(&self, longest: Duration) -> bool {
         if !self.may_spin {
             return false;
         }
-        let defeats = turns_for_nothing.checked_sub(BEATEN_TURNS);
-        let beaten_period = defeats.map(|more| BEATEN_PERIOD * (1 << more.min(BEATEN_DOUBLINGS)));
         let started = Instant::now();
-        loop {
-            let period_started = Instant::now();
-            if period_started - started >= longest {
-                return false;
-            }
-            if let Some(period) = beaten_period {
-                while period_started.elapsed() < period {
-                    (0..SPINS_PER_READING).for_each(|_| spin_hint());
-                }
-            }
-            for _ in 0..if beaten_period.is_some() { 1 } else { SPINS_PER_READING } {
+        while started.elapsed() < longest {
+            for _ in 0..SPINS_PER_READING {
                 if self.queue.may_have_work() {
                     return true;
                 }
                 spin_hint();
             }
         }
+        false
     }
 }
 
