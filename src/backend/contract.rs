@@ -49,7 +49,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -179,6 +179,12 @@ pub trait Work: Send + Sync {
     /// Executes tasks until none is left, one has to wait, or [`Turn::must_yield`] says so. Never
     /// panics. What is left schedules itself again.
     fn run(self: Arc<Self>, turn: &Turn<'_>);
+
+    /// For how long a worker leaves the work to threads that execute it while they wait, and keeps
+    /// it. Asked before each [`Work::run`] on a worker, and again after that time.
+    fn leave_for(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Work {

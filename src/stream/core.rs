@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -244,9 +245,6 @@ impl StreamCore {
 
 impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
-        if self.is_left_to_host(turn) {
-            return self.submit();
-        }
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
             let stop = self.drain(&mut pass, u64::MAX, Some(turn));
             if self.leave(pass, stop) == Next::Nothing {
@@ -258,6 +256,11 @@ impl Work for StreamCore {
             }
             // A driver kind's streams run where they are: no recursion through the backend.
         }
+    }
+
+    fn leave_for(&self) -> Option<Duration> {
+        let may_help = self.on_host && !self.lifecycle.is_cancelled();
+        if may_help { self.figures.pace.leave_for(self.progress.retired()) } else { None }
     }
 }
 

@@ -7,16 +7,14 @@
 //! its tasks over by their slots alone, without the run queue. Streams that host threads execute
 //! are left at once, because those are faster still.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::backend::contract::Turn;
 use crate::error::{FailureCause, StreamError};
 use crate::queue::{Class, Entry, Front, Receiver};
 use crate::stream::commands::drop_quietly;
 use crate::stream::context::{Effects, TaskContext};
-use crate::stream::core::{Figures, StreamCore};
+use crate::stream::core::StreamCore;
 use crate::stream::frames::{self, Frame};
 use crate::stream::lifecycle::StreamCounts;
 use crate::stream::pace::Stopwatch;
@@ -40,10 +38,6 @@ pub(crate) struct Consumer {
     pub(crate) context: TaskContext,
     pub(crate) stopwatch: Stopwatch,
 }
-
-/// How long a host thread that executes a stream may take for its next task before a worker does
-/// it. Less than a worker lingers.
-const GRACE: Duration = Duration::from_micros(4);
 
 /// Why a drain stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,25 +200,6 @@ impl StreamCore {
         let goes_on = turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
         stopwatch.start(receiver.consumed());
         goes_on
-    }
-
-    /// True when the worker whose turn it is leaves the stream to a host thread that executes it:
-    /// each look at a stream takes its cache lines away from that thread. The stream's entry stays
-    /// in the run queue, or with the worker, so that nobody has to make another one.
-    ///
-    /// False when nothing was retired for a moment: no host thread is at it any more.
-    pub(super) fn is_left_to_host(&self, turn: &Turn<'_>) -> bool {
-        let Figures { pace, .. } = &*self.figures;
-        if !self.on_host || !pace.is_wanted_by_host() || self.lifecycle.is_cancelled() {
-            return false;
-        }
-        let retired = self.progress.retired();
-        let since = pace.stands_since(retired);
-        let is_standing = OnceCell::new(); // looked at once
-        !turn.linger(&|| {
-            let is_time = since.elapsed() >= GRACE;
-            is_time && *is_standing.get_or_init(|| self.progress.retired() == retired)
-        })
     }
 
     /// Retires a task that somebody may wait for. What others may ask once they see the counter is

@@ -1,11 +1,11 @@
-//! What a stream does in a turn whose thread lingers, behind its last task or before the first.
+//! What a stream does in a turn whose thread lingers, and when it is left to others.
 //!
-//! Goal: the words of `Turn::linger`. Method: a backend that executes nothing by itself; the test
+//! Goal: the words of `Turn::linger` and `Work::leave_for`. Method: a backend that executes nothing by itself; the test
 //! is the worker, and what comes in during a linger is enqueued by the linger.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
@@ -93,6 +93,11 @@ impl World {
         work.run(&Turn::new(&|| false, &|| false).with_linger(linger));
     }
 
+    /// What a worker asks before it runs what was submitted.
+    fn leave_for(&self) -> Option<Duration> {
+        self.backend.work.lock().unwrap().last().expect("work was submitted").leave_for()
+    }
+
     fn is_submitted(&self) -> bool {
         !self.backend.work.lock().unwrap().is_empty()
     }
@@ -133,45 +138,19 @@ fn nothing_is_executed_after_a_linger_for_nothing_and_what_came_is_submitted_aga
 }
 
 #[test]
-fn a_stream_is_left_to_a_host_thread_that_goes_on_executing_it() {
+fn a_stream_is_left_to_a_host_thread_while_that_goes_on_executing_it() {
     let world = World::new();
-    world.round_trip();
-    for _ in 0..3 {
-        world.turn(&|is_standing| {
-            world.round_trip();
-            // Asked for longer than any thread takes from one round trip to the next.
-            assert!((0..100_000).all(|_| !is_standing()));
-            false
-        });
-        assert!(world.is_submitted(), "its entry stays");
-    }
-    assert_eq!(world.ran(), 4);
-}
-
-#[test]
-fn a_stream_whose_host_thread_left_it_is_executed_without_another_linger() {
-    let world = World::new();
-    world.round_trip();
     world.enqueue();
-    let lingers = AtomicU32::new(0);
-    world.turn(&|is_standing| {
-        lingers.fetch_add(1, Ordering::Relaxed);
-        while !is_standing() {}
-        true
-    });
-    assert_eq!(world.ran(), 2);
-    assert_eq!(lingers.into_inner(), 1, "a host thread will execute what comes next");
-    assert!(!world.is_submitted());
-}
-
-#[test]
-fn a_worker_with_other_work_comes_back_to_a_stream_that_was_left() {
-    // As with two such streams, each of which is other work beside the other one.
-    let world = World::new();
-    world.round_trip();
-    world.enqueue();
-    while world.ran() == 1 {
-        world.turn(&|is_standing| is_standing());
+    assert_eq!(world.leave_for(), None, "no host thread has executed anything");
+    world.stream.synchronize().unwrap();
+    assert_eq!(world.ran(), 1);
+    for _ in 0..10 {
+        assert!(world.leave_for().is_some());
+        world.round_trip();
     }
-    assert!(!world.is_submitted());
+    world.enqueue();
+    assert!(world.leave_for().is_some());
+    assert_eq!(world.leave_for(), None, "nothing was executed since");
+    world.turn(&|_| unreachable!("a host thread will execute what comes next"));
+    assert_eq!(world.ran(), 12);
 }
