@@ -1,7 +1,7 @@
 //! What a stream does in a turn whose thread lingers, and when it is left to others.
 //!
-//! Goal: the words of `Turn::linger` and `Work::leave_for`. Method: a backend that executes nothing by itself; the test
-//! is the worker, and what comes in during a linger is enqueued by the linger.
+//! Goal: the words of `Turn::linger` and `Work::leave_for`. Method: a backend that executes nothing
+//! by itself; the test is the worker, and what comes in during a linger is enqueued by the linger.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
