@@ -146,16 +146,15 @@ impl Caches {
     ) -> bool {
         let key = Key { stream: block.stream(), bytes: block.bytes() };
         let most_bytes = self.most_bytes();
-        let mut driven_out = Vec::new();
-        let is_kept = self.enter_when_on(Front::get()).is_some_and(|inside| {
-            inside.kept.make_room(key, most_bytes, &mut driven_out);
-            let place = inside.kept.place_for(key, most_bytes);
-            place.map(|place| place.put(block, ticket, counted)).is_some()
-        });
-        if !driven_out.is_empty() {
-            self.release(&driven_out);
+        let Some(inside) = self.enter_when_on(Front::get()) else { return false };
+        if inside.kept.place_for(key, most_bytes).is_none() {
+            // Whoever claims the cache waits for this thread, and does not have the books then.
+            let mut books = self.books.lock();
+            inside.kept.make_room(key, most_bytes, &mut |piece| books.native.release_kept(piece));
+            self.set_bound(&books);
         }
-        is_kept
+        let place = inside.kept.place_for(key, most_bytes);
+        place.map(|place| place.put(block, ticket, counted)).is_some()
     }
 
     /// How many more pieces of a size this thread may keep.
@@ -197,7 +196,7 @@ impl Caches {
     fn release(&self, pieces: &[Allocated]) {
         let mut books = self.books.lock();
         for block in pieces {
-            books.native.release(block.piece(), block.busy_until());
+            books.native.release_kept(block);
         }
         self.set_bound(&books);
     }
@@ -208,7 +207,7 @@ impl Caches {
         let threads = self.threads.lock();
         let mut claimed = claim(&threads.caches);
         for cache in &mut claimed {
-            cache.with(|kept| kept.drain(&mut pieces));
+            cache.with(|kept| kept.drain(&mut |piece| pieces.push(*piece)));
         }
         drop(claimed);
         if !pieces.is_empty() {
@@ -249,7 +248,7 @@ impl Caches {
         let mut threads = self.threads.lock();
         for mut claimed in claim([cache]) {
             claimed.with(|kept| {
-                kept.drain(&mut pieces);
+                kept.drain(&mut |piece| pieces.push(*piece));
                 threads.shared.absorb(&kept.cell);
             });
         }

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::allocator::caching::Allocated;
 use crate::allocator::native::area::{Area, AreaRange, Areas};
 use crate::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::allocator::native::cell::Counted;
@@ -266,14 +267,19 @@ impl Native {
         self.release_block(block, busy_until);
     }
 
-    /// A piece that nobody has any more; see [`Self::release_block`].
-    pub(super) fn release(&mut self, piece: Piece, busy_until: u64) {
-        let (bytes, kind) = (self.extent(piece).bytes, self.home_of(piece).1);
-        self.out.come_back(kind.class(), bytes, 0);
+    /// A piece of a size that nobody has any more; see [`Self::release_block`].
+    pub(super) fn release(&mut self, piece: Piece, bytes: usize, busy_until: u64) {
+        debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
+        self.out.come_back(self.sizes.class(bytes), bytes, 0);
         match piece.part() {
             Part::Block(id) => self.release_block(id, busy_until),
             Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),
         }
+    }
+
+    /// A piece that a thread has kept.
+    pub(super) fn release_kept(&mut self, block: &Allocated) {
+        self.release(block.piece(), block.bytes(), block.busy_until());
     }
 
     /// Where a piece begins, its size, and the task of its heap's stream after which nothing from

@@ -11,9 +11,11 @@ const BIN_COUNT: usize = 128;
 #[cfg(not(loom))]
 const BIN_DEPTH: usize = 12;
 #[cfg(loom)]
-const BIN_COUNT: usize = 2;
+const BIN_COUNT: usize = 8;
 #[cfg(loom)]
 const BIN_DEPTH: usize = 2;
+/// Counts of bins that are looked at as one word.
+const COUNTS_AT_ONCE: usize = 8;
 
 /// Pieces that nobody has but a cache, and what was counted.
 #[derive(Debug, Default)]
@@ -112,7 +114,12 @@ impl Kept {
     }
 
     /// Takes out what is in a piece's way, whose place is there then.
-    pub(super) fn make_room(&mut self, key: Key, most_bytes: u64, out: &mut Vec<Allocated>) {
+    pub(super) fn make_room(
+        &mut self,
+        key: Key,
+        most_bytes: u64,
+        out: &mut impl FnMut(&Allocated),
+    ) {
         if self.cached_bytes + key.bytes as u64 > most_bytes {
             self.drain(out);
         }
@@ -128,20 +135,36 @@ impl Kept {
     }
 
     /// Takes everything out.
-    pub(super) fn drain(&mut self, out: &mut Vec<Allocated>) {
-        for number in 0..BIN_COUNT {
-            self.drain_bin(number, self.counts.0[number] as usize, out);
+    pub(super) fn drain(&mut self, out: &mut impl FnMut(&Allocated)) {
+        let groups = self.counts.0.as_chunks::<COUNTS_AT_ONCE>().0.len();
+        for group in 0..groups {
+            // Nearly all bins are empty: most groups are passed in a step.
+            let counts = self.counts.0.as_chunks::<COUNTS_AT_ONCE>().0[group];
+            if counts == [0; COUNTS_AT_ONCE] {
+                continue;
+            }
+            for (number, count) in (group * COUNTS_AT_ONCE..).zip(counts) {
+                self.drain_bin(number, count as usize, out);
+            }
         }
     }
 
     /// Takes the oldest pieces of a bin out.
-    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut Vec<Allocated>) {
+    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(&Allocated)) {
+        if old_count == 0 {
+            return;
+        }
         let (count, bin) = (&mut self.counts.0[number], &mut self.bins.0[number]);
-        let bytes: usize = bin[..old_count].iter().map(Allocated::bytes).sum();
-        out.extend_from_slice(&bin[..old_count]);
-        bin.copy_within(old_count..*count as usize, 0);
+        let mut bytes = 0;
+        for block in &bin[..old_count] {
+            bytes += block.bytes() as u64;
+            out(block);
+        }
+        if old_count < *count as usize {
+            bin.copy_within(old_count..*count as usize, 0);
+        }
         *count -= u8::try_from(old_count).expect("at most all");
-        self.cached_bytes -= bytes as u64;
+        self.cached_bytes -= bytes;
     }
 
     /// How many more pieces of a size have room, without filling more than half of a bin.

@@ -205,7 +205,7 @@ impl Books {
             points += u32::from(self.users.wait_for(stream, *ticket, Freed::Piece(piece)));
         }
         if points == 0 {
-            return self.native.release(piece, busy_until);
+            return self.native.release(piece, counted.bytes, busy_until);
         }
         self.native.awaiting_sums.leave(counted.class, counted.bytes, counted.requested_bytes);
         self.native.awaiting.insert(piece, Awaiting { points, counted, busy_until });
@@ -221,7 +221,7 @@ impl Books {
                 self.native.awaiting.remove(&piece).expect("just seen");
             let sums = &mut self.native.awaiting_sums;
             sums.come_back(counted.class, counted.bytes, counted.requested_bytes);
-            self.native.release(piece, busy_until);
+            self.native.release(piece, counted.bytes, busy_until);
         }
         is_last
     }
