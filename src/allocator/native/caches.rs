@@ -7,12 +7,13 @@ use crossbeam_utils::CachePadded;
 use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::Allocated;
 use crate::allocator::native::cell::{Cell, Counted};
-use crate::allocator::native::kept::Key;
+use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
 use crate::allocator::native::own::Front;
-use crate::allocator::native::plan::Sizes;
+use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::UNIT_BYTES;
 use crate::allocator::native::thread_cache::{Inside, ThreadCache, claim};
+use crate::allocator::pool::PoolId;
 use crate::asymmetric;
 use crate::size::MIB;
 use crate::sync::unmodelled::{AtomicU64, AtomicUsize};
@@ -139,14 +140,18 @@ impl Caches {
     /// still when this thread has no cache now.
     #[cold]
     pub(super) fn make_room_and_keep(
-        &self,
+        self: &Arc<Self>,
         block: &Allocated,
         ticket: u64,
         counted: Counted,
     ) -> bool {
         let key = Key { stream: block.stream(), bytes: block.bytes() };
         let most_bytes = self.most_bytes();
-        let Some(inside) = self.enter_when_on(Front::get()) else { return false };
+        let inside = self.enter_when_on(Front::get()).or_else(|| {
+            self.prepare(); // another allocator's cache may stand in front
+            self.enter_when_on(Front::get())
+        });
+        let Some(inside) = inside else { return false };
         if inside.kept.place_for(key, most_bytes).is_none() {
             // Whoever claims the cache waits for this thread, and does not have the books then.
             let mut books = self.books.lock();
@@ -157,30 +162,26 @@ impl Caches {
         place.map(|place| place.put(block, ticket, counted)).is_some()
     }
 
-    /// How many more pieces of a size this thread may keep.
-    pub(super) fn room(&self, key: Key) -> usize {
-        self.enter_when_on(Front::get())
-            .map_or(0, |inside| inside.kept.room(key, self.most_bytes()))
+    /// This thread goes into its cache, which is made when there is none.
+    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<Inside<'_>> {
+        self.enter().or_else(|| {
+            self.prepare();
+            self.enter()
+        })
     }
 
-    /// Keeps pieces that were never in use, and counts one that is from now on.
-    pub(super) fn stock(&self, key: Key, stock: &[Allocated], counted: Counted) {
-        let mut left = stock;
-        match self.enter() {
-            Some(inside) => {
-                while let [first, rest @ ..] = left
-                    && let Some(place) = inside.kept.place_for(key, u64::MAX)
-                {
-                    place.stock(first);
-                    left = rest;
-                }
-                inside.kept.cell.begin(counted);
-            }
-            None => self.threads.lock().shared.begin(counted),
+    /// Has a thread keep a few more pieces of a small size, which were never in use.
+    pub(super) fn stock(&self, kept: &mut Kept, books: &mut Books, plan: &NativePlan) {
+        let Some(class) = plan.class else { return };
+        if plan.owner.pool != PoolId::DEFAULT || self.id_when_on() == OFF {
+            return;
         }
-        if !left.is_empty() {
-            self.release(left);
-        }
+        let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
+        let room = kept.room(key, self.most_bytes());
+        let heap = books.native.heaps.of(plan.owner);
+        books.native.take_stock(heap, class, room, |block| {
+            kept.place_for(key, u64::MAX).expect("there is room").stock(block);
+        });
     }
 
     /// Counts the end of a piece's use.

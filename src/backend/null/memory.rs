@@ -77,8 +77,9 @@ impl Ranges {
 
     /// True when a range shares a number with `base..base + bytes`.
     pub(super) fn overlaps(&self, base: u64, bytes: usize) -> bool {
-        let next = self.0.range(base..).next();
-        self.containing(base).is_some() || next.is_some_and(|(next, _)| next - base < bytes as u64)
+        // Ranges lie apart: of those that begin before the end, the last one reaches furthest.
+        let last = self.0.range(..base + bytes as u64).next_back();
+        last.is_some_and(|(first, bytes)| first + *bytes as u64 > base)
     }
 }
 
