@@ -21,8 +21,10 @@ use crate::sync::{LockRank, Mutex, Ordering};
 
 /// What all threads' caches together keep at most, but for the last piece of each.
 const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
-/// And at most this part of the most that was out at a time.
+/// And at most this part of the most that was out at a time,
 const MOST_CACHED_PART: u64 = 100;
+/// but for this, which is less than a page of most devices: small pieces are many.
+const LEAST_CACHED_BYTES: u64 = MIB as u64;
 /// The id of no allocator, and of no thread's cache.
 const OFF: u64 = u64::MAX;
 /// The caches of one allocator's threads. A thread's is made when it first frees or misses.
@@ -221,7 +223,8 @@ impl Caches {
     /// Sets what each thread may keep: its part of the whole.
     pub(super) fn set_bound(&self, books: &Books) {
         let [_, peak_bytes, _] = books.native.out.all().peak;
-        let most_bytes = (peak_bytes / MOST_CACHED_PART).min(MOST_CACHED_BYTES);
+        let most_bytes = peak_bytes / MOST_CACHED_PART;
+        let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES);
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
         let most_bytes = most_bytes / threads;
