@@ -50,9 +50,10 @@ impl User {
         }
     }
 
-    /// True when nobody will ask for it again.
+    /// True when nobody will ask for it again, nor has a free that waits for it.
     fn is_over(&self) -> bool {
-        self.stream.strong_count() == 0 && self.progress.done() >= self.last_ticket
+        let is_done = self.progress.done() >= self.last_ticket;
+        self.stream.strong_count() == 0 && is_done && self.waiting.is_empty()
     }
 }
 
