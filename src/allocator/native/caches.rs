@@ -208,11 +208,18 @@ impl Caches {
     pub(in crate::allocator) fn empty(&self) -> bool {
         let mut pieces = Vec::new();
         let threads = self.threads.lock();
-        let mut claimed = claim(&threads.caches);
+        // Its own cache a thread reaches without keeping itself out.
+        let own = self.enter();
+        let is_others =
+            |cache: &&Arc<ThreadCache>| !own.as_ref().is_some_and(|own| own.is_of(cache));
+        let mut claimed = claim(threads.caches.iter().filter(is_others));
         for cache in &mut claimed {
             cache.with(|kept| kept.drain(&mut |piece| pieces.push(*piece)));
         }
         drop(claimed);
+        if let Some(own) = own {
+            own.kept.drain(&mut |piece| pieces.push(*piece));
+        }
         if !pieces.is_empty() {
             self.release(&pieces); // before others look: they would miss it
         }
