@@ -50,9 +50,10 @@ impl User {
         }
     }
 
-    /// True when nobody will ask for it again.
+    /// True when nobody will ask for it again, nor has a free that waits for it.
     fn is_over(&self) -> bool {
-        self.stream.strong_count() == 0 && self.progress.done() >= self.last_ticket
+        let is_done = self.progress.done() >= self.last_ticket;
+        self.stream.strong_count() == 0 && is_done && self.waiting.is_empty()
     }
 }
 
@@ -60,6 +61,8 @@ impl User {
 #[derive(Debug, Default)]
 pub(super) struct Users {
     by_key: BTreeMap<u64, User>,
+    /// For how many points anything waits, of all streams.
+    waiting_count: usize,
     /// Size at which those that are over are forgotten.
     sweep_at: usize,
 }
@@ -87,7 +90,9 @@ impl Users {
     /// waited for already: a point that is given twice is waited for once.
     pub(super) fn wait_for(&mut self, stream: &Arc<StreamCore>, ticket: u64, freed: Freed) -> bool {
         let user = self.user(stream, ticket);
-        user.progress.done() < ticket && user.waiting.insert((ticket, freed))
+        let is_new = user.progress.done() < ticket && user.waiting.insert((ticket, freed));
+        self.waiting_count += usize::from(is_new);
+        is_new
     }
 
     /// True when a stream has not passed its task `ticket`. Streams that are only numbers never
@@ -184,6 +189,11 @@ impl Books {
 
     /// Completes the frees whose points are all passed; true when there was one.
     pub(super) fn complete_passed(&mut self) -> bool {
+        // Asked before each search, and nothing waits as a rule.
+        self.users.waiting_count > 0 && self.complete_waiting()
+    }
+
+    fn complete_waiting(&mut self) -> bool {
         let mut passed: Vec<Freed> = Vec::new();
         for user in self.users.by_key.values_mut().filter(|user| !user.waiting.is_empty()) {
             let done = user.progress.done();
@@ -191,6 +201,7 @@ impl Books {
                 passed.extend(user.waiting.pop_first().map(|(_, freed)| freed));
             }
         }
+        self.users.waiting_count -= passed.len();
         let mut has_completed = false;
         for freed in passed {
             let id = match freed {

@@ -155,6 +155,30 @@ fn a_stream_that_ended_is_waited_for_no_more() {
 }
 
 #[test]
+fn what_waits_for_a_stream_that_is_gone_is_not_forgotten_with_it() {
+    // Method: after the stream's end come so many that those that are over are looked for, and
+    // nothing asks in between which frees are complete, as the checks of the laws do.
+    let world = World::cpu(64 * MIB);
+    let (home, other) = (world.stream(), world.stream());
+    let [block, rest @ ..] = [(); 200].map(|()| world.take(&home, 512).unwrap());
+    let held = gate(&other);
+    let use_point = point(&other);
+    world.allocator.free_behind(block, Some(&point(&home)), &[use_point]);
+    drop(held);
+    other.synchronize().unwrap();
+    let core = Arc::downgrade(other.core());
+    drop(other);
+    while core.strong_count() > 0 {
+        std::thread::yield_now(); // a worker has it
+    }
+    for block in rest {
+        let use_point = point(&world.stream());
+        world.allocator.free_behind(block, Some(&point(&home)), &[use_point]);
+    }
+    assert_eq!(world.awaiting(), 0);
+}
+
+#[test]
 fn memory_goes_back_to_the_device_only_when_its_own_stream_is_done_too() {
     let world = World::cpu(64 * MIB);
     let home = world.stream();

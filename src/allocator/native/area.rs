@@ -31,6 +31,9 @@ pub(super) struct Area {
     pub(super) base: Address,
     pub(super) bytes: usize,
     pub(super) unit_bytes: usize,
+    /// Units and pages are powers of two: these are the exponents. A segment is one page.
+    unit_shift: u32,
+    page_shift: u32,
     pub(super) heap: HeapId,
     pub(super) kind: Kind,
     /// The block at its beginning.
@@ -49,16 +52,19 @@ impl Area {
         let AreaRange { base, bytes, unit_bytes, page_bytes } = range;
         let pages = page_bytes.map(Pages::new);
         let begins = vec![Some(first)];
-        Self { base, bytes, unit_bytes, heap, kind, first, pages, begins }
+        let unit_shift = unit_bytes.ilog2();
+        let page_shift = page_bytes.map_or(usize::BITS - 1, usize::ilog2);
+        debug_assert_eq!(unit_bytes, 1 << unit_shift, "a power of two");
+        Self { base, bytes, unit_bytes, unit_shift, page_shift, heap, kind, first, pages, begins }
     }
 
     /// The address of a block's first byte.
     pub(super) fn address_of(&self, block: &Block) -> u64 {
-        self.base.0 + (block.offset as usize * self.unit_bytes) as u64
+        self.base.0 + ((block.offset as usize) << self.unit_shift) as u64
     }
 
     pub(super) fn bytes_of(&self, units: u32) -> usize {
-        units as usize * self.unit_bytes
+        (units as usize) << self.unit_shift
     }
 
     pub(super) fn contains(&self, address: u64) -> bool {
@@ -67,20 +73,19 @@ impl Area {
 
     /// The pages that a piece touches.
     pub(super) fn pages_of(&self, offset: u32, units: u32) -> Range<usize> {
-        let page_bytes = self.pages.as_ref().map_or(self.bytes, |pages| pages.page_bytes);
-        let begin_bytes = offset as usize * self.unit_bytes;
-        let end_bytes = begin_bytes + self.bytes_of(units);
-        begin_bytes / page_bytes..end_bytes.div_ceil(page_bytes)
+        let begin_bytes = self.bytes_of(offset);
+        let last_byte = begin_bytes + self.bytes_of(units) - 1;
+        begin_bytes >> self.page_shift..(last_byte >> self.page_shift) + 1
     }
 
     /// How many pages of a piece have no memory.
     pub(super) fn count_missing(&self, offset: u32, units: u32) -> usize {
-        let range = || self.pages_of(offset, units);
-        self.pages.as_ref().map_or(0, |pages| pages.count_missing(&range()))
+        let range = self.pages_of(offset, units);
+        self.pages.as_ref().map_or(0, |pages| pages.count_missing(&range))
     }
 
     fn stretch_of(&self, offset: u32) -> usize {
-        offset as usize * self.unit_bytes / STRETCH_BYTES
+        self.bytes_of(offset) / STRETCH_BYTES
     }
 
     /// A block begins here now.

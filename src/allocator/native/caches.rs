@@ -7,12 +7,13 @@ use crossbeam_utils::CachePadded;
 use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::Allocated;
 use crate::allocator::native::cell::{Cell, Counted};
-use crate::allocator::native::kept::Key;
+use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
 use crate::allocator::native::own::Front;
-use crate::allocator::native::plan::Sizes;
+use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::UNIT_BYTES;
 use crate::allocator::native::thread_cache::{Inside, ThreadCache, claim};
+use crate::allocator::pool::PoolId;
 use crate::asymmetric;
 use crate::size::MIB;
 use crate::sync::unmodelled::{AtomicU64, AtomicUsize};
@@ -20,8 +21,10 @@ use crate::sync::{LockRank, Mutex, Ordering};
 
 /// What all threads' caches together keep at most, but for the last piece of each.
 const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
-/// And at most this part of the most that was out at a time.
+/// And at most this part of the most that was out at a time,
 const MOST_CACHED_PART: u64 = 100;
+/// but for this, which is less than a page of most devices: small pieces are many.
+const LEAST_CACHED_BYTES: u64 = MIB as u64;
 /// The id of no allocator, and of no thread's cache.
 const OFF: u64 = u64::MAX;
 /// The caches of one allocator's threads. A thread's is made when it first frees or misses.
@@ -139,49 +142,48 @@ impl Caches {
     /// still when this thread has no cache now.
     #[cold]
     pub(super) fn make_room_and_keep(
-        &self,
+        self: &Arc<Self>,
         block: &Allocated,
         ticket: u64,
         counted: Counted,
     ) -> bool {
         let key = Key { stream: block.stream(), bytes: block.bytes() };
         let most_bytes = self.most_bytes();
-        let mut driven_out = Vec::new();
-        let is_kept = self.enter_when_on(Front::get()).is_some_and(|inside| {
-            inside.kept.make_room(key, most_bytes, &mut driven_out);
-            let place = inside.kept.place_for(key, most_bytes);
-            place.map(|place| place.put(block, ticket, counted)).is_some()
+        let inside = self.enter_when_on(Front::get()).or_else(|| {
+            self.prepare(); // another allocator's cache may stand in front
+            self.enter_when_on(Front::get())
         });
-        if !driven_out.is_empty() {
-            self.release(&driven_out);
+        let Some(inside) = inside else { return false };
+        if inside.kept.place_for(key, most_bytes).is_none() {
+            // Whoever claims the cache waits for this thread, and does not have the books then.
+            let mut books = self.books.lock();
+            inside.kept.make_room(key, most_bytes, &mut |piece| books.native.release_kept(piece));
+            self.set_bound(&books);
         }
-        is_kept
+        let place = inside.kept.place_for(key, most_bytes);
+        place.map(|place| place.put(block, ticket, counted)).is_some()
     }
 
-    /// How many more pieces of a size this thread may keep.
-    pub(super) fn room(&self, key: Key) -> usize {
-        self.enter_when_on(Front::get())
-            .map_or(0, |inside| inside.kept.room(key, self.most_bytes()))
+    /// This thread goes into its cache, which is made when there is none.
+    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<Inside<'_>> {
+        self.enter().or_else(|| {
+            self.prepare();
+            self.enter()
+        })
     }
 
-    /// Keeps pieces that were never in use, and counts one that is from now on.
-    pub(super) fn stock(&self, key: Key, stock: &[Allocated], counted: Counted) {
-        let mut left = stock;
-        match self.enter() {
-            Some(inside) => {
-                while let [first, rest @ ..] = left
-                    && let Some(place) = inside.kept.place_for(key, u64::MAX)
-                {
-                    place.stock(first);
-                    left = rest;
-                }
-                inside.kept.cell.begin(counted);
-            }
-            None => self.threads.lock().shared.begin(counted),
+    /// Has a thread keep a few more pieces of a small size, which were never in use.
+    pub(super) fn stock(&self, kept: &mut Kept, books: &mut Books, plan: &NativePlan) {
+        let Some(class) = plan.class else { return };
+        if plan.owner.pool != PoolId::DEFAULT || self.id_when_on() == OFF {
+            return;
         }
-        if !left.is_empty() {
-            self.release(left);
-        }
+        let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
+        let room = kept.room(key, self.most_bytes());
+        let heap = books.native.heaps.of(plan.owner);
+        books.native.take_stock(heap, class, room, |block| {
+            kept.place_for(key, u64::MAX).expect("there is room").stock(block);
+        });
     }
 
     /// Counts the end of a piece's use.
@@ -197,7 +199,7 @@ impl Caches {
     fn release(&self, pieces: &[Allocated]) {
         let mut books = self.books.lock();
         for block in pieces {
-            books.native.release(block.piece(), block.busy_until());
+            books.native.release_kept(block);
         }
         self.set_bound(&books);
     }
@@ -206,11 +208,18 @@ impl Caches {
     pub(in crate::allocator) fn empty(&self) -> bool {
         let mut pieces = Vec::new();
         let threads = self.threads.lock();
-        let mut claimed = claim(&threads.caches);
+        // Its own cache a thread reaches without keeping itself out.
+        let own = self.enter();
+        let is_others =
+            |cache: &&Arc<ThreadCache>| !own.as_ref().is_some_and(|own| own.is_of(cache));
+        let mut claimed = claim(threads.caches.iter().filter(is_others));
         for cache in &mut claimed {
-            cache.with(|kept| kept.drain(&mut pieces));
+            cache.with(|kept| kept.drain(&mut |piece| pieces.push(*piece)));
         }
         drop(claimed);
+        if let Some(own) = own {
+            own.kept.drain(&mut |piece| pieces.push(*piece));
+        }
         if !pieces.is_empty() {
             self.release(&pieces); // before others look: they would miss it
         }
@@ -221,7 +230,8 @@ impl Caches {
     /// Sets what each thread may keep: its part of the whole.
     pub(super) fn set_bound(&self, books: &Books) {
         let [_, peak_bytes, _] = books.native.out.all().peak;
-        let most_bytes = (peak_bytes / MOST_CACHED_PART).min(MOST_CACHED_BYTES);
+        let most_bytes = peak_bytes / MOST_CACHED_PART;
+        let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES);
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
         let most_bytes = most_bytes / threads;
@@ -249,7 +259,7 @@ impl Caches {
         let mut threads = self.threads.lock();
         for mut claimed in claim([cache]) {
             claimed.with(|kept| {
-                kept.drain(&mut pieces);
+                kept.drain(&mut |piece| pieces.push(*piece));
                 threads.shared.absorb(&kept.cell);
             });
         }

@@ -81,6 +81,10 @@ impl<T> Chunks<T> {
     /// Makes sure that there is an entry. One thread at a time calls it.
     pub(super) fn grow_to(&self, index: u64, mut make: impl FnMut() -> T) {
         let last = Place::of(index).chunk();
+        // Relaxed: as below. Chunks are made in their order.
+        if self.chunks[last].count.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         for (number, chunk) in self.chunks[..=last].iter().enumerate() {
             // Relaxed: whoever called it before is ordered before this.
             if chunk.count.load(Ordering::Relaxed) > 0 {

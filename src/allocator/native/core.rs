@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::allocator::caching::Allocated;
 use crate::allocator::native::area::{Area, AreaRange, Areas};
 use crate::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::allocator::native::cell::Counted;
-use crate::allocator::native::heap::{HeapId, Heaps, Kind};
+use crate::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
 use crate::allocator::native::idle::IdlePages;
 use crate::allocator::native::live::Live;
 use crate::allocator::native::out::Amounts;
@@ -22,7 +23,6 @@ use crate::allocator::native::piece::{Part, Piece};
 use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
-use crate::allocator::pool::PoolId;
 use crate::stream::core::StreamCore;
 
 /// How many blocks of the list of a request's own size are looked at, some of which may be smaller.
@@ -125,16 +125,26 @@ impl Native {
         let Want { heap, kind, bytes, align_bytes } = *want;
         let units = units_of(bytes, self.sizes.unit_bytes(kind));
         let index = &self.heaps[heap].arena(kind).index;
-        let own = index.of_own_list(units, &self.blocks).take(OWN_LIST_LOOKS);
-        let larger = index.of_larger_lists(units, &self.blocks).take(LARGER_LOOKS);
+        let (mut own_looks, mut larger_looks) = (OWN_LIST_LOOKS, LARGER_LOOKS);
         let mut best: Option<Found> = None;
-        for id in own.chain(larger) {
-            let Some(found) = self.fit(id, units, align_bytes) else { continue };
-            if best.is_none_or(|best| found.missing < best.missing) {
-                best = Some(found);
+        for (is_own, first) in index.lists_from(units) {
+            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
+            let mut next = Some(first);
+            while *looks > 0
+                && let Some(id) = next
+            {
+                *looks -= 1;
+                next = self.blocks[id].listed_behind;
+                let Some(found) = self.fit(id, units, align_bytes) else { continue };
                 if found.missing == 0 || self.ignores_pages {
-                    break;
+                    return Some(found); // none is better
                 }
+                if best.is_none_or(|best| found.missing < best.missing) {
+                    best = Some(found);
+                }
+            }
+            if larger_looks == 0 {
+                break;
             }
         }
         best
@@ -227,13 +237,41 @@ impl Native {
         let first = &mut self.heaps[heap].slabs[class.number()];
         let id = (*first)?;
         let slab = &mut self.slabs[id];
-        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
-        let slot = slab.free.trailing_zeros() as u8;
-        slab.free &= slab.free - 1;
+        let slot = slab.take_first();
         if slab.free == 0 {
             self.slabs.unlink(id, first);
         }
         Some(Piece::small(id, slot))
+    }
+
+    /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
+    pub(super) fn take_stock(
+        &mut self,
+        heap: HeapId,
+        class: SizeClass,
+        count: usize,
+        mut put: impl FnMut(&Allocated),
+    ) {
+        let Heap { owner, slabs: lists, .. } = &mut self.heaps[heap];
+        let (first, stream) = (&mut lists[class.number()], owner.stream);
+        let bytes = class.bytes();
+        let mut left = count;
+        while left > 0
+            && let Some(id) = *first
+        {
+            let slab = &mut self.slabs[id];
+            let busy_until = slab.busy_until;
+            while left > 0 && slab.free != 0 {
+                let slot = slab.take_first();
+                let (piece, address) = (Piece::small(id, slot), slab.address_of(slot));
+                put(&Allocated::of_piece(piece, address, bytes, busy_until, stream));
+                left -= 1;
+            }
+            if slab.free == 0 {
+                self.slabs.unlink(id, first);
+            }
+        }
+        self.out.leave_several(self.sizes.class(bytes), count - left, bytes);
     }
 
     /// Makes a slab of a block.
@@ -266,53 +304,46 @@ impl Native {
         self.release_block(block, busy_until);
     }
 
-    /// A piece that nobody has any more; see [`Self::release_block`].
-    pub(super) fn release(&mut self, piece: Piece, busy_until: u64) {
-        let (bytes, kind) = (self.extent(piece).bytes, self.home_of(piece).1);
-        self.out.come_back(kind.class(), bytes, 0);
+    /// A piece of a size that nobody has any more; see [`Self::release_block`].
+    pub(super) fn release(&mut self, piece: Piece, bytes: usize, busy_until: u64) {
+        debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
+        self.out.come_back(self.sizes.class(bytes), bytes, 0);
         match piece.part() {
             Part::Block(id) => self.release_block(id, busy_until),
             Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),
         }
     }
 
-    /// Where a piece begins, its size, and the task of its heap's stream after which nothing from
-    /// its earlier life uses it.
+    /// A piece that a thread has kept.
+    pub(super) fn release_kept(&mut self, block: &Allocated) {
+        self.release(block.piece(), block.bytes(), block.busy_until());
+    }
+
+    /// Where a piece is, and the task of its heap's stream after which nothing from its earlier
+    /// life uses it.
+    #[inline]
     pub(super) fn extent(&self, piece: Piece) -> Extent {
         match piece.part() {
             Part::Block(id) => {
                 let block = &self.blocks[id];
                 let area = &self.areas[block.area];
                 let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
-                Extent { address, bytes, busy_until: block.busy_until() }
+                Extent { address, bytes, heap: area.heap, busy_until: block.busy_until() }
             }
             Part::Small(slab, slot) => {
                 let slab = &self.slabs[slab];
                 let (address, bytes) = (slab.address_of(slot), slab.class.bytes());
-                Extent { address, bytes, busy_until: slab.busy_until }
+                Extent { address, bytes, heap: slab.heap, busy_until: slab.busy_until }
             }
         }
     }
 
-    /// The heap and the arena that a piece is of.
-    pub(super) fn home_of(&self, piece: Piece) -> (HeapId, Kind) {
+    /// The heap that a piece is of.
+    pub(super) fn heap_of(&self, piece: Piece) -> HeapId {
         match piece.part() {
-            Part::Block(id) => {
-                let area = &self.areas[self.blocks[id].area];
-                (area.heap, area.kind)
-            }
-            Part::Small(slab, _) => (self.slabs[slab].heap, Kind::Middle),
+            Part::Block(id) => self.heap_of_block(id),
+            Part::Small(slab, _) => self.slabs[slab].heap,
         }
-    }
-
-    /// The stream that a piece's heap is of.
-    pub(super) fn stream_of(&self, piece: Piece) -> u64 {
-        self.heaps[self.home_of(piece).0].owner.stream
-    }
-
-    /// The pool that a piece's heap is of.
-    pub(super) fn pool_of(&self, piece: Piece) -> PoolId {
-        self.heaps[self.home_of(piece).0].owner.pool
     }
 
     /// The piece that an address is in, whoever has it.
@@ -343,6 +374,7 @@ impl Native {
 pub(super) struct Extent {
     pub(super) address: u64,
     pub(super) bytes: usize,
+    pub(super) heap: HeapId,
     pub(super) busy_until: u64,
 }
 

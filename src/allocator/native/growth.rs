@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use crate::allocator::books::Books;
-use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::none_if_short;
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
-use crate::allocator::native::core::{Extent, Found, Native, Want};
+use crate::allocator::native::core::{Found, Native, Want};
 use crate::allocator::native::heap::{HeapId, HeapStream, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
@@ -31,7 +31,7 @@ const SHARED_SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 2 * MIB..=32 * MIB
 
 /// How a request goes on.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     /// It has its piece.
     Done(Piece),
     /// Its block needs pages.
@@ -50,7 +50,7 @@ enum Step {
 
 /// Pages on their way to a block that is taken for them.
 #[derive(Debug)]
-struct PageWork {
+pub(super) struct PageWork {
     block: BlockId,
     area: AreaId,
     page_bytes: usize,
@@ -71,17 +71,18 @@ struct PageOutcome {
 impl CachingAllocator {
     /// A piece for a request, from what is free, from idle pages or from the device. `None` when
     /// the device or the limit has not enough; `told_bytes` is what the device says to be free
-    /// then. Fails when the device fails otherwise.
+    /// then. Fails when the device fails otherwise. `step` is what comes first, where it is known.
     pub(super) fn take_native(
         &self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
+        mut step: Option<Step>,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
         let mut has_reached_caches = false;
         loop {
-            let step = self.books.lock().native_step(plan, home, has_reached_caches);
-            match step {
+            let next = || self.books.lock().native_step(plan, home, has_reached_caches);
+            match step.take().unwrap_or_else(next) {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
                 Step::Wait => yield_now(),
@@ -96,7 +97,8 @@ impl CachingAllocator {
                     let mut books = self.books.lock();
                     return match books.end_page_work(work, outcome) {
                         Ok(block) => {
-                            books.note_stream(plan, home);
+                            let heap = books.native.heap_of_block(block);
+                            books.note_stream(heap, home);
                             Ok(Some(books.native.finish(block, plan)))
                         }
                         // What was free then, pages had taken that are back by now.
@@ -156,7 +158,7 @@ fn new_page(memory: &dyn VirtualMemory, bytes: usize, to: Address) -> Result<Phy
 
 impl Books {
     /// What a request needs next.
-    fn native_step(
+    pub(super) fn native_step(
         &mut self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
@@ -164,7 +166,7 @@ impl Books {
     ) -> Step {
         self.complete_passed_if_free();
         let want = self.native.want(plan);
-        self.note_stream(plan, home);
+        self.note_stream(want.heap, home);
         let found = match self.native.take_or_find(plan, &want) {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
@@ -184,16 +186,21 @@ impl Books {
         }
     }
 
-    /// The heap of a request knows its stream.
-    pub(super) fn note_stream(&mut self, plan: &NativePlan, home: Option<&Arc<StreamCore>>) {
-        let Some(home) = home.filter(|home| home.key() == plan.owner.stream) else { return };
-        let heap = self.native.heaps.of(plan.owner);
-        self.native.heaps[heap].stream.get_or_insert_with(|| HeapStream::new(home));
+    /// A heap knows its stream.
+    fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
+        let heap = &mut self.native.heaps[heap];
+        let Some(home) = home.filter(|home| home.key() == heap.owner.stream) else { return };
+        heap.stream.get_or_insert_with(|| HeapStream::new(home));
     }
 
     /// A piece for a request that nothing is moved or mapped for.
-    pub(super) fn take_ready(&mut self, plan: &NativePlan) -> Option<Piece> {
+    pub(super) fn take_ready(
+        &mut self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Option<Piece> {
         let want = self.native.want(plan);
+        self.note_stream(want.heap, home);
         self.native.take_or_find(plan, &want).ok()
     }
 
@@ -385,17 +392,8 @@ impl Native {
         }
     }
 
-    /// One more small block for a thread's cache, if there is one.
-    pub(super) fn take_stock(&mut self, plan: &NativePlan) -> Option<Allocated> {
-        let heap = self.heaps.of(plan.owner);
-        let piece = self.take_small(heap, plan.class?)?;
-        self.out.leave(plan.kind.class(), plan.bytes, 0);
-        let Extent { address, busy_until, .. } = self.extent(piece);
-        let stream = plan.owner.stream;
-        Some(Allocated::of_piece(piece, address, plan.bytes, busy_until, stream))
-    }
-
-    fn heap_of(&self, block: BlockId) -> HeapId {
+    /// The heap that a block is of.
+    pub(super) fn heap_of_block(&self, block: BlockId) -> HeapId {
         self.areas[self.blocks[block].area].heap
     }
 
@@ -405,7 +403,7 @@ impl Native {
         let piece = match plan.class {
             None => Piece::block(block),
             Some(class) => {
-                let heap = self.heap_of(block);
+                let heap = self.heap_of_block(block);
                 self.add_slab(block, heap, class);
                 self.take_small(heap, class).expect("a new slab has small blocks")
             }

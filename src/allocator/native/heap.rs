@@ -119,14 +119,28 @@ pub(super) struct Heaps {
     places: Vec<Option<Heap>>,
     vacant: Vec<HeapId>,
     by_owner: HashMap<Owner, HeapId, BuildHasherDefault<Mixer>>,
+    /// The one that was asked for last: the next request is of the same owner, as a rule.
+    last: Option<(Owner, HeapId)>,
 }
 
 impl Heaps {
     /// The heap of an owner, which is made when there is none.
+    #[inline]
     pub(super) fn of(&mut self, owner: Owner) -> HeapId {
-        if let Some(id) = self.by_owner.get(&owner) {
-            return *id;
+        match self.last {
+            Some((last, id)) if last == owner => id,
+            _ => self.look_up(owner),
         }
+    }
+
+    fn look_up(&mut self, owner: Owner) -> HeapId {
+        let id = self.by_owner.get(&owner).copied();
+        let id = id.unwrap_or_else(|| self.add(owner));
+        self.last = Some((owner, id));
+        id
+    }
+
+    fn add(&mut self, owner: Owner) -> HeapId {
         let (middle, large) = (Arena::default(), Arena::default());
         let heap = Heap { owner, stream: None, middle, large, slabs: [None; CLASS_COUNT] };
         let id = self.vacant.pop().unwrap_or_else(|| {
@@ -143,6 +157,7 @@ impl Heaps {
         let heap = self.places[id.0 as usize].take().expect("a heap that is there");
         debug_assert!(heap.is_empty(), "{heap:?}");
         self.by_owner.remove(&heap.owner);
+        self.last = None;
         self.vacant.push(id);
     }
 

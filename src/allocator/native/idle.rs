@@ -37,17 +37,12 @@ impl IdlePages {
     /// Pages of an area that no block in use touches any more; those without memory are not meant.
     pub(super) fn rest(&mut self, area: AreaId, pages: Range<usize>, areas: &mut Areas) {
         let table = areas[area].pages.as_mut().expect("an area with pages");
-        let (mut start, end) = (pages.start, pages.end);
-        while start < end {
-            if !table.is_mapped(start) {
-                start += 1;
-                continue;
-            }
-            let mapped = (start..end).find(|page| !table.is_mapped(*page)).unwrap_or(end);
+        let mut mapped = table.first_mapped(pages.clone());
+        while !mapped.is_empty() {
             self.clock += 1;
-            table.rest(start..mapped, self.clock);
-            self.runs.push_back(Run { area, pages: start..mapped, since: self.clock });
-            start = mapped;
+            table.rest(mapped.clone(), self.clock);
+            self.runs.push_back(Run { area, pages: mapped.clone(), since: self.clock });
+            mapped = table.first_mapped(mapped.end..pages.end);
         }
         if self.runs.len() > self.sweep_at.max(LEAST_SWEEP) {
             self.runs.retain(|run| run.idle(areas).next().is_some());

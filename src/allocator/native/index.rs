@@ -84,35 +84,15 @@ impl Index {
         }
     }
 
-    /// Free blocks of the list that a size belongs to, which may be smaller than it.
-    pub(super) fn of_own_list(&self, units: u32, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
-        let Place { level, step } = place_of(units);
-        let first = self.levels.get(level as usize).and_then(|lists| lists.heads[step as usize]);
-        std::iter::successors(first, |id| blocks[*id].listed_behind)
-    }
-
-    /// Free blocks of the lists above it, by rising lists.
-    pub(super) fn of_larger_lists(
-        &self,
-        units: u32,
-        blocks: &Blocks,
-    ) -> impl Iterator<Item = BlockId> {
-        let Place { level, step } = place_of(units);
-        self.since_list(Place { level, step: step + 1 }, blocks)
-    }
-
-    fn since_list(&self, first: Place, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
-        let mut list = self.next_list(first);
-        let mut next = list.and_then(|place| self.head(place));
+    /// The lists that blocks of a size may be in, or larger ones, by rising sizes: the first block
+    /// of each, and whether it is the size's own list, where some may be smaller.
+    pub(super) fn lists_from(&self, units: u32) -> impl Iterator<Item = (bool, BlockId)> {
+        let own = place_of(units);
+        let mut from = own;
         std::iter::from_fn(move || {
-            let id = next?;
-            next = blocks[id].listed_behind;
-            if next.is_none() {
-                let Place { level, step } = list?;
-                list = self.next_list(Place { level, step: step + 1 });
-                next = list.and_then(|place| self.head(place));
-            }
-            Some(id)
+            let found = self.next_list(from)?;
+            from = Place { step: found.step + 1, ..found };
+            Some((found == own, self.head(found)?))
         })
     }
 
@@ -138,7 +118,8 @@ impl Index {
 
     /// Every free block.
     pub(super) fn all(&self, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
-        self.since_list(Place { level: 0, step: 0 }, blocks)
+        let list = |first| std::iter::successors(Some(first), |id| blocks[*id].listed_behind);
+        self.lists_from(0).flat_map(move |(_, first)| list(first))
     }
 
     /// Asserts that blocks stand in the list of their size.

@@ -9,11 +9,18 @@ use crate::allocator::native::live::Live;
 const BIN_COUNT: usize = 128;
 /// Pieces of one size.
 #[cfg(not(loom))]
-const BIN_DEPTH: usize = 12;
+const BIN_DEPTH: usize = 32;
 #[cfg(loom)]
-const BIN_COUNT: usize = 2;
+const BIN_COUNT: usize = 8;
 #[cfg(loom)]
 const BIN_DEPTH: usize = 2;
+/// Pieces of one size that are taken from their heap at once: these bytes of them, but not fewer
+/// than the one number nor more than the other.
+const STOCK_BYTES: usize = 8 << 10;
+const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
+const MOST_STOCK: usize = BIN_DEPTH / 2;
+/// Counts of bins that are looked at as one word.
+const COUNTS_AT_ONCE: usize = size_of::<u64>();
 
 /// Pieces that nobody has but a cache, and what was counted.
 #[derive(Debug, Default)]
@@ -112,7 +119,12 @@ impl Kept {
     }
 
     /// Takes out what is in a piece's way, whose place is there then.
-    pub(super) fn make_room(&mut self, key: Key, most_bytes: u64, out: &mut Vec<Allocated>) {
+    pub(super) fn make_room(
+        &mut self,
+        key: Key,
+        most_bytes: u64,
+        out: &mut impl FnMut(&Allocated),
+    ) {
         if self.cached_bytes + key.bytes as u64 > most_bytes {
             self.drain(out);
         }
@@ -128,29 +140,49 @@ impl Kept {
     }
 
     /// Takes everything out.
-    pub(super) fn drain(&mut self, out: &mut Vec<Allocated>) {
-        for number in 0..BIN_COUNT {
-            self.drain_bin(number, self.counts.0[number] as usize, out);
+    pub(super) fn drain(&mut self, out: &mut impl FnMut(&Allocated)) {
+        let groups = self.counts.0.as_chunks::<COUNTS_AT_ONCE>().0.len();
+        for group in 0..groups {
+            let counts = self.counts.0.as_chunks::<COUNTS_AT_ONCE>().0[group];
+            // Nearly all bins are empty: those that are not are found as bits of a word.
+            let mut left = u64::from_le_bytes(counts);
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                let place = (bit / u8::BITS) as usize;
+                self.drain_bin(group * COUNTS_AT_ONCE + place, counts[place] as usize, out);
+                left &= !(u64::from(u8::MAX) << (bit / u8::BITS * u8::BITS));
+            }
         }
     }
 
     /// Takes the oldest pieces of a bin out.
-    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut Vec<Allocated>) {
+    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(&Allocated)) {
+        if old_count == 0 {
+            return;
+        }
         let (count, bin) = (&mut self.counts.0[number], &mut self.bins.0[number]);
-        let bytes: usize = bin[..old_count].iter().map(Allocated::bytes).sum();
-        out.extend_from_slice(&bin[..old_count]);
-        bin.copy_within(old_count..*count as usize, 0);
+        let mut bytes = 0;
+        for block in &bin[..old_count] {
+            bytes += block.bytes() as u64;
+            out(block);
+        }
+        if old_count < *count as usize {
+            bin.copy_within(old_count..*count as usize, 0);
+        }
         *count -= u8::try_from(old_count).expect("at most all");
-        self.cached_bytes -= bytes as u64;
+        self.cached_bytes -= bytes;
     }
 
-    /// How many more pieces of a size have room, without filling more than half of a bin.
+    /// How many more pieces of a size are to be had at once, without filling more than half of a
+    /// bin: the smaller they are, the more.
     pub(super) fn room(&mut self, key: Key, most_bytes: u64) -> usize {
+        if self.place_for(key, most_bytes).is_none() {
+            return 0;
+        }
         let left_bytes = most_bytes.saturating_sub(self.cached_bytes);
         let by_bytes = usize::try_from(left_bytes).map_or(usize::MAX, |left| left / key.bytes);
-        let count = self.counts.0[key.bin()] as usize;
-        let by_bin = (BIN_DEPTH / 2).saturating_sub(count);
-        if self.place_for(key, most_bytes).is_some() { by_bytes.min(by_bin) } else { 0 }
+        let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
+        by_bytes.min(batch.saturating_sub(self.counts.0[key.bin()] as usize))
     }
 }
 

@@ -60,9 +60,11 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
             (is_kept, taken)
         });
         let mut drained = Vec::new();
-        claim([&cache])[0].with(|kept| kept.drain(&mut drained));
+        let mut drain =
+            || claim([&cache])[0].with(|kept| kept.drain(&mut |piece| drained.push(*piece)));
+        drain();
         let (is_kept, taken) = thread.join().unwrap();
-        claim([&cache])[0].with(|kept| kept.drain(&mut drained));
+        drain();
         assert_eq!(usize::from(taken) + drained.len(), usize::from(is_kept));
     });
 }

@@ -33,7 +33,15 @@ impl Amount {
 
 impl Amounts {
     pub(super) fn leave(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
-        let amounts = [1, bytes as u64, requested_bytes as u64];
+        self.leave_all(class, [1, bytes as u64, requested_bytes as u64]);
+    }
+
+    /// Some of one size, of which nothing was asked for yet.
+    pub(super) fn leave_several(&mut self, class: PoolClass, count: usize, bytes: usize) {
+        self.leave_all(class, [count as u64, (count * bytes) as u64, 0]);
+    }
+
+    fn leave_all(&mut self, class: PoolClass, amounts: [u64; 3]) {
         self.classes[class as usize].raise(amounts);
         self.all.raise(amounts);
     }

@@ -52,6 +52,13 @@ impl Pages {
 
     /// How many pages of a range have no memory.
     pub(super) fn count_missing(&self, range: &Range<usize>) -> usize {
+        let word = range.start / WORD_BITS;
+        if (range.end - 1) / WORD_BITS == word {
+            // As nearly always; pages that are not known have no memory.
+            let mapped = self.mapped.get(word).copied().unwrap_or(0) >> (range.start % WORD_BITS);
+            let missing = !mapped & (u64::MAX >> (WORD_BITS - range.len()));
+            return if missing == 0 { 0 } else { missing.count_ones() as usize };
+        }
         let known = range.start..range.end.min(self.edges.len()).max(range.start);
         let (first_word, end_word) = (known.start / WORD_BITS, known.end.div_ceil(WORD_BITS));
         let words = self.mapped.get(first_word..end_word).unwrap_or(&[]);
@@ -65,6 +72,26 @@ impl Pages {
 
     pub(super) fn is_mapped(&self, page: usize) -> bool {
         self.mapped.get(page / WORD_BITS).is_some_and(|word| word >> (page % WORD_BITS) & 1 == 1)
+    }
+
+    /// The first pages of a range that have memory, side by side; empty when none has.
+    pub(super) fn first_mapped(&self, range: Range<usize>) -> Range<usize> {
+        let start = self.first_where(true, range.clone());
+        start..self.first_where(false, start..range.end)
+    }
+
+    /// The first page of a range that has memory, or has none; the end when there is no such page.
+    fn first_where(&self, is_mapped: bool, range: Range<usize>) -> usize {
+        let mut page = range.start;
+        while page < range.end {
+            let mapped = self.mapped.get(page / WORD_BITS).copied().unwrap_or(0);
+            let wanted = if is_mapped { mapped } else { !mapped } >> (page % WORD_BITS);
+            if wanted != 0 {
+                return range.end.min(page + wanted.trailing_zeros() as usize);
+            }
+            page = (page / WORD_BITS + 1) * WORD_BITS;
+        }
+        range.end
     }
 
     /// The pages of a range that have no memory.
@@ -163,6 +190,11 @@ mod tests {
                 let range = start..end.max(start + 1);
                 let expected = range.clone().filter(|page| !pages.is_mapped(*page)).count();
                 assert_eq!(pages.count_missing(&range), expected, "{range:?}");
+                let found = pages.first_mapped(range.clone());
+                let first = range.clone().find(|page| pages.is_mapped(*page)).unwrap_or(range.end);
+                let mut behind = first..range.end;
+                let end = behind.find(|page| !pages.is_mapped(*page)).unwrap_or(range.end);
+                assert_eq!(found, first..end, "{range:?}");
             }
         }
     }

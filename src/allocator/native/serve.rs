@@ -6,8 +6,8 @@ use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::{Allocated, CachingAllocator};
 use crate::allocator::native::cell::Counted;
 use crate::allocator::native::core::{Awaiting, Extent};
+use crate::allocator::native::growth::Step;
 use crate::allocator::native::heap::HeapStream;
-use crate::allocator::native::kept::Key;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::pending::{Freed, UsePoint};
@@ -33,12 +33,24 @@ impl CachingAllocator {
             let owner = Owner { stream, class: PoolClass::Large, pool };
             return Err(self.out_of_memory(bytes, &owner, None));
         };
+        let mut step = None;
+        let served = self.hand_out(&plan, home, |books| {
+            match books.native_step(&plan, home, false) {
+                Step::Done(piece) => return Some(piece),
+                more => step = Some(more),
+            }
+            None
+        });
+        if let Some(block) = served {
+            return Ok(block);
+        }
         let mut told = None;
-        let piece = match self.take_native(&plan, home, &mut told)? {
+        let piece = match self.take_native(&plan, home, step, &mut told)? {
             Some(piece) => piece,
             None => self.reclaim_native(&plan, home, told, interrupt)?,
         };
-        Ok(self.hand_out_piece(piece, &plan, home))
+        let block = self.hand_out(&plan, home, |_| Some(piece));
+        Ok(block.expect("there is a piece"))
     }
 
     /// A piece for a request that nothing is moved, mapped or waited for.
@@ -49,39 +61,35 @@ impl CachingAllocator {
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
         let plan = self.caches.sizes.plan(request)?;
-        let piece = {
-            let mut books = self.books.lock();
+        self.hand_out(&plan, Some(home), |books| {
             books.complete_passed_if_free();
-            books.note_stream(&plan, Some(home));
-            books.take_ready(&plan)?
-        };
-        Some(self.hand_out_piece(piece, &plan, Some(home)))
+            books.take_ready(&plan, Some(home))
+        })
     }
 
-    /// A program has a piece now, and this thread's cache a few more of its size if it is small.
-    fn hand_out_piece(
+    /// A program has a piece now, and this thread's cache a few more of its size if it is small: in
+    /// one hold of the lock.
+    #[inline]
+    fn hand_out(
         &self,
-        piece: Piece,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
-    ) -> Allocated {
-        let (caches, stream) = (&self.caches, plan.owner.stream);
-        caches.prepare();
-        let key = Key { stream, bytes: plan.bytes };
-        let is_stocked = plan.class.is_some() && plan.owner.pool == PoolId::DEFAULT;
-        let room = if is_stocked { caches.room(key) } else { 0 };
-        let mut stock = Vec::with_capacity(room);
-        let (block, counted) = {
-            let mut books = self.books.lock();
-            let handed_out = books.begin_piece(piece, plan, home);
-            for _ in 0..room {
-                stock.extend(books.native.take_stock(plan));
-            }
-            caches.set_bound(&books);
-            handed_out
-        };
-        caches.stock(key, &stock, counted);
-        block
+        find: impl FnOnce(&mut Books) -> Option<Piece>,
+    ) -> Option<Allocated> {
+        let caches = &self.caches;
+        let inside = caches.enter_prepared();
+        let mut books = self.books.lock();
+        let piece = find(&mut books)?;
+        let (block, counted) = books.begin_piece(piece, plan, home);
+        caches.set_bound(&books);
+        if let Some(inside) = inside {
+            caches.stock(inside.kept, &mut books, plan);
+            inside.kept.cell.begin(counted);
+            return Some(block);
+        }
+        drop(books); // what nobody's cache counts is reached without it
+        caches.threads.lock().shared.begin(counted);
+        Some(block)
     }
 
     /// A piece for a request that neither free memory nor the device serves.
@@ -102,10 +110,10 @@ impl CachingAllocator {
         self.trim();
         self.books.lock().statistics.num_alloc_retries += 1;
         let told = &mut told;
-        if let Some(piece) = self.take_native(plan, home, told)? {
+        if let Some(piece) = self.take_native(plan, home, None, told)? {
             return Ok(piece);
         }
-        let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, home, told);
+        let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, home, None, told);
         if let Some(piece) = self.wait_and_take(plan.bytes, told, interrupt, attempt)? {
             return Ok(piece);
         }
@@ -125,7 +133,6 @@ impl CachingAllocator {
         let counted = Counted { class: caches.sizes.class(bytes), bytes, requested_bytes };
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         if is_own && others.is_empty() && !block.is_unkept() {
-            caches.prepare(); // another allocator's cache may stand in front
             let ticket = home.map_or(0, |home| home.ticket);
             if caches.make_room_and_keep(block, ticket, counted) {
                 return true;
@@ -162,10 +169,9 @@ impl Books {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
     ) -> (Allocated, Counted) {
-        let stream = plan.owner.stream;
-        let Extent { address, bytes, mut busy_until } = self.native.extent(piece);
-        let (heap, _) = self.native.home_of(piece);
-        if self.native.heaps[heap].owner.stream != stream {
+        let Extent { address, bytes, heap, mut busy_until } = self.native.extent(piece);
+        let (owner, stream) = (self.native.heaps[heap].owner, plan.owner.stream);
+        if owner.stream != stream {
             // What it waits for counts on another stream: here it is what this one has by now.
             let is_busy = self.native.is_using(heap, busy_until);
             busy_until = home.filter(|_| is_busy).map_or(0, |home| home.pushed());
@@ -174,9 +180,7 @@ impl Books {
         let begun = self.native.live.begin(piece, bytes, requested_bytes);
         begun.expect("a piece that is known");
         let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
-        let is_cached = plan.owner.pool == PoolId::DEFAULT
-            && self.native.stream_of(piece) == stream
-            && plan.owner.pool == self.native.pool_of(piece);
+        let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner;
         let block = Allocated::of_piece(piece, address, bytes, busy_until, stream);
         (if is_cached { block } else { block.unkept() }, counted)
     }
@@ -189,7 +193,8 @@ impl Books {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
-        let stream = self.native.stream_of(piece);
+        let heap = self.native.heap_of(piece);
+        let stream = self.native.heaps[heap].owner.stream;
         // A piece of another stream's heap is another stream's use there.
         let (own, foreign) = match home {
             Some(point) if point.stream.key() == stream => (Some(point), None),
@@ -197,7 +202,6 @@ impl Books {
         };
         let busy_until = own.map_or(0, |point| point.ticket);
         if let Some(UsePoint { stream, .. }) = own {
-            let heap = self.native.home_of(piece).0;
             self.native.heaps[heap].stream.get_or_insert_with(|| HeapStream::new(stream));
         }
         let mut points = 0;
@@ -205,7 +209,7 @@ impl Books {
             points += u32::from(self.users.wait_for(stream, *ticket, Freed::Piece(piece)));
         }
         if points == 0 {
-            return self.native.release(piece, busy_until);
+            return self.native.release(piece, counted.bytes, busy_until);
         }
         self.native.awaiting_sums.leave(counted.class, counted.bytes, counted.requested_bytes);
         self.native.awaiting.insert(piece, Awaiting { points, counted, busy_until });
@@ -221,7 +225,7 @@ impl Books {
                 self.native.awaiting.remove(&piece).expect("just seen");
             let sums = &mut self.native.awaiting_sums;
             sums.come_back(counted.class, counted.bytes, counted.requested_bytes);
-            self.native.release(piece, busy_until);
+            self.native.release(piece, counted.bytes, busy_until);
         }
         is_last
     }
@@ -236,16 +240,16 @@ impl Books {
     /// A free piece of a private pool that helps out when memory is short.
     fn native_help_out(&mut self, plan: &NativePlan) -> Option<Piece> {
         let helpers: Vec<PoolId> = self.helpers(plan.owner.pool).collect();
-        helpers.into_iter().find_map(|pool| self.take_ready(&plan.in_pool(pool)))
+        helpers.into_iter().find_map(|pool| self.take_ready(&plan.in_pool(pool), None))
     }
 
     /// The piece that an address is in, if a program has it.
     pub(in crate::allocator) fn piece_at(&self, address: u64) -> Option<Allocated> {
         let piece = self.native.piece_at(address)?;
-        let Extent { address, bytes, busy_until } = self.native.extent(piece);
+        let Extent { address, bytes, heap, busy_until } = self.native.extent(piece);
         self.native.live.requested(piece, bytes)?;
         // Freed by this name, it goes to its heap.
-        let stream = self.native.stream_of(piece);
+        let stream = self.native.heaps[heap].owner.stream;
         Some(Allocated::of_piece(piece, address, bytes, busy_until, stream).unkept())
     }
 }

@@ -69,6 +69,14 @@ impl Slab {
         self.free == every_block(self.class)
     }
 
+    /// Takes the first of its free blocks, of which there is one.
+    pub(super) fn take_first(&mut self) -> u8 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+        let slot = self.free.trailing_zeros() as u8;
+        self.free &= self.free - 1;
+        slot
+    }
+
     pub(super) fn address_of(&self, slot: u8) -> u64 {
         self.address + (self.class.bytes() * slot as usize) as u64
     }

@@ -110,6 +110,13 @@ pub(in crate::allocator) struct Inside<'a> {
     pub(super) kept: &'a mut Kept,
 }
 
+impl Inside<'_> {
+    /// True when this is the cache.
+    pub(super) fn is_of(&self, cache: &ThreadCache) -> bool {
+        std::ptr::eq(self.cache, cache)
+    }
+}
+
 impl Drop for Inside<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
@@ -137,6 +144,9 @@ pub(super) fn claim<'a>(
         Claimed(cache)
     };
     let claimed: Vec<_> = caches.into_iter().map(publish).collect();
+    if claimed.is_empty() {
+        return claimed; // the fence is a call of the system
+    }
     asymmetric::heavy();
     for Claimed(cache) in &claimed {
         // Acquire: pairs with the thread's leaving; what it did here is visible. In a forked child

@@ -65,20 +65,10 @@ impl Ranges {
         self.0.remove(&base)
     }
 
-    pub(super) fn starting_at(&self, base: u64) -> Option<usize> {
-        self.0.get(&base).copied()
-    }
-
     /// The range that contains `number`: its base and its size.
     pub(super) fn containing(&self, number: u64) -> Option<(u64, usize)> {
         let (&base, &bytes) = self.0.range(..=number).next_back()?;
         (number - base < bytes as u64).then_some((base, bytes))
-    }
-
-    /// True when a range shares a number with `base..base + bytes`.
-    pub(super) fn overlaps(&self, base: u64, bytes: usize) -> bool {
-        let next = self.0.range(base..).next();
-        self.containing(base).is_some() || next.is_some_and(|(next, _)| next - base < bytes as u64)
     }
 }
 

@@ -1,24 +1,34 @@
 //! Pages of numbers: reserved ranges, physical memory, and which lies where.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use crate::backend::contract::{Address, PhysicalHandle};
-use crate::backend::null::memory::{Arena, Ranges};
+use crate::backend::null::memory::Arena;
+use crate::size::to_usize;
 
-/// The books of one device's virtual memory.
+/// The books of one device's virtual memory. Looked up in a few steps: the allocator's figures are
+/// taken on this device.
 ///
 /// Equations: `reserved_bytes` is the sum over the reservations, `physical_bytes` over the physical
-/// memory. Every mapping lies inside one reservation, no two share a number, and there is one for
-/// each physical memory that says where it lies.
+/// memory. Every mapping lies inside one reservation, no two share a granule, and physical memory
+/// says where it lies exactly while the granules there name it.
 #[derive(Debug)]
 pub(super) struct Pages {
     granularity_bytes: usize,
-    reservations: Ranges,
-    mappings: Ranges,
-    physical: HashMap<u64, Physical>,
-    next_physical: u64,
+    reservations: BTreeMap<u64, Reservation>,
+    /// By ids, which rise; the first is that of `first_physical`. Ids are not used again.
+    physical: VecDeque<Option<Physical>>,
+    first_physical: u64,
     reserved_bytes: usize,
     physical_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    bytes: usize,
+    /// What is mapped in each granule, up to the last that ever had something.
+    granules: Vec<Option<PhysicalHandle>>,
 }
 
 #[derive(Debug)]
@@ -32,10 +42,9 @@ impl Pages {
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
             granularity_bytes,
-            reservations: Ranges::default(),
-            mappings: Ranges::default(),
-            physical: HashMap::new(),
-            next_physical: first_id,
+            reservations: BTreeMap::new(),
+            physical: VecDeque::new(),
+            first_physical: first_id,
             reserved_bytes: 0,
             physical_bytes: 0,
         }
@@ -51,22 +60,30 @@ impl Pages {
 
     /// The mapping that contains an address: its base and its size.
     pub(super) fn mapping_containing(&self, address: Address) -> Option<(u64, usize)> {
-        self.mappings.containing(address.0)
+        let (base, reservation) = self.reservations.range(..=address.0).next_back()?;
+        let granule = to_usize(address.0 - base) / self.granularity_bytes;
+        let mapped = (*reservation.granules.get(granule)?)?;
+        let place = self.place_of(mapped);
+        let Physical { bytes, mapped_at } = self.physical[place].as_ref()?;
+        mapped_at.map(|base| (base, *bytes))
     }
 
     pub(super) fn reserve(&mut self, arena: &mut Arena, bytes: usize) -> Option<Address> {
         self.check_size(bytes);
         let base = arena.take(bytes, self.granularity_bytes)?;
-        self.reservations.insert(base, bytes);
+        let before = self.reservations.insert(base, Reservation { bytes, granules: Vec::new() });
+        assert!(before.is_none(), "a range begins at {base:#x} already");
         self.reserved_bytes += bytes;
         Some(Address(base))
     }
 
     pub(super) fn unreserve(&mut self, arena: &mut Arena, range: Address, bytes: usize) {
-        let reserved = self.reservations.starting_at(range.0);
-        assert_eq!(reserved, Some(bytes), "{range:x?} is given back as it was reserved");
-        assert!(!self.mappings.overlaps(range.0, bytes), "something is mapped in {range:x?}");
-        self.reservations.remove(range.0);
+        let reserved = self.reservations.get(&range.0);
+        let is_whole = reserved.is_some_and(|reserved| reserved.bytes == bytes);
+        assert!(is_whole, "{range:x?} is given back as it was reserved: {bytes} of {reserved:?}");
+        let mut granules = reserved.iter().flat_map(|reserved| &reserved.granules);
+        assert!(granules.all(Option::is_none), "something is mapped in {range:x?}");
+        self.reservations.remove(&range.0);
         arena.give_back(range.0).expect("every reservation is a span of its arena");
         self.reserved_bytes -= bytes;
     }
@@ -74,9 +91,8 @@ impl Pages {
     /// Makes physical memory; the caller checked the capacity.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.check_size(bytes);
-        let id = self.next_physical;
-        self.next_physical += 1;
-        self.physical.insert(id, Physical { bytes, mapped_at: None });
+        let id = self.first_physical + self.physical.len() as u64;
+        self.physical.push_back(Some(Physical { bytes, mapped_at: None }));
         self.physical_bytes += bytes;
         PhysicalHandle(id)
     }
@@ -87,29 +103,60 @@ impl Pages {
         let bytes = *bytes;
         let before = mapped_at.replace(to.0);
         assert!(before.is_none(), "{physical:?} is mapped at {before:x?} already");
-        let reservation = self.reservations.containing(to.0);
-        let inside = reservation
-            .is_some_and(|(base, reserved)| to.0 - base + bytes as u64 <= reserved as u64);
-        assert!(inside, "{to:x?} with {bytes} bytes is not inside a reserved range");
-        assert!(!self.mappings.overlaps(to.0, bytes), "something is mapped at {to:x?} already");
-        self.mappings.insert(to.0, bytes);
+        let (granules, range) = self.granules_at(to.0, bytes);
+        if granules.len() < range.end {
+            granules.resize(range.end, None);
+        }
+        let there = &mut granules[range];
+        assert!(there.iter().all(Option::is_none), "something is mapped at {to:x?} already");
+        there.fill(Some(physical));
     }
 
     pub(super) fn unmap(&mut self, physical: PhysicalHandle) {
-        let mapped_at = self.physical_mut(physical).mapped_at.take();
-        let base = mapped_at.unwrap_or_else(|| panic!("{physical:?} is not mapped"));
-        self.mappings.remove(base).expect("a mapping where the physical memory says");
+        let Physical { bytes, mapped_at } = self.physical_mut(physical);
+        let bytes = *bytes;
+        let base = mapped_at.take().unwrap_or_else(|| panic!("{physical:?} is not mapped"));
+        let (granules, range) = self.granules_at(base, bytes);
+        granules[range].fill(None);
     }
 
     pub(super) fn release(&mut self, physical: PhysicalHandle) {
-        let mapped_at = self.physical_mut(physical).mapped_at;
+        let Physical { bytes, mapped_at } = self.physical_mut(physical);
+        let (bytes, mapped_at) = (*bytes, *mapped_at);
         assert!(mapped_at.is_none(), "{physical:?} is still mapped at {mapped_at:x?}");
-        let gone = self.physical.remove(&physical.0);
-        self.physical_bytes -= gone.expect("it was there a line ago").bytes;
+        let place = self.place_of(physical);
+        self.physical[place] = None;
+        while matches!(self.physical.front(), Some(None)) {
+            self.physical.pop_front();
+            self.first_physical += 1;
+        }
+        self.physical_bytes -= bytes;
+    }
+
+    /// The granules of the reservation that a range lies in, and which of them the range is.
+    fn granules_at(
+        &mut self,
+        to: u64,
+        bytes: usize,
+    ) -> (&mut Vec<Option<PhysicalHandle>>, Range<usize>) {
+        let last = self.reservations.range_mut(..=to).next_back();
+        let inside = last
+            .filter(|(base, reservation)| to - **base + bytes as u64 <= reservation.bytes as u64);
+        let Some((base, reservation)) = inside else {
+            panic!("{:x?} with {bytes} bytes is not inside a reserved range", Address(to));
+        };
+        let first = to_usize(to - base) / self.granularity_bytes;
+        (&mut reservation.granules, first..first + bytes / self.granularity_bytes)
+    }
+
+    /// Where a handle's entry is; beyond all when it was never made, or is gone with all before it.
+    fn place_of(&self, physical: PhysicalHandle) -> usize {
+        physical.0.checked_sub(self.first_physical).map_or(usize::MAX, to_usize)
     }
 
     fn physical_mut(&mut self, physical: PhysicalHandle) -> &mut Physical {
-        let found = self.physical.get_mut(&physical.0);
+        let place = self.place_of(physical);
+        let found = self.physical.get_mut(place).and_then(Option::as_mut);
         found.unwrap_or_else(|| panic!("{physical:?} is no live physical memory of this device"))
     }
 
