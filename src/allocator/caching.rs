@@ -222,6 +222,7 @@ impl CachingAllocator {
     ///
     /// # Panics
     /// When the request names a pool that was not made, or an alignment that is no power of two.
+    #[inline]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
         let front = Front::get();
         if let Some(mut inside) = self.caches.enter_for(front, &request)
@@ -304,6 +305,7 @@ impl CachingAllocator {
     ///
     /// # Panics
     /// When it was given back before.
+    #[inline]
     pub fn free(&self, block: Allocated) {
         if !self.caches.keep(Front::get(), &block, 0) {
             self.free_shared(&block, None, &[]);

@@ -56,9 +56,10 @@ impl SegmentInfo {
 
 /// Small requests and larger ones have segments of their own. Where the line is, the policy says:
 /// at 1 MiB on devices, at the size of a pinned segment on the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolClass {
     /// Requests up to the policy's line.
+    #[default]
     Small,
     /// Larger requests.
     Large,

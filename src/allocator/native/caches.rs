@@ -117,9 +117,8 @@ impl Caches {
     ) -> Option<&'a Allocated> {
         let requested_bytes = request.bytes;
         let bytes = self.sizes.rounded(requested_bytes);
-        let class = self.sizes.class(bytes);
         let key = Key { stream: request.stream, bytes };
-        inside.kept.take(key, Counted { class, bytes, requested_bytes }, &self.live)
+        inside.kept.take(key, requested_bytes, &self.live)
     }
 
     /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
@@ -133,8 +132,7 @@ impl Caches {
         let Some(place) = inside.kept.place_for(key, self.most_bytes()) else { return false };
         let requested_bytes = self.live.end(block.kept_piece(), key.bytes);
         let Some(requested_bytes) = requested_bytes else { return false };
-        let class = self.sizes.class(key.bytes);
-        place.put(block, ticket, Counted { class, bytes: key.bytes, requested_bytes });
+        place.put(block, ticket, requested_bytes);
         true
     }
 
@@ -157,11 +155,12 @@ impl Caches {
         if inside.kept.place_for(key, most_bytes).is_none() {
             // Whoever claims the cache waits for this thread, and does not have the books then.
             let mut books = self.books.lock();
-            inside.kept.make_room(key, most_bytes, &mut |piece| books.native.release_kept(piece));
+            let release = &mut |piece: &Allocated| books.native.release_kept(piece);
+            inside.kept.make_room(key, counted.class, most_bytes, release);
             self.set_bound(&books);
         }
         let place = inside.kept.place_for(key, most_bytes);
-        place.map(|place| place.put(block, ticket, counted)).is_some()
+        place.map(|place| place.put(block, ticket, counted.requested_bytes)).is_some()
     }
 
     /// This thread goes into its cache, which is made when there is none.
@@ -179,6 +178,7 @@ impl Caches {
             return;
         }
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
+        kept.dedicate(key, plan.kind.class());
         let room = kept.room(key, self.most_bytes());
         let heap = books.native.heaps.of(plan.owner);
         books.native.take_stock(heap, class, room, |block| {

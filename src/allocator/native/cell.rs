@@ -6,11 +6,19 @@ use crate::allocator::snapshot::PoolClass;
 ///
 /// A thread that frees what others allocated has currents below zero, which the sum over threads
 /// makes up for.
+///
+/// Equations, for each quantity: what is current of the class in force is `current` of its total and
+/// what `room` lost since `room_then`; `room` is never more than a peak, of that class or of both
+/// classes, is above what is current.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
+    /// What moves with each piece: of one class, as long as pieces are of that class.
+    moving: [Moving; 3],
+    class: PoolClass,
+    /// Up to when the class came in force, or a peak was passed.
     classes: [[Total; 3]; 2],
     /// Of both classes together.
-    all: [Level; 3],
+    all_peak: [i64; 3],
     /// Pieces that were allocated and that were current when the peaks were reset, of both classes:
     /// they tell whether anything was counted since.
     at_reset: (u64, i64),
@@ -18,23 +26,28 @@ pub(super) struct Cell {
     has_lost_peaks: bool,
 }
 
-/// Of one class.
+/// One quantity of the class in force.
+///
+/// What moves is not side by side with what else moves. If it were, some steps would move two as one
+/// word and others each alone, which costs a processor as much as all the rest.
 #[derive(Clone, Copy, Debug, Default)]
-struct Total {
-    level: Level,
-    /// What was ever allocated.
+struct Moving {
+    /// How much more a program may have before a peak is passed; its sign tells when one is.
+    room: i64,
+    /// What it was at first.
+    room_then: i64,
+    /// What was allocated since.
     allocated: u64,
+    _apart: u64,
 }
 
-/// How far what is current is below its peak: one number moves, and its sign tells when the peak is
-/// passed.
-///
-/// Those of the three quantities are not side by side. If they were, some steps would move two as
-/// one word and others each alone, which costs a processor as much as all the rest.
+/// One quantity of one class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Level {
-    below_peak: i64,
+struct Total {
+    current: i64,
     peak: i64,
+    /// What was ever allocated.
+    allocated: u64,
 }
 
 /// One piece.
@@ -54,43 +67,19 @@ impl Counted {
     }
 }
 
-impl Level {
-    fn current(self) -> i64 {
-        self.peak - self.below_peak
-    }
-
-    /// What is above its peak is the peak.
-    fn settle(&mut self) {
-        let above = (-self.below_peak).max(0);
-        self.peak += above;
-        self.below_peak += above;
-    }
-
-    fn reset_peak(&mut self) {
-        *self = Self { below_peak: 0, peak: self.current() };
-    }
-
-    /// Adds another one. Where one of both did not move since the reset, its peak is what is
-    /// current, and the sum has the peak of the sum.
-    fn absorb(&mut self, other: Self) {
-        self.peak += other.peak;
-        self.below_peak += other.below_peak;
-    }
-}
-
 impl Cell {
     /// A program has a piece now.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn begin(&mut self, counted: Counted) {
-        let (own, amounts) = (&mut self.classes[counted.class as usize], counted.amounts());
+        if self.class != counted.class {
+            self.put_in_force(counted.class);
+        }
         let mut signs = 0;
-        for index in 0..3 {
-            let (own, all) = (&mut own[index], &mut self.all[index]);
-            own.level.below_peak -= amounts[index];
-            all.below_peak -= amounts[index];
-            signs |= own.level.below_peak | all.below_peak;
-            own.allocated = own.allocated.wrapping_add(amounts[index].cast_unsigned());
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room -= amount;
+            signs |= moving.room;
+            moving.allocated = moving.allocated.wrapping_add(amount.cast_unsigned());
         }
         if signs < 0 {
             self.settle();
@@ -101,23 +90,47 @@ impl Cell {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn end(&mut self, counted: Counted) {
-        let (own, amounts) = (&mut self.classes[counted.class as usize], counted.amounts());
-        for index in 0..3 {
-            own[index].level.below_peak += amounts[index];
-            self.all[index].below_peak += amounts[index];
+        if self.class != counted.class {
+            self.put_in_force(counted.class);
+        }
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room += amount;
         }
     }
 
-    fn levels(&mut self) -> impl Iterator<Item = &mut Level> {
-        let own = self.classes.as_flattened_mut().iter_mut().map(|total| &mut total.level);
-        own.chain(&mut self.all)
+    #[cold]
+    #[inline(never)]
+    fn put_in_force(&mut self, class: PoolClass) {
+        self.settle();
+        self.class = class;
+        self.measure_room();
     }
 
-    /// What is above its peak is the peak.
+    /// Adds what moved to the totals. What is above its peak is the peak.
     #[cold]
     #[inline(never)]
     fn settle(&mut self) {
-        self.levels().for_each(Level::settle);
+        for (quantity, moving) in self.moving.iter_mut().enumerate() {
+            let total = &mut self.classes[self.class as usize][quantity];
+            total.current += moving.room_then - moving.room;
+            total.peak = total.peak.max(total.current);
+            total.allocated = total.allocated.wrapping_add(std::mem::take(&mut moving.allocated));
+        }
+        for quantity in 0..self.moving.len() {
+            let peak = &mut self.all_peak[quantity];
+            *peak = (*peak).max(self.classes.iter().map(|totals| totals[quantity].current).sum());
+        }
+        self.measure_room();
+    }
+
+    /// Of totals that know all.
+    fn measure_room(&mut self) {
+        for (quantity, moving) in self.moving.iter_mut().enumerate() {
+            let total = &self.classes[self.class as usize][quantity];
+            let all: i64 = self.classes.iter().map(|totals| totals[quantity].current).sum();
+            moving.room = (total.peak - total.current).min(self.all_peak[quantity] - all);
+            moving.room_then = moving.room;
+        }
     }
 
     /// True when something was counted since the peaks were reset.
@@ -132,43 +145,64 @@ impl Cell {
 
     /// Pieces that were allocated and that are current, of both classes.
     fn moves(&self) -> (u64, i64) {
-        let [small, large] = &self.classes;
-        (small[0].allocated.wrapping_add(large[0].allocated), self.all[0].current())
+        let Part { allocated, current, .. } = self.sums(Quantity::Count).all;
+        (allocated, current)
     }
 
     /// What is current is the peak.
     pub(super) fn reset_peaks(&mut self) {
-        self.levels().for_each(Level::reset_peak);
+        self.settle();
+        for quantity in 0..self.moving.len() {
+            let totals = self.classes.iter_mut().map(|totals| &mut totals[quantity]);
+            self.all_peak[quantity] = totals
+                .map(|total| {
+                    total.peak = total.current;
+                    total.current
+                })
+                .sum();
+        }
+        self.measure_room();
         self.at_reset = self.moves();
         self.has_lost_peaks = false;
     }
 
-    /// Adds what another one counted, which is over.
+    /// Adds what another one counted, which is over. Where one of both did not move since the
+    /// reset, its peak is what is current, and the sum has the peak of the sum.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.has_lost_peaks |= other.has_lost_peaks || (self.is_moved() && other.is_moved());
         self.at_reset.0 = self.at_reset.0.wrapping_add(other.at_reset.0);
         self.at_reset.1 += other.at_reset.1;
+        self.settle();
+        let other = other.settled();
         let classes = self.classes.as_flattened_mut().iter_mut();
         for (own, other) in classes.zip(other.classes.as_flattened()) {
-            own.level.absorb(other.level);
+            own.current += other.current;
+            own.peak += other.peak;
             own.allocated = own.allocated.wrapping_add(other.allocated);
         }
-        self.all.iter_mut().zip(other.all).for_each(|(own, other)| own.absorb(other));
+        self.all_peak.iter_mut().zip(other.all_peak).for_each(|(own, other)| *own += other);
+        self.measure_room();
+    }
+
+    fn settled(&self) -> Self {
+        let mut cell = self.clone();
+        cell.settle();
+        cell
     }
 
     /// What it knows of one quantity.
     pub(super) fn sums(&self, quantity: Quantity) -> CellSums {
-        let of = |level: Level, allocated| Part {
-            current: level.current(),
-            peak: level.peak,
-            allocated,
+        let Self { classes, all_peak, .. } = self.settled();
+        let [small, large] = classes.map(|totals| {
+            let Total { current, peak, allocated } = totals[quantity as usize];
+            Part { current, peak, allocated }
+        });
+        let all = Part {
+            current: small.current + large.current,
+            peak: all_peak[quantity as usize],
+            allocated: small.allocated.wrapping_add(large.allocated),
         };
-        let [small, large] = self.classes.map(|totals| totals[quantity as usize]);
-        CellSums {
-            small: of(small.level, small.allocated),
-            large: of(large.level, large.allocated),
-            all: of(self.all[quantity as usize], small.allocated.wrapping_add(large.allocated)),
-        }
+        CellSums { small, large, all }
     }
 }
 

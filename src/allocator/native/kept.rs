@@ -3,6 +3,7 @@
 use crate::allocator::caching::Allocated;
 use crate::allocator::native::cell::{Cell, Counted};
 use crate::allocator::native::live::Live;
+use crate::allocator::snapshot::PoolClass;
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
 #[cfg(not(loom))]
@@ -31,6 +32,13 @@ pub(super) struct Kept {
     bins: Box<Bins>,
 }
 
+/// What the pieces of one bin are: of one size, for one stream.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    key: Key,
+    class: PoolClass,
+}
+
 /// How many pieces are in each bin.
 #[derive(Debug)]
 struct Counts([u8; BIN_COUNT]);
@@ -38,7 +46,10 @@ struct Counts([u8; BIN_COUNT]);
 /// Pieces of one size for one stream each, the last that was freed on top.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Bins([[Allocated; BIN_DEPTH]; BIN_COUNT]);
+struct Bins {
+    heads: [Head; BIN_COUNT],
+    pieces: [[Allocated; BIN_DEPTH]; BIN_COUNT],
+}
 
 impl Default for Counts {
     fn default() -> Self {
@@ -49,7 +60,9 @@ impl Default for Counts {
 impl Default for Bins {
     #[expect(clippy::large_stack_arrays, reason = "made where its box is")]
     fn default() -> Self {
-        Self([[Allocated::default(); BIN_DEPTH]; BIN_COUNT])
+        let head = Head { key: Key { stream: 0, bytes: 0 }, class: PoolClass::Small };
+        let pieces = [[Allocated::default(); BIN_DEPTH]; BIN_COUNT];
+        Self { heads: [head; BIN_COUNT], pieces }
     }
 }
 
@@ -63,12 +76,6 @@ pub(super) struct Key {
 impl Key {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    fn of(block: &Allocated) -> Self {
-        Self { stream: block.stream(), bytes: block.bytes() }
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn bin(self) -> usize {
         // The odd number next to 2^64 over the golden ratio spreads neighbours, and streams are
         // numbered.
@@ -84,44 +91,57 @@ impl Kept {
     /// A piece that was kept, which is in use from now on.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn take(&mut self, key: Key, counted: Counted, live: &Live) -> Option<&Allocated> {
+    pub(super) fn take(
+        &mut self,
+        key: Key,
+        requested_bytes: usize,
+        live: &Live,
+    ) -> Option<&Allocated> {
         let number = key.bin();
-        // Without any it is beyond the bin.
-        let left = (self.counts.0[number] as usize).wrapping_sub(1);
-        let top = self.bins.0[number].get(left)?;
-        if Key::of(top) != key {
+        let Head { key: kept, class } = self.bins.heads[number];
+        if kept != key {
             return None;
         }
-        live.begin(top.kept_piece(), key.bytes, counted.requested_bytes)?;
-        self.counts.0[number] -= 1;
+        // Without any it is beyond the bin.
+        let left = self.counts.0[number].wrapping_sub(1);
+        let top = self.bins.pieces[number].get(left as usize)?;
+        live.begin(top.kept_piece(), key.bytes, requested_bytes)?;
+        self.counts.0[number] = left;
         self.cached_bytes -= key.bytes as u64;
-        self.cell.begin(counted);
+        self.cell.begin(Counted { class, bytes: key.bytes, requested_bytes });
         Some(top)
     }
 
-    /// The place for a piece, if there is one: the last piece always has room, all others only up
-    /// to `most_bytes`. What is put there is kept.
+    /// The place for a piece in the bin of its key, if there is one: the last piece always has
+    /// room, all others only up to `most_bytes`. What is put there is kept.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn place_for(&mut self, key: Key, most_bytes: u64) -> Option<Place<'_>> {
-        let bytes_then = self.cached_bytes + key.bytes as u64;
-        if bytes_then > most_bytes && self.cached_bytes > 0 {
-            return None;
-        }
         let number = key.bin();
-        let (count, bin) = (&mut self.counts.0[number], &mut self.bins.0[number]);
-        let index = *count as usize;
-        if index >= BIN_DEPTH || (index > 0 && Key::of(&bin[index - 1]) != key) {
+        let Head { key: kept, class } = self.bins.heads[number];
+        let bytes_then = self.cached_bytes + key.bytes as u64;
+        if kept != key || bytes_then > most_bytes && self.cached_bytes > 0 {
             return None;
         }
-        let (entry, cached_bytes) = (&mut bin[index], &mut self.cached_bytes);
-        Some(Place { entry, count, cached_bytes, bytes_then, cell: &mut self.cell })
+        let count = &mut self.counts.0[number];
+        let entry = self.bins.pieces[number].get_mut(*count as usize)?;
+        let (cell, cached_bytes) = (&mut self.cell, &mut self.cached_bytes);
+        Some(Place { entry, count, cached_bytes, bytes_then, class, cell })
+    }
+
+    /// Has the bin of a key keep pieces of it, unless it has others.
+    pub(super) fn dedicate(&mut self, key: Key, class: PoolClass) {
+        let number = key.bin();
+        if self.counts.0[number] == 0 {
+            self.bins.heads[number] = Head { key, class };
+        }
     }
 
     /// Takes out what is in a piece's way, whose place is there then.
     pub(super) fn make_room(
         &mut self,
         key: Key,
+        class: PoolClass,
         most_bytes: u64,
         out: &mut impl FnMut(&Allocated),
     ) {
@@ -130,13 +150,13 @@ impl Kept {
         }
         let number = key.bin();
         let count = self.counts.0[number] as usize;
-        let bin = &mut self.bins.0[number];
-        if bin[..count].first().is_some_and(|first| Key::of(first) != key) {
+        if self.bins.heads[number].key != key {
             self.drain_bin(number, count, out);
         } else if count == BIN_DEPTH {
             // The older half goes: what was freed last is wanted first.
             self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
         }
+        self.dedicate(key, class);
     }
 
     /// Takes everything out.
@@ -160,7 +180,7 @@ impl Kept {
         if old_count == 0 {
             return;
         }
-        let (count, bin) = (&mut self.counts.0[number], &mut self.bins.0[number]);
+        let (count, bin) = (&mut self.counts.0[number], &mut self.bins.pieces[number]);
         let mut bytes = 0;
         for block in &bin[..old_count] {
             bytes += block.bytes() as u64;
@@ -193,6 +213,7 @@ pub(super) struct Place<'a> {
     count: &'a mut u8,
     cached_bytes: &'a mut u64,
     bytes_then: u64,
+    class: PoolClass,
     cell: &'a mut Cell,
 }
 
@@ -210,8 +231,8 @@ impl<'a> Place<'a> {
     /// Keeps a piece of that key whose use is over, behind a task of its stream.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn put(self, block: &Allocated, ticket: u64, counted: Counted) {
-        self.cell.end(counted);
+    pub(super) fn put(self, block: &Allocated, ticket: u64, requested_bytes: usize) {
+        self.cell.end(Counted { class: self.class, bytes: block.bytes(), requested_bytes });
         // Copied as a whole: a word each could not be read in larger parts so soon.
         self.stock(block).use_until(ticket);
     }

@@ -52,11 +52,12 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
         let thread = thread::spawn(move || {
             let block = Allocated::of_piece(Piece::block(BlockId::from_number(1)), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
+                inside.kept.dedicate(KEY, PoolClass::Small);
                 inside.kept.place_for(KEY, u64::MAX).map(|place| place.stock(&block)).is_some()
             };
             let is_kept = owner.enter().is_some_and(put);
             let taken =
-                owner.enter().is_some_and(|inside| inside.kept.take(KEY, COUNTED, &live).is_some());
+                owner.enter().is_some_and(|inside| inside.kept.take(KEY, BYTES, &live).is_some());
             (is_kept, taken)
         });
         let mut drained = Vec::new();

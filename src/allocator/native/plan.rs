@@ -21,6 +21,9 @@ pub(super) struct Sizes {
     /// True where memory is mapped page by page.
     pub(super) has_pages: bool,
     most_middle_bytes: usize,
+    /// What is set in a size less one, by the highest bit of a request less one: sizes are multiples
+    /// of a power of two.
+    step_masks: [usize; usize::BITS as usize],
 }
 
 impl Sizes {
@@ -29,7 +32,16 @@ impl Sizes {
         let has_pages = page_bytes.is_some();
         let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES);
         assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
-        Self { page_bytes, has_pages, most_middle_bytes: most_middle_bytes(page_bytes) }
+        let most_middle_bytes = most_middle_bytes(page_bytes);
+        let mut step_masks = [page_bytes - 1; usize::BITS as usize];
+        for highest_bit in 0..most_middle_bytes.ilog2() {
+            step_masks[highest_bit as usize] = if highest_bit < MOST_SMALL_BYTES.ilog2() {
+                SizeClass::step_mask(highest_bit)
+            } else {
+                UNIT_BYTES - 1
+            };
+        }
+        Self { page_bytes, has_pages, most_middle_bytes, step_masks }
     }
 
     pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
@@ -45,15 +57,8 @@ impl Sizes {
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn rounded(&self, bytes: usize) -> usize {
         let last = bytes.wrapping_sub(1);
-        // Steps are powers of two.
-        let step_mask = if bytes <= MOST_SMALL_BYTES {
-            SizeClass::step_mask(last)
-        } else if bytes <= self.most_middle_bytes {
-            UNIT_BYTES - 1
-        } else {
-            self.page_bytes - 1
-        };
-        (last | step_mask).wrapping_add(1)
+        let highest_bit = (last | 1).ilog2();
+        (last | self.step_masks[highest_bit as usize]).wrapping_add(1)
     }
 
     /// As what a size counts.

@@ -26,13 +26,13 @@ impl SizeClass {
         Self(number)
     }
 
-    /// Up to which power of two, less one, the size of the class of a request is rounded; by the
-    /// offset of its last byte.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn step_mask(last: usize) -> usize {
+    /// The size of the class of a request, less one, has the bits of the last byte's offset, and
+    /// these; by the highest bit of the former.
+    pub(super) const fn step_mask(highest_bit: u32) -> usize {
         // Three bits below the highest; up to eight units it is a unit.
-        usize::MAX >> ((last | (8 * UNIT_BYTES)).leading_zeros() + 4)
+        let eight_units = (8 * UNIT_BYTES).ilog2();
+        let highest_bit = if highest_bit > eight_units { highest_bit } else { eight_units };
+        (1 << (highest_bit - 3)) - 1
     }
 
     pub(super) fn number(self) -> usize {
@@ -75,18 +75,20 @@ mod tests {
 
     #[test]
     fn classes_hold_what_they_serve_and_waste_an_eighth_at_most() {
-        let mut last = None;
+        let mut before = None;
         for bytes in 1..=MOST_SMALL_BYTES {
             let class = SizeClass::of(bytes);
             let size = class.bytes();
             assert!(size >= bytes && size.is_multiple_of(UNIT_BYTES), "{bytes} in {size}");
-            assert_eq!(size, ((bytes - 1) | SizeClass::step_mask(bytes - 1)) + 1, "{bytes}");
+            let last = bytes - 1;
+            let mask = SizeClass::step_mask((last | 1).ilog2());
+            assert_eq!(size, (last | mask) + 1, "{bytes}");
             assert!(bytes <= 4 * KIB || (size - bytes) * 8 <= bytes, "{bytes} in {size}");
             assert!(bytes > 4 * KIB || size - bytes < UNIT_BYTES, "{bytes} in {size}");
-            assert!(last.is_none_or(|last| class.number() - last <= 1), "{bytes}");
-            last = Some(class.number());
+            assert!(before.is_none_or(|before| class.number() - before <= 1), "{bytes}");
+            before = Some(class.number());
         }
-        assert_eq!(last, Some(CLASS_COUNT - 1));
+        assert_eq!(before, Some(CLASS_COUNT - 1));
     }
 
     #[test]
