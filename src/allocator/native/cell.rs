@@ -7,8 +7,8 @@ use crate::allocator::snapshot::PoolClass;
 /// A thread that frees what others allocated has currents below zero, which the sum over threads
 /// makes up for.
 ///
-/// Equations, for each quantity: what is current of the class in force is `current` of its total and
-/// what `room` lost since `room_then`; `room` is never more than a peak, of that class or of both
+/// Equations, for each quantity: what is current of the class in force is `current` of its total
+/// and what `room` lost since `room_then`; `room` is what the nearest peak, of that class or of both
 /// classes, is above what is current.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
@@ -28,8 +28,8 @@ pub(super) struct Cell {
 
 /// One quantity of the class in force.
 ///
-/// What moves is not side by side with what else moves. If it were, some steps would move two as one
-/// word and others each alone, which costs a processor as much as all the rest.
+/// What moves is not side by side with what else moves. If it were, some steps would move two as
+/// one word and others each alone, which costs a processor as much as all the rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moving {
     /// How much more a program may have before a peak is passed; its sign tells when one is.

@@ -21,8 +21,8 @@ pub(super) struct Sizes {
     /// True where memory is mapped page by page.
     pub(super) has_pages: bool,
     most_middle_bytes: usize,
-    /// What is set in a size less one, by the highest bit of a request less one: sizes are multiples
-    /// of a power of two.
+    /// What is set in a size less one, by the highest bit of a request less one: sizes are
+    /// multiples of a power of two.
     step_masks: [usize; usize::BITS as usize],
 }
 
