@@ -111,6 +111,12 @@ pub(in crate::allocator) struct NativePlan {
 }
 
 impl NativePlan {
+    /// True when the device is asked before another stream's heap: threads keep nothing that is of
+    /// another heap, and a slab serves many requests.
+    pub(super) fn prefers_own_pages(&self) -> bool {
+        self.class.is_some()
+    }
+
     /// Whose memory serves it, as errors tell it.
     pub(super) fn segment_owner(&self) -> segment::Owner {
         let Owner { stream, pool } = self.owner;
