@@ -37,6 +37,21 @@ fn idle_pages_move_to_where_memory_is_missing_before_the_device_is_asked() {
 }
 
 #[test]
+fn small_requests_of_a_stream_have_pages_of_their_own_as_long_as_there_are_some() {
+    for settings in [NATIVE, "policy:native,exact_statistics:True"] {
+        let bench = Bench::of_capacity(settings, 4 * MIB);
+        let small = |stream: u64| bench.request(Request::new(KIB, stream)).unwrap();
+        let blocks = [small(0), small(1)];
+        assert_eq!((bench.reserved_bytes(), bench.statistics().num_frontier_reuses), (4 * MIB, 0));
+        let third = small(2);
+        assert_eq!((bench.reserved_bytes(), bench.statistics().num_frontier_reuses), (4 * MIB, 1));
+        for block in blocks.into_iter().chain([third]) {
+            bench.free(block);
+        }
+    }
+}
+
+#[test]
 fn a_full_device_serves_every_size_after_every_other() {
     let capacity_bytes = 40 * MIB;
     let sizes = [16 * KIB, 4 * KIB, MIB, 20 * MIB, 8 * MIB];

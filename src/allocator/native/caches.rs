@@ -27,6 +27,7 @@ const MOST_CACHED_PART: u64 = 100;
 const LEAST_CACHED_BYTES: u64 = MIB as u64;
 /// The id of no allocator, and of no thread's cache.
 const OFF: u64 = u64::MAX;
+
 /// The caches of one allocator's threads. A thread's is made when it first frees or misses.
 #[derive(Debug)]
 pub(in crate::allocator) struct Caches {
@@ -157,7 +158,7 @@ impl Caches {
             let mut books = self.books.lock();
             let release = &mut |piece: &Allocated| books.native.release_kept(piece);
             inside.kept.make_room(key, counted.class, most_bytes, release);
-            self.set_bound(&books);
+            self.set_bound(&mut books);
         }
         let place = inside.kept.place_for(key, most_bytes);
         place.map(|place| place.put(block, ticket, counted.requested_bytes)).is_some()
@@ -201,7 +202,7 @@ impl Caches {
         for block in pieces {
             books.native.release_kept(block);
         }
-        self.set_bound(&books);
+        self.set_bound(&mut books);
     }
 
     /// Empties the caches of all threads; true when there was anything.
@@ -228,13 +229,16 @@ impl Caches {
     }
 
     /// Sets what each thread may keep: its part of the whole.
-    pub(super) fn set_bound(&self, books: &Books) {
+    pub(super) fn set_bound(&self, books: &mut Books) {
         let [_, peak_bytes, _] = books.native.out.all().peak;
-        let most_bytes = peak_bytes / MOST_CACHED_PART;
-        let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES);
         // Relaxed: for a bound; see `most_bytes`.
         let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
-        let most_bytes = most_bytes / threads;
+        if books.native.caches_bound_for == (peak_bytes, threads) {
+            return;
+        }
+        books.native.caches_bound_for = (peak_bytes, threads);
+        let most_bytes = peak_bytes / MOST_CACHED_PART;
+        let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES) / threads;
         if most_bytes != self.most_bytes() {
             // Written only when it changes: every free of every thread reads it. Relaxed: as above.
             self.most_bytes.store(most_bytes, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use crate::allocator::snapshot::PoolClass;
 /// makes up for.
 ///
 /// Equations, for each quantity: what is current of the class in force is `current` of its total
-/// and what `room` lost since `room_then`; `room` is what the nearest peak, of that class or of both
-/// classes, is above what is current.
+/// and what `room` lost since `room_then`; `room` is what the nearer peak, of that class or of
+/// both classes, is above what is current.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
     /// What moves with each piece: of one class, as long as pieces are of that class.

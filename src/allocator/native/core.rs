@@ -46,6 +46,8 @@ pub(in crate::allocator) struct Native {
     /// have allocated, none of which sees the whole. What was asked for is not counted here.
     pub(super) out: Amounts,
     pub(super) awaiting_sums: Amounts,
+    /// The peak of bytes, and the threads, for which it is set what caches may keep.
+    pub(super) caches_bound_for: (u64, u64),
     /// True when a block is chosen by its size alone: which pages have memory depends on how far
     /// streams were when others needed some.
     pub(in crate::allocator) ignores_pages: bool,
@@ -107,6 +109,7 @@ impl Native {
             awaiting: BTreeMap::new(),
             out: Amounts::default(),
             awaiting_sums: Amounts::default(),
+            caches_bound_for: (0, 0),
             ignores_pages: false,
             is_mapping: false,
         }
@@ -381,5 +384,6 @@ pub(super) struct Extent {
 /// How many units bytes are, of which they are a multiple.
 pub(super) fn units_of(bytes: usize, unit_bytes: usize) -> u32 {
     debug_assert!(bytes.is_multiple_of(unit_bytes), "{bytes} in units of {unit_bytes}");
-    u32::try_from(bytes / unit_bytes).expect("checked when it was planned")
+    // Units are powers of two.
+    u32::try_from(bytes >> unit_bytes.trailing_zeros()).expect("checked when it was planned")
 }

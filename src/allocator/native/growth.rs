@@ -76,6 +76,22 @@ impl CachingAllocator {
         &self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
+        step: Option<Step>,
+        told_bytes: &mut Option<usize>,
+    ) -> Result<Option<Piece>> {
+        let piece = self.take_or_grow(plan, home, step, told_bytes)?;
+        if piece.is_some() || !plan.prefers_own_pages() {
+            return Ok(piece);
+        }
+        let mut books = self.books.lock();
+        let want = books.native.want(plan);
+        Ok(books.take_elsewhere(plan, &want, home))
+    }
+
+    fn take_or_grow(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
         mut step: Option<Step>,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
@@ -171,10 +187,10 @@ impl Books {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
         };
-        if let Some(found) = self.find_elsewhere(&want, home) {
-            let block = self.native.carve(&found);
-            self.statistics.num_frontier_reuses += 1;
-            return Step::Done(self.native.finish(block, plan));
+        if !plan.prefers_own_pages()
+            && let Some(piece) = self.take_elsewhere(plan, &want, home)
+        {
+            return Step::Done(piece);
         }
         if self.native.is_mapping {
             return Step::Wait;
@@ -184,6 +200,19 @@ impl Books {
             None if !has_reached_caches => Step::ReachCaches,
             None => self.begin_growth(&want),
         }
+    }
+
+    /// A piece of another stream's heap.
+    fn take_elsewhere(
+        &mut self,
+        plan: &NativePlan,
+        want: &Want,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Option<Piece> {
+        let found = self.find_elsewhere(want, home)?;
+        let block = self.native.carve(&found);
+        self.statistics.num_frontier_reuses += 1;
+        Some(self.native.finish(block, plan))
     }
 
     /// A heap knows its stream.

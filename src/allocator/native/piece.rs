@@ -6,7 +6,8 @@ use crate::allocator::native::slab::SlabId;
 
 /// The name of what was handed out, in one word: it goes through caches and back without being
 /// looked into. Never zero. It is where `live` has the piece as well ([`Name`]): neighbours are 64
-/// places apart there, so that what two threads write in turns lies on lines of its own.
+/// places apart there at least, and so are the same slots of neighbouring slabs, so that what two
+/// threads write in turns lies on lines of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::allocator) struct Piece(u64);
 
@@ -26,10 +27,21 @@ pub(super) enum Name {
 
 /// Set in the names of small blocks.
 const SMALL: u64 = 1 << 63;
-/// Exchanges the lowest six bits with the next six: what is next to each other is far apart then,
-/// and the other way round.
+/// How far the same slots of consecutive slabs are apart, in steps of 64 places: slots that hot
+/// pieces have, the first ones, are on the lines of no other slab of the next few.
+const SLAB_STRIDE: u64 = 39;
+
+/// Where the number of a piece stands: those that are next to each other are 64 places apart, and
+/// those 64 apart, which are the same slots of two slabs, further.
 fn spread(number: u64) -> u64 {
-    number & !0xFFF | (number & 0x3F) << 6 | (number >> 6) & 0x3F
+    let (slot, slab) = (number & 0x3F, (number >> 6) & 0x3F);
+    number & !0xFFF | ((slot + SLAB_STRIDE * slab) & 0x3F) << 6 | slab
+}
+
+/// What [`spread`] was given.
+fn unspread(place: u64) -> u64 {
+    let (line, slab) = ((place >> 6) & 0x3F, place & 0x3F);
+    place & !0xFFF | slab << 6 | line.wrapping_sub(SLAB_STRIDE * slab) & 0x3F
 }
 
 impl Piece {
@@ -49,7 +61,7 @@ impl Piece {
 
     #[expect(clippy::cast_possible_truncation, reason = "32 bits, and six below them")]
     pub(super) fn part(self) -> Part {
-        let number = spread(Place::from_bits(self.0).index());
+        let number = unspread(Place::from_bits(self.0).index());
         if self.0 & SMALL == 0 {
             Part::Block(BlockId::from_number(number as u32))
         } else {
@@ -91,12 +103,17 @@ mod tests {
         }
         let last = BlockId::from_number(u32::MAX);
         assert_eq!(Piece::block(last).part(), Part::Block(last));
-        let slab = SlabId::from_number(7);
-        let [Name::Small(one), Name::Small(next)] =
-            [4, 5].map(|slot| Piece::small(slab, slot).name())
-        else {
-            panic!("names of small blocks");
+        let at = |slab: u32, slot: u8| {
+            let Name::Small(place) = Piece::small(SlabId::from_number(slab), slot).name() else {
+                panic!("the name of a small block");
+            };
+            place.index()
         };
-        assert_eq!(one.index().abs_diff(next.index()), 64);
+        for slab in 1..100 {
+            assert!(at(slab, 4).abs_diff(at(slab, 5)) >= 64, "slots of {slab}");
+            for other in 1..5 {
+                assert!(at(slab, 4).abs_diff(at(slab + other, 4)) >= 64, "{slab} and {other} on");
+            }
+        }
     }
 }

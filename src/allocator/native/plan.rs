@@ -85,10 +85,11 @@ impl Sizes {
             return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
         }
         let kind = self.kind(requested_bytes);
-        let unit_bytes = self.unit_bytes(kind);
-        let bytes = requested_bytes.checked_next_multiple_of(unit_bytes)?;
+        let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
+        let bytes = ((requested_bytes - 1) | (unit_bytes - 1)).checked_add(1)?;
         // Sizes and offsets are counted in 32 bits.
-        let is_possible = bytes.checked_add(align_bytes)? / unit_bytes < u32::MAX as usize / 4;
+        let most_bytes = bytes.checked_add(align_bytes)?;
+        let is_possible = most_bytes >> unit_bytes.trailing_zeros() < u32::MAX as usize / 4;
         let class = None;
         is_possible.then_some(NativePlan {
             requested_bytes,
@@ -115,6 +116,12 @@ pub(in crate::allocator) struct NativePlan {
 }
 
 impl NativePlan {
+    /// True when the device is asked before another stream's heap: threads keep nothing that is of
+    /// another heap, and a slab serves many requests.
+    pub(super) fn prefers_own_pages(&self) -> bool {
+        self.class.is_some()
+    }
+
     /// Whose memory serves it, as errors tell it.
     pub(super) fn segment_owner(&self) -> segment::Owner {
         let Owner { stream, pool } = self.owner;

@@ -81,7 +81,7 @@ impl CachingAllocator {
         let mut books = self.books.lock();
         let piece = find(&mut books)?;
         let (block, counted) = books.begin_piece(piece, plan, home);
-        caches.set_bound(&books);
+        caches.set_bound(&mut books);
         if let Some(inside) = inside {
             caches.stock(inside.kept, &mut books, plan);
             inside.kept.cell.begin(counted);
