@@ -34,6 +34,7 @@ from accelrt._core import (
 )
 from accelrt._exit import finish_at_exit
 from accelrt._kinds import module_of
+from accelrt._numpy_memory import numpy_memory
 from accelrt._verbose import verbose
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "empty_pinned",
     "from_dlpack",
     "get_device_module",
+    "numpy_memory",
     "verbose",
     "xpu",
     "zeros",

@@ -28,6 +28,7 @@ mod kernel_launch;
 mod kernels;
 mod launch;
 mod memory;
+mod numpy_memory;
 mod parameters;
 mod parked;
 mod program;
@@ -79,6 +80,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::kernels::kernel_address;
+    #[pymodule_export]
+    use super::numpy_memory::exchange_numpy_handler;
     #[pymodule_export]
     use super::program::{PyKernel, PyProgram};
     #[pymodule_export]
