@@ -63,6 +63,8 @@ mod guard;
 #[cfg(all(any(feature = "python", test), not(loom)))] // as `verbose`
 #[cfg_attr(not(feature = "python"), expect(dead_code, reason = "what uses it is Python's"))]
 mod host_heap;
+#[cfg(all(feature = "python", not(loom)))] // as `host_heap`
+mod mkl_allocator;
 mod native;
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/common/numbers.rs"]

@@ -12,6 +12,7 @@ use crate::host_heap::{is_serving, kept, process_heap};
 
 /// An allocator by its four functions.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct Functions {
     pub(crate) malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub(crate) calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,

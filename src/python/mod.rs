@@ -90,8 +90,8 @@ mod _core {
     use super::stream::PyStream;
     #[pymodule_export]
     use super::verbose::{
-        PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, openmp_library,
-        verbose_level, verbose_library_version,
+        PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, mkl_allocator,
+        openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
     };
     #[pymodule_export]
     use super::view::{PyView, as_buffer};
