@@ -39,6 +39,7 @@ mod snapshot;
 mod stream;
 mod transfers;
 mod verbose;
+mod version;
 mod view;
 mod waiting;
 
@@ -93,6 +94,8 @@ mod _core {
         PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, mkl_allocator,
         openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
     };
+    #[pymodule_export]
+    use super::version::{exchange_inference_mode, is_inference_mode};
     #[pymodule_export]
     use super::view::{PyView, as_buffer};
 
