@@ -1,13 +1,13 @@
 //! A heap over the host cache: memory for programs that call `malloc`, from any thread.
 //!
 //! Small objects share slabs of one size class, and threads keep some of what they free (`kept`).
-//! Larger ones are blocks of the host cache. Which of the two an address is, and whether it is of
-//! this heap at all, its page says (`owners`).
+//! Larger ones are blocks of the host cache, of which threads keep a few as well. Which of the two
+//! an address is, and whether it is of this heap at all, its page says (`owners`).
 
 use std::sync::Arc;
 
-use crate::allocator::{CachingAllocator, HostStatistics, Request};
-use crate::host_heap::kept::{ThreadCache, ThreadCaches};
+use crate::allocator::{Allocated, CachingAllocator, HostStatistics, Request};
+use crate::host_heap::kept::{Spare, ThreadCache, ThreadCaches};
 use crate::host_heap::owners::{Owner, Owners};
 use crate::host_heap::size_class::{
     CLASS_COUNT, MOST_SMALL_BYTES, PAGE_BYTES, class_of, most_kept, object_bytes, slab_bytes,
@@ -122,8 +122,7 @@ impl Heap {
         self.stocks[class].lock().take(count, &mut batch);
         if batch.addresses().is_empty() {
             let bytes = slab_bytes(class);
-            let request = Request::new(bytes, 0).aligned_to(PAGE_BYTES);
-            let block = self.allocator.allocate(request).ok()?;
+            let block = self.block(bytes)?;
             let base = to_usize(block.address());
             let mut stock = self.stocks[class].lock();
             let id = stock.add(block);
@@ -163,25 +162,59 @@ impl Heap {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn allocate_large(&self, cache: Option<&ThreadCache>, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
-        let request = Request::new(bytes, 0).aligned_to(PAGE_BYTES);
-        let address = to_usize(self.allocator.allocate(request).ok()?.address());
-        self.owners.set(address, Some(Owner::Large { pages: bytes / PAGE_BYTES }));
+        let pages = bytes / PAGE_BYTES;
+        if let Some(ThreadCache(kept)) = cache {
+            let mut kept = kept.lock();
+            if let Some(address) = kept.pop_spare(pages) {
+                kept.tally.give(bytes);
+                return Some(address);
+            }
+        }
+        let address = to_usize(self.block(bytes)?.address());
+        self.owners.set(address, Some(Owner::Large { pages }));
         self.out.took(1, bytes);
         self.count(cache, |tally| tally.give(bytes));
         Some(address)
     }
 
-    #[cold]
+    #[inline(never)]
     fn free_large(&self, cache: Option<&ThreadCache>, address: usize, pages: usize) {
-        let bytes = pages * PAGE_BYTES;
+        let mut spare = Some(Spare { address, pages });
+        if let Some(ThreadCache(kept)) = cache {
+            let mut kept = kept.lock();
+            kept.tally.free(pages * PAGE_BYTES);
+            if kept.push_spare(Spare { address, pages }) {
+                spare = kept.pop_surplus();
+            }
+        } else {
+            self.tally.lock().free(pages * PAGE_BYTES);
+        }
+        while let Some(surplus) = spare {
+            self.give_back(surplus);
+            spare = cache.and_then(|ThreadCache(kept)| kept.lock().pop_surplus());
+        }
+    }
+
+    /// A block of its own goes back to the allocator.
+    #[cold]
+    fn give_back(&self, Spare { address, pages }: Spare) {
         self.owners.set(address, None);
         let block = self.allocator.block_at(address as u64);
         self.allocator.free(block.expect("a block with an owner was handed out"));
-        self.out.put(1, bytes);
-        self.count(cache, |tally| tally.free(bytes));
+        self.out.put(1, pages * PAGE_BYTES);
+    }
+
+    /// A block of the host cache; when there is none, what threads keep goes back first.
+    #[cold]
+    fn block(&self, bytes: usize) -> Option<Allocated> {
+        let request = Request::new(bytes, 0).aligned_to(PAGE_BYTES);
+        self.allocator.allocate(request).ok().or_else(|| {
+            self.empty();
+            self.allocator.allocate(request).ok()
+        })
     }
 
     fn count(&self, cache: Option<&ThreadCache>, note: impl FnOnce(&mut Tally)) {
@@ -199,6 +232,8 @@ impl Heap {
                 self.put(class, &batch);
             }
         }
+        let oldest = || kept.lock().pop_oldest();
+        std::iter::from_fn(oldest).for_each(|spare| self.give_back(spare));
     }
 
     /// The thread of a cache ends.

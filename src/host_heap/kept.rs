@@ -5,22 +5,38 @@
 
 use std::cell::Cell;
 
-use crate::host_heap::size_class::{CLASS_COUNT, most_kept};
+use crate::host_heap::size_class::{
+    ALL_SPARES_BYTES, CLASS_COUNT, MOST_SPARE_BYTES, PAGE_BYTES, most_kept,
+};
 use crate::host_heap::stock::Batch;
 use crate::host_heap::tally::Tally;
 use crate::spin::SpinMutex;
 use crate::sync::{LockRank, Mutex};
 
+/// How many blocks of their own a thread keeps: programs ask for the same few sizes again.
+const MOST_SPARES: usize = 8;
+
+/// A block of its own that a thread has freed: where it is, and its size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spare {
+    pub(super) address: usize,
+    pub(super) pages: usize,
+}
+
 /// What a thread keeps and counts.
 #[derive(Debug)]
 pub(super) struct Kept {
     bins: [Vec<usize>; CLASS_COUNT],
+    /// The oldest first.
+    spares: Vec<Spare>,
+    spare_pages: usize,
     pub(super) tally: Tally,
 }
 
 impl Kept {
     fn new() -> Self {
-        Self { bins: std::array::from_fn(|_| Vec::new()), tally: Tally::default() }
+        let (bins, spares) = (std::array::from_fn(|_| Vec::new()), Vec::new());
+        Self { bins, spares, spare_pages: 0, tally: Tally::default() }
     }
 
     /// The object of a class that was freed last.
@@ -52,6 +68,36 @@ impl Kept {
         }
         bin.push(address);
         (!surplus.addresses().is_empty()).then_some(surplus)
+    }
+
+    /// A block of exactly this size.
+    pub(super) fn pop_spare(&mut self, pages: usize) -> Option<usize> {
+        let place = self.spares.iter().rposition(|spare| spare.pages == pages)?;
+        self.spare_pages -= pages;
+        Some(self.spares.remove(place).address)
+    }
+
+    /// Keeps a block of its own, if it is not too large.
+    pub(super) fn push_spare(&mut self, spare: Spare) -> bool {
+        let is_kept = spare.pages * PAGE_BYTES <= MOST_SPARE_BYTES;
+        if is_kept {
+            self.spares.push(spare);
+            self.spare_pages += spare.pages;
+        }
+        is_kept
+    }
+
+    /// The oldest block of those that are too many.
+    pub(super) fn pop_surplus(&mut self) -> Option<Spare> {
+        let is_full = self.spare_pages * PAGE_BYTES > ALL_SPARES_BYTES;
+        (is_full || self.spares.len() > MOST_SPARES).then(|| self.pop_oldest()).flatten()
+    }
+
+    /// The oldest block.
+    pub(super) fn pop_oldest(&mut self) -> Option<Spare> {
+        let oldest = (!self.spares.is_empty()).then(|| self.spares.remove(0))?;
+        self.spare_pages -= oldest.pages;
+        Some(oldest)
     }
 
     /// All of a class, which it does not keep any more.

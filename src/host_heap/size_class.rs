@@ -1,6 +1,6 @@
 //! Sizes of small objects: steps of 64 bytes up to a kibibyte, then four between powers of two.
 
-use crate::size::KIB;
+use crate::size::{KIB, MIB};
 
 /// What every object's size and address is a multiple of: a cache line.
 pub(super) const ALIGN_BYTES: usize = 64;
@@ -22,6 +22,10 @@ const LEAST_SLAB_COUNT: usize = 8;
 const MOST_KEPT_BYTES: usize = 32 * KIB;
 /// How many objects of a class it keeps at most.
 pub(super) const MOST_KEPT_COUNT: usize = 64;
+
+/// The largest block of its own that a thread keeps, and how many bytes of such it keeps at most.
+pub(super) const MOST_SPARE_BYTES: usize = 8 * MIB;
+pub(super) const ALL_SPARES_BYTES: usize = 16 * MIB;
 
 /// The class of a size up to [`MOST_SMALL_BYTES`]; no bytes get the least object.
 #[inline]

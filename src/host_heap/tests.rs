@@ -82,7 +82,7 @@ impl Live {
 fn some_bytes(numbers: &mut Numbers) -> usize {
     match numbers.below(8) {
         0 => numbers.below(3 * MOST_SMALL_BYTES),
-        1 => numbers.below(MIB),
+        1 => numbers.below(MIB / 4),
         2 | 3 => numbers.below(5000),
         _ => numbers.below(600),
     }
@@ -111,7 +111,7 @@ fn random_requests_and_frees_agree_with_a_model() {
     let (heap, mut numbers) = (heap(), Numbers::new(seed()));
     for with_cache in [true, false] {
         let cache = with_cache.then(|| heap.caches.join());
-        let live = run(&heap, cache, &mut numbers, 6000);
+        let live = run(&heap, cache, &mut numbers, 4000);
         let bytes = live.iter().map(|one| heap.usable_bytes(one.address).unwrap() as u64).sum();
         check(&heap, live.len() as u64, bytes);
         for one in &live {
@@ -186,6 +186,44 @@ fn what_a_thread_kept_serves_others_after_its_end() {
     assert_eq!(heap.allocate(None, 20_000), Some(address));
     assert!(ptr::eq(heap.caches.join(), cache), "the cache is handed on");
     assert!(heap.free(None, address));
+    check_empty(&heap);
+}
+
+#[test]
+fn a_thread_keeps_a_few_large_blocks_and_no_very_large_one() {
+    let heap = heap();
+    let cache = heap.caches.join();
+    let kept_bytes = |heap: &Heap| heap.allocator().host_statistics().unwrap().active_bytes.current;
+    for bytes in [8 * MIB + 1, 8 * MIB, 5 * MIB, 6 * MIB, 100_000] {
+        let first = heap.allocate(Some(cache), bytes).unwrap();
+        assert!(heap.free(Some(cache), first));
+        assert!(kept_bytes(&heap) <= 16 * MIB as u64);
+        let is_kept = heap.usable_bytes(first).is_some();
+        assert_eq!(is_kept, bytes <= 8 * MIB, "{bytes}");
+        if is_kept {
+            assert_eq!(heap.allocate(Some(cache), bytes), Some(first));
+            assert!(heap.free(Some(cache), first));
+        }
+    }
+    let many: Vec<_> = (0..20).map(|_| heap.allocate(Some(cache), 40_000).unwrap()).collect();
+    for address in many {
+        assert!(heap.free(Some(cache), address));
+    }
+    assert!(kept_bytes(&heap) <= 8 * 40_960);
+    check_empty(&heap);
+}
+
+#[test]
+fn what_threads_keep_serves_a_request_that_the_device_cannot() {
+    let backend = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+    let heap = heap_over(Arc::clone(&backend) as Arc<dyn Backend>);
+    let (first, second) = (heap.caches.join(), heap.caches.join());
+    let kept = heap.allocate(Some(first), 6 * MIB).unwrap();
+    assert!(heap.free(Some(first), kept));
+    backend.plan(Fault::always(Method::AllocateHost, FaultError::OutOfMemory));
+    assert_eq!(heap.allocate(Some(second), 5 * MIB), Some(kept));
+    assert!(heap.free(Some(second), kept));
+    assert_eq!(heap.allocate(Some(second), 50 * MIB), None);
     check_empty(&heap);
 }
 

@@ -6,6 +6,7 @@ functions once; the real library computes, and fakes refuse.
 """
 
 import os
+import re
 import subprocess
 import textwrap
 from pathlib import Path
@@ -168,35 +169,28 @@ def test_a_short_heap_is_an_error_of_onemkl_and_not_a_crash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "settings", "name", "refusal"),
+    ("options", "refusal"),
     [
-        ([], {}, "accelrt", "{library} does not show its pointer i_malloc"),
-        (["-DPOINTERS", "-DNO_GEMM"], {}, "accelrt", "{library} has no cblas_dgemm"),
-        (
-            ["-DPOINTERS"],
-            {"FAKE_FRUGAL": "1"},
-            "accelrt",
-            "{library} made a GEMM and did not ask it for memory",
-        ),
+        ([], "does not show its pointer i_malloc"),
+        (["-DPOINTERS", "-DNO_GEMM"], "has no cblas_dgemm"),
+        (["-DPOINTERS"], "made a GEMM and did not ask it for memory"),
     ],
+    ids=["hidden", "without_gemm", "frugal"],
 )
 def test_what_cannot_be_served_is_refused_and_nothing_has_changed(
-    options: list[str], settings: dict[str, str], name: str, refusal: str
+    options: list[str], refusal: str
 ) -> None:
     library = fake_mkl("libmkl_rt.so.2", *options)
-    body = f"""
+    body = """
         def pointer():
             return ctypes.c_void_p.in_dll(library, "i_malloc").value
 
         before = outcome(pointer)
-        print(outcome(lambda: mkl.use_allocator({name!r})))
+        print(outcome(lambda: mkl.use_allocator("accelrt")))
         print(mkl.allocator(), outcome(pointer) == before, counted("requests.allocated"))
     """
-    refusal = f"RuntimeError: oneMKL does not get its memory from {name}: {refusal}"
-    assert prints(body, library, **settings) == [
-        refusal.format(library=library),
-        "system True 0",
-    ]
+    text = f"RuntimeError: oneMKL does not get its memory from accelrt: {library} {refusal}"
+    assert prints(body, library, FAKE_FRUGAL="1") == [text, "system True 0"]
 
 
 def test_what_a_program_had_registered_is_the_system_and_frees_its_own() -> None:
@@ -252,6 +246,13 @@ def test_mimalloc_that_lacks_something_is_refused(tmp_path: Path) -> None:
     library = fake_mkl("libmkl_rt.so.2", "-DPOINTERS")
     text = "RuntimeError: oneMKL does not get its memory from mimalloc: it has no mi_calloc system"
     assert prints(body, library, LD_LIBRARY_PATH=folders) == [text]
+
+
+def test_the_example_of_the_document_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "host_memory.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = f"{example}\nprint(previous, mkl.allocator())"
+    assert output_of(code, ACCELRT_MKL_LIBRARY=mkl()).splitlines() == ["8388608", "system accelrt"]
 
 
 def test_another_name_and_a_missing_library_are_named() -> None:

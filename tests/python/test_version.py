@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import accelrt
 from accelrt import Buffer
+from kinds import content
 
 OUTSIDE = (
     r"^Inplace update to inference tensor outside InferenceMode is not allowed\."
@@ -44,7 +45,8 @@ def test_each_write_through_the_api_counts_once() -> None:
         assert buffer._version == count
     assert other._version == 0, "reading counts nothing"
     buffer.copy_to(bytearray(8))
-    memoryview(buffer)[0] = 1
+    if buffer.device.type == "cpu":
+        memoryview(buffer)[0] = 1
     assert buffer._version == len(writes), "who has the bytes is not seen"
 
 
@@ -74,7 +76,7 @@ def test_views_share_a_version_and_data_has_one_of_its_own() -> None:
     detached.fill_(3)
     part.fill_(4)
     assert (x._version, detached._version, part._version, data._version) == (3, 3, 3, 1)
-    assert bytes(x) == bytes(data) == b"\3\3\3\4\4\4\4\4"
+    assert content(x) == content(data) == b"\3\3\3\4\4\4\4\4"
 
 
 def test_assigned_data_leaves_the_version_and_gives_the_old_memory_back() -> None:
@@ -84,7 +86,7 @@ def test_assigned_data_leaves_the_version_and_gives_the_old_memory_back() -> Non
     assert (x._version, new._version, x.nbytes) == (1, 2, 4)
     assert x.data_ptr() == new.data_ptr()
     new.fill_(7)
-    assert (x._version, bytes(x)) == (1, b"\7" * 4)
+    assert (x._version, content(x)) == (1, b"\7" * 4)
     x.fill_(8)
     assert (x._version, new._version, detached._version) == (2, 3, 2)
     accelrt.zeros(1 << 20).copy_to(view)
@@ -98,7 +100,7 @@ def test_assigned_data_leaves_the_version_and_gives_the_old_memory_back() -> Non
     accelrt.accelerator.synchronize()
     assert accelrt.accelerator.memory_allocated() == before
     y.data = y
-    assert bytes(y) == b"\x08" * 4
+    assert content(y) == b"\x08" * 4
 
 
 def test_data_takes_buffers_alone() -> None:
@@ -120,8 +122,8 @@ def test_memory_that_is_replaced_meanwhile_is_used_to_the_end() -> None:
 
     old = x.detach()
     x.fill_(Replacing())  # type: ignore[arg-type]  # an index is one
-    assert bytes(small) == b"\x09" * 8
-    assert not any(bytes(old))
+    assert content(small) == b"\x09" * 8
+    assert not any(content(old))
 
 
 def test_inference_mode_makes_buffers_without_a_version() -> None:
@@ -151,8 +153,7 @@ def test_inference_mode_makes_buffers_without_a_version() -> None:
                     one.copy_(one)
                 with pytest.raises(RuntimeError, match=OUTSIDE):
                     normal[: len(one)].copy_to(one.view("uint8"))
-            if buffer.device.type == "cpu":
-                assert bytes(buffer) == b"\1" * 8
+            assert content(buffer) == b"\1" * 8
     assert normal._version == 2, "its writes inside of the mode count"
     assert not accelrt.empty(8).is_inference()
     assert accelrt.zeros(8).copy_(inference())._version == 1, "to read one is free"
