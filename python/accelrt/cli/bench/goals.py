@@ -142,8 +142,8 @@ _OF_OTHERS = (
     *(
         Goal(f"H2.{size}{suffix}", what)
         for size, what in (
-            ("64", "a GEMM of 64 by oneMKL"),
-            ("512", "a GEMM of 512 by oneMKL"),
+            ("64", "a GEMM of 64 by oneMKL, one thread"),
+            ("512", "a GEMM of 512 by oneMKL, one thread"),
             ("64.fresh", "one of 64 without kept buffers"),
             ("512.fresh", "one of 512 without kept buffers"),
         )
