@@ -66,7 +66,7 @@ mod host_heap;
 #[cfg(all(feature = "python", not(loom)))] // as `host_heap`
 mod mkl_allocator;
 mod native;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "../tests/common/numbers.rs"]
 mod numbers;
 mod program;
@@ -75,7 +75,7 @@ mod program;
 mod python;
 mod queue;
 mod runtime;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 #[path = "../tests/common/seed.rs"]
 mod seed;
 mod shortage;
