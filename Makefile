@@ -20,7 +20,7 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # Of Python's tests those that run on every kind.
 EVERY_KIND_TESTS := $(foreach part,accelerator buffer contexts dlpack event failures launch_host \
-	parameters stream threads verbose_runtime waits xpu,tests/python/test_$(part).py)
+	numpy_memory parameters stream threads verbose_runtime version waits xpu,tests/python/test_$(part).py)
 # Rust tests that run on an xpu device as well.
 XPU_TESTS ?= conformance faults order engine
 # For `make build`: make build FEATURES=cuda,xpu
@@ -33,6 +33,7 @@ INTEL := .venv-intel
 INTEL_OPENCL := $(abspath $(INTEL))/lib/libintelocl.so
 # The same for oneMKL and oneDNN, and one library over NumPy that calls the first.
 MATH := .venv-math
+MKL_LIBRARY = $(lastword $(wildcard $(MATH)/lib/libmkl_rt.so.?))
 # What the tests of the fake build; each command takes some time, so that others wait for it.
 FAKE_OPENCL_LIBRARY := $(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
@@ -196,9 +197,10 @@ BENCH_WAIT_S ?= 60
 FIGURES = $(CARGO) bench --features xpu --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
-# else on what the machine has.
+# and oneMKL's on what `make peers` has; else on what the machine has.
 .PHONY: bench
 bench: BENCH_WITH := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS=$(INTEL_OPENCL)) \
+	$(if $(MKL_LIBRARY),ACCELRT_MKL_LIBRARY=$(abspath $(MKL_LIBRARY))) \
 	$(if $(BENCH_SETTINGS),ACCELRT_ALLOC_CONF=$(BENCH_SETTINGS))
 bench: module-release ## the figures, ours beside the peers'; writes the table of benches/README.md
 	mkdir -p $(BENCH_DIR)

@@ -392,6 +392,14 @@ pub enum Error {
         /// Who refuses, or what would be accepted.
         reason: String,
     },
+    /// An allocator that cannot be oneMKL's, or that it does not use.
+    #[error("oneMKL does not get its memory from {allocator}: {reason}")]
+    MklAllocator {
+        /// The allocator's name.
+        allocator: &'static str,
+        /// What is missing, or what oneMKL did.
+        reason: String,
+    },
     /// The system did not let the standard output be captured: which call, and why.
     #[error("The standard output cannot be captured: {0}")]
     Capture(String),

@@ -60,13 +60,24 @@ mod event;
 mod fork;
 mod frontier;
 mod guard;
+#[cfg(all(any(feature = "python", test), not(loom)))] // as `verbose`
+#[cfg_attr(not(feature = "python"), expect(dead_code, reason = "what uses it is Python's"))]
+mod host_heap;
+#[cfg(all(feature = "python", not(loom)))] // as `host_heap`
+mod mkl_allocator;
 mod native;
+#[cfg(test)]
+#[path = "../tests/common/numbers.rs"]
+mod numbers;
 mod program;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
 mod queue;
 mod runtime;
+#[cfg(test)]
+#[path = "../tests/common/seed.rs"]
+mod seed;
 mod shortage;
 mod signals;
 pub mod size;

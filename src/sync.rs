@@ -140,6 +140,9 @@ pub(crate) enum LockRank {
     Runtime = 10,
     /// The streams of one device.
     StreamTable = 20,
+    /// The threads' caches of the host heap, or the slabs of one of its sizes.
+    #[cfg(all(any(feature = "python", test), not(loom)))]
+    HostHeap = 24,
     /// Which threads have caches of one allocator.
     ThreadCaches = 25,
     /// What the allocator of one device knows.

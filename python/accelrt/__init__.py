@@ -30,10 +30,13 @@ from accelrt._core import (
     empty,
     empty_pinned,
     from_dlpack,
+    is_inference_mode_enabled,
     zeros,
 )
 from accelrt._exit import finish_at_exit
+from accelrt._inference_mode import inference_mode
 from accelrt._kinds import module_of
+from accelrt._numpy_memory import numpy_memory
 from accelrt._verbose import verbose
 
 __all__ = [
@@ -55,6 +58,9 @@ __all__ = [
     "empty_pinned",
     "from_dlpack",
     "get_device_module",
+    "inference_mode",
+    "is_inference_mode_enabled",
+    "numpy_memory",
     "verbose",
     "xpu",
     "zeros",

@@ -45,6 +45,29 @@ impl HostStatistics {
         self.allocations.allocated
     }
 
+    /// What two caches count together. The sum of two peaks is at least the peak of the sum.
+    #[cfg(feature = "python")]
+    #[must_use]
+    pub(crate) fn with(mut self, other: &Self) -> Self {
+        for (stat, more) in [
+            (&mut self.active_requests, &other.active_requests),
+            (&mut self.active_bytes, &other.active_bytes),
+            (&mut self.allocations, &other.allocations),
+            (&mut self.allocated_bytes, &other.allocated_bytes),
+        ] {
+            stat.current += more.current;
+            stat.peak += more.peak;
+            stat.allocated += more.allocated;
+            stat.freed += more.freed;
+        }
+        self.host_alloc_time.join(&other.host_alloc_time);
+        self.host_free_time.join(&other.host_free_time);
+        for (count, more) in self.bucket_allocation.iter_mut().zip(&other.bucket_allocation) {
+            *count += more;
+        }
+        self
+    }
+
     /// How many segments went back.
     #[must_use]
     pub fn num_host_free(&self) -> u64 {
@@ -71,6 +94,18 @@ impl DurationStat {
     #[expect(clippy::cast_precision_loss, reason = "2^53 us are centuries")]
     pub fn avg_us(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.total_us as f64 / self.count as f64 }
+    }
+
+    #[cfg(feature = "python")]
+    fn join(&mut self, other: &Self) {
+        self.min_us = match (self.count, other.count) {
+            (_, 0) => self.min_us,
+            (0, _) => other.min_us,
+            _ => self.min_us.min(other.min_us),
+        };
+        self.max_us = self.max_us.max(other.max_us);
+        self.total_us = self.total_us.saturating_add(other.total_us);
+        self.count += other.count;
     }
 
     fn add(&mut self, duration: Duration) {

@@ -19,16 +19,11 @@ use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::backend::null::{NullBackend, NullConfig};
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
+use crate::numbers::Numbers;
 use crate::runtime::Runtime;
+use crate::seed::seed;
 use crate::size::MIB;
 use crate::stream::Stream;
-
-#[path = "../../tests/common/numbers.rs"]
-mod numbers;
-#[path = "../../tests/common/seed.rs"]
-mod seed;
-
-use numbers::Numbers;
 
 /// An allocator of pinned memory, whose blocks are for all streams.
 struct Host(CachingAllocator);
@@ -342,7 +337,7 @@ fn random_requests_agree_with_a_model() {
     // Each gate holds a worker.
     let config = Config { cpu_threads: Some(6), ..Config::default() };
     let runtime = Runtime::new(config.clone()).unwrap();
-    let mut numbers = Numbers::new(seed::seed());
+    let mut numbers = Numbers::new(seed());
     for settings in ["", "pinned_reserve_segment_size_mb:1", "pinned_max_cached_size_mb:1"] {
         let null = Host::null(settings);
         run(&null, &runtime, &mut numbers);

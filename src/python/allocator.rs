@@ -9,6 +9,7 @@ use crate::allocator::{
 };
 use crate::device::Device;
 use crate::error::Error;
+use crate::host_heap;
 use crate::python::device::kind_argument;
 use crate::python::functions::existing;
 use crate::python::parked::Kept;
@@ -34,8 +35,11 @@ pub(super) fn memory_stats<'py>(
 /// What the cache of pinned memory of a kind counts, by flat keys in sorted order.
 #[pyfunction]
 pub(super) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
-    let known = Runtime::global()?.known_pinned_allocator(kind_argument(kind)?)?;
-    let counted = known.and_then(|allocator| allocator.host_statistics()).unwrap_or_default();
+    let kind = kind_argument(kind)?;
+    let known = Runtime::global()?.known_pinned_allocator(kind)?;
+    let of_buffers = known.and_then(|allocator| allocator.host_statistics()).unwrap_or_default();
+    let of_heap = host_heap::statistics(kind);
+    let counted = of_heap.map_or(of_buffers, |of_heap| of_buffers.with(&of_heap));
     let HostStatistics {
         active_bytes,
         active_requests,
@@ -119,8 +123,12 @@ pub(super) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
 /// The same for pinned memory.
 #[pyfunction]
 pub(super) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
-    let known = Runtime::global()?.known_pinned_allocator(kind_argument(kind)?)?;
-    known.map_or(Ok(()), |allocator| empty(py, &allocator))
+    let kind = kind_argument(kind)?;
+    let of_buffers = Runtime::global()?.known_pinned_allocator(kind)?;
+    for allocator in of_buffers.into_iter().chain(host_heap::empty(kind)) {
+        empty(py, &allocator)?;
+    }
+    Ok(())
 }
 
 fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {

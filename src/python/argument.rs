@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 
+use crate::buffer::Buffer;
 use crate::native::Argument;
 use crate::python::buffer::PyBuffer;
 use crate::python::ctypes::{self, Types};
@@ -25,8 +26,23 @@ pub(super) struct Passing<'a, 'py> {
     pub(super) function: &'a Bound<'py, PyAny>,
     /// From 0.
     pub(super) index: usize,
-    /// What the function may use through pointers.
-    pub(super) kept: &'a mut Vec<Py<PyAny>>,
+    pub(super) used: &'a mut Used,
+}
+
+/// What a function may use through pointers.
+#[derive(Default)]
+pub(super) struct Used {
+    /// Kept alive until it is done.
+    pub(super) objects: Vec<Py<PyAny>>,
+    /// Whose uses are recorded.
+    pub(super) buffers: Vec<Buffer>,
+}
+
+impl Used {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.buffers.is_empty()
+    }
 }
 
 impl<'py> Passing<'_, 'py> {
@@ -247,9 +263,11 @@ impl<'py> Passing<'_, 'py> {
 
     /// Memory that an object owns: a Buffer's, or that of whatever has `data_ptr()`.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
-        if let Some(address) = buffer_address(value)? {
-            self.keep(value);
-            return Ok(Some(address));
+        if let Ok(buffer) = value.cast::<PyBuffer>() {
+            let buffer = buffer.get().current.buffer(value.py());
+            let address = buffer.address()?;
+            self.used.buffers.push(buffer);
+            return Ok(Some(Argument::U64(address)));
         }
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
         if !method.is_callable() {
@@ -261,7 +279,7 @@ impl<'py> Passing<'_, 'py> {
     }
 
     pub(super) fn keep(&mut self, value: &Bound<'py, PyAny>) {
-        self.kept.push(value.clone().unbind());
+        self.used.objects.push(value.clone().unbind());
     }
 
     pub(super) fn place(&self) -> String {
@@ -314,12 +332,6 @@ pub(super) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> O
 #[inline]
 fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
-}
-
-/// The address of a `Buffer`, which the launch records its use of.
-fn buffer_address(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
-    let Ok(buffer) = value.cast::<PyBuffer>() else { return Ok(None) };
-    Ok(Some(Argument::U64(buffer.get().buffer.address()?)))
 }
 
 /// How memory that is given as it is can be given.

@@ -14,13 +14,14 @@ use crate::device::Device;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::BYTE;
-use crate::python::errors::wrong_type;
+use crate::python::errors::{type_name, wrong_type};
 use crate::python::exposure::{self, Exposure};
 use crate::python::memory::{Memory, lend};
 use crate::python::parameters::{self, Flag, integer, size};
 use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
+use crate::python::version::{Current, is_inference_mode};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
@@ -39,32 +40,73 @@ use crate::runtime::Runtime;
 /// b'\x00\x00ab\x00\x00\x00\x00'
 #[pyclass(name = "Buffer", module = "accelrt", weakref, frozen)]
 pub(super) struct PyBuffer {
-    pub(super) buffer: Buffer,
+    pub(super) current: Current,
 }
 
 #[pymethods]
 impl PyBuffer {
     /// Size in bytes.
     #[getter]
-    fn nbytes(&self) -> usize {
-        self.buffer.nbytes()
+    fn nbytes(&self, py: Python<'_>) -> usize {
+        self.current.buffer(py).nbytes()
     }
 
     /// The device of the memory; of pinned host memory the one that it was made for.
     #[getter]
-    fn device(&self) -> PyDevice {
-        self.buffer.device().into()
+    fn device(&self, py: Python<'_>) -> PyDevice {
+        self.current.buffer(py).device().into()
     }
 
     /// The stream that was current when the memory was made.
     #[getter]
-    fn stream(&self) -> PyStream {
-        PyStream { stream: self.buffer.stream() }
+    fn stream(&self, py: Python<'_>) -> PyStream {
+        PyStream { stream: self.current.buffer(py).stream() }
     }
 
     /// Address of the first byte, 0 without memory. Does not wait: tasks may be writing there.
-    fn data_ptr(&self) -> PyResult<u64> {
-        Ok(self.buffer.address()?)
+    fn data_ptr(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.current.buffer(py).address()?)
+    }
+
+    /// How often the memory was written by `copy_`, `fill_` and `copy_to`, through this buffer and
+    /// those that share its version: slices, views and `detach()`. What kernels, native functions
+    /// and holders of the bytes write is not seen. `RuntimeError` for what inference mode made.
+    ///
+    /// >>> import accelrt
+    /// >>> buffer = accelrt.zeros(8)
+    /// >>> buffer[:4].fill_(1)._version, buffer._version, buffer.data._version
+    /// (1, 1, 0)
+    #[getter]
+    fn _version(&self, py: Python<'_>) -> PyResult<u64> {
+        self.current.version(py)
+    }
+
+    /// True for memory that was made in inference mode.
+    fn is_inference(&self, py: Python<'_>) -> bool {
+        self.current.is_inference(py)
+    }
+
+    /// The same memory, with the same version from now on.
+    fn detach(&self, py: Python<'_>) -> Self {
+        Self { current: self.current.view(py, self.current.buffer(py)) }
+    }
+
+    /// The same memory with a version of its own, which begins with 0. A buffer that is assigned
+    /// lends its memory to this one, whose version stays.
+    #[getter]
+    fn data(&self, py: Python<'_>) -> Self {
+        Self { current: self.current.data(py) }
+    }
+
+    #[setter]
+    fn set_data(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        let other = other.cast::<Self>().map_err(|_| {
+            let given = type_name(other);
+            let text = format!("Variable data has to be a tensor, but got {given}");
+            PyTypeError::new_err(text)
+        })?;
+        self.current.set_data(other.py(), &other.get().current);
+        Ok(())
     }
 
     /// Copies another buffer or view, or the bytes of an object with the buffer protocol or DLPack,
@@ -79,7 +121,7 @@ impl PyBuffer {
         source: &Bound<'py, PyAny>,
         non_blocking: Flag<'_>,
     ) -> PyResult<Bound<'py, Self>> {
-        copy_into(&slf.get().buffer, source, non_blocking.get("non_blocking")?)?;
+        copy_into(&slf.get().current, source, non_blocking.get("non_blocking")?)?;
         Ok(slf)
     }
 
@@ -91,7 +133,8 @@ impl PyBuffer {
         text_signature = "($self, target, non_blocking=False)"
     )]
     fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: Flag<'_>) -> PyResult<()> {
-        copy_out(&self.buffer, target, non_blocking.get("non_blocking")?)
+        let source = self.current.buffer(target.py());
+        copy_out(&source, target, non_blocking.get("non_blocking")?)
     }
 
     /// Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
@@ -100,9 +143,10 @@ impl PyBuffer {
         let number = integer("byte", byte)?;
         let out_of_range = |_| PyValueError::new_err(format!("byte must be 0 to 255, not {byte}"));
         let byte = u8::try_from(number).map_err(out_of_range)?;
-        let buffer = &slf.get().buffer;
-        let stream = current_stream(buffer)?;
-        enqueue(slf.py(), &stream, || buffer.fill(byte, &stream))?;
+        slf.get().current.write(slf.py(), |buffer| {
+            let stream = current_stream(buffer)?;
+            enqueue(slf.py(), &stream, || buffer.fill(byte, &stream))
+        })?;
         drop_parked(slf.py());
         Ok(slf)
     }
@@ -111,21 +155,25 @@ impl PyBuffer {
     /// the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // of which some may have the bytes
-        Ok(self.buffer.release()?)
+        Ok(self.current.buffer(py).release()?)
     }
 
     /// Tells that everything enqueued on `stream` so far may use the memory. Does not block.
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        let stream = stream_argument("stream", stream)?;
-        Ok(self.buffer.record_use(&stream.get().stream)?)
+        let (py, stream) = (stream.py(), stream_argument("stream", stream)?);
+        Ok(self.current.buffer(py).record_use(&stream.get().stream)?)
     }
 
     /// A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
     /// Without a shape it has one dimension; an extent of -1 follows from the others. Copies take
     /// views as they take buffers; fills are the buffer's.
     #[pyo3(signature = (dtype, shape=None))]
-    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<&Bound<'_, PyAny>>) -> PyResult<PyView> {
-        PyView::of_buffer(&self.buffer, dtype, shape)
+    fn view(
+        slf: &Bound<'_, Self>,
+        dtype: &Bound<'_, PyAny>,
+        shape: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyView> {
+        PyView::of_buffer(slf, dtype, shape)
     }
 
     /// A DLPack capsule over the bytes; see `View.__dlpack__`.
@@ -138,15 +186,15 @@ impl PyBuffer {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<Flag<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let device = self.buffer.device();
-        let request = Request::read(device, stream, max_version, dl_device, copy)?;
-        let memory = Memory::Ours(self.buffer.clone());
-        request.capsule(py, &memory, BYTE, &[self.buffer.nbytes()])
+        let buffer = self.current.buffer(py);
+        let request = Request::read(buffer.device(), stream, max_version, dl_device, copy)?;
+        let shape = [buffer.nbytes()];
+        request.capsule(py, &Memory::Ours(buffer), BYTE, &shape)
     }
 
     /// Type and index of the device as DLPack has them.
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        device_of(self.buffer.device())
+    fn __dlpack_device__(&self, py: Python<'_>) -> (i32, i32) {
+        device_of(self.current.buffer(py).device())
     }
 
     /// What NumPy asks for when `memoryview` failed, whose error it drops: raises that error.
@@ -154,7 +202,7 @@ impl PyBuffer {
     fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(slf.py());
         dict.set_item("version", 3)?;
-        dict.set_item("shape", (slf.get().buffer.nbytes(),))?;
+        dict.set_item("shape", (slf.get().nbytes(slf.py()),))?;
         dict.set_item("typestr", BYTE.type_string())?;
         dict.set_item("data", PyMemoryView::from(slf)?)?;
         Ok(dict)
@@ -163,25 +211,27 @@ impl PyBuffer {
     /// As that of a view, of the bytes; only on xpu. A release is not refused for it.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let view = PyView::of_bytes(&slf.get().buffer);
+        let view = PyView::of_bytes(slf.get().current.buffer(slf.py()));
         Bound::new(slf.py(), view)?.getattr("__sycl_usm_array_interface__")
     }
 
-    fn __len__(&self) -> usize {
-        self.buffer.nbytes()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.nbytes(py)
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         let expected = || wrong_type("a Buffer's index", "a slice", key);
         let key = key.cast::<PySlice>().map_err(|_| expected())?;
-        let limit = isize::try_from(self.buffer.nbytes()).unwrap_or(isize::MAX);
+        let (py, buffer) = (key.py(), self.current.buffer(key.py()));
+        let limit = isize::try_from(buffer.nbytes()).unwrap_or(isize::MAX);
         let range = key.indices(limit)?;
         if range.step != 1 {
             let text = format!("a Buffer is sliced with step 1, not {}", range.step);
             return Err(PyValueError::new_err(text));
         }
         let start = usize::try_from(range.start).unwrap_or(0);
-        Ok(Self { buffer: self.buffer.slice(start..start + range.slicelength)? })
+        let part = buffer.slice(start..start + range.slicelength)?;
+        Ok(Self { current: self.current.view(py, part) })
     }
 
     /// # Safety
@@ -191,8 +241,8 @@ impl PyBuffer {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
-        let buffer = &slf.get().buffer;
-        let lent = lend(slf.py(), buffer)?;
+        let buffer = slf.get().current.buffer(slf.py());
+        let lent = lend(slf.py(), &buffer)?;
         let shape = vec![buffer.nbytes()];
         let exposure = Exposure { lent, format: c"B".to_owned(), item_bytes: 1, shape };
         // SAFETY: the interpreter gave the structure for this object.
@@ -212,9 +262,10 @@ impl PyBuffer {
         Err(PyTypeError::new_err("cannot pickle 'accelrt.Buffer' object"))
     }
 
-    fn __repr__(&self) -> String {
-        let (bytes, device) = (self.buffer.nbytes(), self.buffer.device());
-        let state = if self.buffer.is_released() { ", released" } else { "" };
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let buffer = self.current.buffer(py);
+        let (bytes, device) = (buffer.nbytes(), buffer.device());
+        let state = if buffer.is_released() { ", released" } else { "" };
         format!("accelrt.Buffer(nbytes={bytes}, device='{device}'{state})")
     }
 }
@@ -245,7 +296,7 @@ pub(super) fn empty(
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
         if let Some(buffer) = here::empty(bytes)? {
-            return Ok(PyBuffer { buffer });
+            return Ok(PyBuffer { current: Current::new(buffer) });
         }
     }
     empty_on(py, bytes, device, parameters::alignment(alignment)?)
@@ -262,10 +313,10 @@ fn empty_on(
     let device = device_or_default(runtime, named)?;
     let origin = Origin { align_bytes, ..runtime.origin(device, false)? };
     let buffer = allocate(py, bytes, device, &origin)?;
-    if named.is_none() {
+    if named.is_none() && !is_inference_mode() {
         runtime.remember_place(device)?;
     }
-    Ok(PyBuffer { buffer })
+    Ok(PyBuffer { current: Current::in_mode(buffer) })
 }
 
 /// As `empty`, filled with zeros by a task of the current stream.
@@ -281,8 +332,9 @@ pub(super) fn zeros(
     alignment: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyBuffer> {
     let zeros = empty(nbytes, device, alignment)?;
-    let home = zeros.buffer.stream();
-    enqueue(nbytes.py(), &home, || zeros.buffer.fill(0, &home))?;
+    let buffer = zeros.current.buffer(nbytes.py());
+    let home = buffer.stream();
+    enqueue(nbytes.py(), &home, || buffer.fill(0, &home))?;
     Ok(zeros)
 }
 
@@ -298,7 +350,8 @@ pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
     let origin = runtime.origin(device, true)?;
-    Ok(PyBuffer { buffer: allocate(nbytes.py(), bytes, device, &origin)? })
+    let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
+    Ok(PyBuffer { current: Current::in_mode(buffer) })
 }
 
 /// Memory whose home is the current stream of a device.

@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
 use crate::buffer::Buffer;
 use crate::native::Argument;
 use crate::program::{KernelArgument, ParameterClass};
-use crate::python::argument::Passing;
+use crate::python::argument::{Passing, Used};
 use crate::python::ctypes::Types;
 use crate::python::errors::{type_name, wrong_type};
 use crate::python::host_memory::HostMemory;
@@ -69,16 +69,16 @@ pub(super) fn launch(
     let global = extents("global_size", global.ok_or_else(needs_global_size)?)?;
     let local = sizes.local.filter(|local| !local.is_none());
     let local = local.map(|local| extents("local_size", local)).transpose()?;
-    let mut kept = Vec::new();
-    let owned = convert(kernel, args, &mut kept)?;
+    let mut used = Used::default();
+    let owned = convert(kernel, args, &mut used)?;
     let arguments: Vec<_> = owned.iter().map(Owned::as_argument).collect();
     let ticket = enqueue(py, stream, || {
         // SAFETY: that the kernel stays inside the memory it is given is the promise of who calls
         // `launch`; foreign memory is kept alive until the device is done, below.
         unsafe { stream.launch_kernel(&kernel.get().kernel, &arguments, &global, local.as_deref()) }
     })?;
-    if !kept.is_empty() {
-        stream.keep_until(ticket, Kept::new(kept));
+    if !used.objects.is_empty() {
+        stream.keep_until(ticket, Kept::new(used.objects));
     }
     Ok(())
 }
@@ -108,9 +108,9 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
 fn convert<'py>(
     kernel: &Bound<'py, PyKernel>,
     args: &[Bound<'py, PyAny>],
-    kept: &mut Vec<Py<PyAny>>,
+    used: &mut Used,
 ) -> PyResult<Vec<Owned>> {
-    let mut passing = Passing { function: kernel.as_any(), index: 0, kept };
+    let mut passing = Passing { function: kernel.as_any(), index: 0, used };
     let parameters = kernel.get().kernel.parameters();
     let mut owned = Vec::with_capacity(parameters.len());
     for (index, value) in args.iter().enumerate() {
@@ -169,7 +169,7 @@ fn memory<'py>(
         Owned::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(address)))
     };
     if let Some(buffer) = buffer_of(value) {
-        return Ok(Some(Owned::Buffer(buffer.clone())));
+        return Ok(Some(Owned::Buffer(buffer)));
     }
     if let Some(lent) = lender_of(value) {
         passing.keep(value);

@@ -7,8 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::native::{Argument, NativeCall};
-use crate::python::argument::{Passing, number};
-use crate::python::buffer::PyBuffer;
+use crate::python::argument::{Passing, Used, number};
 use crate::python::fastcall::{Arguments, Method};
 use crate::python::function::{Function, KnownFunction, check_returns_status, name_of};
 use crate::python::kernel_launch::{self, Sizes};
@@ -145,25 +144,25 @@ fn launch(
     if check {
         check_returns_status(object)?;
     }
-    let mut kept = Vec::new();
+    let mut used = Used::default();
     let count = args.len();
     let address = std::ptr::with_exposed_provenance::<c_void>(address(function.address));
     let call = if count <= SHORT {
         let mut places = [Argument::U64(0); SHORT];
-        convert(object, &function, args, &mut places[..count], &mut kept)?;
+        convert(object, &function, args, &mut places[..count], &mut used)?;
         NativeCall::new(address, &places[..count])
     } else {
         let mut places = vec![Argument::U64(0); count];
-        convert(object, &function, args, &mut places, &mut kept)?;
+        convert(object, &function, args, &mut places, &mut used)?;
         NativeCall::new(address, &places)
     };
     let call = call.map_err(|error| PyTypeError::new_err(error.to_string()))?;
     let call = if check { call.checked() } else { call };
     if function.is_kept {
-        kept.push(object.clone().unbind());
+        used.objects.push(object.clone().unbind());
     }
-    if !kept.is_empty() {
-        return launch_with_objects(py, stream, call, kept);
+    if !used.is_empty() {
+        return launch_with_objects(py, stream, call, used);
     }
     enqueue_call(py, stream, call)
 }
@@ -175,32 +174,25 @@ fn launch_with_objects(
     py: Python<'_>,
     stream: &Stream,
     call: NativeCall,
-    mut kept: Vec<Py<PyAny>>,
+    Used { objects, buffers }: Used,
 ) -> PyResult<()> {
-    let buffers = take_buffers(py, &mut kept);
     enqueue(py, stream, || {
-        let buffers: Vec<_> = buffers.iter().map(|object| &object.get().buffer).collect();
         if buffers.is_empty() {
             // SAFETY: as in `launch`; what was given as objects is kept alive by what is enqueued
             // next.
             unsafe { stream.launch(call) }
         } else {
+            // No task keeps a reference to a buffer: its free waits for the use.
+            let buffers: Vec<_> = buffers.iter().collect();
             // SAFETY: as above.
             unsafe { stream.launch_with_buffers(call, &buffers) }
         }
     })?;
-    if !kept.is_empty() {
+    if !objects.is_empty() {
         // Behind the call: a task of the runtime, which no figure counts.
-        stream.keep(Kept::new(kept));
+        stream.keep(Kept::new(objects));
     }
     Ok(())
-}
-
-/// The buffers among the objects. No task keeps a reference to one: its free waits for the use.
-fn take_buffers(py: Python<'_>, kept: &mut Vec<Py<PyAny>>) -> Vec<Py<PyBuffer>> {
-    let is_buffer = |object: &mut Py<PyAny>| object.bind(py).is_instance_of::<PyBuffer>();
-    let buffers = kept.extract_if(.., is_buffer);
-    buffers.filter_map(|object| object.extract(py).ok()).collect()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits")]
@@ -215,9 +207,9 @@ fn convert<'py>(
     function: &Function,
     args: &[Bound<'py, PyAny>],
     places: &mut [Argument],
-    kept: &mut Vec<Py<PyAny>>,
+    used: &mut Used,
 ) -> PyResult<()> {
-    let mut passing = Passing { function: object, index: 0, kept };
+    let mut passing = Passing { function: object, index: 0, used };
     let signature = function.signature.as_deref();
     if let Some(signature) = signature
         && signature.len() != args.len()

@@ -28,6 +28,7 @@ mod kernel_launch;
 mod kernels;
 mod launch;
 mod memory;
+mod numpy_memory;
 mod parameters;
 mod parked;
 mod program;
@@ -38,6 +39,7 @@ mod snapshot;
 mod stream;
 mod transfers;
 mod verbose;
+mod version;
 mod view;
 mod waiting;
 
@@ -80,6 +82,8 @@ mod _core {
     #[pymodule_export]
     use super::kernels::kernel_address;
     #[pymodule_export]
+    use super::numpy_memory::exchange_numpy_handler;
+    #[pymodule_export]
     use super::program::{PyKernel, PyProgram};
     #[pymodule_export]
     use super::replay::{PyAgreement, PyRecording, PyReplayFigures};
@@ -87,9 +91,11 @@ mod _core {
     use super::stream::PyStream;
     #[pymodule_export]
     use super::verbose::{
-        PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, openmp_library,
-        verbose_level, verbose_library_version,
+        PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, mkl_allocator,
+        openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
     };
+    #[pymodule_export]
+    use super::version::{exchange_inference_mode, is_inference_mode};
     #[pymodule_export]
     use super::view::{PyView, as_buffer};
 

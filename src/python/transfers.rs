@@ -15,6 +15,7 @@ use crate::python::errors::type_name;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::Memory;
 use crate::python::parked::drop_parked;
+use crate::python::version::Current;
 use crate::python::view::PyView;
 use crate::python::waiting::{check_may_wait, enqueue, without_gil};
 use crate::runtime::Runtime;
@@ -22,18 +23,18 @@ use crate::stream::Stream;
 
 /// Copies `source` into a buffer.
 pub(super) fn copy_into(
-    target: &Buffer,
+    target: &Current,
     source: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
     check_may_end(is_non_blocking)?;
-    let transfer = match buffer_of(source) {
-        Some(buffer) => between(source.py(), target, buffer),
+    let transfer = target.write(source.py(), |target| match buffer_of(source) {
+        Some(buffer) => between(source.py(), target, &buffer),
         None => match lender_of(source) {
             Some(memory) => from_lender(source.py(), target, memory),
             None => from_host(source.py(), target, Arc::new(host_memory("source", source, false)?)),
         },
-    };
+    });
     end(source.py(), transfer, is_non_blocking)
 }
 
@@ -44,22 +45,36 @@ pub(super) fn copy_out(
     is_non_blocking: bool,
 ) -> PyResult<()> {
     check_may_end(is_non_blocking)?;
-    let transfer = match buffer_of(target) {
-        Some(buffer) => between(target.py(), buffer, source),
-        None => to_host(target.py(), source, host_memory("target", target, true)?),
+    let (py, owner) = (target.py(), owner_of(target));
+    let transfer = match (&owner, buffer_of(target)) {
+        // Through a view: the memory is the view's, and the version that of its owner.
+        (Some(owner), Some(buffer)) => {
+            owner.get().current.write(py, |_| between(py, &buffer, source))
+        }
+        (None, Some(buffer)) => between(py, &buffer, source),
+        (_, None) => to_host(py, source, host_memory("target", target, true)?),
     };
     end(target.py(), transfer, is_non_blocking)
 }
 
 /// The buffer that an object is, or is a view of.
-pub(super) fn buffer_of<'a>(object: &'a Bound<'_, PyAny>) -> Option<&'a Buffer> {
+pub(super) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
-        return Some(&buffer.get().buffer);
+        return Some(buffer.get().current.buffer(object.py()));
     }
     match &object.cast::<PyView>().ok()?.get().memory {
-        Memory::Ours(buffer) => Some(buffer),
+        Memory::Ours(buffer) => Some(buffer.clone()),
         Memory::Foreign(_) => None,
     }
+}
+
+/// The buffer whose version counts what is written to an object.
+fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
+    if let Ok(buffer) = object.cast::<PyBuffer>() {
+        return Some(buffer.clone());
+    }
+    let owner = object.cast::<PyView>().ok()?.get().owner.as_ref()?;
+    Some(owner.bind(object.py()).clone())
 }
 
 /// The memory of a device that an object is a view of, lent by others.

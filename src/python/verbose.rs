@@ -1,4 +1,4 @@
-//! Verbose levels of oneMKL and oneDNN, and what else `accelrt.backends` asks.
+//! Verbose levels of oneMKL and oneDNN, its allocator, and what else `accelrt.backends` asks.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
+use crate::mkl_allocator::MklAllocator;
 use crate::python::parameters::integer;
 use crate::runtime;
 use crate::sync::{LockRank, Mutex};
@@ -75,6 +76,27 @@ impl Drop for PyVerboseCapture {
         // As `end`. When there is no interpreter any more, nobody waits for the GIL either.
         Python::try_attach(|py| drop(self.end(py)));
     }
+}
+
+/// Makes an allocator the one that oneMKL gets its memory from; the name of the one that was.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
+pub(super) fn use_mkl_allocator(
+    py: Python<'_>,
+    name: &str,
+    folders: Vec<PathBuf>,
+) -> PyResult<&'static str> {
+    let Some(allocator) = MklAllocator::ALL.into_iter().find(|one| one.name() == name) else {
+        let names = MklAllocator::ALL.map(|one| format!("'{}'", one.name())).join(", ");
+        return Err(PyValueError::new_err(format!("name must be one of {names}, not '{name}'")));
+    };
+    Ok(py.detach(|| allocator.register(&borrowed(&folders)))?.name())
+}
+
+/// The name of the allocator that oneMKL gets its memory from.
+#[pyfunction]
+pub(super) fn mkl_allocator() -> &'static str {
+    MklAllocator::current().name()
 }
 
 /// The verbose level that an argument is.

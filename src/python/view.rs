@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::device::DeviceKind;
+use crate::python::buffer::PyBuffer;
 use crate::python::device::PyDevice;
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::{BYTE, Element};
@@ -38,6 +39,8 @@ pub(super) struct PyView {
     /// Lent to whoever read the array interface. Before the memory: dropped first.
     interface: OnceLock<Lent>,
     pub(super) memory: Memory,
+    /// The buffer that it is a view of, whose version is its own.
+    pub(super) owner: Option<Py<PyBuffer>>,
     element: Element,
     shape: Vec<usize>,
 }
@@ -45,11 +48,12 @@ pub(super) struct PyView {
 impl PyView {
     /// A view of a buffer.
     pub(super) fn of_buffer(
-        buffer: &Buffer,
+        owner: &Bound<'_, PyBuffer>,
         dtype: &Bound<'_, PyAny>,
         shape: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let element = Element::extract(dtype)?;
+        let buffer = owner.get().current.buffer(owner.py());
         let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
         if !buffer.address()?.is_multiple_of(item_bytes.min(8) as u64) {
             let (address, align_bytes) = (buffer.address()?, item_bytes.min(8));
@@ -67,12 +71,14 @@ impl PyView {
             }
         };
         let shape = shape::infer(&shape, element, bytes)?;
-        Ok(Self::new(Memory::Ours(buffer.clone()), element, shape))
+        let view = Self::new(Memory::Ours(buffer), element, shape);
+        Ok(Self { owner: Some(owner.clone().unbind()), ..view })
     }
 
     /// A buffer's bytes.
-    pub(super) fn of_bytes(buffer: &Buffer) -> Self {
-        Self::new(Memory::Ours(buffer.clone()), BYTE, vec![buffer.nbytes()])
+    pub(super) fn of_bytes(buffer: Buffer) -> Self {
+        let shape = vec![buffer.nbytes()];
+        Self::new(Memory::Ours(buffer), BYTE, shape)
     }
 
     /// A view of a lender's memory.
@@ -82,7 +88,7 @@ impl PyView {
     }
 
     fn new(memory: Memory, element: Element, shape: Vec<usize>) -> Self {
-        Self { interface: OnceLock::new(), memory, element, shape }
+        Self { interface: OnceLock::new(), memory, owner: None, element, shape }
     }
 }
 

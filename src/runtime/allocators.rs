@@ -1,4 +1,4 @@
-//! The caching allocators of a runtime: one a device, one a kind for pinned host memory.
+//! The caching allocators of a runtime: one a device, one a kind for pinned memory, and the heap's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ pub(super) struct Allocators {
     pub(super) observers: Arc<Observers>,
     of_devices: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
+    heap: Option<Arc<CachingAllocator>>,
 }
 
 impl Allocators {
@@ -32,6 +33,7 @@ impl Allocators {
             observers: Observers::new(),
             of_devices: BTreeMap::new(),
             pinned: BTreeMap::new(),
+            heap: None,
         })
     }
 
@@ -42,7 +44,8 @@ impl Allocators {
 
     /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
-        self.of_devices.values().chain(self.pinned.values()).cloned().collect()
+        let of_buffers = self.of_devices.values().chain(self.pinned.values());
+        of_buffers.chain(&self.heap).cloned().collect()
     }
 }
 
@@ -99,6 +102,19 @@ impl Runtime {
         let mut allocators = self.allocators().lock();
         made.set_config(allocators.config.clone()); // as they are now
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(made)))
+    }
+
+    /// The allocator of the heap: pinned memory that the devices of this one's kind reach and that
+    /// no stream uses. Nobody is told of its shortages, because who asks it may hold the GIL, or be
+    /// waited for by who does. Fails as [`Runtime::allocator`].
+    #[cfg(all(any(feature = "python", test), not(loom)))]
+    pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
+        fork::check()?;
+        let backend = Arc::clone(self.initialized(device)?);
+        let mut allocators = self.allocators().lock();
+        let config = allocators.config.clone();
+        let made = || Arc::new(CachingAllocator::pinned(backend, device, config));
+        Ok(Arc::clone(allocators.heap.get_or_insert_with(made)))
     }
 
     /// Where this thread's next buffer on a device comes from.

@@ -459,6 +459,10 @@ impl Inner {
         if fork::is_child() || !self.lifecycle.stop() {
             return ShutdownReport::default();
         }
+        #[cfg(all(feature = "python", not(loom)))]
+        if self.is_of_process {
+            crate::host_heap::end();
+        }
         shutdown::run(self, timeout)
     }
 }

@@ -121,7 +121,8 @@ impl VerboseLibrary {
         Ok(numbers.map_or_else(|| "unknown".to_owned(), |[a, b, c]| format!("{a}.{b}.{c}")))
     }
 
-    fn version_of(self, library: Library) -> Option<[c_int; 3]> {
+    /// What a library says of itself. Of oneMKL this loads what `libmkl_rt` stands in front of.
+    pub(crate) fn version_of(self, library: Library) -> Option<[c_int; 3]> {
         match self {
             Self::Mkl => {
                 let function = library.symbol("MKL_Get_Version")?;
@@ -153,7 +154,7 @@ impl VerboseLibrary {
     }
 
     /// Those in the process, with one loaded when there is none or a setting names it.
-    pub(super) fn found(self, folders: &[&Path]) -> Result<Vec<Found>> {
+    pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<Found>> {
         if let Some((variable, file)) = self.configured()? {
             let missing = |why: &str| Error::VerboseLibraryMissing {
                 library: self.name(),

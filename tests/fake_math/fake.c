@@ -29,6 +29,46 @@ void MKL_Get_Version(struct version *version)
     *version = (struct version){.numbers = {2024, 0, 2}};
 }
 #define VARIABLE "MKL_VERBOSE"
+
+#ifdef POINTERS
+/* As oneMKL does: the pointers are read once, and one buffer is kept until it is given back. */
+void *(*i_malloc)(size_t) = malloc;
+void *(*i_calloc)(size_t, size_t) = calloc;
+void *(*i_realloc)(void *, size_t) = realloc;
+void (*i_free)(void *) = free;
+
+static struct { void *(*take)(size_t); void *(*change)(void *, size_t); void (*give)(void *); } mine;
+static void *buffer;
+
+void MKL_Free_Buffers(void)
+{
+    if (buffer)
+        mine.give(buffer);
+    buffer = NULL;
+}
+
+/* A buffer of so many bytes, or the one that is there resized. */
+void *take_buffer(size_t bytes)
+{
+    if (!mine.take) {
+        mine.take = i_malloc;
+        mine.change = i_realloc;
+        mine.give = i_free;
+    }
+    void *taken = buffer ? mine.change(buffer, bytes) : mine.take(bytes);
+    if (taken)
+        buffer = taken;
+    return taken;
+}
+
+#ifndef NO_GEMM
+void cblas_dgemm(void)
+{
+    if (!buffer && !getenv("FAKE_FRUGAL"))
+        take_buffer(100000);
+}
+#endif
+#endif
 #endif
 
 #ifdef DNNL

@@ -12,8 +12,13 @@ _DESCRIPTION_BYTES = 16384
 
 def gemm(library: ctypes.CDLL, size: int) -> None:
     """Multiply two square matrices of doubles by oneMKL."""
+    product(library, size)
+
+
+def product(library: ctypes.CDLL, size: int) -> bool:
+    """Multiply a matrix of ones by one of twos by oneMKL; return whether the result is right."""
     matrix = c_double * (size * size)
-    a, b, c = matrix(), matrix(), matrix()
+    a, b, c = matrix(*[1.0] * size * size), matrix(*[2.0] * size * size), matrix()
     scale = [c_double]
     function = library.cblas_dgemm
     row_major, plain = 101, 111
@@ -21,6 +26,7 @@ def gemm(library: ctypes.CDLL, size: int) -> None:
         *[c_int] * 6, *scale, c_void_p, c_int, c_void_p, c_int, *scale, c_void_p, c_int,
     ]  # fmt: skip
     function(row_major, plain, plain, size, size, size, 1.0, a, size, b, size, 0.0, c, size)
+    return bytes(c) == bytes(matrix(*[2.0 * size] * size * size))
 
 
 class Argument(ctypes.Structure):

@@ -1,10 +1,8 @@
 """Verbose scopes on the real oneMKL and oneDNN, and the examples of `docs/verbose.md` on them.
 
-Method: processes of their own, which call the libraries that `make peers` installs. Without them a
-test is skipped and says so, unless `TEST_NEEDS_MATH` is set, as `.ci/run` does: then it fails.
+Method: processes of their own, which call the libraries that `make peers` installs.
 """
 
-import ctypes
 import importlib.util
 import os
 import re
@@ -16,42 +14,9 @@ from pathlib import Path
 import pytest
 
 from processes import output_of
+from real_math import MATH, mkl, onednn_2, onednn_3
 
-ROOT = Path(__file__).parents[2]
-MATH = ROOT / ".venv-math"
-DOCUMENT = ROOT / "docs" / "verbose.md"
-
-
-def missing(what: str) -> str:
-    """Skip, or fail where nothing may be missing."""
-    message = f"{what} is not installed: make peers does that"
-    if os.environ.get("TEST_NEEDS_MATH"):
-        pytest.fail(message)
-    pytest.skip(message)
-
-
-def of_wheel(pattern: str) -> str:
-    """Return a library that a wheel brought."""
-    found = sorted(MATH.glob(f"lib/{pattern}"))
-    return str(found[-1]) if found else missing(pattern)
-
-
-def mkl() -> str:
-    return of_wheel("libmkl_rt.so.?")
-
-
-def onednn_3() -> str:
-    return of_wheel("libdnnl.so.3")
-
-
-def onednn_2() -> str:
-    try:
-        ctypes.CDLL("libdnnl.so.2")
-    except OSError:
-        return missing("libdnnl.so.2")
-    return "libdnnl.so.2"
-
-
+DOCUMENT = Path(__file__).parents[2] / "docs" / "verbose.md"
 BOTH_ONEDNN = pytest.mark.parametrize("library", [onednn_2, onednn_3])
 HEAD = """
 import ctypes, os, sys

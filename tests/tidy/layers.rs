@@ -39,7 +39,8 @@ const fn binding(module: &'static str) -> Area {
     Area { module, layer: 4, peers: &[], never: &["backend"], only_for: &[] }
 }
 
-const RUNTIME: &[&str] = &["runtime", "guard", "profiler", "verbose", "hooks"];
+const RUNTIME: &[&str] =
+    &["runtime", "guard", "host_heap", "mkl_allocator", "profiler", "verbose", "hooks"];
 
 /// The picture in ARCHITECTURE.md as a table; amend both together.
 const AREAS: &[Area] = &[
@@ -94,6 +95,8 @@ const AREAS: &[Area] = &[
     // L3, the runtime: one level.
     area("runtime", 3, RUNTIME),
     area("guard", 3, RUNTIME),
+    area("host_heap", 3, RUNTIME),
+    area("mkl_allocator", 3, RUNTIME),
     area("profiler", 3, RUNTIME),
     area("verbose", 3, RUNTIME),
     area("hooks", 3, RUNTIME),

@@ -1,4 +1,4 @@
-"""oneMKL: whether it is there, and its verbose mode, in which it prints a line per call.
+"""oneMKL: whether it is there, its verbose mode with a line per call, and its allocator.
 
 All libraries of the process are looked at: any file name, and one inside of another library that
 shows its functions, as `libtorch_cpu.so`. When there is none, one is loaded by name, or from where
@@ -14,7 +14,15 @@ from typing import Final
 from accelrt import _core
 from accelrt._verbose import VerboseContext, folders
 
-__all__ = ["VERBOSE_OFF", "VERBOSE_ON", "is_available", "verbose", "version"]
+__all__ = [
+    "VERBOSE_OFF",
+    "VERBOSE_ON",
+    "allocator",
+    "is_available",
+    "use_allocator",
+    "verbose",
+    "version",
+]
 
 VERBOSE_OFF: Final = 0
 VERBOSE_ON: Final = 1
@@ -31,6 +39,30 @@ def version() -> str:
     The copy inside of torch does not tell: "unknown".
     """
     return _core.verbose_library_version("mkl", folders())
+
+
+def allocator() -> str:
+    """Return who gives oneMKL its memory: "accelrt", "mimalloc" or "system".
+
+    >>> import accelrt
+    >>> accelrt.backends.mkl.allocator()
+    'system'
+    """
+    return _core.mkl_allocator()
+
+
+def use_allocator(name: str) -> str:
+    """Have oneMKL get its memory from an allocator; return the name of the one that was.
+
+    "accelrt" is the cache of pinned host memory, and `host_memory_stats` counts it; "mimalloc" is
+    loaded by name; "system" is what oneMKL had before, the C library's unless a program registered
+    others. In every oneMKL of the process, for all threads; memory goes back to who gave it.
+
+    oneMKL reads which functions it has once, at its first allocation: call this before. Later
+    changes are free. Each call makes a GEMM, a few ms, and sees that it took memory from there;
+    otherwise, and when something is missing, nothing has changed and RuntimeError says why.
+    """
+    return _core.use_mkl_allocator(name, folders())
 
 
 class verbose(VerboseContext):  # noqa: N801  torch's name

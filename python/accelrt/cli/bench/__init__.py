@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from accelrt.cli.bench import (
+    allocators,
     buffers,
     copies,
     events,
@@ -27,6 +28,7 @@ def run(json_file: Path | None, traces: Path) -> int:
         idle.measure(),
         xpu.measure(),
         buffers.measure(),
+        allocators.measure(),
         replays.measure(traces),
     )
     records = table.records(measured)

@@ -1,12 +1,10 @@
 """Buffers: `accelrt.empty` and its release (A4), beside arrays of NumPy and tensors of torch."""
 
-import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import accelrt
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, ns_per_round, row
+from accelrt.cli.bench.measure import in_turns, ns_per_round, optional, row
 
 _SIZES = (("A4.512B", 512), ("A4.64KiB", 64 << 10), ("A4.2MiB", 2 << 20))
 _ROUNDS = 20_000
@@ -32,7 +30,7 @@ def _ours(size: int) -> Callable[[], float]:
 
 
 def _numpy() -> Peer | None:
-    numpy = _module("numpy")
+    numpy = optional("numpy")
     if numpy is None:
         return None
     names = {"empty": numpy.empty, "kind": numpy.uint8}
@@ -40,15 +38,8 @@ def _numpy() -> Peer | None:
 
 
 def _torch() -> Peer | None:
-    torch = _module("torch")
+    torch = optional("torch")
     if torch is None:
         return None
     names = {"empty": torch.empty, "kind": torch.uint8}
     return lambda size: lambda: ns_per_round(_ROUNDS, "empty(size, dtype=kind)", size=size, **names)
-
-
-def _module(name: str) -> Any:  # noqa: ANN401  # it may be missing
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None

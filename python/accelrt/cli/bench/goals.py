@@ -132,6 +132,25 @@ _ALLOCATION = (
     _rust("A14", "moving a resident 2 MiB", ratio=0.15),
 )
 
+# What others get from the host cache; there are no limits yet.
+_OF_OTHERS = (
+    Goal("H1.512B", "an array of NumPy and its release"),
+    Goal("H1.64KiB", "an array of NumPy and its release"),
+    Goal("H1.2MiB", "an array of NumPy and its release"),
+    Goal("H1.2MiB.ones", "one that is written"),
+    Goal("H1.2MiB.zeros", "one of zeros, not written"),
+    *(
+        Goal(f"H2.{size}{suffix}", what)
+        for size, what in (
+            ("64", "a GEMM of 64 by oneMKL, one thread"),
+            ("512", "a GEMM of 512 by oneMKL, one thread"),
+            ("64.fresh", "one of 64 without kept buffers"),
+            ("512.fresh", "one of 512 without kept buffers"),
+        )
+        for suffix in ("", ".mimalloc")
+    ),
+)
+
 GOALS = (
     _rust("Q1", "enqueue 40 bytes, nobody drains", at_most=15),
     _rust("Q1.crossbeam", "the same"),
@@ -196,4 +215,5 @@ GOALS = (
     Goal("D1.python", "xpu: record from Python"),
     Goal("D2.python", "xpu: round trip from Python"),
     *_ALLOCATION,
+    *_OF_OTHERS,
 )

@@ -1,10 +1,12 @@
 """Measuring: eleven repetitions after a warm-up, of which the median and the least count."""
 
+import importlib
 import statistics
 import time
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from accelrt.cli.bench.goals import Measurement
 
@@ -50,3 +52,11 @@ def row(
     """Return the row of a figure; a peer without a figure is missing."""
     peer_ns = None if theirs is None else theirs.median
     return Measurement(name, ours.median, ours.least, peer, peer_ns)
+
+
+def optional(name: str) -> Any:  # noqa: ANN401  what a module has
+    """Return a module of a peer; None when it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None

@@ -1,0 +1,63 @@
+"""Buffers without a version, inside of a `with`."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, overload
+
+from accelrt import _core
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class InferenceMode:
+    """What `inference_mode` returns: a scope, and a decorator."""
+
+    def __init__(self, mode: bool) -> None:  # noqa: FBT001  torch's
+        """Keep the mode for the `with`."""
+        self.mode = mode
+        self._outside: list[bool] = []
+
+    def __enter__(self) -> None:
+        """Begin the mode in this thread."""
+        self._outside.append(_core.exchange_inference_mode(self.mode))
+
+    def __exit__(self, *_: object) -> None:
+        """Have the mode from before again."""
+        _core.exchange_inference_mode(self._outside.pop())
+
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Return the function, called in this mode."""
+
+        @functools.wraps(function)
+        def inside(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with InferenceMode(self.mode):
+                return function(*args, **kwargs)
+
+        return inside
+
+
+@overload
+def inference_mode(mode: bool = True) -> InferenceMode: ...  # noqa: FBT001, FBT002  torch's
+@overload
+def inference_mode(mode: Callable[_P, _R]) -> Callable[_P, _R]: ...
+def inference_mode(mode: bool | Callable[_P, _R] = True) -> object:  # noqa: FBT001, FBT002
+    """Have new buffers count no writes, in this thread, inside a `with`; also a decorator.
+
+    Outside they are read, and not written by `copy_`, `fill_` and `copy_to`, which raise
+    RuntimeError. Buffers from before keep their version, also inside; slices, `detach()` and
+    `data` are of the mode of what they are made of. With `mode=False` writes count inside.
+
+    >>> import accelrt
+    >>> with accelrt.inference_mode():
+    ...     buffer = accelrt.zeros(8).fill_(1)
+    >>> buffer.is_inference(), accelrt.is_inference_mode_enabled()
+    (True, False)
+    >>> buffer.fill_(2)
+    Traceback (most recent call last):
+        ...
+    RuntimeError: Inplace update to inference tensor outside InferenceMode is not allowed...
+    """
+    if callable(mode):
+        return InferenceMode(mode=True)(mode)
+    return InferenceMode(_core.flag("mode", mode))
