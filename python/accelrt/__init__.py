@@ -20,6 +20,7 @@ from accelrt._core import (
     DeviceLost,
     DeviceProperties,
     Event,
+    Generator,
     OutOfMemoryError,
     Stream,
     StreamError,
@@ -34,6 +35,7 @@ from accelrt._core import (
 )
 from accelrt._exit import finish_at_exit
 from accelrt._kinds import module_of
+from accelrt._random import fork_rng, manual_seed
 from accelrt._verbose import verbose
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "DeviceLost",
     "DeviceProperties",
     "Event",
+    "Generator",
     "OutOfMemoryError",
     "Stream",
     "StreamError",
@@ -53,8 +56,10 @@ __all__ = [
     "device",
     "empty",
     "empty_pinned",
+    "fork_rng",
     "from_dlpack",
     "get_device_module",
+    "manual_seed",
     "verbose",
     "xpu",
     "zeros",

@@ -117,12 +117,23 @@ impl Generator {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn random_raw(&self, count: usize) -> Result<Vec<u64>> {
-        let mut blocks = vec![Block::default(); count.div_ceil(2)];
-        let (seed, first) = self.take(blocks.len())?;
-        Values::RawUint64.write(seed, first, &mut blocks);
-        let (halves, _) = blocks.as_flattened().as_chunks::<2>();
-        let wide = |[low, high]: &[u32; 2]| u64::from(*low) | u64::from(*high) << 32;
-        Ok(halves.iter().map(wide).take(count).collect())
+        let mut numbers = vec![0; count];
+        self.random_raw_into(&mut numbers).map(|()| numbers)
+    }
+
+    /// As [`Generator::random_raw`], into memory that is there.
+    pub fn random_raw_into(&self, numbers: &mut [u64]) -> Result<()> {
+        let (seed, mut block) = self.take(numbers.len().div_ceil(2))?;
+        let mut blocks = [Block::default(); 64];
+        for numbers in numbers.chunks_mut(2 * blocks.len()) {
+            Values::RawUint32.write(seed, block, &mut blocks);
+            let (words, _) = blocks.as_flattened().as_chunks::<2>();
+            for (number, [low, high]) in numbers.iter_mut().zip(words) {
+                *number = u64::from(*low) | u64::from(*high) << 32;
+            }
+            block = block.wrapping_add(blocks.len() as u64);
+        }
+        Ok(())
     }
 
     /// Takes the next blocks: the seed, and the number of the first one.
