@@ -5,7 +5,7 @@
 //! alone, and neither on threads nor on chunks nor on the device. `docs/generators.md` has the
 //! mapping from words to numbers.
 //!
-//! * [`philox`]: four words from a counter and a key
+//! * [`philox`], `philox_avx2`: four words from a counter and a key
 //! * [`normal`]: normal numbers, with a logarithm, a sine and a root of our own
 //! * [`values`]: what the words become, with vector instructions
 //! * [`handle`], [`state`]: the public [`Generator`], its seed and its offset
@@ -23,6 +23,8 @@ mod kit;
 mod loom_tests;
 mod normal;
 mod philox;
+#[cfg(target_arch = "x86_64")]
+mod philox_avx2;
 mod shares;
 mod state;
 mod values;

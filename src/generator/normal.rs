@@ -90,8 +90,10 @@ macro_rules! functions {
             #[inline(always)]
             fn polynomial<const N: usize>(coefficients: &[$float; N], x: $float) -> $float {
                 let mut sum = coefficients[N - 1];
-                for coefficient in coefficients[..N - 1].iter().rev() {
-                    sum = sum.mul_add(x, *coefficient);
+                let mut index = N - 1;
+                while index > 0 {
+                    index -= 1;
+                    sum = sum.mul_add(x, coefficients[index]);
                 }
                 sum
             }
@@ -133,10 +135,13 @@ macro_rules! functions {
                 let cos = polynomial(&$cos, square);
                 let (across, up) = if quadrant & 1 == 0 { (cos, sin) } else { (sin, cos) };
                 // Of the quadrants 0 to 3 the cosine is negative in 1 and 2, the sine in 2 and 3.
-                let sign = |number: $float, quadrant: $bits| {
-                    $float::from_bits(number.to_bits() ^ ((quadrant & 2) << ($bits::BITS - 2)))
-                };
                 (sign(across, quadrant.wrapping_add(1)), sign(up, quadrant))
+            }
+
+            /// Negative in the quadrants 2 and 3.
+            #[inline(always)]
+            fn sign(number: $float, quadrant: $bits) -> $float {
+                $float::from_bits(number.to_bits() ^ ((quadrant & 2) << ($bits::BITS - 2)))
             }
         }
     };
@@ -179,6 +184,14 @@ const fn below_32(power: u32) -> f32 {
 /// 2^-`power`.
 const fn below_64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
+}
+
+/// The upper 53 bits, over 2^53: exactly, in two parts that this converts.
+#[inline(always)]
+#[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
+pub(super) fn uniform_64(number: u64) -> f64 {
+    let (upper, lower) = (number >> 32, number >> 11 & 0x1F_FFFF);
+    exact_64(upper as i64).mul_add(below_64(32), exact_64(lower as i64) * below_64(53))
 }
 
 /// Two normal numbers from two words: the radius from the upper 31 bits of the first, the direction

@@ -1,22 +1,20 @@
 //! Philox 4x32-10: four random words from a counter and a key, with no state between them.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-//! Several counters are worked on side by side, in arrays that a compiler turns into vectors.
+//! Several counters are worked on side by side. The sibling for AVX2 does the same by hand.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::inline_always,
-    clippy::needless_range_loop,
-    reason = "words are halves of products; lanes are indices; compiled once for each set of \
-              instructions"
+    reason = "words are halves of products; compiled once for each set of instructions"
 )]
 
 /// How often the words are mixed.
-const ROUNDS: usize = 10;
+pub(super) const ROUNDS: usize = 10;
 
-const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub(super) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
 /// What a key grows by between two rounds: the golden ratio, and the root of 3 less 1.
-const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
@@ -24,45 +22,50 @@ const LOW_WORD: u64 = 0xFFFF_FFFF;
 /// offset, which counts words, has 64.
 pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
+/// How many blocks are made at once: a KiB of numbers.
+pub(super) const LANES: usize = 64;
+
 /// Four words a lane, word by word.
-pub(super) type Words<const LANES: usize> = [[u32; LANES]; 4];
+pub(super) type Words = [[u32; LANES]; 4];
 
 /// The key of a seed.
-const fn key(seed: u64) -> [u32; 2] {
+pub(super) const fn key(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
-/// The words of `LANES` consecutive blocks of a seed's sequence. A block's number is the lower half
-/// of its counter; the upper half is 0.
-#[inline(always)]
-pub(super) fn blocks<const LANES: usize>(seed: u64, first: u64) -> Words<LANES> {
-    let mut counters = [[0; LANES]; 4];
+/// The words of consecutive blocks of a seed's sequence. A block's number is the lower half of its
+/// counter; the upper half is 0.
+pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
+    let [a, b, c, d] = words;
     for lane in 0..LANES {
         let block = first.wrapping_add(lane as u64) & LAST_BLOCK;
-        (counters[0][lane], counters[1][lane]) = (block & LOW_WORD, block >> 32);
+        let mixed = mix([block & LOW_WORD, block >> 32, 0, 0], key(seed));
+        a[lane] = mixed[0] as u32;
+        b[lane] = mixed[1] as u32;
+        c[lane] = mixed[2] as u32;
+        d[lane] = mixed[3] as u32;
     }
-    mix(counters, key(seed))
 }
 
-/// The ten rounds. The upper half of an element means nothing between rounds: that way products
-/// stay where multiplications of vectors leave them.
+/// The ten rounds. The upper half of an element means nothing: that way products stay where
+/// multiplications of vectors leave them.
 #[inline(always)]
-fn mix<const LANES: usize>(mut counters: [[u64; LANES]; 4], key: [u32; 2]) -> Words<LANES> {
-    let mut key = key;
+fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4] {
     for round in 0..ROUNDS {
         if round > 0 {
-            key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
+            low_key = low_key.wrapping_add(KEY_STEPS[0]);
+            high_key = high_key.wrapping_add(KEY_STEPS[1]);
         }
-        for lane in 0..LANES {
-            let first = MULTIPLIERS[0] * (counters[0][lane] & LOW_WORD);
-            let second = MULTIPLIERS[1] * (counters[2][lane] & LOW_WORD);
-            counters[0][lane] = (second >> 32) ^ counters[1][lane] ^ u64::from(key[0]);
-            counters[1][lane] = second;
-            counters[2][lane] = (first >> 32) ^ counters[3][lane] ^ u64::from(key[1]);
-            counters[3][lane] = first;
-        }
+        let first = MULTIPLIERS[0] * (counter[0] & LOW_WORD);
+        let second = MULTIPLIERS[1] * (counter[2] & LOW_WORD);
+        counter = [
+            (second >> 32) ^ counter[1] ^ u64::from(low_key),
+            second,
+            (first >> 32) ^ counter[3] ^ u64::from(high_key),
+            first,
+        ];
     }
-    counters.map(|words| words.map(|word| word as u32))
+    counter
 }
 
 #[cfg(test)]
@@ -72,8 +75,15 @@ mod tests {
 
     use super::*;
 
+    /// Of each lane.
+    fn words(seed: u64, first: u64) -> Words {
+        let mut words = [[0; LANES]; 4];
+        blocks(seed, first, &mut words);
+        words
+    }
+
     fn answer(counter: [u64; 4], key: [u32; 2]) -> [u32; 4] {
-        mix(counter.map(|word| [word]), key).map(|[word]| word)
+        mix(counter, key).map(|word| word as u32)
     }
 
     #[test]
@@ -91,16 +101,15 @@ mod tests {
     fn a_seed_is_the_key_and_a_block_is_the_lower_half_of_the_counter() {
         let (seed, block) = (0x0123_4567_89ab_cdef, 0x2bcd_ef01_1234_5678);
         let expected = answer([0x1234_5678, 0x2bcd_ef01, 0, 0], [0x89ab_cdef, 0x0123_4567]);
-        assert_eq!(blocks::<1>(seed, block).map(|[word]| word), expected);
+        assert_eq!(words(seed, block).map(|words| words[0]), expected);
     }
 
     #[test]
     fn lanes_side_by_side_are_consecutive_blocks_also_past_the_last_one() {
-        for first in [0, 7, LOW_WORD - 3, LAST_BLOCK - 3] {
-            let many = blocks::<16>(99, first);
-            for lane in 0..16 {
-                let block = (first + lane as u64) & LAST_BLOCK;
-                let alone = blocks::<1>(99, block).map(|[word]| word);
+        for first in [0, 7, LOW_WORD - 30, LAST_BLOCK - 30] {
+            let many = words(99, first);
+            for lane in 0..LANES {
+                let alone = words(99, (first + lane as u64) & LAST_BLOCK).map(|words| words[0]);
                 assert_eq!(many.map(|words| words[lane]), alone, "lane {lane} from {first}");
             }
         }

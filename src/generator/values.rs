@@ -2,11 +2,21 @@
 //!
 //! With vector instructions where the processor has them: both builds of the loop run the same
 //! operations, each rounded as IEEE 754 says, so they make the same bits.
-#![expect(clippy::inline_always, reason = "compiled once for each set of instructions")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::inline_always,
+    clippy::needless_range_loop,
+    reason = "bits become numbers, exactly; lanes are indices; compiled once for each set of \
+              instructions"
+)]
 #![expect(unsafe_code, reason = "calls code for processors that have certain instructions")]
 
-use crate::generator::normal::{pair_32, pair_64};
-use crate::generator::philox::{Words, blocks};
+use crate::generator::normal::{pair_32, pair_64, uniform_64};
+use crate::generator::philox::{LANES, Words, blocks};
+#[cfg(target_arch = "x86_64")]
+use crate::generator::philox_avx2;
 
 /// What a fill writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,144 +46,188 @@ impl Values {
 
     /// Writes consecutive blocks, from the one numbered `first` of a seed's sequence on.
     pub(super) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: needs these two sets of instructions, which the processor was asked for.
-            unsafe { write_with_vectors(self, seed, first, out) };
-            return;
+        match self {
+            Self::RawUint32 => write::<RawUint32>(seed, first, out),
+            Self::RawUint64 => write::<RawUint64>(seed, first, out),
+            Self::UniformFloat32 => write::<UniformFloat32>(seed, first, out),
+            Self::UniformFloat64 => write::<UniformFloat64>(seed, first, out),
+            Self::NormalFloat32 => write::<NormalFloat32>(seed, first, out),
+            Self::NormalFloat64 => write::<NormalFloat64>(seed, first, out),
         }
-        write(self, seed, first, out);
     }
+}
+
+/// One kind of numbers. A trait, because a function that is handed on is compiled by itself:
+/// without the instructions of who calls it.
+trait Numbers {
+    /// Makes a block of each lane's words.
+    fn make(words: &Words, out: &mut [Block; LANES]);
+}
+
+/// The two steps of a batch, each compiled by itself: together compilers mix them up, and make
+/// vectors across lanes that are mostly shuffled.
+#[derive(Clone, Copy)]
+struct Steps {
+    blocks: fn(u64, u64, &mut Words),
+    make: fn(&Words, &mut [Block; LANES]),
+}
+
+fn write<N: Numbers>(seed: u64, first: u64, out: &mut [Block]) {
+    run(steps::<N>(), seed, first, out);
+}
+
+/// Those of this processor.
+fn steps<N: Numbers>() -> Steps {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        return Steps {
+            // SAFETY: needs these instructions, here and below: the processor was asked for them.
+            blocks: |seed, first, words| unsafe { philox_avx2::blocks(seed, first, words) },
+            // SAFETY: as above.
+            make: |words, out| unsafe { make_with_vectors::<N>(words, out) },
+        };
+    }
+    portable_steps::<N>()
+}
+
+fn portable_steps<N: Numbers>() -> Steps {
+    Steps { blocks, make: N::make }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn write_with_vectors(values: Values, seed: u64, first: u64, out: &mut [Block]) {
-    write(values, seed, first, out);
+fn make_with_vectors<N: Numbers>(words: &Words, out: &mut [Block; LANES]) {
+    N::make(words, out);
 }
 
-#[inline(always)]
-fn write(values: Values, seed: u64, first: u64, out: &mut [Block]) {
-    // As many lanes as were fastest: 16 of normal numbers do not fit into the registers.
-    match values {
-        Values::RawUint32 => fill::<16>(seed, first, out, raw_32),
-        Values::RawUint64 => fill::<16>(seed, first, out, raw_64),
-        Values::UniformFloat32 => fill::<16>(seed, first, out, uniform_32),
-        Values::UniformFloat64 => fill::<8>(seed, first, out, uniform_64),
-        Values::NormalFloat32 => fill::<8>(seed, first, out, normal_32),
-        Values::NormalFloat64 => fill::<8>(seed, first, out, normal_64),
-    }
-}
-
-#[inline(always)]
-fn fill<const LANES: usize>(
-    seed: u64,
-    first: u64,
-    out: &mut [Block],
-    numbers: impl Fn(&Words<LANES>) -> [Block; LANES],
-) {
-    let mut block = first;
+fn run(steps: Steps, seed: u64, first: u64, out: &mut [Block]) {
+    let (mut block, mut words) = (first, [[0; LANES]; 4]);
     let (batches, rest) = out.as_chunks_mut::<LANES>();
     for batch in batches {
-        *batch = numbers(&blocks(seed, block));
+        (steps.blocks)(seed, block, &mut words);
+        (steps.make)(&words, batch);
         block = block.wrapping_add(LANES as u64);
     }
     if !rest.is_empty() {
-        rest.copy_from_slice(&numbers(&blocks(seed, block))[..rest.len()]);
+        let mut batch = [Block::default(); LANES];
+        (steps.blocks)(seed, block, &mut words);
+        (steps.make)(&words, &mut batch);
+        rest.copy_from_slice(&batch[..rest.len()]);
     }
-}
-
-/// The halves of a number in the order of this machine's memory.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is what is meant")]
-fn halves(number: u64) -> [u32; 2] {
-    let (low, high) = (number as u32, (number >> 32) as u32);
-    if cfg!(target_endian = "little") { [low, high] } else { [high, low] }
 }
 
 /// The numbers of 64 bits that a lane's words make, the lower word first.
 #[inline(always)]
-fn wide<const LANES: usize>(words: &Words<LANES>, lane: usize) -> [u64; 2] {
-    let [a, b, c, d] = [0, 1, 2, 3].map(|word| u64::from(words[word][lane]));
-    [a | b << 32, c | d << 32]
+fn wide(words: &Words, lane: usize) -> [u64; 2] {
+    [
+        u64::from(words[0][lane]) | u64::from(words[1][lane]) << 32,
+        u64::from(words[2][lane]) | u64::from(words[3][lane]) << 32,
+    ]
 }
 
-/// Each lane's block from its four words.
+/// Each lane's block from its four numbers.
 #[inline(always)]
-fn each_word<const LANES: usize>(
-    words: &Words<LANES>,
-    number: impl Fn(u32) -> u32,
-) -> [Block; LANES] {
-    let mut out = [[0; 4]; LANES];
-    for (lane, block) in out.iter_mut().enumerate() {
-        *block = [0, 1, 2, 3].map(|word| number(words[word][lane]));
+fn store(numbers: &Words, out: &mut [Block; LANES]) {
+    for lane in 0..LANES {
+        out[lane] = [numbers[0][lane], numbers[1][lane], numbers[2][lane], numbers[3][lane]];
     }
-    out
 }
 
-/// Each lane's block from its two numbers of 64 bits.
+/// Each lane's block from its two numbers of 64 bits, in the order of this machine's memory.
 #[inline(always)]
-fn each_wide<const LANES: usize>(
-    words: &Words<LANES>,
-    numbers: impl Fn([u64; 2]) -> [u64; 2],
-) -> [Block; LANES] {
-    let mut made = [[0; LANES]; 2];
-    let [first, second] = &mut made;
-    for (lane, (first, second)) in first.iter_mut().zip(second).enumerate() {
-        [*first, *second] = numbers(wide(words, lane));
+fn store_wide(numbers: &[[u64; LANES]; 2], out: &mut [Block; LANES]) {
+    for lane in 0..LANES {
+        let (first, second) = (numbers[0][lane], numbers[1][lane]);
+        let halves = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
+        let [a, b, c, d] = halves;
+        out[lane] = if cfg!(target_endian = "little") { halves } else { [b, a, d, c] };
     }
-    let mut out = [[0; 4]; LANES];
-    for (lane, block) in out.iter_mut().enumerate() {
-        let ([a, b], [c, d]) = (halves(made[0][lane]), halves(made[1][lane]));
-        *block = [a, b, c, d];
+}
+
+struct RawUint32;
+
+impl Numbers for RawUint32 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        store(words, out);
     }
-    out
 }
 
-#[inline(always)]
-fn raw_32<const LANES: usize>(words: &Words<LANES>) -> [Block; LANES] {
-    each_word(words, |word| word)
-}
+struct RawUint64;
 
-#[inline(always)]
-fn raw_64<const LANES: usize>(words: &Words<LANES>) -> [Block; LANES] {
-    each_wide(words, |numbers| numbers)
+impl Numbers for RawUint64 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 2];
+        for lane in 0..LANES {
+            [made[0][lane], made[1][lane]] = wide(words, lane);
+        }
+        store_wide(&made, out);
+    }
 }
 
 /// Multiples of 2^-24 below 1: the upper 24 bits of a word.
-#[inline(always)]
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "24 bits are exact")]
-fn uniform_32<const LANES: usize>(words: &Words<LANES>) -> [Block; LANES] {
-    let step = 0.5_f32.powi(24);
-    each_word(words, |word| ((word >> 8) as i32 as f32 * step).to_bits())
+struct UniformFloat32;
+
+impl Numbers for UniformFloat32 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        const STEP: f32 = 1.0 / 16_777_216.0;
+        let mut made = [[0; LANES]; 4];
+        for word in 0..4 {
+            for lane in 0..LANES {
+                made[word][lane] = ((words[word][lane] >> 8) as i32 as f32 * STEP).to_bits();
+            }
+        }
+        store(&made, out);
+    }
 }
 
 /// Multiples of 2^-53 below 1: the upper 53 bits.
-#[inline(always)]
-#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-fn uniform_64<const LANES: usize>(words: &Words<LANES>) -> [Block; LANES] {
-    let step = 0.5_f64.powi(53);
-    each_wide(words, |numbers| numbers.map(|number| ((number >> 11) as f64 * step).to_bits()))
-}
+struct UniformFloat64;
 
-#[inline(always)]
-fn normal_32<const LANES: usize>(words: &Words<LANES>) -> [Block; LANES] {
-    let mut made = [[0; LANES]; 4];
-    for half in [0, 2] {
+impl Numbers for UniformFloat64 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 2];
         for lane in 0..LANES {
-            let (first, second) = pair_32(words[half][lane], words[half + 1][lane]);
-            (made[half][lane], made[half + 1][lane]) = (first.to_bits(), second.to_bits());
+            let [first, second] = wide(words, lane);
+            made[0][lane] = uniform_64(first).to_bits();
+            made[1][lane] = uniform_64(second).to_bits();
         }
+        store_wide(&made, out);
     }
-    each_word(&made, |bits| bits)
 }
 
-#[inline(always)]
-fn normal_64<const LANES: usize>(words: &Words<LANES>) -> [Block; LANES] {
-    each_wide(words, |[first, second]| {
-        let (first, second) = pair_64(first, second);
-        [first.to_bits(), second.to_bits()]
-    })
+struct NormalFloat32;
+
+impl Numbers for NormalFloat32 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 4];
+        for half in [0, 2] {
+            for lane in 0..LANES {
+                let (first, second) = pair_32(words[half][lane], words[half + 1][lane]);
+                (made[half][lane], made[half + 1][lane]) = (first.to_bits(), second.to_bits());
+            }
+        }
+        store(&made, out);
+    }
+}
+
+struct NormalFloat64;
+
+impl Numbers for NormalFloat64 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 2];
+        for lane in 0..LANES {
+            let [first, second] = wide(words, lane);
+            let (first, second) = pair_64(first, second);
+            (made[0][lane], made[1][lane]) = (first.to_bits(), second.to_bits());
+        }
+        store_wide(&made, out);
+    }
 }
 
 #[cfg(test)]
@@ -199,13 +253,25 @@ mod tests {
         out
     }
 
+    /// As [`Values::write`] on a processor without vector instructions.
+    fn write_portable(values: Values, seed: u64, first: u64, out: &mut [Block]) {
+        match values {
+            Values::RawUint32 => run(portable_steps::<RawUint32>(), seed, first, out),
+            Values::RawUint64 => run(portable_steps::<RawUint64>(), seed, first, out),
+            Values::UniformFloat32 => run(portable_steps::<UniformFloat32>(), seed, first, out),
+            Values::UniformFloat64 => run(portable_steps::<UniformFloat64>(), seed, first, out),
+            Values::NormalFloat32 => run(portable_steps::<NormalFloat32>(), seed, first, out),
+            Values::NormalFloat64 => run(portable_steps::<NormalFloat64>(), seed, first, out),
+        }
+    }
+
     #[test]
     fn with_and_without_vector_instructions_the_bits_are_the_same() {
         for values in ALL {
             for (seed, first) in [(0, 0), (u64::MAX, 1 << 40), (67_280_421_310_721, LAST_BLOCK - 9)]
             {
                 let mut portable = vec![[0; 4]; 4099];
-                write(values, seed, first, &mut portable);
+                write_portable(values, seed, first, &mut portable);
                 assert_eq!(made(values, seed, first, 4099), portable, "{values:?} of seed {seed}");
             }
         }
@@ -214,11 +280,11 @@ mod tests {
     #[test]
     fn a_range_that_is_cut_anywhere_is_the_whole_range() {
         for values in ALL {
-            let whole = made(values, 5, LAST_BLOCK - 20, 61);
-            for cut in 0..=61 {
+            let whole = made(values, 5, LAST_BLOCK - 20, 150);
+            for cut in (0..=150).step_by(3) {
                 let first = LAST_BLOCK - 20 + cut as u64;
                 let parts =
-                    [made(values, 5, LAST_BLOCK - 20, cut), made(values, 5, first, 61 - cut)];
+                    [made(values, 5, LAST_BLOCK - 20, cut), made(values, 5, first, 150 - cut)];
                 assert_eq!(parts.concat(), whole, "{values:?} cut at {cut}");
             }
         }
@@ -226,16 +292,21 @@ mod tests {
 
     #[test]
     fn each_kind_of_number_is_made_from_the_words_that_the_documents_name() {
-        let words = blocks::<1>(7, 3).map(|[word]| word);
+        let mut all = [[0; LANES]; 4];
+        blocks(7, 3, &mut all);
+        let words = all.map(|words| words[0]);
         let one = |values| made(values, 7, 3, 1)[0];
         assert_eq!(one(Values::RawUint32), words);
         let wide = [0, 2].map(|low| u64::from(words[low]) | u64::from(words[low + 1]) << 32);
         let stored = |numbers: [u64; 2]| {
-            let [[a, b], [c, d]] = numbers.map(halves);
-            [a, b, c, d]
+            let mut out = [Block::default()];
+            out.as_flattened_mut()
+                .iter_mut()
+                .zip(numbers.map(u64::to_ne_bytes).as_flattened().as_chunks::<4>().0)
+                .for_each(|(word, bytes)| *word = u32::from_ne_bytes(*bytes));
+            out[0]
         };
         assert_eq!(one(Values::RawUint64), stored(wide));
-        #[expect(clippy::cast_precision_loss, reason = "24 and 53 bits are exact")]
         let (uniform_32, uniform_64) = (
             words.map(|word| ((word >> 8) as f32 / 16_777_216.0).to_bits()),
             wide.map(|number| ((number >> 11) as f64 / 9_007_199_254_740_992.0).to_bits()),

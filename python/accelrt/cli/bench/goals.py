@@ -132,6 +132,19 @@ _ALLOCATION = (
     _rust("A14", "moving a resident 2 MiB", ratio=0.15),
 )
 
+_RANDOM = tuple(
+    Goal(f"{name}.{peer}", f"64 MiB of {what}", ratio=1)
+    for name, what in (
+        ("R1", "raw uint32"),
+        ("R2", "raw uint64"),
+        ("R3", "uniform float32"),
+        ("R4", "uniform float64"),
+        ("R5", "normal float32"),
+        ("R6", "normal float64"),
+    )
+    for peer in ("philox", "sfc64")
+)
+
 GOALS = (
     _rust("Q1", "enqueue 40 bytes, nobody drains", at_most=15),
     _rust("Q1.crossbeam", "the same"),
@@ -196,4 +209,5 @@ GOALS = (
     Goal("D1.python", "xpu: record from Python"),
     Goal("D2.python", "xpu: round trip from Python"),
     *_ALLOCATION,
+    *_RANDOM,
 )
