@@ -103,6 +103,10 @@ impl Command<TaskContext> for HostFill {
         context.is_marker = true;
         let (range, chunks) = (self.0, self.0.chunks());
         let helpers = usize::from(range.core_count).min(chunks / CHUNKS_PER_HELPER).max(1) - 1;
+        if helpers == 0 {
+            // SAFETY: the memory is the task's alone while it runs.
+            return (0..chunks).for_each(|chunk| unsafe { range.write_chunk(chunk) });
+        }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
             // Never on this stack, and no more than a hint: what nobody takes is done here.
@@ -110,5 +114,45 @@ impl Command<TaskContext> for HostFill {
         }
         team.help();
         team.shares.wait();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    //! Goal: a range is the same, whoever writes its chunks. Method: threads that help at once.
+
+    use super::*;
+
+    /// Four chunks and a rest that is no whole block.
+    const BYTES: usize = 4 * CHUNK_BLOCKS * BLOCK_BYTES + 24;
+
+    /// A range over words of this test, which stay where they are.
+    fn range_over(words: &mut [u32], values: Values) -> Range {
+        assert!(words.len() * 4 >= BYTES);
+        let to = Address(words.as_mut_ptr().expose_provenance() as u64);
+        Range { seed: 3, first_block: 9, to, bytes: BYTES, values, core_count: 1 }
+    }
+
+    #[test]
+    fn threads_that_help_write_what_one_alone_writes_and_nothing_beside_it() {
+        for values in [Values::RawUint32, Values::NormalFloat64] {
+            let mut alone = vec![Block::default(); BYTES.div_ceil(BLOCK_BYTES)];
+            values.write(3, 9, &mut alone);
+            let mut words = vec![0xEEEE_EEEE; BYTES / 4 + 8];
+            let range = range_over(&mut words, values);
+            let shares = Shares::new(range.chunks());
+            let team = Arc::new(Team { range, shares });
+            let helpers: Vec<_> = (0..3)
+                .map(|_| Arc::clone(&team))
+                .map(|team| std::thread::spawn(move || team.run(&Turn::unshared())))
+                .collect();
+            team.help();
+            team.shares.wait();
+            assert_eq!(words[..BYTES / 4], alone.as_flattened()[..BYTES / 4], "{values:?}");
+            assert!(words[BYTES / 4..].iter().all(|word| *word == 0xEEEE_EEEE));
+            for helper in helpers {
+                helper.join().unwrap();
+            }
+        }
     }
 }

@@ -9,7 +9,10 @@ use crate::seed::seed;
 use crate::support::{CPU, Fill, Machine};
 
 /// Some chunks and a rest that is no whole block.
-const BYTES: usize = (5 << 18) + 24;
+const BYTES: usize = (3 << 18) + 24;
+
+/// Chunks enough for another worker to be asked for help.
+const LARGE_BYTES: usize = 4 << 20;
 
 #[test]
 fn a_fill_is_the_same_for_any_number_of_threads_and_chunks() {
@@ -21,9 +24,29 @@ fn a_fill_is_the_same_for_any_number_of_threads_and_chunks() {
         // In parts of whole blocks, each in chunks of its own.
         let generator = many.generator(seed, 8);
         let parts =
-            [16, 4 << 10, 1 << 18, 3 << 16].map(|bytes| many.filled(fill, &generator, bytes));
+            [16, 4 << 10, 1 << 18, 1 << 16].map(|bytes| many.filled(fill, &generator, bytes));
         let parts = parts.concat();
         assert_eq!(parts[..], whole[..parts.len()], "{fill:?} in parts");
+    }
+}
+
+#[test]
+fn a_large_fill_that_workers_help_with_is_the_same_and_its_buffer_may_be_dropped_behind_it() {
+    let machine = Machine::cpu(4);
+    let (generator, stream) = (machine.generator(4, 0), machine.stream());
+    let expected = machine.generator(4, 0).random_raw(LARGE_BYTES / 8).unwrap();
+    for turn in 0..3 {
+        generator.manual_seed(4).unwrap();
+        let buffer = machine.runtime.empty(LARGE_BYTES, CPU).unwrap();
+        generator.fill_raw(&buffer, RawType::Uint64, &stream).unwrap();
+        let mut read = vec![0; LARGE_BYTES];
+        let copy = machine.runtime.empty(LARGE_BYTES, CPU).unwrap();
+        copy.copy_from(&buffer, &stream).unwrap();
+        drop(buffer);
+        copy.copy_to_slice(&mut read, &stream).unwrap();
+        let (numbers, _) = read.as_chunks::<8>();
+        let place = numbers.iter().zip(&expected).position(|(a, b)| u64::from_ne_bytes(*a) != *b);
+        assert_eq!(place, None, "turn {turn}: the first number that differs");
     }
 }
 
