@@ -19,10 +19,13 @@ RELEASE_TESTS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNI
 # it out of build scripts and procedural macros.
 ASAN := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=$(TARGET_DIR)/asan
 # Of Python's tests those that run on every kind.
-EVERY_KIND_TESTS := $(foreach part,accelerator buffer contexts dlpack event failures launch_host \
-	numpy_memory parameters stream threads verbose_runtime version waits xpu,tests/python/test_$(part).py)
-# Rust tests that run on an xpu device as well.
+EVERY_KIND_TESTS := $(foreach part,accelerator buffer contexts dlpack event failures generator \
+	launch_host numpy_memory parameters stream threads verbose_runtime version waits \
+	xpu,tests/python/test_$(part).py)
+# Rust tests that run on an xpu device as well; and those that need one which compiles programs of
+# ours, which the fake does not.
 XPU_TESTS ?= conformance faults order engine
+XPU_KERNEL_TESTS := generator
 # For `make build`: make build FEATURES=cuda,xpu
 FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
@@ -135,7 +138,8 @@ $(INTEL)/ready: pyproject.toml
 # Without a loader or the runtime it fails.
 .PHONY: test-intel
 test-intel: $(INTEL)/ready ## the same on Intel's runtime for CPUs, in Rust and Python
-	OCL_ICD_VENDORS=$(INTEL_OPENCL) $(MAKE) test-xpu test-python-xpu
+	OCL_ICD_VENDORS=$(INTEL_OPENCL) $(MAKE) test-xpu test-python-xpu \
+		XPU_TESTS="$(XPU_TESTS) $(XPU_KERNEL_TESTS)"
 
 .PHONY: test-python-xpu
 test-python-xpu: module ## the Python tests and the demo, on the xpu device of this machine

@@ -276,6 +276,33 @@ pub enum Error {
         /// The stream's device.
         stream: Device,
     },
+    /// A generator of one kind that is to fill a buffer of another.
+    #[error("Expected a '{expected}' device type for generator but found '{generator}'")]
+    GeneratorKindMismatch {
+        /// The buffer's kind.
+        expected: DeviceKind,
+        /// The generator's kind.
+        generator: DeviceKind,
+    },
+    /// An offset into a generator's sequence where no block of words begins.
+    #[error("The offset of a generator must be a multiple of 4: {offset} is not")]
+    GeneratorOffset {
+        /// What was given, or is in a state.
+        offset: u64,
+    },
+    /// A buffer that does not hold whole numbers of a type at their addresses.
+    #[error(
+        "Cannot fill {bytes} bytes at {address:#x} with numbers of {item_bytes} bytes: size and \
+         address must be multiples of that"
+    )]
+    FillAlignment {
+        /// Where the buffer begins.
+        address: u64,
+        /// Its size.
+        bytes: usize,
+        /// The size of one number.
+        item_bytes: usize,
+    },
     /// The device is gone for good.
     #[error("Device {device} is lost: {reason}")]
     DeviceLost {

@@ -15,6 +15,7 @@
 //! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
 //! * [`CachingAllocator`]: memory that is kept when it is freed; its [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
+//! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
 //! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, for a while
 //! * [`Error`]: everything that can go wrong, with the numbers that explain it
@@ -59,6 +60,7 @@ mod error;
 mod event;
 mod fork;
 mod frontier;
+mod generator;
 mod guard;
 #[cfg(all(any(feature = "python", test), not(loom)))] // as `verbose`
 #[cfg_attr(not(feature = "python"), expect(dead_code, reason = "what uses it is Python's"))]
@@ -94,6 +96,7 @@ pub use config::Config;
 pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use error::{Error, FailureCause, Result, StreamError, TaskError};
 pub use event::Event;
+pub use generator::{FloatType, Generator, RawType};
 pub use guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use native::{Argument, NativeCall};
 pub use program::{

@@ -138,6 +138,10 @@ pub(crate) enum LockRank {
     Drain = 7,
     /// Start, fork and shutdown of a runtime.
     Runtime = 10,
+    /// The default generators of a runtime.
+    Defaults = 12,
+    /// What a runtime's generators know of its devices.
+    Generators = 14,
     /// The streams of one device.
     StreamTable = 20,
     /// The threads' caches of the host heap, or the slabs of one of its sizes.

@@ -20,6 +20,7 @@ from accelrt._core import (
     DeviceLost,
     DeviceProperties,
     Event,
+    Generator,
     OutOfMemoryError,
     Stream,
     StreamError,
@@ -37,6 +38,7 @@ from accelrt._exit import finish_at_exit
 from accelrt._inference_mode import inference_mode
 from accelrt._kinds import module_of
 from accelrt._numpy_memory import numpy_memory
+from accelrt._random import fork_rng, manual_seed
 from accelrt._verbose import verbose
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "DeviceLost",
     "DeviceProperties",
     "Event",
+    "Generator",
     "OutOfMemoryError",
     "Stream",
     "StreamError",
@@ -56,11 +59,13 @@ __all__ = [
     "device",
     "empty",
     "empty_pinned",
+    "fork_rng",
     "from_dlpack",
     "get_device_module",
     "inference_mode",
     "is_inference_mode_enabled",
     "numpy_memory",
+    "manual_seed",
     "verbose",
     "xpu",
     "zeros",

@@ -5,6 +5,7 @@ from types import ModuleType, TracebackType
 
 from accelrt import _core
 from accelrt._memory import DeviceArgument, Memory
+from accelrt._random import Random
 
 
 def module_of(device: _core.device | str) -> ModuleType:
@@ -64,7 +65,7 @@ class DeviceContext:
         _core.exit_index(self._kind, self.idx)
 
 
-class Kind(Memory):
+class Kind(Memory, Random):
     """The functions of one kind's module. Arguments are devices, their names, indices, or None."""
 
     def __init__(self, kind: str) -> None:

@@ -123,9 +123,9 @@ class verbose(VerboseContext):  # noqa: N801  as the backends' classes
     """Prints a line for each task of this process's streams inside a `with`; restores what was.
 
     `level` is 0 or 1. A line is `accelrt_verbose,kind,device,stream,what,bytes,ms`: what is copy,
-    fill, launch, kernel, deferred (a callable of `launch_host`), call, record or wait. Tasks that
-    are executed inside are printed: synchronise before the end to see those that were enqueued. On
-    devices whose streams do not run on the host each task is waited for, to time it.
+    fill, random, launch, kernel, deferred (a callable of `launch_host`), call, record or wait.
+    Tasks that are executed inside are printed: synchronise before the end to see those that were
+    enqueued. On devices whose streams do not run on the host each task is waited for, to time it.
 
     >>> import accelrt
     >>> with accelrt.verbose(1, capture=True) as log:

@@ -327,7 +327,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// stream is not destroyed before this returns: the caller holds it beside `work`.
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
-    /// As [`Backend::submit`], called by a completer: never executes on the caller's stack.
+    /// As [`Backend::submit`], called by a completer: never executes on the caller's stack. On
+    /// kinds that run on the host `work` may also be a part of a task that others may help with.
     fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
     /// True when the device has done everything submitted to the stream.

@@ -12,8 +12,10 @@ use crate::buffer::uses::Task;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::fork::Inherited;
+use crate::queue::Command;
 use crate::spin::SpinMutex;
 use crate::stream::Stream;
+use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::synchronize::raise;
 use crate::stream::wait::Interrupt;
@@ -151,6 +153,23 @@ impl Buffer {
         let access = self.access()?;
         let (to, bytes) = (self.begin(), self.nbytes());
         enqueue(stream, bytes, &[access], |core| core.push(Fill { to, bytes, byte }))
+    }
+
+    /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
+    /// bytes. Does not block; fails as [`Buffer::fill`].
+    pub(crate) fn overwrite<T: Command<TaskContext>>(
+        &self,
+        stream: &Stream,
+        task: impl FnOnce(Address) -> T,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        let access = self.access()?;
+        enqueue(stream, self.nbytes(), &[access], |core| core.push(task(self.begin()))).map(drop)
+    }
+
+    /// Fails when work on this buffer cannot be given to this stream.
+    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
+        check_stream(stream, &[self])
     }
 
     /// Copies bytes of the host into this buffer, on `stream`, and keeps their owner until that is

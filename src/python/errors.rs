@@ -65,6 +65,8 @@ impl From<Error> for PyErr {
             | Error::AllocatorSettingWithoutEffect { .. }
             | Error::InvalidVariable { .. }
             | Error::BufferRange { .. }
+            | Error::GeneratorOffset { .. }
+            | Error::FillAlignment { .. }
             | Error::LaunchSize { .. }
             | Error::NoSuchKernel { .. }
             | Error::CopySizeMismatch { .. }

@@ -20,6 +20,7 @@ mod exposure;
 mod fastcall;
 mod function;
 mod functions;
+mod generator;
 mod helper;
 mod host_memory;
 mod host_task;
@@ -78,6 +79,10 @@ mod _core {
         current_stream, device_count, exchange_device, flag, get_device_properties,
         get_memory_info, initialize, is_initialized, kind_index, left_out_devices, set_stream,
         settings, shut_down, synchronize, unavailable_reason,
+    };
+    #[pymodule_export]
+    use super::generator::{
+        PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
     };
     #[pymodule_export]
     use super::kernels::kernel_address;

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
 use crate::fork::{self, Inherited};
+use crate::generator::Defaults;
 use crate::runtime::allocators::Allocators;
 use crate::runtime::current;
 use crate::runtime::shutdown::{self, ShutdownReport};
@@ -50,6 +51,7 @@ pub(super) struct Inner {
     accelerator: OnceLock<DeviceKind>,
     tables: Mutex<BTreeMap<Device, Arc<StreamTable>>>,
     allocators: Mutex<Allocators>,
+    generators: Defaults,
 }
 
 /// How often something happened since the runtime started: claims made visible.
@@ -114,6 +116,7 @@ impl Runtime {
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
             allocators: Mutex::new(LockRank::Runtime, allocators),
+            generators: Defaults::new(),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
@@ -412,7 +415,12 @@ impl Runtime {
         &self.inner.allocators
     }
 
-    fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+    pub(super) fn generators(&self) -> &Defaults {
+        &self.inner.generators
+    }
+
+    /// The backend of a device. Fails when there is no such device; initialises nothing.
+    pub(super) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
         let count = backend.device_count()?;
         if device.index() < count {

@@ -4,6 +4,7 @@
 //! * [`allocators`]: where memory comes from
 //! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current device and streams of each thread
+//! * [`generators`]: making generators, seeding the default ones
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
 //! * [`observers`]: who is told of shortages
@@ -14,6 +15,7 @@
 mod allocators;
 mod capability;
 mod current;
+mod generators;
 mod index;
 mod instance;
 mod memory;

@@ -44,6 +44,11 @@ LOOM = {
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
 }
+# Cargo's integration tests that defects name.
+INTEGRATION = (
+    "engine", "order", "buffer", "native", "conformance", "allocator", "xpu_fake", "generator",
+)  # fmt: skip
+
 # Debug assertions are among what catches a defect; line numbers are not.
 DEBUG = {"CARGO_PROFILE_DEV_DEBUG": "none"}
 
@@ -179,7 +184,7 @@ def suites() -> dict[str, Rust | Python]:
         "loom": Rust(["--lib"], is_loom=True),
         "python": Python(),
     }
-    for name in ("engine", "order", "buffer", "native", "conformance", "allocator", "xpu_fake"):
+    for name in INTEGRATION:
         suites[name] = Rust(["--test", name])
     return suites
 

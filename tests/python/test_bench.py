@@ -3,11 +3,15 @@
 Method: what takes no time is measured; nothing here is about how fast something is.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from accelrt import _core
-from accelrt.cli.bench import replays
-from accelrt.cli.bench.goals import GOALS
+from accelrt.cli import bench
+from accelrt.cli.bench import generators, launches, replays
+from accelrt.cli.bench.goals import GOALS, Measurement
 from accelrt.cli.bench.table import records
 
 NAMES = [goal.name for goal in GOALS]
@@ -29,6 +33,28 @@ def test_rows_of_traces_say_that_there_are_none(tmp_path: Path) -> None:
     }
     judged = {record["name"]: record for record in records(measured.values())}
     assert judged["A7.max"]["met"] is None
+
+
+def test_random_numbers_are_measured_beside_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "_BYTES", 1 << 20)
+    measured = list(generators.measure())
+    assert [row.name for row in measured] == [name for name in NAMES if name.startswith("R")]
+    assert all(row.ours and row.peer_ns for row in measured)
+
+
+def test_rows_that_are_not_wanted_are_neither_measured_nor_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(generators, "_BYTES", 1 << 20)
+
+    def unwanted() -> Iterator[Measurement]:
+        pytest.fail("measured")
+        yield
+
+    monkeypatch.setattr(launches, "measure", unwanted)
+    assert bench.run(None, tmp_path, "R1.s") == 0
+    names = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()[4:]]
+    assert names == ["R1.sfc64"]
 
 
 def test_later_rounds_of_a_replay_find_the_pages_of_the_first() -> None:

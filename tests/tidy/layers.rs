@@ -83,14 +83,15 @@ const AREAS: &[Area] = &[
             "backend::xpu",
         ],
     ),
-    // L2, the engine: program, buffer, allocator, event, stream, frontier, in this order downwards.
+    // L2, the engine: generator, program, buffer, allocator, event, stream, frontier, in this order
+    // downwards.
+    area("generator", 2, &["program", "buffer", "stream"]),
     area("program", 2, &["buffer", "event", "stream", "frontier"]),
     area("buffer", 2, &["allocator", "event", "stream", "frontier"]),
     area("allocator", 2, &["event", "stream", "frontier"]),
     area("event", 2, &["stream", "frontier"]),
     area("stream", 2, &["frontier"]),
     area("frontier", 2, &[]),
-    area("generator", 2, &[]),
     area("log", 2, &[]),
     // L3, the runtime: one level.
     area("runtime", 3, RUNTIME),

@@ -50,7 +50,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.command == "verbose":
         return verbose.run(given)
     if given.command == "bench":
-        return bench.run(given.json, given.traces)
+        return bench.run(given.json, given.traces, given.rows)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
 
 
@@ -105,6 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
     figures.add_argument(
         "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
+    )
+    figures.add_argument(
+        "--rows", default="", metavar="NAME", help="only those whose names begin so, as R or A4"
     )
     figures.add_argument(
         "--traces",

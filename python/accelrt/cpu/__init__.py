@@ -14,6 +14,7 @@ __all__ = [
     "StreamContext",
     "current_device",
     "current_stream",
+    "default_generator",
     "device",
     "device_count",
     "device_of",
@@ -23,10 +24,15 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
     "host_memory_stats",
     "init",
+    "initial_seed",
     "is_available",
     "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -38,8 +44,12 @@ __all__ = [
     "register_oom_observer",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
     "set_device",
     "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
     "set_stream",
     "stream",
     "synchronize",
@@ -49,6 +59,7 @@ _kind = Kind("cpu")
 
 current_device = _kind.current_device
 current_stream = _kind.current_stream
+default_generator = _kind.default_generator
 device = _kind.device
 device_count = _kind.device_count
 device_of = _kind.device_of
@@ -58,10 +69,15 @@ get_device_capability = _kind.get_device_capability
 get_device_name = _kind.get_device_name
 get_device_properties = _kind.get_device_properties
 get_per_process_memory_fraction = _kind.get_per_process_memory_fraction
+get_rng_state = _kind.get_rng_state
+get_rng_state_all = _kind.get_rng_state_all
 host_memory_stats = _kind.host_memory_stats
 init = _kind.init
+initial_seed = _kind.initial_seed
 is_available = _kind.is_available
 is_initialized = _kind.is_initialized
+manual_seed = _kind.manual_seed
+manual_seed_all = _kind.manual_seed_all
 max_memory_allocated = _kind.max_memory_allocated
 max_memory_reserved = _kind.max_memory_reserved
 mem_get_info = _kind.mem_get_info
@@ -73,8 +89,12 @@ memory_summary = _kind.memory_summary
 register_oom_observer = _kind.register_oom_observer
 reset_accumulated_memory_stats = _kind.reset_accumulated_memory_stats
 reset_peak_memory_stats = _kind.reset_peak_memory_stats
+seed = _kind.seed
+seed_all = _kind.seed_all
 set_device = _kind.set_device
 set_per_process_memory_fraction = _kind.set_per_process_memory_fraction
+set_rng_state = _kind.set_rng_state
+set_rng_state_all = _kind.set_rng_state_all
 set_stream = _kind.set_stream
 stream = _kind.stream
 synchronize = _kind.synchronize

@@ -149,6 +149,17 @@ _OF_OTHERS = (
         )
         for suffix in ("", ".mimalloc")
     ),
+_RANDOM = tuple(
+    Goal(f"{name}.{peer}", f"64 MiB of {what}", ratio=1)
+    for name, what in (
+        ("R1", "raw uint32"),
+        ("R2", "raw uint64"),
+        ("R3", "uniform float32"),
+        ("R4", "uniform float64"),
+        ("R5", "normal float32"),
+        ("R6", "normal float64"),
+    )
+    for peer in ("philox", "sfc64")
 )
 
 GOALS = (
@@ -216,4 +227,5 @@ GOALS = (
     Goal("D2.python", "xpu: round trip from Python"),
     *_ALLOCATION,
     *_OF_OTHERS,
+    *_RANDOM,
 )

@@ -1,0 +1,95 @@
+//! Fills of buffers: what is checked before one is enqueued, and how much of a sequence it uses.
+
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+use crate::generator::Generator;
+use crate::generator::host::{HostFill, Range};
+use crate::generator::kit::launch;
+use crate::generator::values::{BLOCK_BYTES, Values};
+use crate::stream::Stream;
+
+/// The type of raw numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawType {
+    /// Words as they are.
+    Uint32,
+    /// Two words each, the lower one first.
+    Uint64,
+}
+
+/// The type of uniform and normal numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatType {
+    /// 4 bytes each.
+    Float32,
+    /// 8 bytes each. Not every device has them.
+    Float64,
+}
+
+impl Generator {
+    /// Fills a buffer with raw numbers, on a stream. Does not block, except that a device without
+    /// host tasks compiles a program at its first fill.
+    ///
+    /// Uses 4 words for each 16 bytes that are begun. The memory is never filled by the host and
+    /// copied. A fill on a failed stream is skipped; its words are used all the same.
+    ///
+    /// Fails when the generator is of another kind, the buffer's size or address is no multiple of
+    /// the type's, the stream is of another device, the device has no double precision or no
+    /// kernels, after a release or a shutdown, and in a forked child. No words are used then.
+    pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
+        let values = match dtype {
+            RawType::Uint32 => Values::RawUint32,
+            RawType::Uint64 => Values::RawUint64,
+        };
+        self.fill(buffer, values, stream)
+    }
+
+    /// Fills a buffer with uniform numbers from 0, inclusive, to 1, exclusive: multiples of 2^-24
+    /// for [`FloatType::Float32`], of 2^-53 for [`FloatType::Float64`]. As
+    /// [`Generator::fill_raw`].
+    pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
+        let values = match dtype {
+            FloatType::Float32 => Values::UniformFloat32,
+            FloatType::Float64 => Values::UniformFloat64,
+        };
+        self.fill(buffer, values, stream)
+    }
+
+    /// Fills a buffer with normal numbers of mean 0 and variance 1, by Box and Muller; none is
+    /// farther out than 6.7 for [`FloatType::Float32`], 8.6 for [`FloatType::Float64`]. See
+    /// [`Generator::fill_raw`].
+    pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
+        let values = match dtype {
+            FloatType::Float32 => Values::NormalFloat32,
+            FloatType::Float64 => Values::NormalFloat64,
+        };
+        self.fill(buffer, values, stream)
+    }
+
+    fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream) -> Result<()> {
+        let (own, given) = (self.device().kind(), buffer.device().kind());
+        if own != given {
+            return Err(Error::GeneratorKindMismatch { expected: given, generator: own });
+        }
+        let (address, bytes, item_bytes) =
+            (buffer.address()?, buffer.nbytes(), values.item_bytes());
+        if !bytes.is_multiple_of(item_bytes) || !address.is_multiple_of(item_bytes as u64) {
+            return Err(Error::FillAlignment { address, bytes, item_bytes });
+        }
+        stream.core().lifecycle.check()?;
+        let (kit, blocks) = (self.kits().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
+        buffer.check_stream(stream)?;
+        if stream.core().on_host {
+            let core_count = kit.core_count(stream);
+            let (seed, first_block) = self.take(blocks)?;
+            return buffer.overwrite(stream, |to| {
+                HostFill(Range { seed, first_block, to, bytes, values, core_count })
+            });
+        }
+        let kernel = kit.kernel(values, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        launch(kernel, self.take(blocks)?, (buffer, item_bytes), stream)
+    }
+}

@@ -1,0 +1,49 @@
+//! Making generators, and seeding the default ones.
+
+use crate::device::{Device, DeviceKind};
+use crate::error::Result;
+use crate::generator::Generator;
+use crate::runtime::Runtime;
+
+impl Runtime {
+    /// A generator for buffers of a device, with the seed 67280421310721, torch's default. Fails
+    /// when the device does not exist. Initialises nothing.
+    pub fn generator(&self, device: Device) -> Result<Generator> {
+        self.backend(device)?;
+        Ok(self.generators().generator(device))
+    }
+
+    /// The default generator of a device, which everybody shares. Until it is seeded its seed is
+    /// one that nobody can foretell. Fails when the device does not exist, and in a forked child.
+    /// Initialises nothing.
+    pub fn default_generator(&self, device: Device) -> Result<Generator> {
+        self.backend(device)?;
+        self.generators().of(device)
+    }
+
+    /// Seeds the default generator of every device of every kind. Initialises nothing and asks no
+    /// driver: a generator that does not exist yet begins with this seed.
+    ///
+    /// ```
+    /// use accelrt::{Config, Device, DeviceKind, Runtime};
+    /// let runtime = Runtime::new(Config::default())?;
+    /// runtime.manual_seed(7)?;
+    /// runtime.manual_seed_all(DeviceKind::Cpu, 8)?; // the later seed wins
+    /// assert!(!runtime.is_initialized());
+    /// assert_eq!(runtime.default_generator(Device::cpu(0))?.initial_seed()?, 8);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn manual_seed(&self, seed: u64) -> Result<()> {
+        DeviceKind::ALL.into_iter().try_for_each(|kind| self.manual_seed_all(kind, seed))
+    }
+
+    /// As [`Runtime::manual_seed`], of one kind.
+    pub fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
+        self.generators().manual_seed_all(kind, seed)
+    }
+
+    /// Seeds the default generator of one device, which is not asked whether it exists.
+    pub fn manual_seed_device(&self, device: Device, seed: u64) -> Result<()> {
+        self.generators().of(device)?.manual_seed(seed)
+    }
+}
