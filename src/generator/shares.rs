@@ -29,17 +29,15 @@ impl Shares {
         Self { count, next, left, maker: Sleeper::new() }
     }
 
-    /// Does parts until none is unclaimed; true when there was one.
-    pub(super) fn work(&self, mut part: impl FnMut(usize)) -> bool {
-        let mut has_worked = false;
+    /// Does parts until none is unclaimed.
+    pub(super) fn work(&self, mut part: impl FnMut(usize)) {
         loop {
             // Relaxed: only that no two threads claim one part matters.
             let claimed = self.next.fetch_add(1, Ordering::Relaxed);
             if claimed >= self.count {
-                return has_worked;
+                return;
             }
             part(claimed);
-            has_worked = true;
             // Release: what was written in the part is seen by who finds 0 in `wait`. Acquire: the
             // thread that wakes the maker has seen the other parts.
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -14,7 +14,7 @@ use crate::python::errors::{type_name, wrong_type};
 use crate::python::functions::existing;
 use crate::python::parameters::size;
 use crate::python::parked::drop_parked;
-use crate::python::transfers::{buffer_of, current_stream};
+use crate::python::transfers::{current_stream, written};
 use crate::python::waiting::{enqueue, make_room};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -188,16 +188,16 @@ impl PyGenerator {
         fill: impl FnOnce(&Generator, &Buffer, &Stream) -> Result<()> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = target.py();
-        let Some(buffer) = buffer_of(target) else {
-            return Err(wrong_type("buffer", "an accelrt.Buffer or a view of one", target));
-        };
-        let stream = current_stream(buffer)?;
-        if self.generator.device().kind() == DeviceKind::Cpu {
-            enqueue(py, &stream, || fill(&self.generator, buffer, &stream))?;
-        } else {
+        let filled = written(target, |buffer| {
+            let stream = current_stream(buffer)?;
+            if self.generator.device().kind() == DeviceKind::Cpu {
+                return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
+            }
             make_room(py, &stream)?;
-            py.detach(|| fill(&self.generator, buffer, &stream))?; // which may compile
-        }
+            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // which may compile
+        });
+        let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
+        filled.ok_or_else(no_buffer)??;
         drop_parked(py);
         Ok(target.clone())
     }

@@ -45,16 +45,26 @@ pub(super) fn copy_out(
     is_non_blocking: bool,
 ) -> PyResult<()> {
     check_may_end(is_non_blocking)?;
-    let (py, owner) = (target.py(), owner_of(target));
-    let transfer = match (&owner, buffer_of(target)) {
-        // Through a view: the memory is the view's, and the version that of its owner.
-        (Some(owner), Some(buffer)) => {
-            owner.get().current.write(py, |_| between(py, &buffer, source))
-        }
-        (None, Some(buffer)) => between(py, &buffer, source),
-        (_, None) => to_host(py, source, host_memory("target", target, true)?),
+    let py = target.py();
+    let transfer = match written(target, |buffer| between(py, buffer, source)) {
+        Some(transfer) => transfer,
+        None => to_host(py, source, host_memory("target", target, true)?),
     };
-    end(target.py(), transfer, is_non_blocking)
+    end(py, transfer, is_non_blocking)
+}
+
+/// Writes to the buffer that an object is, or is a view of, by `write`, and counts it. `None` when
+/// it is neither.
+pub(super) fn written<T>(
+    target: &Bound<'_, PyAny>,
+    write: impl FnOnce(&Buffer) -> PyResult<T>,
+) -> Option<PyResult<T>> {
+    let buffer = buffer_of(target)?;
+    Some(match owner_of(target) {
+        // Through a view: the memory is the view's, and the version that of its owner.
+        Some(owner) => owner.get().current.write(target.py(), |_| write(&buffer)),
+        None => write(&buffer),
+    })
 }
 
 /// The buffer that an object is, or is a view of.

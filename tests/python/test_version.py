@@ -38,6 +38,8 @@ def test_each_write_through_the_api_counts_once() -> None:
         lambda: other.copy_to(buffer),
         lambda: other.copy_to(buffer.view("int32")),
         lambda: buffer[2:4].fill_(3),
+        lambda: accelrt.Generator(buffer.device).fill_raw_(buffer, "uint32"),
+        lambda: accelrt.Generator(buffer.device).fill_uniform_(buffer.view("float32"), "float32"),
     ]
     assert buffer._version == 0
     for count, write in enumerate(writes, 1):
@@ -57,6 +59,7 @@ def test_each_write_through_the_api_counts_once() -> None:
         lambda buffer: buffer.copy_(b"short"),
         lambda buffer: buffer.copy_(3),
         lambda buffer: accelrt.zeros(4).copy_to(buffer),
+        lambda buffer: accelrt.Generator(buffer.device).fill_raw_(buffer, "int8"),
     ],
 )
 def test_a_write_that_is_refused_counts_nothing(write: Callable[[Buffer], object]) -> None:
