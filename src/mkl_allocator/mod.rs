@@ -58,7 +58,12 @@ impl MklAllocator {
             return Ok(previous); // it has them
         }
         functions::prepare(self)?;
-        let libraries = VerboseLibrary::Mkl.found(folders)?;
+        let libraries = VerboseLibrary::Mkl.found(folders).map_err(|error| match error {
+            Error::VerboseLibraryMissing { searched, .. } => {
+                self.refused(format!("none was found: searched were {searched}"))
+            }
+            other => other,
+        })?;
         for one in &libraries {
             // What `libmkl_rt` stands in front of is loaded by this call, and allocates nothing.
             VerboseLibrary::Mkl.version_of(one.library);

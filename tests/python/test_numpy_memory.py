@@ -176,6 +176,22 @@ def test_an_empty_host_cache_reaches_what_threads_keep() -> None:
     assert taken == given != 0
 
 
+def test_arrays_and_pinned_buffers_are_counted_together() -> None:
+    before = active()
+    buffer = accelrt.empty_pinned(1000)
+    with accelrt.numpy_memory():
+        array = np.empty(2000, np.uint8)
+    assert added(before) == (2, 1024 + 2048)
+    stats = accelrt.accelerator.host_memory_stats()
+    buckets, taken = stats["bucket_allocation"], stats["num_host_alloc"]
+    assert isinstance(buckets, list)
+    assert sum(buckets) == stats["host_alloc_time.count"] == taken
+    assert stats["host_alloc_time.max"] >= stats["host_alloc_time.min"]  # type: ignore[operator]
+    del array
+    assert added(before) == (1, 1024)
+    del buffer
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["empty", "zeros", "resize", "copy", "drop", "take"]),
