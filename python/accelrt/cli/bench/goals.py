@@ -149,6 +149,8 @@ _OF_OTHERS = (
         )
         for suffix in ("", ".mimalloc")
     ),
+)
+
 _RANDOM = tuple(
     Goal(f"{name}.{peer}", f"64 MiB of {what}", ratio=1)
     for name, what in (
