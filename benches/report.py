@@ -43,7 +43,7 @@ def _anchors(before: dict[str, Any], after: dict[str, Any]) -> str:
     """Return how fast the machine was before and after the figures, as a table."""
     heads = "| anchor, ns | when the goals were set | before the figures | after them |"
     rows = [
-        f"| {name} | {then} | {ns_before} | {ns_after} |"
+        f"| {name} | {'not taken' if then is None else then} | {ns_before} | {ns_after} |"
         for (name, then, ns_before), (_, _, ns_after) in zip(
             before["anchors"], after["anchors"], strict=True
         )

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -311,6 +311,23 @@ impl Sleeper {
         while !self.is_woken() {
             park(None);
         }
+        self.get_ready();
+    }
+
+    /// As [`Sleeper::sleep`]. False when `end` comes first: somebody may still wake it.
+    pub(crate) fn sleep_until(&self, end: Instant) -> bool {
+        while !self.is_woken() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            park(Some(left));
+        }
+        self.get_ready();
+        true
+    }
+
+    fn get_ready(&self) {
         // Relaxed: whoever wakes next has learned of this sleeper after this.
         self.is_woken.store(false, Ordering::Relaxed);
     }

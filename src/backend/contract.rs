@@ -47,10 +47,9 @@
 //! | `Kernels::parameters` | `cuFuncGetParamInfo`: sizes alone | `clGetKernelArgInfo` |
 //! | `Kernels::launch` | `cuLaunchKernel` with global / local blocks | `clSetKernelArg`, `clSetKernelArgMemPointerINTEL`, `clEnqueueNDRangeKernel` |
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -180,6 +179,12 @@ pub trait Work: Send + Sync {
     /// Executes tasks until none is left, one has to wait, or [`Turn::must_yield`] says so. Never
     /// panics. What is left schedules itself again.
     fn run(self: Arc<Self>, turn: &Turn<'_>);
+
+    /// For how long a worker leaves the work to threads that execute it while they wait, and keeps
+    /// it. Asked before each [`Work::run`] on a worker, and again after that time.
+    fn leave_for(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Work {
@@ -193,7 +198,6 @@ pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,
     linger: Option<&'a Linger<'a>>,
-    made_progress: Cell<bool>,
 }
 
 /// How a thread lingers at work that may have more to execute soon: see [`Turn::linger`].
@@ -204,7 +208,7 @@ impl<'a> Turn<'a> {
     /// that anything is.
     #[must_use]
     pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
-        Self { must_yield, others_wait, linger: None, made_progress: Cell::new(false) }
+        Self { must_yield, others_wait, linger: None }
     }
 
     /// A turn whose thread may linger.
@@ -236,17 +240,6 @@ impl<'a> Turn<'a> {
     #[must_use]
     pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
         self.linger.is_none_or(|linger| linger(has_more))
-    }
-
-    /// The work executed something. Without this the turn was for nothing: others were faster.
-    pub fn note_progress(&self) {
-        self.made_progress.set(true);
-    }
-
-    /// True after [`Turn::note_progress`].
-    #[must_use]
-    pub fn made_progress(&self) -> bool {
-        self.made_progress.get()
     }
 }
 

@@ -143,6 +143,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
+        // Or a worker would be done before the GIL is left, and the thread never execute anything.
+        stream.expect_wait();
         let is_done = || stream.query();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
     }

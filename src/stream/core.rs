@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -255,6 +256,11 @@ impl Work for StreamCore {
             }
             // A driver kind's streams run where they are: no recursion through the backend.
         }
+    }
+
+    fn leave_for(&self) -> Option<Duration> {
+        let may_help = self.on_host && !self.lifecycle.is_cancelled();
+        if may_help { self.figures.pace.leave_for(self.progress.retired()) } else { None }
     }
 }
 

@@ -70,10 +70,7 @@ impl StreamCore {
         consumer.stopwatch.stop(last, &self.figures.pace);
         match turn {
             None => self.figures.counters.add_helped(last - first),
-            Some(turn) if last > first => {
-                turn.note_progress();
-                self.figures.pace.note_worker();
-            }
+            Some(_) if last > first => self.figures.pace.note_worker(),
             Some(_) => {}
         }
         stop

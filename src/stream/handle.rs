@@ -160,6 +160,14 @@ impl Stream {
         self.core.is_quiet()
     }
 
+    /// This thread will wait for the stream, and does something else for a moment before: workers
+    /// leave it short tasks from now on.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn expect_wait(&self) {
+        self.core.expect_helper();
+    }
+
     /// True when everything enqueued is done. Does not block; a driver that cannot tell counts as
     /// not done.
     #[must_use]

@@ -24,17 +24,31 @@ const UNKNOWN: u64 = u64::MAX;
 /// Turns in which workers execute something before a stream counts as theirs again.
 const TURNS_AFTER_HELP: u32 = 8;
 
+/// How long a worker first leaves a stream to a host thread: what that takes from one round trip to
+/// the next. Doubled each time, up to about what waking a sleeping worker takes.
+const FIRST_LEAVE: Duration = Duration::from_micros(4);
+const LEAVE_DOUBLINGS: u32 = 4;
+
 /// The published figures of one stream.
 #[derive(Debug)]
 pub(crate) struct Pace {
     recent_ns: AtomicU64,
     /// Turns that workers still have to win before they linger at this stream.
     turns_after_help: AtomicU32,
+    /// How many tasks were retired when a worker last left the stream to host threads, and how
+    /// often in a row it did. One worker at a time comes to a stream.
+    left_at: AtomicU64,
+    times_left: AtomicU32,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { recent_ns: AtomicU64::new(UNKNOWN), turns_after_help: AtomicU32::new(0) }
+        Self {
+            recent_ns: AtomicU64::new(UNKNOWN),
+            turns_after_help: AtomicU32::new(0),
+            left_at: AtomicU64::new(0),
+            times_left: AtomicU32::new(0),
+        }
     }
 
     /// A host thread executes the stream while it waits, or wants to: workers do not linger.
@@ -59,6 +73,17 @@ impl Pace {
     #[inline]
     pub(crate) fn is_wanted_by_host(&self) -> bool {
         self.turns_after_help.load(Ordering::Relaxed) != 0
+    }
+
+    /// For how long a worker leaves the stream to host threads that execute it: longer each time
+    /// that they went on meanwhile. `None` when nobody retired anything in that time.
+    pub(crate) fn leave_for(&self, retired: u64) -> Option<Duration> {
+        let times = self.times_left.load(Ordering::Relaxed);
+        let stands = times > 0 && self.left_at.load(Ordering::Relaxed) == retired;
+        let is_left = self.is_wanted_by_host() && !stands;
+        self.left_at.store(retired, Ordering::Relaxed);
+        self.times_left.store(if is_left { times.saturating_add(1) } else { 0 }, Ordering::Relaxed);
+        is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
     }
 
     /// True when tasks have been long.
@@ -141,6 +166,18 @@ mod tests {
             pace.learn(Duration::from_nanos(640), 64);
         }
         assert!(!pace.is_long() && !pace.expects_long(Class::Native));
+    }
+
+    #[test]
+    fn a_stream_is_left_to_host_threads_for_longer_and_longer_until_it_stands() {
+        let pace = Pace::new();
+        assert_eq!(pace.leave_for(0), None, "nobody executes it but workers");
+        pace.note_helper();
+        let periods: Vec<_> = (0..7).map(|retired| pace.leave_for(retired).unwrap()).collect();
+        assert!(periods.is_sorted() && periods[0] < periods[4] && periods[4] == periods[6]);
+        assert_eq!(pace.leave_for(6), None, "no thread went on");
+        assert_eq!(pace.leave_for(6), Some(periods[0]), "asked anew");
+        assert_eq!(pace.leave_for(6), None);
     }
 
     /// Goes through one batch of short tasks; true when it was measured.

@@ -89,14 +89,24 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
+    /// This thread is about to execute the stream while it waits: a worker that lingers there
+    /// leaves. False when the thread has to sleep instead.
+    #[inline]
+    pub(crate) fn expect_helper(&self) -> bool {
+        let pace = &self.figures.pace;
+        let may_help = self.on_host && !pace.is_long() && frames::may_help();
+        if may_help {
+            pace.note_helper();
+        }
+        may_help
+    }
+
     /// Executes the stream here; the point is then where this thread stands, not a task. `None`
     /// when somebody else executes the stream.
     fn synchronize_by_helping(self: &Arc<Self>) -> Option<Passed> {
-        let pace = &self.figures.pace;
-        if !self.on_host || pace.is_long() || !frames::may_help() {
+        if !self.expect_helper() {
             return None;
         }
-        pace.note_helper();
         let until = self.pushed();
         let mut pass = self.turnstile.enter_to_help()?;
         let stop = self.drain(&mut pass, until, None);

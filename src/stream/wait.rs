@@ -117,8 +117,7 @@ impl StreamCore {
 
     /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
     fn help(self: &Arc<Self>, ticket: u64) -> bool {
-        while self.on_host && !self.figures.pace.is_long() && frames::may_help() {
-            self.figures.pace.note_helper();
+        while self.expect_helper() {
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
             let stop = self.drain(&mut pass, ticket, None);
             let is_over = !matches!(stop, Stop::Here);

@@ -90,8 +90,7 @@ pub(crate) fn settle(backend: &dyn Backend, stream: StreamHandle) {
 struct Once<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send> Work for Once<F> {
-    fn run(self: Arc<Self>, turn: &Turn<'_>) {
-        turn.note_progress();
+    fn run(self: Arc<Self>, _turn: &Turn<'_>) {
         let function = self.0.lock().unwrap().take();
         function.expect("work that was submitted once runs once")();
     }
@@ -184,7 +183,6 @@ impl Work for Actor {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         let mut executed = 0;
         while let Some(task) = self.next() {
-            turn.note_progress();
             task();
             executed += 1;
             if turn.must_yield() || (turn.others_wait() && executed >= BATCH_TASKS) {

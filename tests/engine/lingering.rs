@@ -1,11 +1,11 @@
-//! What a stream does in a turn whose thread lingers.
+//! What a stream does in a turn whose thread lingers, and when it is left to others.
 //!
-//! Goal: the words of `Turn::linger`. Method: a backend that executes nothing by itself; the test
-//! is the worker, and what comes in during a linger is enqueued by the linger.
+//! Goal: the words of `Turn::linger` and `Work::leave_for`. Method: a backend that executes nothing
+//! by itself; the test is the worker, and what comes in during a linger is enqueued by the linger.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use accelrt::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo, PointerOwner,
@@ -13,6 +13,10 @@ use accelrt::backend::contract::{
 };
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Result, Runtime, Stream};
+
+/// Turns after which a stream knows that its tasks are short, though this thread lost its processor
+/// in the first, and before it measures the next: of long ones a thread would execute none.
+const KNOWN_TURNS: u32 = 32;
 
 /// Keeps work for the test.
 #[derive(Debug)]
@@ -56,7 +60,13 @@ impl World {
         let runtime = Runtime::with_backends(Config::default(), backends).unwrap();
         let device = Device::new(DeviceKind::Null, 0).unwrap();
         let stream = runtime.dedicated_stream(device, 0).unwrap();
-        Self { _runtime: runtime, backend, stream, ran: Arc::default() }
+        let world = Self { _runtime: runtime, backend, stream, ran: Arc::default() };
+        for _ in 0..KNOWN_TURNS {
+            world.enqueue();
+            world.turn(&|_| false);
+        }
+        world.ran.store(0, Ordering::Relaxed);
+        world
     }
 
     fn enqueue(&self) {
@@ -67,6 +77,12 @@ impl World {
         self.stream.enqueue(count).unwrap();
     }
 
+    /// There and back on this thread, which executes it.
+    fn round_trip(&self) {
+        self.enqueue();
+        self.stream.synchronize().unwrap();
+    }
+
     fn ran(&self) -> u32 {
         self.ran.load(Ordering::Relaxed)
     }
@@ -75,6 +91,11 @@ impl World {
     fn turn(&self, linger: &dyn Fn(&dyn Fn() -> bool) -> bool) {
         let work = self.backend.work.lock().unwrap().pop().expect("work was submitted");
         work.run(&Turn::new(&|| false, &|| false).with_linger(linger));
+    }
+
+    /// What a worker asks before it runs what was submitted.
+    fn leave_for(&self) -> Option<Duration> {
+        self.backend.work.lock().unwrap().last().expect("work was submitted").leave_for()
     }
 
     fn is_submitted(&self) -> bool {
@@ -117,13 +138,19 @@ fn nothing_is_executed_after_a_linger_for_nothing_and_what_came_is_submitted_aga
 }
 
 #[test]
-fn streams_that_host_threads_execute_are_left_without_a_linger() {
+fn a_stream_is_left_to_a_host_thread_while_that_goes_on_executing_it() {
     let world = World::new();
     world.enqueue();
-    world.stream.synchronize().unwrap(); // helps
+    assert_eq!(world.leave_for(), None, "no host thread has executed anything");
+    world.stream.synchronize().unwrap();
     assert_eq!(world.ran(), 1);
-    world.turn(&|_| unreachable!("the entry of what the helper executed"));
+    for _ in 0..10 {
+        assert!(world.leave_for().is_some());
+        world.round_trip();
+    }
     world.enqueue();
+    assert!(world.leave_for().is_some());
+    assert_eq!(world.leave_for(), None, "nothing was executed since");
     world.turn(&|_| unreachable!("a host thread will execute what comes next"));
-    assert_eq!(world.ran(), 2);
+    assert_eq!(world.ran(), 12);
 }

@@ -110,8 +110,8 @@ fn parking_and_resuming_a_thousand_streams_does_not_wake_a_worker_each() {
 #[test]
 fn round_trips_in_a_row_do_not_cost_a_wake_each() {
     // Goal: an idle round trip costs no wake-up. Method: ten thousand of them. The worker that the
-    // first one woke looks on, is beaten by this thread, and sleeps only when this thread lost its
-    // processor; on a single processor that is whenever the worker gets it.
+    // first one woke keeps the stream's entry and leaves the stream to this thread, until that lost
+    // its processor; on a single processor that is whenever the worker gets it.
     let runtime = workers(1);
     let stream = stream(&runtime);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -126,6 +126,29 @@ fn round_trips_in_a_row_do_not_cost_a_wake_each() {
     }
     assert_eq!(ran.load(Ordering::Relaxed), 10_000);
     assert!(wakes(&runtime) < 5_000, "{}", wakes(&runtime));
+}
+
+#[test]
+fn streams_that_were_left_to_a_thread_are_executed_when_it_is_gone() {
+    // Goal: a worker leaves streams to a thread that executes them while it waits, and to nobody
+    // else. Method: round trips on several streams, then tasks that nobody waits for. The one
+    // worker has the entries of all of them, each of which is other work beside the others.
+    finishes(|| {
+        let runtime = workers(1);
+        let streams = streams(&runtime, 3);
+        for _ in 0..100 {
+            for _ in 0..50 {
+                for stream in &streams {
+                    stream.enqueue(|| {}).unwrap();
+                    stream.synchronize().unwrap();
+                }
+            }
+            let notices: Vec<_> = streams.iter().map(enqueue_notice).collect();
+            for notice in notices {
+                notice.recv().unwrap();
+            }
+        }
+    });
 }
 
 #[test]

@@ -137,3 +137,32 @@ fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
         }
     });
 }
+
+/// Goal: a worker whose timed sleep ends while it is being woken sleeps over no work, and the wake
+/// is not taken for that of its next sleep. The end comes at once: models have no clock.
+#[test]
+fn loom_a_sleep_that_ends_by_itself_meets_a_wake() {
+    model(3, || {
+        let device = Device::new(1);
+        let worker = {
+            assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this is the first");
+            let device = Arc::clone(&device);
+            thread::spawn(move || {
+                assert!(matches!(device.queue.take(), Found::Work(1, ..)));
+                device.run(1);
+                device.queue.look();
+                let sleeper = Sleeper::new();
+                if device.queue.begin_sleep(&sleeper) && !device.queue.end_sleep(&sleeper) {
+                    sleeper.sleep();
+                }
+                Device::work(&device);
+            })
+        };
+        assert!(Device::submit(&device, 10).is_none(), "one worker is the limit");
+        while device.ran.load(Ordering::SeqCst) != 11 {
+            thread::yield_now();
+        }
+        device.close();
+        worker.join().unwrap();
+    });
+}

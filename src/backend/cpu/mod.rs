@@ -1,7 +1,7 @@
 //! The embedded cpu device: the machine's own cores, caches, memory and pages.
 //!
 //! * `backend`: the contract's methods
-//! * `run_queue`, `workers`: who runs what, in which order
+//! * `run_queue`, `workers`, `left_work`: who runs what, in which order, and what is left to others
 //! * `clock`, `copy`, `properties`: what the machine can do, and how fast
 //! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
 //!   `map_count`: pages that move
@@ -11,6 +11,7 @@ mod clock;
 mod copy;
 #[cfg(all(test, not(loom)))]
 mod faults;
+mod left_work;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod map_count;

@@ -129,6 +129,18 @@ impl<W> RunQueue<W> {
         sleeps
     }
 
+    /// A worker whose sleep was long enough looks again; false when somebody has taken it to be
+    /// woken.
+    pub(crate) fn end_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
+        let mut state = self.state.lock();
+        let place = state.asleep.iter().position(|one| Arc::ptr_eq(one, sleeper));
+        if let Some(place) = place {
+            state.asleep.remove(place);
+            state.looking += 1;
+        }
+        place.is_some()
+    }
+
     /// A running worker blocks inside a task.
     pub(crate) fn begin_block(&self) -> Help {
         let mut state = self.state.lock();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::blocking::{BlockingHook, set_hook};
 use crate::backend::contract::{Leftover, Turn, Work};
+use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
@@ -26,13 +27,8 @@ const LONGEST_LOOK: Duration = Duration::from_micros(50);
 /// Shortest one, for a worker whose looks have been for nothing.
 const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
-/// Between two looks of a worker that helpers keep beating: each look takes cache lines away from
-/// them. Doubled at each further defeat, up to what waking a sleeping worker takes.
-const BEATEN_PERIOD: Duration = Duration::from_micros(1);
-const BEATEN_DOUBLINGS: u32 = 4;
-
-/// Turns in a row for nothing after which a worker counts as beaten.
-const BEATEN_TURNS: u32 = 2;
+/// What is to be looked at within this time is waited for awake.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 
 /// Longest time at a stream that has run empty: what a pipeline's producer takes for its next task.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
@@ -77,9 +73,7 @@ impl Workers {
 
     /// Has work run by a worker; a level of 0 goes first. Gives it back after the shutdown.
     pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Item> {
-        let help = self.shared.queue.push(level, work)?;
-        Shared::give(&self.shared, help);
-        Ok(())
+        Shared::submit(&self.shared, level, work)
     }
 
     /// Sleeping workers woken so far, and workers started beyond the limit.
@@ -124,6 +118,12 @@ impl Workers {
 }
 
 impl Shared {
+    fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), Item> {
+        let help = this.queue.push(level, work)?;
+        Self::give(this, help);
+        Ok(())
+    }
+
     fn give(this: &Arc<Self>, help: Help) {
         match help {
             Help::None => {}
@@ -142,7 +142,7 @@ impl Shared {
         let shared = Arc::clone(this);
         let builder =
             thread::Builder::new().name(format!("{}-{number}", this.name)).stack_size(STACK_BYTES);
-        let started = with_signals_blocked(|| builder.spawn(move || Self::work(&shared)));
+        let started = with_signals_blocked(|| builder.spawn(move || Worker::new(shared).live()));
         match started {
             Ok(thread) => {
                 let mut threads = this.threads.lock();
@@ -154,47 +154,6 @@ impl Shared {
                 Some(help) => Self::give(this, help),
                 None => panic!("the system starts no worker thread at all: {refusal}"),
             },
-        }
-    }
-
-    /// A worker's life.
-    fn work(this: &Arc<Self>) {
-        set_hook(Arc::new(Hook(Arc::clone(this), thread::current().id())));
-        let sleeper = Sleeper::new();
-        let mut look = LONGEST_LOOK;
-        let mut turns_for_nothing = 0;
-        loop {
-            match this.queue.take() {
-                Found::End => return,
-                Found::Work(work, level, help) => {
-                    Self::give(this, help);
-                    let must_yield = || this.queue.may_have_more_urgent(level);
-                    let others_wait = || this.queue.may_have_work();
-                    let is_looking = Cell::new(false);
-                    let linger = |has_more: &dyn Fn() -> bool| {
-                        is_looking.set(this.may_spin && !Self::linger(this, has_more));
-                        !is_looking.get()
-                    };
-                    let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
-                    // Relaxed, here and below: a figure that a shutdown reads.
-                    this.running.fetch_add(1, Ordering::Relaxed);
-                    work.run(&turn);
-                    this.running.fetch_sub(1, Ordering::Relaxed);
-                    if !is_looking.get() {
-                        this.queue.look();
-                    }
-                    turns_for_nothing =
-                        if turn.made_progress() { 0 } else { turns_for_nothing + 1 };
-                    look = LONGEST_LOOK;
-                }
-                Found::Nothing if this.look(look, turns_for_nothing) => {}
-                Found::Nothing => {
-                    look = (look / 2).max(SHORTEST_LOOK);
-                    if this.queue.begin_sleep(&sleeper) {
-                        sleeper.sleep();
-                    }
-                }
-            }
         }
     }
 
@@ -219,31 +178,125 @@ impl Shared {
             }
         }
     }
+}
 
-    /// Looks for work for `longest`; true when there may be some.
-    fn look(&self, longest: Duration, turns_for_nothing: u32) -> bool {
-        if !self.may_spin {
+/// One worker, on its thread.
+struct Worker {
+    shared: Arc<Shared>,
+    sleeper: Arc<Sleeper>,
+    /// For how long it looks before a sleep.
+    look: Duration,
+    /// What it leaves to others. It executes nothing while it has any.
+    left: LeftWork,
+}
+
+impl Worker {
+    fn new(shared: Arc<Shared>) -> Self {
+        set_hook(Arc::new(Hook(Arc::clone(&shared), thread::current().id())));
+        let sleeper = Sleeper::new();
+        Self { shared, sleeper, look: LONGEST_LOOK, left: LeftWork::default() }
+    }
+
+    /// Looks, runs, looks, sleeps.
+    fn live(mut self) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            if let Some((level, work)) = self.left.take_due() {
+                if let Some(work) = self.unless_left(level, work) {
+                    Shared::give(&shared, shared.queue.stop_looking());
+                    self.run(level, work);
+                }
+                continue;
+            }
+            match shared.queue.take() {
+                Found::End => return self.give_back(),
+                Found::Work(work, level, help) => {
+                    Shared::give(&shared, help);
+                    match self.unless_left(level, work) {
+                        Some(work) => self.run(level, work),
+                        None => shared.queue.look(),
+                    }
+                }
+                Found::Nothing if self.look() => {}
+                Found::Nothing => self.sleep(),
+            }
+        }
+    }
+
+    /// Work that is not left to others for a while.
+    fn unless_left(&mut self, level: usize, work: Item) -> Option<Item> {
+        match work.leave_for() {
+            None => Some(work),
+            Some(period) => {
+                self.left.keep(level, work, period);
+                None
+            }
+        }
+    }
+
+    /// Runs work, and looks then.
+    fn run(&mut self, level: usize, work: Item) {
+        self.give_back(); // it may take long
+        let shared = &self.shared;
+        let must_yield = || shared.queue.may_have_more_urgent(level);
+        let others_wait = || shared.queue.may_have_work();
+        let is_looking = Cell::new(false);
+        let linger = |has_more: &dyn Fn() -> bool| {
+            is_looking.set(shared.may_spin && !Shared::linger(shared, has_more));
+            !is_looking.get()
+        };
+        let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
+        // Relaxed, here and below: a figure that a shutdown reads.
+        shared.running.fetch_add(1, Ordering::Relaxed);
+        work.run(&turn);
+        shared.running.fetch_sub(1, Ordering::Relaxed);
+        if !is_looking.get() {
+            shared.queue.look();
+        }
+        self.look = LONGEST_LOOK;
+    }
+
+    /// Gives what it leaves to others back to the run queue.
+    fn give_back(&mut self) {
+        for (level, work) in self.left.take_all() {
+            if let Err(work) = Shared::submit(&self.shared, level, work) {
+                work.run(&Turn::unshared()); // no worker is left
+            }
+        }
+    }
+
+    /// Looks for work; true when there may be some.
+    fn look(&self) -> bool {
+        if !self.shared.may_spin {
             return false;
         }
-        let defeats = turns_for_nothing.checked_sub(BEATEN_TURNS);
-        let beaten_period = defeats.map(|more| BEATEN_PERIOD * (1 << more.min(BEATEN_DOUBLINGS)));
         let started = Instant::now();
-        loop {
-            let period_started = Instant::now();
-            if period_started - started >= longest {
-                return false;
-            }
-            if let Some(period) = beaten_period {
-                while period_started.elapsed() < period {
-                    (0..SPINS_PER_READING).for_each(|_| spin_hint());
-                }
-            }
-            for _ in 0..if beaten_period.is_some() { 1 } else { SPINS_PER_READING } {
-                if self.queue.may_have_work() {
+        let mut end = started + self.look;
+        if let Some(due) = self.left.next_due() {
+            // A sleep until then would be longer.
+            end = if due - started <= SHORTEST_SLEEP { due } else { due.min(end) };
+        }
+        while Instant::now() < end {
+            for _ in 0..SPINS_PER_READING {
+                if self.shared.queue.may_have_work() {
                     return true;
                 }
                 spin_hint();
             }
+        }
+        self.left.next_due().is_some_and(|due| due <= end)
+    }
+
+    /// Sleeps until there is work, or until something is to be looked at again.
+    fn sleep(&mut self) {
+        self.look = (self.look / 2).max(SHORTEST_LOOK);
+        let (queue, sleeper) = (&self.shared.queue, &self.sleeper);
+        if !queue.begin_sleep(sleeper) {
+            return;
+        }
+        match self.left.next_due() {
+            Some(due) if sleeper.sleep_until(due) || queue.end_sleep(sleeper) => {}
+            _ => sleeper.sleep(), // also where a wake is on its way
         }
     }
 }
