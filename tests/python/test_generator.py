@@ -67,7 +67,7 @@ def test_seeds_are_numbers_of_64_bits_and_negative_ones_wrap(given: int, seed: i
     assert (generator.initial_seed(), generator.get_offset()) == (seed, 0)
 
 
-@pytest.mark.parametrize("seeding", [accelrt.Generator().manual_seed, accelrt.manual_seed,
+@pytest.mark.parametrize("seeding", [accelrt.Generator("cpu").manual_seed, accelrt.manual_seed,
                                      module.manual_seed, module.manual_seed_all])  # fmt: skip
 def test_what_is_no_seed_is_refused_in_torchs_words(seeding: object) -> None:
     """The types and texts of torch's errors."""
