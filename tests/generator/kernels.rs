@@ -7,12 +7,16 @@ use std::sync::Arc;
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::{Launched, NullBackend, NullConfig};
-use accelrt::{Config, DeviceKind, Error, RawType};
+use accelrt::{Config, DeviceKind, Error, FloatType, RawType};
 
 use crate::support::{CPU, Fill, Machine};
 
 fn machine() -> (Machine, Arc<NullBackend>) {
-    let null = NullBackend::new(NullConfig::default());
+    machine_with(NullConfig::default())
+}
+
+fn machine_with(config: NullConfig) -> (Machine, Arc<NullBackend>) {
+    let null = NullBackend::new(config);
     let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
     (Machine::new(config, Arc::<NullBackend>::clone(&null)), null)
 }
@@ -79,4 +83,42 @@ fn a_generator_of_another_kind_is_refused() {
     assert!(matches!(refused, Error::GeneratorKindMismatch { .. }), "{refused}");
     let expected = "Expected a 'null' device type for generator but found 'cpu'";
     assert_eq!(refused.to_string(), expected);
+}
+
+#[test]
+fn a_device_without_double_precision_refuses_float64_alone() {
+    let (machine, null) = machine_with(NullConfig { has_fp64: false, ..NullConfig::default() });
+    let (generator, stream) = (machine.generator(0, 0), machine.stream());
+    let buffer = machine.runtime.empty(64, machine.device).unwrap();
+    for dtype in [FloatType::Float32, FloatType::Float64] {
+        let filled = [
+            generator.fill_uniform(&buffer, dtype, &stream),
+            generator.fill_normal(&buffer, dtype, &stream),
+        ];
+        for outcome in filled {
+            match (dtype, outcome) {
+                (FloatType::Float32, Ok(())) => {}
+                (FloatType::Float64, Err(refused @ Error::Unsupported { .. })) => {
+                    let told = refused.to_string();
+                    assert!(told.ends_with("this one has no double precision"), "{told}");
+                }
+                (_, other) => panic!("{dtype:?}: {other:?}"),
+            }
+        }
+    }
+    stream.synchronize().unwrap();
+    assert_eq!((null.launched().len(), generator.offset().unwrap()), (2, 32));
+}
+
+#[test]
+fn a_kind_without_kernels_refuses_every_fill() {
+    let (machine, _null) = machine_with(NullConfig { has_kernels: false, ..NullConfig::default() });
+    let generator = machine.generator(0, 0);
+    let buffer = machine.runtime.empty(64, machine.device).unwrap();
+    for fill in Fill::ALL {
+        let refused = fill.into(&generator, &buffer, &machine.stream()).unwrap_err();
+        let text = "random numbers: they have neither tasks on the host nor programs";
+        assert_eq!(refused.to_string(), format!("null devices do not support {text}"));
+    }
+    assert_eq!(generator.offset().unwrap(), 0);
 }

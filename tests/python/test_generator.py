@@ -67,7 +67,7 @@ def test_seeds_are_numbers_of_64_bits_and_negative_ones_wrap(given: int, seed: i
     assert (generator.initial_seed(), generator.get_offset()) == (seed, 0)
 
 
-@pytest.mark.parametrize("seeding", [accelrt.Generator().manual_seed, accelrt.manual_seed,
+@pytest.mark.parametrize("seeding", [accelrt.Generator("cpu").manual_seed, accelrt.manual_seed,
                                      module.manual_seed, module.manual_seed_all])  # fmt: skip
 def test_what_is_no_seed_is_refused_in_torchs_words(seeding: object) -> None:
     """The types and texts of torch's errors."""
@@ -361,3 +361,31 @@ def test_unseeded_default_generators_differ_between_processes() -> None:
     """As torch's."""
     text = "import accelrt; print(accelrt.cpu.initial_seed())"
     assert output_of(text) != output_of(text)
+
+
+def test_a_forked_child_has_generators_where_it_may_have_the_runtime() -> None:
+    """Before the first use the state is the child's own; after it, a child is refused."""
+    code = """
+        import os, warnings, accelrt
+        warnings.simplefilter("ignore")  # of a fork beside threads
+        generator = accelrt.Generator("cpu").manual_seed(0)
+
+        def tell_in_child():
+            if child := os.fork():
+                return os.waitpid(child, 0)
+            try:
+                print(generator.random_raw(1), flush=True)
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+
+        tell_in_child()
+        tell_in_child()
+        accelrt.zeros(8, device="cpu")
+        tell_in_child()
+        print(generator.get_offset())
+    """
+    first, second, refused, offset = output_of(code).splitlines()
+    assert first == second == f"[{0xE169C58D6627E8D5}]"
+    assert refused.startswith("Cannot re-initialize accelrt in forked subprocess.")
+    assert offset == "0"

@@ -32,6 +32,10 @@ pub struct NullConfig {
     pub granularity_bytes: usize,
     /// How late marks complete.
     pub completion: Completion,
+    /// Whether the kind has a compiler.
+    pub has_kernels: bool,
+    /// Whether texts see `cl_khr_fp64`.
+    pub has_fp64: bool,
 }
 
 impl Default for NullConfig {
@@ -44,6 +48,8 @@ impl Default for NullConfig {
             capacity_bytes: 16 * GIB,
             granularity_bytes: 2 * MIB,
             completion: Completion::AtOnce,
+            has_kernels: true,
+            has_fp64: true,
         }
     }
 }

@@ -71,6 +71,7 @@ pub struct NullBackend {
     host: Mutex<HostMemory>,
     timeline: Mutex<Timeline>,
     programs: Mutex<Programs>,
+    has_kernels: bool,
     courier: Courier,
 }
 
@@ -108,7 +109,8 @@ impl NullBackend {
             devices: (0..device_count).map(device).collect(),
             host: Mutex::new(LockRank::Backend, HostMemory::new()),
             timeline: Mutex::new(LockRank::Backend, timeline),
-            programs: Mutex::new(LockRank::Backend, Programs::default()),
+            programs: Mutex::new(LockRank::Backend, Programs::new(config.has_fp64)),
+            has_kernels: config.has_kernels,
             courier: Courier::new("accelrt-null"),
         })
     }
@@ -338,7 +340,7 @@ impl Backend for NullBackend {
     }
 
     fn kernels(&self) -> Option<&dyn Kernels> {
-        Some(self)
+        self.has_kernels.then_some(self as &dyn Kernels)
     }
 
     fn shutdown(&self, deadline: Instant) -> Leftover {

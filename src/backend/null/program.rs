@@ -36,6 +36,7 @@ pub(super) struct Kernel {
 /// What was compiled and not given back.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
+    has_fp64: bool,
     compiled: HashMap<u64, Vec<Kernel>>,
     kernels: HashMap<u64, Kernel>,
     next_handle: u64,
@@ -43,6 +44,10 @@ pub(super) struct Programs {
 }
 
 impl Programs {
+    pub(super) fn new(has_fp64: bool) -> Self {
+        Self { has_fp64, ..Self::default() }
+    }
+
     pub(super) fn live(&self) -> (usize, usize) {
         (self.compiled.len(), self.kernels.len())
     }
@@ -54,7 +59,8 @@ impl Programs {
         source: ProgramSource<'_>,
     ) -> Result<ProgramHandle, String> {
         let kernels = match source {
-            ProgramSource::Text(text) => parse(text, device_index)?,
+            ProgramSource::Text(text) if self.has_fp64 => parse(text, device_index)?,
+            ProgramSource::Text(text) => parse(&without_fp64(text), device_index)?,
             ProgramSource::Binary(bytes) => {
                 let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
                 let mut kernels = parse(text, device_index)?;
@@ -188,6 +194,13 @@ impl Kernel {
 fn forget_type(parameter: &mut KernelParameter) {
     let class = ParameterClass::Unknown;
     *parameter = KernelParameter { name: String::new(), type_name: String::new(), class };
+}
+
+/// A text without what is there for double precision alone.
+fn without_fp64(text: &str) -> String {
+    let mut parts = text.split("#if defined(cl_khr_fp64)");
+    let before = parts.next().unwrap_or_default().to_owned();
+    parts.fold(before, |text, part| text + part.split_once("#endif").map_or("", |(_, rest)| rest))
 }
 
 /// The heads of the kernels in a text.
