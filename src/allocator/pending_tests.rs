@@ -282,8 +282,8 @@ fn short_memory_waits_for_nobody_when_all_together_hold_too_little() {
 #[test]
 fn a_pool_is_searched_again_for_what_became_free_in_the_meantime() {
     for settings in POLICIES {
-        // PyTorch fails here: after everything free went back it asks the device alone. The one worker
-        // is held, so it is the wait for memory that executes the other stream.
+        // PyTorch fails here: after everything free went back it asks the device alone. The one
+        // worker is held, so it is the wait for memory that executes the other stream.
         let world = World::with_one_worker(settings, 64 * MIB);
         let (home, other, busy) = (world.stream(), world.stream(), world.stream());
         let held = gate(&busy);

@@ -148,8 +148,8 @@ fn counted_natively(statistics: &mut Statistics) -> [&mut PooledStat; 5] {
     [allocation, active, allocated_bytes, active_bytes, requested_bytes]
 }
 
-/// Adds to what the other policy counted, sums from `before` on. The sum of two peaks is never below
-/// the peak of the sum.
+/// Adds to what the other policy counted, sums from `before` on. The sum of two peaks is never
+/// below the peak of the sum.
 fn add(total: &mut PooledStat, part: &PooledStat, before: &PooledStat) {
     for (total, part, before) in [
         (&mut total.all, &part.all, &before.all),
