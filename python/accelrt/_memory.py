@@ -74,7 +74,11 @@ class Memory:
         return self.memory_stats(device)["allocated_bytes.all.current"]
 
     def max_memory_allocated(self, device: DeviceArgument = None, /) -> int:
-        """Return the most of `memory_allocated` since its peak was reset."""
+        """Return the most of `memory_allocated` since its peak was reset.
+
+        When several threads made buffers it is a bound, unless settings say
+        `exact_statistics:True` or `policy:torch`: what threads kept for their next ones counts too.
+        """
         return self.memory_stats(device)["allocated_bytes.all.peak"]
 
     def memory_reserved(self, device: DeviceArgument = None, /) -> int:
@@ -137,9 +141,9 @@ def _of_kind(kind: str, observer: OomObserver) -> Callable[[str, int, int, int, 
 class MemPool:
     """A private pool of a device's memory: only requests made inside of `use_mem_pool` get it.
 
-    With `use_on_oom` other requests may take from it when memory is short; with `no_split` its
-    blocks are not split, but by the policy `native`. When the last reference is dropped, what is
-    free in it goes back.
+    With `use_on_oom` other requests may take from it when memory is short. With `no_split` the
+    policy `torch` does not split its blocks; `native`, the default, splits them all the same. When
+    the last reference is dropped, what is free in it goes back.
 
     >>> import accelrt
     >>> pool = accelrt.accelerator.MemPool()

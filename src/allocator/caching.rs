@@ -28,7 +28,8 @@ use crate::sync::{LockRank, Mutex};
 ///
 /// A stream is a number here; what one frees it may have again at once, others may not. Any thread
 /// may call anything. One lock guards the books; it is given back before the device is called or
-/// waited for.
+/// waited for. Under policy `native`, the default, a thread keeps some of what it freed, and has it
+/// again without the lock.
 ///
 /// ```
 /// use accelrt::allocator::{CachingAllocator, Request};
@@ -304,7 +305,8 @@ impl CachingAllocator {
     /// it again at once.
     ///
     /// # Panics
-    /// When it was given back before.
+    /// When it was given back before. Under policy `native` that is not seen once somebody else was
+    /// given the same place.
     #[inline]
     pub fn free(&self, block: Allocated) {
         if !self.caches.keep(Front::get(), &block, 0) {
@@ -471,6 +473,7 @@ impl CachingAllocator {
     /// Every sum and every count becomes zero.
     pub fn reset_accumulated_statistics(&self) {
         self.books.lock().statistics.reset_accumulated();
+        self.caches.reset_accumulated();
         if let Some(host) = &self.source.host {
             host.reset();
         }

@@ -20,7 +20,8 @@ const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with their
 pub enum PolicyName {
     /// Those of PyTorch's caching allocator, constant by constant.
     Torch,
-    /// Our own: the least memory, in a bounded number of steps. Pinned memory has one policy.
+    /// Our own, the default: the least memory, in a bounded number of steps. Pinned memory has one
+    /// policy of its own, whatever is named.
     Native,
 }
 
@@ -33,7 +34,7 @@ pub enum PolicyName {
 ///
 /// | key | value | meaning |
 /// |---|---|---|
-/// | `policy` | `torch`, `native` | whose decisions are taken |
+/// | `policy` | `native`, `torch` | whose decisions are taken: `native` unless another key means `torch` |
 /// | `expandable_segments` | `True`, `False` | segments grow by mapping pages, where the device has virtual memory |
 /// | `large_segment_size_mb` | from 11 | segments for requests between 1 and 10 MiB |
 /// | `max_split_size_mb` | from `large_segment_size_mb` | blocks of this size and more are not split |
@@ -50,7 +51,8 @@ pub enum PolicyName {
 /// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy
 /// `torch`, the last two of `native`: a text that names one of them names its policy, and another
 /// policy beside them is refused. Threads keep nothing under either of the last two; determinism
-/// also has what other streams used come back only when the cache is emptied or memory is short.///
+/// also has what other streams used come back only when the cache is emptied or memory is short.
+///
 /// PyTorch's other keys would change nothing here, so each is refused with the reason. Text is the
 /// only way to other settings than the default, so there are none that an allocator cannot follow.
 ///
@@ -98,7 +100,7 @@ pub struct AllocatorConfig {
 impl Default for AllocatorConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyName::Torch,
+            policy: PolicyName::Native,
             expandable_segments: false,
             large_segment_bytes: 20 * MIB,
             max_split_bytes: None,

@@ -13,8 +13,9 @@ fn parsed(text: &str) -> AllocatorConfig {
 #[test]
 fn every_key_arrives() {
     let default = AllocatorConfig::default;
+    let torch = || AllocatorConfig { policy: PolicyName::Torch, ..default() };
     let cases = [
-        ("policy:torch", AllocatorConfig { policy: PolicyName::Torch, ..default() }),
+        ("policy:torch", torch()),
         ("policy:native", AllocatorConfig { policy: PolicyName::Native, ..default() }),
         (
             "exact_statistics:True",
@@ -24,24 +25,24 @@ fn every_key_arrives() {
             "deterministic:True,policy:native",
             AllocatorConfig { policy: PolicyName::Native, deterministic: true, ..default() },
         ),
-        ("expandable_segments:True", AllocatorConfig { expandable_segments: true, ..default() }),
-        ("expandable_segments:False", default()),
+        ("expandable_segments:True", AllocatorConfig { expandable_segments: true, ..torch() }),
+        ("expandable_segments:False", torch()),
         (
             "large_segment_size_mb:11",
             AllocatorConfig {
                 large_segment_bytes: 11 * MIB,
                 max_non_split_rounding_bytes: 11 * MIB,
-                ..default()
+                ..torch()
             },
         ),
-        ("max_split_size_mb:20", AllocatorConfig { max_split_bytes: Some(20 * MIB), ..default() }),
+        ("max_split_size_mb:20", AllocatorConfig { max_split_bytes: Some(20 * MIB), ..torch() }),
         (
             "max_non_split_rounding_mb:40",
-            AllocatorConfig { max_non_split_rounding_bytes: 40 * MIB, ..default() },
+            AllocatorConfig { max_non_split_rounding_bytes: 40 * MIB, ..torch() },
         ),
         (
             "garbage_collection_threshold:0.5",
-            AllocatorConfig { garbage_collection_threshold: Some(0.5), ..default() },
+            AllocatorConfig { garbage_collection_threshold: Some(0.5), ..torch() },
         ),
         (
             "per_process_memory_fraction:1",
@@ -68,6 +69,7 @@ fn every_key_arrives() {
 #[test]
 fn blanks_a_trailing_comma_and_nothing_at_all_are_fine() {
     let expected = AllocatorConfig {
+        policy: PolicyName::Torch,
         expandable_segments: true,
         max_split_bytes: Some(32 * MIB),
         ..AllocatorConfig::default()
@@ -208,6 +210,14 @@ fn of_recorded_settings_those_without_effect_here_fall_away() {
     assert_eq!(recorded_settings("unknown:1").unwrap(), "unknown:1", "that may have had an effect");
     let error = recorded_settings("backend:cudaMallocAsync").unwrap_err().to_string();
     assert!(error.contains("cudaMallocAsync") && error.contains("native"), "{error}");
+}
+
+#[test]
+fn the_policy_is_ours_where_nothing_says_otherwise() {
+    assert_eq!(AllocatorConfig::default().policy, PolicyName::Native);
+    for text in ["", "per_process_memory_fraction:0.5", "pinned_reserve_segment_size_mb:64"] {
+        assert_eq!(parsed(text).policy, PolicyName::Native, "{text:?}");
+    }
 }
 
 #[test]

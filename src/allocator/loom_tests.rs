@@ -1,4 +1,4 @@
-//! Loom models of frees: memory is handed out behind its uses, and frees at the same time join.
+//! Loom models of frees under `torch`: memory is handed out behind its uses, joint frees join.
 //!
 //! The whole allocator runs in them, over numbers; an atomic without an order of its own stands for
 //! the bytes of a block.
@@ -36,7 +36,8 @@ impl World {
         let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
         let device = Device::new(DeviceKind::Null, 0).unwrap();
         let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&null);
-        let allocator = CachingAllocator::new(backend, device, "".parse().unwrap()).unwrap();
+        let allocator =
+            CachingAllocator::new(backend, device, "policy:torch".parse().unwrap()).unwrap();
         Arc::new(Self { null, device, allocator })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It comes from a device in segments, which are cut into blocks. A *policy* decides how requests
 //! are rounded, which free block serves one and what is split; the rest is the same for all but
-//! `native`.
+//! `native`, the default.
 //!
 //! * `caching`: the public [`CachingAllocator`], and in which steps a request is answered
 //! * `cached`: requests that free memory serves, for who must not wait

@@ -3,7 +3,7 @@
 use accelrt::allocator::snapshot::SegmentInfo;
 use accelrt::allocator::{PoolId, PoolOptions, Request};
 
-use crate::support::{Bench, KIB, MIB};
+use crate::support::{Bench, KIB, MIB, torch};
 
 const EXPANDABLE: &str = "expandable_segments:True";
 
@@ -162,7 +162,7 @@ fn settings_change_what_serves_the_next_request_alone() {
     let bench = Bench::new(EXPANDABLE);
     let block = bench.take(2 * MIB);
     bench.free(block);
-    bench.allocator.set_config("".parse().unwrap());
+    bench.allocator.set_config(torch());
     let plain = bench.take(2 * MIB);
     assert_ne!(plain.address(), block.address());
     assert_eq!((bench.segments(), bench.reserved_bytes()), (1, 40 * MIB));

@@ -52,6 +52,36 @@ fn small_requests_of_a_stream_have_pages_of_their_own_as_long_as_there_are_some(
 }
 
 #[test]
+fn sums_start_again_at_a_reset_and_what_is_in_use_stays() {
+    let bench = Bench::new(NATIVE);
+    let (kept, freed) = (bench.take(KIB), bench.take(3 * MIB));
+    bench.free(freed);
+    bench.allocator.reset_accumulated_statistics();
+    let sums = || {
+        let statistics = bench.statistics();
+        let all = [statistics.allocation, statistics.active_bytes, statistics.requested_bytes];
+        all.map(|stat| (stat.all.current, stat.all.allocated, stat.all.freed))
+    };
+    assert_eq!(sums(), [(1, 0, 0), (1024, 0, 0), (1024, 0, 0)]);
+    let later = bench.take(2 * KIB);
+    bench.free(kept);
+    assert_eq!(sums(), [(1, 1, 1), (2048, 2048, 1024), (2048, 2048, 1024)]);
+    bench.free(later);
+}
+
+#[test]
+fn a_request_beyond_the_device_takes_no_addresses() {
+    let bench = Bench::of_capacity(NATIVE, 40 * MIB);
+    for bytes in [40 * MIB + 1, 1 << 50] {
+        let refused = bench.request(Request::new(bytes, 0));
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    }
+    assert_eq!(bench.null.live().reserved_bytes, 0);
+    let whole = bench.request(Request::new(40 * MIB, 0).aligned_to(2 * MIB)).unwrap();
+    bench.free(whole);
+}
+
+#[test]
 fn a_full_device_serves_every_size_after_every_other() {
     let capacity_bytes = 40 * MIB;
     let sizes = [16 * KIB, 4 * KIB, MIB, 20 * MIB, 8 * MIB];

@@ -6,7 +6,7 @@
 use accelrt::allocator::{PoolId, PoolOptions, Request};
 
 use crate::pools::POOL;
-use crate::support::{Bench, MIB};
+use crate::support::{Bench, MIB, torch};
 
 #[test]
 fn oversize_blocks_that_are_not_enough_are_not_the_end() {
@@ -64,7 +64,7 @@ fn what_was_counted_as_oversize_is_counted_off_as_such() {
         (statistics.oversize_allocations.current, statistics.oversize_segments.current)
     };
     assert_eq!(counted(), (1, 1));
-    bench.allocator.set_config("".parse().unwrap());
+    bench.allocator.set_config(torch());
     let later = bench.take(50 * MIB);
     assert_eq!(counted(), (1, 1), "without a limit nothing is oversize");
     bench.free(block);

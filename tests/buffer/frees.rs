@@ -6,10 +6,10 @@ use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamGuard};
 
 use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, kept};
 
-/// Enough for a segment of its own, which is as large.
+/// Whole pages; under policy `torch` a segment of its own, which is as large.
 const BYTES: usize = 12 << 20;
 
-/// Size of a segment for little.
+/// Size of a page, and of a segment for little.
 const SMALL: usize = 2 << 20;
 
 fn buffer(machine: &Machine) -> Buffer {

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use accelrt::{Buffer, Device, Error, Stream};
+use accelrt::{Buffer, Config, Device, Error, Stream};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -206,8 +206,10 @@ impl Program {
     }
 }
 
-fn run(cpu_devices: usize, seed: u64) {
-    let machine = Arc::new(Machine::cpu(cpu_devices));
+fn run(cpu_devices: usize, settings: &str, seed: u64) {
+    let allocator_settings = settings.to_owned();
+    let config = Config { cpu_devices, allocator_settings, ..Config::default() };
+    let machine = Arc::new(Machine::cpu_with(&config));
     let on = |number: usize| machine.devices[number % cpu_devices];
     let streams: Vec<Stream> = (0..STREAMS).map(|number| machine.stream_on(on(number))).collect();
     std::thread::scope(|scope| {
@@ -233,8 +235,9 @@ fn random_programs_end_with_the_bytes_of_a_plain_model() {
     for cpu_devices in [1, 3] {
         finishes(move || {
             let seed = seed();
-            for round in 0..12 {
-                run(cpu_devices, seed.wrapping_add(round * 1_000));
+            let policies = ["policy:native", "policy:torch"].into_iter().cycle();
+            for (round, settings) in (0..12).zip(policies) {
+                run(cpu_devices, settings, seed.wrapping_add(round * 1_000));
             }
         });
     }

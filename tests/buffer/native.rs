@@ -3,6 +3,7 @@
 //! Goal: memory that queued tasks still use is handed out only behind them, and moves only when
 //! they are done. Method: gates hold the streams that use it, on a device that has no more.
 
+use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::{Config, Event};
 
 use crate::support::{Gate, Machine, finishes};
@@ -38,6 +39,18 @@ fn the_host_waits_for_the_earlier_life_of_memory_that_its_thread_kept() {
         }
         machine.assert_nothing_taken();
     });
+}
+
+#[test]
+fn where_addresses_are_few_a_request_takes_those_it_needs() {
+    let machine = machine(64 * MIB);
+    for (count, bytes) in (1..).zip([1_000, 3 * MIB, 24 * MIB]) {
+        machine.backend.plan(Fault::nth(Method::VmReserve, 1, FaultError::Driver));
+        drop(machine.runtime.empty(bytes, machine.device()).unwrap());
+        assert_eq!(machine.backend.failures(Method::VmReserve), count, "{bytes}");
+        machine.assert_nothing_taken();
+        machine.backend.clear();
+    }
 }
 
 #[test]

@@ -65,9 +65,11 @@ impl Machine {
         Self { runtime, backend, devices, null, free_bytes }
     }
 
-    /// cpu with one and three devices, null with both completions.
-    pub(crate) fn each() -> [Self; 4] {
+    /// cpu with one and three devices, and with the policy `torch`; null with both completions.
+    pub(crate) fn each() -> [Self; 5] {
+        let allocator_settings = "policy:torch".to_owned();
         [
+            Self::cpu_with(&Config { allocator_settings, ..Config::default() }),
             Self::cpu(1),
             Self::cpu(3),
             Self::null(Completion::AtOnce),

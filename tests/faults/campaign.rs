@@ -138,7 +138,7 @@ pub(crate) fn run_case(kind: Kind, scenario: &Scenario, fault: Option<Fault>) ->
     count_panics();
     // Relaxed, here and below: read after the threads were joined.
     let panics = PANICS.load(Ordering::Relaxed);
-    let run = || run_in_world(World::new(kind, scenario.exit_timeout), scenario, fault);
+    let run = || run_in_world(World::new(kind, scenario), scenario, fault);
     let mut outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Outcome {
         violations: Vec::new(), // the panic is counted
         failures: 0,

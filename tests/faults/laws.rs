@@ -43,6 +43,7 @@ fn is_planned_cause(cause: &FailureCause) -> bool {
 /// * what gives something back: the caller is done with it, and the driver keeps it or not
 /// * `mark_done`, `stream_query`: not done yet, and asked again
 /// * `memory_info`: asked for the numbers of a shortage, which is told without them
+/// * `VirtualMemory::reserve`: fewer addresses are asked for next
 /// * `mark`, `wait_mark`, `stream_synchronize`, `when_done`: each stands in for another where the
 ///   host only wants to know how far the device is
 const fn is_told(method: Method) -> bool {
@@ -51,6 +52,7 @@ const fn is_told(method: Method) -> bool {
             method,
             Method::MarkDone
                 | Method::MemoryInfo
+                | Method::VmReserve
                 | Method::StreamQuery
                 | Method::Mark
                 | Method::WaitMark

@@ -58,7 +58,7 @@ fn pages_that_are_not_given_back_are_found() {
         let pages = world.backend().virtual_memory(0).unwrap();
         pages.create(pages.granularity_bytes()).unwrap();
     };
-    assert_found(&[CPU, NULL], leak, "VirtualMemory::release was called");
+    assert_found(&[CPU, NULL], leak, "bytes are not back");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use accelrt::backend::contract::{Backend, Turn, Work};
 use accelrt::backend::cpu::CpuBackend;
@@ -12,6 +11,7 @@ use accelrt::{Completion as Finish, Config, Device, DeviceKind, Error, Event, Re
 use accelrt::{Runtime, ShutdownReport, Stream};
 
 use crate::ledger::{Ledger, TaskId};
+use crate::scenarios::Scenario;
 
 /// Capacity of each device: so little that a scenario runs out of it.
 pub(crate) const CAPACITY_BYTES: usize = 64 << 20;
@@ -68,7 +68,6 @@ impl Machine {
                     completion,
                     device_count: 2,
                     capacity_bytes: CAPACITY_BYTES,
-                    granularity_bytes: 4096,
                     ..NullConfig::default()
                 });
                 (Arc::<NullBackend>::clone(&null), Some(null))
@@ -115,13 +114,12 @@ impl Machine {
         // Only a kind with native handles has streams to wrap; cpu refuses.
         let wraps = usize::from(!self.backend.runs_on_host());
         let streams = [Method::StreamCreate, Method::StreamWrap];
-        // Device memory is counted in bytes: a device that is full refuses on its own.
-        let pairs: [(&[Method], Method); 7] = [
+        // Device memory and pages are counted in bytes: a device that is full refuses on its own.
+        let pairs: [(&[Method], Method); 6] = [
             (&streams[..=wraps], Method::StreamDestroy),
             (&[Method::Mark], Method::MarkRelease),
             (&[Method::AllocateHost], Method::ReleaseHost),
             (&[Method::VmReserve], Method::VmUnreserve),
-            (&[Method::VmCreate], Method::VmRelease),
             (&[Method::KernelsCompile], Method::KernelsProgramRelease),
             (&[Method::KernelsKernel], Method::KernelsKernelRelease),
         ];
@@ -166,11 +164,16 @@ fn config(kind: Kind) -> Config {
 }
 
 impl World {
-    pub(crate) fn new(kind: Kind, exit_timeout: Duration) -> Self {
+    /// For a scenario, which says how it ends and how allocators are set.
+    pub(crate) fn new(kind: Kind, scenario: &Scenario) -> Self {
         let machines = [Machine::new(kind), Machine::new(kind)];
         let [runtime, neighbour] = [0, 1].map(|index| {
             let backend: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&machines[index].backend);
-            let config = Config { exit_timeout, ..config(kind) };
+            let config = Config {
+                exit_timeout: scenario.exit_timeout,
+                allocator_settings: scenario.settings.to_owned(),
+                ..config(kind)
+            };
             Runtime::with_backends(config, [backend]).expect("the settings are right")
         });
         let backend = machines[0].backend.inner();

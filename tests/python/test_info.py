@@ -47,6 +47,7 @@ def test_info_lists_the_settings_in_force() -> None:
     cores = accelrt.cpu.get_device_properties().core_count
     assert ["ACCELRT_CPU_THREADS", str(max(2, cores // 2)), "(default)"] in lines
     assert ["ACCELRT_ACCELERATOR", "default"] in lines
+    assert ["ACCELRT_ALLOC_CONF", "policy:native", "(default)"] in lines
 
 
 def test_info_shows_the_memory_in_force_in_a_unit_that_fits() -> None:

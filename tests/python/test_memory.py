@@ -136,8 +136,9 @@ def test_the_snapshot_has_the_segments_with_their_blocks() -> None:
     assert block["state"] == "active_allocated"
     assert segment["segment_type"] == "small"
     assert segment["device"] == 0
-    assert segment["is_expandable"] is False
-    assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"] == 2 * MIB
+    assert segment["is_expandable"] is (KIND == "cpu")  # made of pages
+    assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"]
+    assert segment["total_size"] % (2 * MIB) == 0
     stats = accelrt.accelerator.memory_stats()
     sums = [("reserved_bytes", "total_size"), ("allocated_bytes", "allocated_size")]
     for key, field in sums:

@@ -27,6 +27,7 @@ from accelrt import accelerator as acc
 STREAMS = 3
 SETTINGS = (
     "",
+    "policy:torch",
     "expandable_segments:True",
     "max_split_size_mb:20",
     "max_split_size_mb:20,garbage_collection_threshold:0.6",

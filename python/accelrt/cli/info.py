@@ -66,8 +66,10 @@ def _size(size_bytes: int) -> str:
 
 
 def _shown(name: str, value: str | int | None) -> str:
-    if value is not None:
+    if value not in (None, ""):
         return str(value)
+    if name == "ACCELRT_ALLOC_CONF":
+        return "policy:native (default)"
     if name == "ACCELRT_CPU_MEMORY":
         return f"{_core.get_memory_info('cpu', 0)[1]} (default)"
     if name == "ACCELRT_CPU_THREADS":

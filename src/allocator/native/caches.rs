@@ -14,6 +14,7 @@ use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::UNIT_BYTES;
 use crate::allocator::native::thread_cache::{Inside, ThreadCache, claim};
 use crate::allocator::pool::PoolId;
+use crate::allocator::stats::Statistics;
 use crate::asymmetric;
 use crate::size::MIB;
 use crate::sync::unmodelled::{AtomicU64, AtomicUsize};
@@ -51,6 +52,8 @@ pub(super) struct Threads {
     pub(super) caches: Vec<Arc<ThreadCache>>,
     /// What was counted by nobody's cache, and by caches that are gone.
     pub(super) shared: Cell,
+    /// The sums that were counted when they were reset: what is told is what came since.
+    pub(super) at_reset: Statistics,
 }
 
 impl Caches {

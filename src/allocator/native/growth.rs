@@ -37,7 +37,7 @@ pub(super) enum Step {
     /// Its block needs pages.
     Map(PageWork),
     /// Its arena needs addresses.
-    Reserve { bytes: usize },
+    Reserve { bytes: usize, least_bytes: usize },
     /// Its arena needs a segment, which counts against the limit already.
     Segment { bytes: usize },
     /// The device is to be asked for more: first what threads keep, and what streams have passed.
@@ -121,10 +121,12 @@ impl CachingAllocator {
                         Err(refusal) => none_if_short(refusal, &mut None),
                     };
                 }
-                Step::Reserve { bytes } => {
+                Step::Reserve { bytes, least_bytes } => {
                     let memory = self.source.virtual_memory().expect("it has pages");
-                    let given = memory.reserve(bytes);
-                    self.books.lock().end_reserve(plan, given, bytes)?;
+                    let given = memory.reserve(bytes).map(|base| (base, bytes));
+                    // A process may have few addresses: then those that this request needs.
+                    let least = |_| memory.reserve(least_bytes).map(|base| (base, least_bytes));
+                    self.books.lock().end_reserve(plan, given.or_else(least)?);
                 }
                 Step::Segment { bytes } => {
                     let given = self.source.allocate(bytes, plan.align_bytes);
@@ -349,10 +351,13 @@ impl Books {
         let granule_bytes = native.sizes.page_bytes;
         let enough_bytes =
             (want.bytes + want.align_bytes - UNIT_BYTES).next_multiple_of(granule_bytes);
+        if want.bytes > self.limits.total_bytes {
+            return Step::Short; // the device never has as much, so no addresses are taken for it
+        }
         if native.sizes.has_pages {
             let bytes = enough_bytes.max(known_bytes).max(LEAST_AREA_BYTES);
             let bytes = bytes.next_multiple_of(granule_bytes);
-            return Step::Reserve { bytes };
+            return Step::Reserve { bytes, least_bytes: enough_bytes };
         }
         let bytes = match want.kind {
             Kind::Large => want.bytes,
@@ -368,20 +373,13 @@ impl Books {
         Step::Segment { bytes }
     }
 
-    fn end_reserve(
-        &mut self,
-        plan: &NativePlan,
-        given: Result<Address>,
-        bytes: usize,
-    ) -> Result<()> {
-        let base = given?;
+    fn end_reserve(&mut self, plan: &NativePlan, (base, bytes): (Address, usize)) {
         // Looked up again: what the request was for may have gone meanwhile.
         let want = self.native.want(plan);
         let unit_bytes = self.native.sizes.unit_bytes(want.kind);
         let page_bytes = Some(self.native.sizes.page_bytes);
         let range = AreaRange { base, bytes, unit_bytes, page_bytes };
         self.native.add_area(range, want.heap, want.kind);
-        Ok(())
     }
 
     fn end_segment(

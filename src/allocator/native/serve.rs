@@ -107,6 +107,7 @@ impl CachingAllocator {
         if let Some(piece) = self.books.lock().native_help_out(plan) {
             return Ok(piece);
         }
+        self.books.lock().statistics.num_sync_all_streams += 1;
         self.trim();
         self.books.lock().statistics.num_alloc_retries += 1;
         let told = &mut told;

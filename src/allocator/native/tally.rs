@@ -2,7 +2,6 @@
 
 use crate::allocator::native::caches::{Caches, Threads};
 use crate::allocator::native::cell::{Cell, CellSums, Part, Quantity};
-use crate::allocator::native::core::Native;
 use crate::allocator::native::out::Amounts;
 use crate::allocator::native::thread_cache::claim;
 use crate::allocator::snapshot::PoolClass;
@@ -15,33 +14,50 @@ impl Caches {
     /// have, it is never below the truth: at most by what their caches held above it.
     pub(in crate::allocator) fn add_to(&self, statistics: &mut Statistics) {
         let threads = self.threads.lock();
+        let (mut counted, mut at_reset) = (self.count(&threads), threads.at_reset);
+        let totals = counted_natively(statistics).into_iter();
+        let parts = counted_natively(&mut counted).into_iter();
+        for ((total, part), before) in totals.zip(parts).zip(counted_natively(&mut at_reset)) {
+            add(total, part, before);
+        }
+    }
+
+    /// What was counted since the beginning.
+    fn count(&self, threads: &Threads) -> Statistics {
+        let mut statistics = Statistics::default();
         let mut claimed = claim(&threads.caches);
         let books = self.books.lock(); // from here nothing moves
         let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell.clone()));
         let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
         let native = &books.native;
         for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
-            let used = sum_up(&cells, quantity, native);
+            let out = of_amounts(&native.out, quantity.of_out());
+            let used = sum_up(&cells, quantity, &out);
             let awaiting = of_amounts(&native.awaiting_sums, quantity);
-            let active = with_awaiting(&used, &awaiting);
+            let active = with_awaiting(&used, &awaiting, &out);
             match quantity {
                 Quantity::Count => {
-                    add(&mut statistics.allocation, &used);
-                    add(&mut statistics.active, &active);
+                    (statistics.allocation, statistics.active) = (used, active);
                 }
                 Quantity::Bytes => {
-                    add(&mut statistics.allocated_bytes, &used);
-                    add(&mut statistics.active_bytes, &active);
+                    (statistics.allocated_bytes, statistics.active_bytes) = (used, active);
                 }
-                Quantity::RequestedBytes => add(&mut statistics.requested_bytes, &active),
+                Quantity::RequestedBytes => statistics.requested_bytes = active,
             }
         }
+        statistics
+    }
+
+    /// Every sum becomes zero.
+    pub(in crate::allocator) fn reset_accumulated(&self) {
+        let mut threads = self.threads.lock();
+        threads.at_reset = self.count(&threads);
     }
 
     /// Every peak becomes the current value.
     pub(in crate::allocator) fn reset_peaks(&self) {
         let mut threads = self.threads.lock();
-        let Threads { caches, shared } = &mut *threads;
+        let Threads { caches, shared, .. } = &mut *threads;
         let mut claimed = claim(caches.iter());
         let mut books = self.books.lock(); // from here nothing moves
         for cache in &mut claimed {
@@ -53,8 +69,18 @@ impl Caches {
     }
 }
 
-/// One quantity of all cells.
-fn sum_up(cells: &[Cell], quantity: Quantity, native: &Native) -> PooledStat {
+impl Quantity {
+    /// The one that is counted of what is out, and never less: what is asked for is not.
+    fn of_out(self) -> Self {
+        match self {
+            Self::Count => Self::Count,
+            Self::Bytes | Self::RequestedBytes => Self::Bytes,
+        }
+    }
+}
+
+/// One quantity of all cells. `out` bounds its peak when several threads counted.
+fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
     let sums: Vec<CellSums> = cells.iter().map(|cell| cell.sums(quantity)).collect();
     let mut moved = cells.iter().zip(&sums).filter(|(cell, _)| cell.is_moved());
     let only = match (moved.next(), moved.next()) {
@@ -62,13 +88,6 @@ fn sum_up(cells: &[Cell], quantity: Quantity, native: &Native) -> PooledStat {
         (None, _) => Some(CellSums::default()), // nothing was above what is current
         _ => None,
     };
-    let out = of_amounts(
-        &native.out,
-        match quantity {
-            Quantity::Count => Quantity::Count,
-            _ => Quantity::Bytes, // what is asked for is no more
-        },
-    );
     let stat = |part: &dyn Fn(&CellSums) -> Part, bound: &Stat| {
         let current: i64 = sums.iter().map(|sums| part(sums).current).sum();
         let allocated = sums.iter().map(|sums| part(sums).allocated).fold(0, u64::wrapping_add);
@@ -107,31 +126,40 @@ fn of_amounts(amounts: &Amounts, quantity: Quantity) -> PooledStat {
     }
 }
 
-/// What is in use, and what awaits its free.
-fn with_awaiting(used: &PooledStat, awaiting: &PooledStat) -> PooledStat {
-    let stat = |used: &Stat, awaiting: &Stat| Stat {
-        current: used.current + awaiting.current,
-        peak: used.peak + awaiting.peak,
-        allocated: used.allocated,
-        freed: used.freed.wrapping_sub(awaiting.current),
+/// What is in use, and what awaits its free. Both are `out`: their peak is no more than its.
+fn with_awaiting(used: &PooledStat, awaiting: &PooledStat, out: &PooledStat) -> PooledStat {
+    let stat = |used: &Stat, awaiting: &Stat, out: &Stat| {
+        let current = used.current + awaiting.current;
+        let peak = (used.peak + awaiting.peak).min(out.peak).max(current);
+        let freed = used.freed.wrapping_sub(awaiting.current);
+        Stat { current, peak, allocated: used.allocated, freed }
     };
     PooledStat {
-        all: stat(&used.all, &awaiting.all),
-        small_pool: stat(&used.small_pool, &awaiting.small_pool),
-        large_pool: stat(&used.large_pool, &awaiting.large_pool),
+        all: stat(&used.all, &awaiting.all, &out.all),
+        small_pool: stat(&used.small_pool, &awaiting.small_pool, &out.small_pool),
+        large_pool: stat(&used.large_pool, &awaiting.large_pool, &out.large_pool),
     }
 }
 
-/// Adds to what the other policy counted. The sum of two peaks is never below the peak of the sum.
-fn add(total: &mut PooledStat, part: &PooledStat) {
-    for (total, part) in [
-        (&mut total.all, &part.all),
-        (&mut total.small_pool, &part.small_pool),
-        (&mut total.large_pool, &part.large_pool),
+/// What threads count.
+fn counted_natively(statistics: &mut Statistics) -> [&mut PooledStat; 5] {
+    let Statistics { allocation, active, allocated_bytes, active_bytes, requested_bytes, .. } =
+        statistics;
+    [allocation, active, allocated_bytes, active_bytes, requested_bytes]
+}
+
+/// Adds to what the other policy counted, sums from `before` on. The sum of two peaks is never
+/// below the peak of the sum.
+fn add(total: &mut PooledStat, part: &PooledStat, before: &PooledStat) {
+    for (total, part, before) in [
+        (&mut total.all, &part.all, &before.all),
+        (&mut total.small_pool, &part.small_pool, &before.small_pool),
+        (&mut total.large_pool, &part.large_pool, &before.large_pool),
     ] {
         total.current += part.current;
         total.peak += part.peak;
-        total.allocated = total.allocated.wrapping_add(part.allocated);
-        total.freed = total.freed.wrapping_add(part.freed);
+        let since = |now: u64, then: u64| now.wrapping_sub(then);
+        total.allocated = total.allocated.wrapping_add(since(part.allocated, before.allocated));
+        total.freed = total.freed.wrapping_add(since(part.freed, before.freed));
     }
 }

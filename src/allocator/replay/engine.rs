@@ -51,7 +51,7 @@ impl Accounting {
 /// let events =
 ///     [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }, Operation::Free { id: 7 }];
 /// let figures = replay(&accounting.allocator()?, &events)?;
-/// assert_eq!((figures.peak_live_bytes, figures.peak_reserved_bytes), (3 << 20, 20 << 20));
+/// assert_eq!((figures.peak_live_bytes, figures.peak_reserved_bytes), (3 << 20, 4 << 20));
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Figures> {

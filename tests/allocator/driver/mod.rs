@@ -31,7 +31,7 @@ const SETTINGS: [&str; 10] = [
     "policy:native",
     "policy:native,per_process_memory_fraction:0.8",
     "policy:native,throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.6",
-    "",
+    "policy:torch",
     "expandable_segments:True",
     "max_split_size_mb:24",
     "expandable_segments:True,max_split_size_mb:20,max_non_split_rounding_mb:22",

@@ -32,11 +32,13 @@ pub(crate) struct Scenario {
     pub(crate) run: fn(&World),
     pub(crate) end: End,
     pub(crate) exit_timeout: Duration,
+    /// Settings of the allocators.
+    pub(crate) settings: &'static str,
 }
 
 impl Scenario {
     pub(crate) const fn new(name: &'static str, run: fn(&World)) -> Self {
-        Self { name, run, end: End::Synchronise, exit_timeout: FINISHES }
+        Self { name, run, end: End::Synchronise, exit_timeout: FINISHES, settings: "" }
     }
 }
 
@@ -48,15 +50,16 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario::new("streams", streams::run),
     Scenario::new("marks", marks::run),
     Scenario::new("memory", memory::run),
+    // By default a kind with virtual memory is asked for pages alone.
+    Scenario { settings: "policy:torch", ..Scenario::new("segments", memory::run) },
     Scenario::new("copies", copies::run),
     Scenario::new("virtual memory", pages::run),
     Scenario::new("kernels", kernels::run),
     Scenario::new("threads", threads::run),
-    Scenario { name: "shutdown", run: shutdown::run, end: End::Shutdown, exit_timeout: FINISHES },
+    Scenario { end: End::Shutdown, ..Scenario::new("shutdown", shutdown::run) },
     Scenario {
-        name: "cancellation",
-        run: shutdown::run_held,
         end: End::Shutdown,
         exit_timeout: Duration::ZERO,
+        ..Scenario::new("cancellation", shutdown::run_held)
     },
 ];

@@ -1,4 +1,4 @@
-//! Virtual memory, through the backend: no user of it exists above yet.
+//! Virtual memory, through the backend: how pages move when nothing chooses which.
 //!
 //! What a refusal left is undone as an allocator would.
 
