@@ -76,8 +76,9 @@ class Memory:
     def max_memory_allocated(self, device: DeviceArgument = None, /) -> int:
         """Return the most of `memory_allocated` since its peak was reset.
 
-        When several threads made buffers it is a bound, unless settings say
-        `exact_statistics:True` or `policy:torch`: what threads kept for their next ones counts too.
+        When several threads made buffers it is a bound under the default policy: what threads kept
+        for their next ones counts too, unless settings say `exact_statistics:True`, and what was
+        freed and awaited other streams.
         """
         return self.memory_stats(device)["allocated_bytes.all.peak"]
 

@@ -45,7 +45,7 @@ pub enum PolicyName {
 /// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before anything cached is given back |
 /// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
 /// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
-/// | `exact_statistics` | `True`, `False` | peaks are exact for any number of threads; threads keep nothing |
+/// | `exact_statistics` | `True`, `False` | threads keep nothing, so that peaks hold only what is in use or awaits its free |
 /// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process |
 ///
 /// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy

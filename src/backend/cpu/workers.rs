@@ -157,6 +157,14 @@ impl Shared {
         }
     }
 
+    /// Executes work.
+    fn run(&self, work: Item, turn: &Turn<'_>) {
+        // Relaxed, here and below: a figure that a shutdown reads.
+        self.running.fetch_add(1, Ordering::Relaxed);
+        work.run(turn);
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Looks, in the middle of a turn, for more of the same work and for other work. False when the
     /// worker goes on looking: it was for nothing, or there is other work.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
@@ -246,10 +254,7 @@ impl Worker {
             !is_looking.get()
         };
         let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
-        // Relaxed, here and below: a figure that a shutdown reads.
-        shared.running.fetch_add(1, Ordering::Relaxed);
-        work.run(&turn);
-        shared.running.fetch_sub(1, Ordering::Relaxed);
+        shared.run(work, &turn);
         if !is_looking.get() {
             shared.queue.look();
         }
@@ -260,7 +265,7 @@ impl Worker {
     fn give_back(&mut self) {
         for (level, work) in self.left.take_all() {
             if let Err(work) = Shared::submit(&self.shared, level, work) {
-                work.run(&Turn::unshared()); // no worker is left
+                self.shared.run(work, &Turn::unshared()); // the queue is closed
             }
         }
     }
