@@ -152,6 +152,31 @@ fn streams_that_were_left_to_a_thread_are_executed_when_it_is_gone() {
 }
 
 #[test]
+fn a_worker_that_runs_something_gives_back_what_it_left_to_a_thread() {
+    // Goal: what a worker keeps while a thread executes it does not wait for what that worker runs
+    // next. Method: one worker keeps a stream's entry and goes into a gate; the other one, which
+    // comes out of one, executes the stream.
+    finishes(|| {
+        let runtime = workers(2);
+        let [left, one, other] = &streams(&runtime, 3)[..] else { unreachable!("three streams") };
+        for _ in 0..100 {
+            let first = Gate::shut(one);
+            for _ in 0..50 {
+                left.enqueue(|| {}).unwrap();
+                left.synchronize().unwrap();
+            }
+            let second = Gate::shut(other);
+            let notice = enqueue_notice(left);
+            first.open();
+            notice.recv().unwrap();
+            second.open();
+            one.synchronize().unwrap();
+            other.synchronize().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_wait_for_what_is_done_wakes_nobody() {
     finishes(|| {
         let runtime = workers(1);
