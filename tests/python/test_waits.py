@@ -235,7 +235,8 @@ def test_a_buffer_goes_while_a_thread_never_gives_the_gil_up() -> None:
     with home:
         blocked.buffer = accelrt.empty(SIZE, device="cpu:1")
     assert blocked.buffer.data_ptr() != address  # both are there
+    others = [blocked.buffer]  # or they would be had again and again
     with home, nobody_gives_the_gil_up():
         blocked.gate.open()
-        while accelrt.empty(SIZE, device="cpu:1").data_ptr() != address:
-            pass
+        while others[-1].data_ptr() != address:
+            others.append(accelrt.empty(SIZE, device="cpu:1"))
