@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyString};
 
 use crate::mkl_allocator::MklAllocator;
+use crate::python::errors::wrong_type;
 use crate::python::parameters::integer;
 use crate::runtime;
 use crate::sync::{LockRank, Mutex};
@@ -83,9 +84,11 @@ impl Drop for PyVerboseCapture {
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
 pub(super) fn use_mkl_allocator(
     py: Python<'_>,
-    name: &str,
+    name: &Bound<'_, PyAny>,
     folders: Vec<PathBuf>,
 ) -> PyResult<&'static str> {
+    let text = name.cast::<PyString>().map_err(|_| wrong_type("name", "a string", name))?;
+    let name = text.to_str()?;
     let Some(allocator) = MklAllocator::ALL.into_iter().find(|one| one.name() == name) else {
         let names = MklAllocator::ALL.map(|one| format!("'{}'", one.name())).join(", ");
         return Err(PyValueError::new_err(format!("name must be one of {names}, not '{name}'")));
