@@ -44,6 +44,7 @@ pub struct Request {
 impl Request {
     /// For a stream, from the default pool, aligned to 512 bytes on devices and 64 on the host.
     #[must_use]
+    #[inline]
     pub fn new(bytes: usize, stream: u64) -> Self {
         Self { bytes, stream, pool: PoolId::DEFAULT, align_bytes: 1 }
     }

@@ -24,7 +24,7 @@ impl CachingAllocator {
         if let Some(mut inside) = self.caches.enter_for(Front::get(), &request)
             && let Some(block) = self.caches.take(&mut inside, &request)
         {
-            return Some(*block);
+            return Some(block);
         }
         self.search_shared(&request, home)
     }
@@ -33,6 +33,9 @@ impl CachingAllocator {
     fn search_shared(&self, request: &Request, home: &Arc<StreamCore>) -> Option<Allocated> {
         if request.bytes == 0 {
             return Some(Allocated::default());
+        }
+        if let Some(block) = self.caches.take_and_settle(request) {
+            return Some(block);
         }
         let books = self.books.lock();
         if books.serves_natively() {

@@ -57,14 +57,28 @@ pub struct CachingAllocator {
 
 /// A block that was handed out. A request for nothing gets one of no bytes at address 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)] // so that no two words are copied as one: see `Single`
 pub struct Allocated {
     address: u64,
     bytes: usize,
     handle: Handle,
-    /// The task of its stream after which nothing from its earlier life uses it.
-    busy_until: u64,
     /// Which handing out it is; of a piece the stream of the heap that it goes back to.
     handout: u64,
+    /// The task of its stream after which nothing from its earlier life uses it.
+    busy_until: u64,
+}
+
+/// What a piece has of its own, among all of its size for its stream.
+///
+/// What is side by side here is not in [`Allocated`]: compilers would copy it as a word of sixteen
+/// bytes, which takes a processor seven steps from one place to the next, and some places would
+/// write halves of what others read as a whole, which takes it twenty. A word each takes it one.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Single {
+    handle: Handle,
+    address: u64,
+    busy_until: u64,
 }
 
 /// What was handed out, and by which policy, in one word: the name of a piece, the number of a
@@ -130,15 +144,6 @@ impl Allocated {
         self.busy_until
     }
 
-    /// It is in use up to a task of its stream.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn use_until(&mut self, ticket: u64) {
-        if ticket > self.busy_until {
-            self.busy_until = ticket;
-        }
-    }
-
     pub(super) fn of(id: BlockId, books: &Books) -> Self {
         let block = &books.blocks[id];
         let Block { address, bytes, busy_until, handout, .. } = *block;
@@ -176,9 +181,28 @@ impl Allocated {
         Piece::from_bits(self.handle.0 & !Piece::BEYOND)
     }
 
+    /// What it has of its own, in use up to a task of its stream.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn single_until(&self, ticket: u64) -> Single {
+        let Self { handle, address, busy_until, .. } = *self;
+        Single { handle, address, busy_until: busy_until.max(ticket) }
+    }
+}
+
+impl Single {
+    /// With what it shares.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn of(self, bytes: usize, stream: u64) -> Allocated {
+        let Self { handle, address, busy_until } = self;
+        Allocated { address, bytes, handle, handout: stream, busy_until }
+    }
+
     /// The piece that it is, if threads may keep it. Of anything else a name that no piece has.
-    #[inline]
-    pub(super) fn kept_piece(&self) -> Piece {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn kept_piece(self) -> Piece {
         Piece::from_bits(self.handle.0)
     }
 }
@@ -223,15 +247,21 @@ impl CachingAllocator {
     ///
     /// # Panics
     /// When the request names a pool that was not made, or an alignment that is no power of two.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a path of nanoseconds: what is returned stays in registers"
+    )]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
         let front = Front::get();
         if let Some(mut inside) = self.caches.enter_for(front, &request)
             && let Some(block) = self.caches.take(&mut inside, &request)
         {
-            return Ok(*block);
+            return Ok(block);
         }
-        self.allocate_uninterrupted(&request)
+        // A place of its own for what the call returns: the block above is in registers.
+        let block = self.allocate_uninterrupted(&request)?;
+        Ok(block)
     }
 
     /// As [`CachingAllocator::allocate`], where waits may be given up. `home` is the stream that
@@ -247,7 +277,7 @@ impl CachingAllocator {
         if let Some(mut inside) = self.caches.enter_for(front, &request)
             && let Some(block) = self.caches.take(&mut inside, &request)
         {
-            return Ok(*block);
+            return Ok(block);
         }
         self.allocate_shared(&request, home, interrupt)
     }
@@ -268,6 +298,9 @@ impl CachingAllocator {
     ) -> Result<Allocated> {
         if request.bytes == 0 {
             return Ok(Allocated::default());
+        }
+        if let Some(block) = self.caches.take_and_settle(request) {
+            return Ok(block);
         }
         let plan = {
             let books = self.books.lock();
@@ -307,7 +340,8 @@ impl CachingAllocator {
     /// # Panics
     /// When it was given back before. Under policy `native` that is not seen once somebody else was
     /// given the same place.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     pub fn free(&self, block: Allocated) {
         if !self.caches.keep(Front::get(), &block, 0) {
             self.free_shared(&block, None, &[]);

@@ -114,15 +114,23 @@ impl Caches {
     /// A piece that this thread keeps.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(in crate::allocator) fn take<'a>(
+    pub(in crate::allocator) fn take(
         &self,
-        inside: &'a mut Inside<'_>,
+        inside: &mut Inside<'_>,
         request: &Request,
-    ) -> Option<&'a Allocated> {
+    ) -> Option<Allocated> {
         let requested_bytes = request.bytes;
         let bytes = self.sizes.rounded(requested_bytes);
         let key = Key { stream: request.stream, bytes };
         inside.kept.take(key, requested_bytes, &self.live)
+    }
+
+    /// As [`Caches::take`] for a request that it did not serve only because counting it takes more
+    /// than a step.
+    pub(in crate::allocator) fn take_and_settle(&self, request: &Request) -> Option<Allocated> {
+        let inside = self.enter_for(Front::get(), request)?;
+        let key = Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) };
+        inside.kept.take_and_settle(key, request.bytes, &self.live)
     }
 
     /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
@@ -131,13 +139,8 @@ impl Caches {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(in crate::allocator) fn keep(&self, front: Front, block: &Allocated, ticket: u64) -> bool {
-        let key = Key { stream: block.stream(), bytes: block.bytes() };
-        let Some(inside) = self.enter_when_on(front) else { return false };
-        let Some(place) = inside.kept.place_for(key, self.most_bytes()) else { return false };
-        let requested_bytes = self.live.end(block.kept_piece(), key.bytes);
-        let Some(requested_bytes) = requested_bytes else { return false };
-        place.put(block, ticket, requested_bytes);
-        true
+        let inside = self.enter_when_on(front);
+        inside.is_some_and(|inside| inside.kept.keep(block, ticket, &self.live))
     }
 
     /// Keeps a piece whose use is over, with what was in its way driven out. It is the caller's
@@ -149,22 +152,20 @@ impl Caches {
         ticket: u64,
         counted: Counted,
     ) -> bool {
-        let key = Key { stream: block.stream(), bytes: block.bytes() };
-        let most_bytes = self.most_bytes();
         let inside = self.enter_when_on(Front::get()).or_else(|| {
             self.prepare(); // another allocator's cache may stand in front
             self.enter_when_on(Front::get())
         });
         let Some(inside) = inside else { return false };
-        if inside.kept.place_for(key, most_bytes).is_none() {
-            // Whoever claims the cache waits for this thread, and does not have the books then.
-            let mut books = self.books.lock();
-            let release = &mut |piece: &Allocated| books.native.release_kept(piece);
-            inside.kept.make_room(key, counted.class, most_bytes, release);
-            self.set_bound(&mut books);
+        // Whoever claims the cache waits for this thread, and does not have the books then.
+        let mut books = None;
+        inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
+            books.get_or_insert_with(|| self.books.lock()).native.release_kept(piece);
+        });
+        if let Some(books) = &mut books {
+            self.set_bound(books);
         }
-        let place = inside.kept.place_for(key, most_bytes);
-        place.map(|place| place.put(block, ticket, counted.requested_bytes)).is_some()
+        inside.kept.keep_ended(block, ticket, counted, &self.live)
     }
 
     /// This thread goes into its cache, which is made when there is none.
@@ -182,11 +183,10 @@ impl Caches {
             return;
         }
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
-        kept.dedicate(key, plan.kind.class());
-        let room = kept.room(key, self.most_bytes());
+        let room = kept.make_room_for_stock(key, plan.kind.class(), self.most_bytes());
         let heap = books.native.heaps.of(plan.owner);
         books.native.take_stock(heap, class, room, |block| {
-            kept.place_for(key, u64::MAX).expect("there is room").stock(block);
+            assert!(kept.stock(block, 0, &self.live), "there is room for {block:?}");
         });
     }
 

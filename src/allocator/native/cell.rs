@@ -69,33 +69,62 @@ impl Counted {
 
 impl Cell {
     /// A program has a piece now.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn begin(&mut self, counted: Counted) {
-        if self.class != counted.class {
+        if !self.is_in_force(counted.class) {
             self.put_in_force(counted.class);
         }
-        let mut signs = 0;
-        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
-            moving.room -= amount;
-            signs |= moving.room;
-            moving.allocated = moving.allocated.wrapping_add(amount.cast_unsigned());
-        }
-        if signs < 0 {
+        if !self.begin_below_peak(counted) {
+            self.move_by(counted);
             self.settle();
         }
     }
 
-    /// A program has given it back.
+    /// As [`Cell::begin`], of the class in force. False, and nothing is counted, when a peak would
+    /// be passed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
+        let mut signs = 0;
+        for (moving, amount) in self.moving.iter().zip(counted.amounts()) {
+            signs |= moving.room - amount;
+        }
+        if signs >= 0 {
+            self.move_by(counted);
+        }
+        signs >= 0
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn move_by(&mut self, counted: Counted) {
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room -= amount;
+            moving.allocated = moving.allocated.wrapping_add(amount.cast_unsigned());
+        }
+    }
+
+    /// A program has given it back.
     pub(super) fn end(&mut self, counted: Counted) {
-        if self.class != counted.class {
+        if !self.is_in_force(counted.class) {
             self.put_in_force(counted.class);
         }
+        self.end_in_force(counted);
+    }
+
+    /// As [`Cell::end`], of the class in force.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn end_in_force(&mut self, counted: Counted) {
         for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
             moving.room += amount;
         }
+    }
+
+    /// True when pieces of a class are counted in one step.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn is_in_force(&self, class: PoolClass) -> bool {
+        self.class == class
     }
 
     #[cold]

@@ -81,7 +81,7 @@ impl Books {
                 (freed.counted.requested_bytes, BlockState::AwaitingFree);
             return BlockInfo { address, bytes, requested_bytes, state };
         }
-        match self.native.live.requested(piece, bytes) {
+        match self.native.live.mark(piece).and_then(|mark| mark.requested(bytes)) {
             Some(requested_bytes) => {
                 BlockInfo { address, bytes, requested_bytes, state: BlockState::Allocated }
             }

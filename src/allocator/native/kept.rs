@@ -1,8 +1,11 @@
 //! What is in one thread's cache: pieces by size and stream, and what the thread counted.
+#![expect(unsafe_code, reason = "bins that nobody used take no memory; marks are written in place")]
 
-use crate::allocator::caching::Allocated;
+use std::hint;
+
+use crate::allocator::caching::{Allocated, Single};
 use crate::allocator::native::cell::{Cell, Counted};
-use crate::allocator::native::live::Live;
+use crate::allocator::native::live::{Live, MarkPointer};
 use crate::allocator::snapshot::PoolClass;
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
@@ -20,50 +23,37 @@ const BIN_DEPTH: usize = 2;
 const STOCK_BYTES: usize = 8 << 10;
 const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
 const MOST_STOCK: usize = BIN_DEPTH / 2;
-/// Counts of bins that are looked at as one word.
-const COUNTS_AT_ONCE: usize = size_of::<u64>();
+/// What a bin may keep at first; each time that it is full it may keep twice as many.
+const FIRST_LIMIT: usize = BIN_DEPTH / 4;
 
 /// Pieces that nobody has but a cache, and what was counted.
-#[derive(Debug, Default)]
+///
+/// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; the bits of
+/// `open` are the bins whose limit is above zero; in each bin `count <= limit <= BIN_DEPTH`.
+#[derive(Debug)]
 pub(super) struct Kept {
     pub(super) cell: Cell,
-    cached_bytes: u64,
-    counts: Counts,
-    bins: Box<Bins>,
+    claimed_bytes: u64,
+    open: u128,
+    bins: Box<[Bin; BIN_COUNT]>,
 }
 
-/// What the pieces of one bin are: of one size, for one stream.
-#[derive(Clone, Copy, Debug)]
-struct Head {
+/// Pieces of one size for one stream, the last that was freed on top. All zeros are one of none.
+#[derive(Debug)]
+#[repr(C)]
+struct Bin {
     key: Key,
+    count: u8,
+    limit: u8,
     class: PoolClass,
+    entries: [Entry; BIN_DEPTH],
 }
 
-/// How many pieces are in each bin.
-#[derive(Debug)]
-struct Counts([u8; BIN_COUNT]);
-
-/// Pieces of one size for one stream each, the last that was freed on top.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Bins {
-    heads: [Head; BIN_COUNT],
-    pieces: [[Allocated; BIN_DEPTH]; BIN_COUNT],
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self([0; BIN_COUNT])
-    }
-}
-
-impl Default for Bins {
-    #[expect(clippy::large_stack_arrays, reason = "made where its box is")]
-    fn default() -> Self {
-        let head = Head { key: Key { stream: 0, bytes: 0 }, class: PoolClass::Small };
-        let pieces = [[Allocated::default(); BIN_DEPTH]; BIN_COUNT];
-        Self { heads: [head; BIN_COUNT], pieces }
-    }
+/// A piece that is kept, and where it is marked. All zeros are none.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    single: Single,
+    mark: MarkPointer,
 }
 
 /// What a piece is kept by.
@@ -74,6 +64,12 @@ pub(super) struct Key {
 }
 
 impl Key {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn of(block: &Allocated) -> Self {
+        Self { stream: block.stream(), bytes: block.bytes() }
+    }
+
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     fn bin(self) -> usize {
@@ -87,8 +83,69 @@ impl Key {
     }
 }
 
+/// Bins are made of words.
+const _: () = assert!(size_of::<Bin>().is_multiple_of(size_of::<u64>()));
+const _: () = assert!(align_of::<Bin>() == align_of::<u64>());
+
+impl Bin {
+    /// What its pieces take at most, together.
+    fn claimed_bytes(&self) -> u64 {
+        u64::from(self.limit) * self.key.bytes as u64
+    }
+
+    /// The piece that was freed last, if it has any of a key.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn top(&self, key: Key) -> Option<&Entry> {
+        // Without any it is beyond the bin.
+        let left = self.count.wrapping_sub(1) as usize;
+        self.entries.get(left).filter(|_| self.key == key)
+    }
+
+    /// Takes its top out, which is in use from now on.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn pop(&mut self, top: Entry, requested_bytes: usize, live: &Live) -> Allocated {
+        let Entry { single, mark } = top;
+        self.count -= 1;
+        // SAFETY: what pushed it made it of the mark of this piece in this table: a cache is of one
+        // allocator, which has one.
+        let mark = unsafe { mark.of(single.kept_piece(), live) };
+        mark.begin(self.key.bytes, requested_bytes);
+        single.of(self.key.bytes, self.key.stream)
+    }
+
+    /// How many more pieces it may keep.
+    fn room(&self) -> usize {
+        (self.limit - self.count) as usize
+    }
+
+    /// Keeps a piece more; not beyond the limit.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn push(&mut self, entry: Entry) {
+        // SAFETY: whoever calls has seen that the count is below the limit, which is never above
+        // the depth: `Kept::claim` sets it.
+        unsafe { hint::assert_unchecked((self.count as usize) < BIN_DEPTH) };
+        self.entries[self.count as usize] = entry;
+        self.count += 1;
+    }
+}
+
 impl Kept {
-    /// A piece that was kept, which is in use from now on.
+    /// Nothing; what bins will keep takes memory from then on.
+    pub(super) fn new() -> Self {
+        // Zeros are had from the system as they are, and take memory when they are written.
+        let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
+        let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
+        // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
+        // numbers, the first class, and entries of no piece and a null pointer.
+        let bins = unsafe { Box::from_raw(bins) };
+        Self { cell: Cell::default(), claimed_bytes: 0, open: 0, bins }
+    }
+
+    /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
+    /// than a step ([`Kept::take_and_settle`]). `live` is the table that it was kept with.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn take(
@@ -96,48 +153,77 @@ impl Kept {
         key: Key,
         requested_bytes: usize,
         live: &Live,
-    ) -> Option<&Allocated> {
-        let number = key.bin();
-        let Head { key: kept, class } = self.bins.heads[number];
-        if kept != key {
-            return None;
-        }
-        // Without any it is beyond the bin.
-        let left = self.counts.0[number].wrapping_sub(1);
-        let top = self.bins.pieces[number].get(left as usize)?;
-        live.begin(top.kept_piece(), key.bytes, requested_bytes)?;
-        self.counts.0[number] = left;
-        self.cached_bytes -= key.bytes as u64;
-        self.cell.begin(Counted { class, bytes: key.bytes, requested_bytes });
-        Some(top)
+    ) -> Option<Allocated> {
+        let bin = &mut self.bins[key.bin()];
+        let top = *bin.top(key)?;
+        let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
+        let is_counted =
+            self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
+        is_counted.then(|| bin.pop(top, requested_bytes, live))
     }
 
-    /// The place for a piece in the bin of its key, if there is one: the last piece always has
-    /// room, all others only up to `most_bytes`. What is put there is kept.
+    /// As [`Kept::take`], where another class comes in force, or a peak is passed.
+    pub(super) fn take_and_settle(
+        &mut self,
+        key: Key,
+        requested_bytes: usize,
+        live: &Live,
+    ) -> Option<Allocated> {
+        let bin = &mut self.bins[key.bin()];
+        let top = *bin.top(key)?;
+        self.cell.begin(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        Some(bin.pop(top, requested_bytes, live))
+    }
+
+    /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
+    /// Does nothing when not: for other things, for one that was freed before, without a place, or
+    /// where counting it takes more than a step.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn place_for(&mut self, key: Key, most_bytes: u64) -> Option<Place<'_>> {
-        let number = key.bin();
-        let Head { key: kept, class } = self.bins.heads[number];
-        let bytes_then = self.cached_bytes + key.bytes as u64;
-        if kept != key || bytes_then > most_bytes && self.cached_bytes > 0 {
-            return None;
+    pub(super) fn keep(&mut self, block: &Allocated, ticket: u64, live: &Live) -> bool {
+        let key = Key::of(block);
+        let bin = &mut self.bins[key.bin()];
+        if bin.key != key || bin.count >= bin.limit || !self.cell.is_in_force(bin.class) {
+            return false;
         }
-        let count = &mut self.counts.0[number];
-        let entry = self.bins.pieces[number].get_mut(*count as usize)?;
-        let (cell, cached_bytes) = (&mut self.cell, &mut self.cached_bytes);
-        Some(Place { entry, count, cached_bytes, bytes_then, class, cell })
+        let single = block.single_until(ticket);
+        let Some(mark) = live.mark(single.kept_piece()) else { return false };
+        let Some(requested_bytes) = mark.end(key.bytes) else { return false };
+        self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        bin.push(Entry { single, mark: mark.pointer() });
+        true
     }
 
-    /// Has the bin of a key keep pieces of it, unless it has others.
-    pub(super) fn dedicate(&mut self, key: Key, class: PoolClass) {
-        let number = key.bin();
-        if self.counts.0[number] == 0 {
-            self.bins.heads[number] = Head { key, class };
+    /// As [`Kept::keep`] for a piece whose end was marked already.
+    pub(super) fn keep_ended(
+        &mut self,
+        block: &Allocated,
+        ticket: u64,
+        counted: Counted,
+        live: &Live,
+    ) -> bool {
+        let is_kept = self.stock(block, ticket, live);
+        if is_kept {
+            self.cell.end(counted);
         }
+        is_kept
     }
 
-    /// Takes out what is in a piece's way, whose place is there then.
+    /// Keeps a piece whose use is over, or never began, when there is a place for it.
+    pub(super) fn stock(&mut self, block: &Allocated, ticket: u64, live: &Live) -> bool {
+        let key = Key::of(block);
+        let bin = &mut self.bins[key.bin()];
+        let single = block.single_until(ticket);
+        let Some(mark) = live.mark(single.kept_piece()) else { return false };
+        let is_place = bin.key == key && bin.count < bin.limit;
+        if is_place {
+            bin.push(Entry { single, mark: mark.pointer() });
+        }
+        is_place
+    }
+
+    /// Makes a place for a piece, and takes out what is in the way. The last piece always has one,
+    /// all others only up to `most_bytes`.
     pub(super) fn make_room(
         &mut self,
         key: Key,
@@ -145,95 +231,110 @@ impl Kept {
         most_bytes: u64,
         out: &mut impl FnMut(&Allocated),
     ) {
-        if self.cached_bytes + key.bytes as u64 > most_bytes {
-            self.drain(out);
-        }
         let number = key.bin();
-        let count = self.counts.0[number] as usize;
-        if self.bins.heads[number].key != key {
-            self.drain_bin(number, count, out);
-        } else if count == BIN_DEPTH {
-            // The older half goes: what was freed last is wanted first.
-            self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
+        if self.bins[number].key != key {
+            self.drain_bin(number, BIN_DEPTH, out);
+            self.dedicate(key, class);
         }
+        let Bin { count, limit, .. } = self.bins[number];
+        if count < limit {
+            return;
+        }
+        if limit as usize == BIN_DEPTH {
+            // The older half goes: what was freed last is wanted first.
+            return self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
+        }
+        let limit = (2 * limit as usize).max(FIRST_LIMIT);
+        if self.claim(number, limit, most_bytes) == 0 {
+            self.drain(out);
+            self.claim(number, FIRST_LIMIT, most_bytes);
+        }
+    }
+
+    /// Makes places for pieces of a small size that are had at once, without filling more than half
+    /// of a bin: the smaller they are, the more. Returns how many.
+    pub(super) fn make_room_for_stock(
+        &mut self,
+        key: Key,
+        class: PoolClass,
+        most_bytes: u64,
+    ) -> usize {
+        let number = key.bin();
         self.dedicate(key, class);
+        let Bin { key: kept, count, .. } = self.bins[number];
+        let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
+        if kept != key || count as usize >= batch {
+            return 0;
+        }
+        self.claim(number, batch, most_bytes).min(batch - count as usize)
+    }
+
+    /// Has the bin of a key keep pieces of it, unless it has others.
+    fn dedicate(&mut self, key: Key, class: PoolClass) {
+        let number = key.bin();
+        if self.bins[number].key != key && self.bins[number].count == 0 {
+            self.limit(number, 0);
+            (self.bins[number].key, self.bins[number].class) = (key, class);
+        }
+    }
+
+    /// Has a bin keep as many pieces as that, or as there is room for. Returns how many more than
+    /// it has.
+    fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
+        let limit_then = self.bins[number].limit as usize;
+        let bytes = self.bins[number].key.bytes as u64;
+        let more = limit.min(BIN_DEPTH).saturating_sub(limit_then);
+        if self.claimed_bytes + more as u64 * bytes > most_bytes {
+            // What other bins may keep, and do not have.
+            self.open_bins().for_each(|open| self.limit(open, self.bins[open].count as usize));
+        }
+        let bin = &self.bins[number];
+        let (room, limit_then) = (bin.room(), bin.limit as usize);
+        let more = limit.min(BIN_DEPTH).saturating_sub(limit_then);
+        let left = most_bytes.saturating_sub(self.claimed_bytes) / bytes;
+        let most = if self.claimed_bytes == 0 { left.max(1) } else { left };
+        let more = usize::try_from(most).map_or(more, |most| more.min(most));
+        self.limit(number, limit_then + more);
+        room + more
+    }
+
+    /// Sets how many pieces a bin may keep: at least those that it has, at most its depth.
+    fn limit(&mut self, number: usize, limit: usize) {
+        let bin = &mut self.bins[number];
+        debug_assert!((bin.count as usize..=BIN_DEPTH).contains(&limit), "{limit}: {bin:?}");
+        self.claimed_bytes -= bin.claimed_bytes();
+        bin.limit = u8::try_from(limit).expect("at most the depth");
+        self.claimed_bytes += bin.claimed_bytes();
+        let bit = 1 << number;
+        self.open = if limit > 0 { self.open | bit } else { self.open & !bit };
+    }
+
+    /// The bins that may keep something, all that do among them.
+    fn open_bins(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.open;
+        std::iter::from_fn(move || {
+            let number = (left != 0).then(|| left.trailing_zeros() as usize);
+            left &= left.wrapping_sub(1);
+            number
+        })
     }
 
     /// Takes everything out.
     pub(super) fn drain(&mut self, out: &mut impl FnMut(&Allocated)) {
-        let groups = self.counts.0.as_chunks::<COUNTS_AT_ONCE>().0.len();
-        for group in 0..groups {
-            let counts = self.counts.0.as_chunks::<COUNTS_AT_ONCE>().0[group];
-            // Nearly all bins are empty: those that are not are found as bits of a word.
-            let mut left = u64::from_le_bytes(counts);
-            while left != 0 {
-                let bit = left.trailing_zeros();
-                let place = (bit / u8::BITS) as usize;
-                self.drain_bin(group * COUNTS_AT_ONCE + place, counts[place] as usize, out);
-                left &= !(u64::from(u8::MAX) << (bit / u8::BITS * u8::BITS));
-            }
+        for number in self.open_bins() {
+            self.drain_bin(number, BIN_DEPTH, out);
+            self.limit(number, 0);
         }
     }
 
-    /// Takes the oldest pieces of a bin out.
+    /// Takes the oldest pieces of a bin out, as many as it has at most.
     fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(&Allocated)) {
-        if old_count == 0 {
-            return;
+        let bin = &mut self.bins[number];
+        let (count, old_count) = (bin.count as usize, old_count.min(bin.count as usize));
+        for Entry { single, .. } in &bin.entries[..old_count] {
+            out(&single.of(bin.key.bytes, bin.key.stream));
         }
-        let (count, bin) = (&mut self.counts.0[number], &mut self.bins.pieces[number]);
-        let mut bytes = 0;
-        for block in &bin[..old_count] {
-            bytes += block.bytes() as u64;
-            out(block);
-        }
-        if old_count < *count as usize {
-            bin.copy_within(old_count..*count as usize, 0);
-        }
-        *count -= u8::try_from(old_count).expect("at most all");
-        self.cached_bytes -= bytes;
-    }
-
-    /// How many more pieces of a size are to be had at once, without filling more than half of a
-    /// bin: the smaller they are, the more.
-    pub(super) fn room(&mut self, key: Key, most_bytes: u64) -> usize {
-        if self.place_for(key, most_bytes).is_none() {
-            return 0;
-        }
-        let left_bytes = most_bytes.saturating_sub(self.cached_bytes);
-        let by_bytes = usize::try_from(left_bytes).map_or(usize::MAX, |left| left / key.bytes);
-        let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
-        by_bytes.min(batch.saturating_sub(self.counts.0[key.bin()] as usize))
-    }
-}
-
-/// Where the next piece of a key goes.
-#[derive(Debug)]
-pub(super) struct Place<'a> {
-    entry: &'a mut Allocated,
-    count: &'a mut u8,
-    cached_bytes: &'a mut u64,
-    bytes_then: u64,
-    class: PoolClass,
-    cell: &'a mut Cell,
-}
-
-impl<'a> Place<'a> {
-    /// Keeps a piece of that key that was never in use.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn stock(self, block: &Allocated) -> &'a mut Allocated {
-        *self.entry = *block;
-        *self.count += 1;
-        *self.cached_bytes = self.bytes_then;
-        self.entry
-    }
-
-    /// Keeps a piece of that key whose use is over, behind a task of its stream.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn put(self, block: &Allocated, ticket: u64, requested_bytes: usize) {
-        self.cell.end(Counted { class: self.class, bytes: block.bytes(), requested_bytes });
-        // Copied as a whole: a word each could not be read in larger parts so soon.
-        self.stock(block).use_until(ticket);
+        bin.entries.copy_within(old_count..count, 0);
+        bin.count = u8::try_from(count - old_count).expect("at most the depth");
     }
 }

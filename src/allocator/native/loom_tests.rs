@@ -13,6 +13,8 @@ use crate::allocator::native::piece::Piece;
 use crate::allocator::native::thread_cache::{Owner, claim};
 use crate::allocator::snapshot::PoolClass;
 
+/// Of the allocator.
+const ID: u64 = 1;
 const BYTES: usize = 512;
 const KEY: Key = Key { stream: 0, bytes: BYTES };
 const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
@@ -26,10 +28,10 @@ fn current(kept: &Kept) -> i64 {
 #[test]
 fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
     loom::model(|| {
-        let owner = Owner::new();
+        let owner = Owner::new(ID);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let count = || owner.enter().map(|inside| inside.kept.cell.begin(COUNTED)).is_some();
+            let count = || owner.enter(ID).map(|inside| inside.kept.cell.begin(COUNTED)).is_some();
             i64::from(count()) + i64::from(count())
         });
         let look = || claim([&cache])[0].with(|kept| current(kept));
@@ -47,17 +49,17 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
     loom::model(|| {
         let live = Arc::new(Live::default());
         live.know_block(0);
-        let owner = Owner::new();
+        let owner = Owner::new(ID);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
             let block = Allocated::of_piece(Piece::block(BlockId::from_number(1)), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
-                inside.kept.dedicate(KEY, PoolClass::Small);
-                inside.kept.place_for(KEY, u64::MAX).map(|place| place.stock(&block)).is_some()
+                inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.kept.stock(&block, 0, &live)
             };
-            let is_kept = owner.enter().is_some_and(put);
+            let is_kept = owner.enter(ID).is_some_and(put);
             let taken =
-                owner.enter().is_some_and(|inside| inside.kept.take(KEY, BYTES, &live).is_some());
+                owner.enter(ID).is_some_and(|inside| inside.kept.take(KEY, BYTES, &live).is_some());
             (is_kept, taken)
         });
         let mut drained = Vec::new();

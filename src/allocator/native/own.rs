@@ -3,43 +3,35 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
-use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use crate::allocator::native::caches::Caches;
-use crate::allocator::native::thread_cache::{Inside, Owner};
+use crate::allocator::native::thread_cache::{Inside, Owner, ThreadCache};
 use crate::fork;
-
-/// The id of no allocator.
-const NOBODY: u64 = 0;
 
 /// A thread's cache of one allocator.
 #[derive(Debug)]
 struct Own {
     id: u64,
     caches: Weak<Caches>,
-    owner: Rc<Owner>,
+    owner: Owner,
 }
 
 /// The caches of a thread. They go back when the thread ends.
 #[derive(Debug, Default)]
 struct OwnCaches(RefCell<Vec<Own>>);
 
-/// The one that was used last: the id of its allocator, and where it is.
+/// The one that was used last, if any.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::allocator) struct Front {
-    id: u64,
-    owner: *const Owner,
-}
+pub(in crate::allocator) struct Front(*const ThreadCache);
 
 thread_local! {
     static OWN: OwnCaches = const { OwnCaches(RefCell::new(Vec::new())) };
-    /// When the id is that of an allocator that is there, the owner is that of its entry in this
-    /// thread's `OWN`: `bring_to_front` sets it, entries of allocators that are there stay until
-    /// the thread ends, and it is cleared before they go.
+    /// The cache of one of the entries of this thread's `OWN`, or null: `bring_to_front` sets it,
+    /// and it is cleared before an entry goes.
     ///
     /// Needs no drop: it is there as long as the thread is, found in a step.
-    static FRONT: Cell<Front> = const { Cell::new(Front { id: NOBODY, owner: ptr::null() }) };
+    static FRONT: Cell<Front> = const { Cell::new(Front(ptr::null())) };
 }
 
 impl Front {
@@ -68,20 +60,17 @@ impl Caches {
         self.enter_if(front, self.id_when_on())
     }
 
-    /// `id` is that of these caches, or one that nobody has.
+    /// `front` is that of this thread; `id` that of these caches, or one that nobody has.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    #[expect(clippy::unused_self, reason = "tells that these caches are there")]
+    #[expect(clippy::unused_self, reason = "what is returned is no longer there than these caches")]
     fn enter_if(&self, front: Front, id: u64) -> Option<Inside<'_>> {
-        if front.id != id {
-            return None;
-        }
-        // SAFETY: these caches are there, `self` is one of them, so by the invariant of `FRONT` the
-        // pointer is to the owner in this thread's entry: what was copied from there may not leave
-        // the thread. The entry stays until the thread ends, which nothing that has what is
-        // returned outlives: it may not leave the thread either.
-        let owner = unsafe { &*front.owner };
-        owner.enter()
+        // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
+        // was copied from there may not leave the thread. The entry stays until its allocator is
+        // gone or the thread ends, and what is returned leaves neither.
+        let cache = unsafe { front.0.as_ref() }?;
+        // SAFETY: the entry is the owner, and of this thread.
+        unsafe { cache.enter(id) }
     }
 
     /// Has this thread find its cache at the next use, which is made when there is none. Not while
@@ -96,27 +85,24 @@ impl OwnCaches {
     /// The cache of an allocator, which is made when there is none.
     fn bring_to_front(&self, caches: &Arc<Caches>) -> Option<()> {
         let id = caches.id();
-        if Front::get().id == id {
-            return Some(());
-        }
         let mut own = self.0.try_borrow_mut().ok()?;
+        FRONT.set(Front(ptr::null()));
         // Of allocators that are gone: nobody asks for their ids again.
         own.retain(|own| own.caches.strong_count() > 0);
         let position = own.iter().position(|own| own.id == id).unwrap_or_else(|| {
-            let owner = Rc::new(Owner::new());
+            let owner = Owner::new(id);
             caches.add(owner.cache());
             own.push(Own { id, caches: Arc::downgrade(caches), owner });
             own.len() - 1
         });
-        let owner = Rc::as_ptr(&own[position].owner);
-        FRONT.set(Front { id, owner });
+        FRONT.set(Front(Arc::as_ptr(own[position].owner.cache())));
         Some(())
     }
 }
 
 impl Drop for OwnCaches {
     fn drop(&mut self) {
-        FRONT.set(Front { id: NOBODY, owner: ptr::null() });
+        FRONT.set(Front(ptr::null()));
         if fork::is_child() {
             return; // the parent has what they keep
         }

@@ -130,7 +130,8 @@ impl CachingAllocator {
         others: &[UsePoint],
     ) -> bool {
         let (caches, piece, bytes) = (&self.caches, block.piece(), block.bytes());
-        let Some(requested_bytes) = caches.live.end(piece, bytes) else { return false };
+        let ended = caches.live.mark(piece).and_then(|mark| mark.end(bytes));
+        let Some(requested_bytes) = ended else { return false };
         let counted = Counted { class: caches.sizes.class(bytes), bytes, requested_bytes };
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         if is_own && others.is_empty() && !block.is_unkept() {
@@ -178,8 +179,8 @@ impl Books {
             busy_until = home.filter(|_| is_busy).map_or(0, |home| home.pushed());
         }
         let requested_bytes = plan.requested_bytes;
-        let begun = self.native.live.begin(piece, bytes, requested_bytes);
-        begun.expect("a piece that is known");
+        let mark = self.native.live.mark(piece).expect("a piece that is known");
+        mark.begin(bytes, requested_bytes);
         let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
         let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner;
         let block = Allocated::of_piece(piece, address, bytes, busy_until, stream);
@@ -248,7 +249,7 @@ impl Books {
     pub(in crate::allocator) fn piece_at(&self, address: u64) -> Option<Allocated> {
         let piece = self.native.piece_at(address)?;
         let Extent { address, bytes, heap, busy_until } = self.native.extent(piece);
-        self.native.live.requested(piece, bytes)?;
+        self.native.live.mark(piece)?.requested(bytes)?;
         // Freed by this name, it goes to its heap.
         let stream = self.native.heaps[heap].owner.stream;
         Some(Allocated::of_piece(piece, address, bytes, busy_until, stream).unkept())

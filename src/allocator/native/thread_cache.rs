@@ -6,11 +6,12 @@
 //!
 //! | | thread enters | other claims |
 //! |---|---|---|
-//! | publishes | `is_inside` | `CLAIMED` in `gate` |
+//! | publishes | `INSIDE` in `door` | `CLAIMED` in `gate` |
 //! | fence | `asymmetric::light` | `asymmetric::heavy` |
-//! | looks at | `gate`: stays out | `is_inside`: waits |
+//! | looks at | `gate`: stays out | `door`: waits |
 //!
-//! Where the thread's fence costs something, the gate says so as well: one look tells both.
+//! One look tells the thread whether it is outside and whether the cache is of the allocator that
+//! it wants, another one whether it is claimed and whether its own fence costs something.
 #![expect(unsafe_code, reason = "plain values that one thread at a time reaches, by that protocol")]
 
 use std::cell::Cell as Unshared;
@@ -18,9 +19,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::allocator::native::kept::Kept;
-use crate::sync::{AtomicBool, AtomicU8, Ordering, UnsafeCell, spin_hint};
+use crate::sync::{AtomicU8, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::{asymmetric, fork};
 
+/// In the door: the thread is inside. It is the id of no allocator.
+pub(super) const INSIDE: u64 = 0;
 /// In the gate: the thread is to stay out.
 const CLAIMED: u8 = 1;
 /// In the gate, for good: the thread's fence is one that processors know of.
@@ -31,13 +34,14 @@ const FENCED: u8 = 2;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ThreadCache {
-    is_inside: AtomicBool,
+    /// The id of its allocator while the thread is outside.
+    door: AtomicU64,
     gate: AtomicU8,
     kept: UnsafeCell<Kept>,
 }
 
 // SAFETY: `kept` is plain values, which may go from thread to thread, and is reached through
-// `Owner::enter` and `Claimed::with` alone: never by two threads at a time, and what one did
+// `ThreadCache::enter` and `Claimed::with` alone: never by two threads at a time, and what one did
 // happened before the next comes. The flags of this file keep that; see its head.
 unsafe impl Sync for ThreadCache {}
 
@@ -50,13 +54,14 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// A cache that is empty.
-    pub(super) fn new() -> Self {
+    /// A cache that is empty, of the allocator with an id.
+    pub(super) fn new(id: u64) -> Self {
+        assert_ne!(id, INSIDE, "allocators are numbered from 1");
         let gate = if asymmetric::is_light_free() { 0 } else { FENCED };
         let cache = ThreadCache {
-            is_inside: AtomicBool::new(false),
+            door: AtomicU64::new(id),
             gate: AtomicU8::new(gate),
-            kept: UnsafeCell::new(Kept::default()),
+            kept: UnsafeCell::new(Kept::new()),
         };
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
     }
@@ -66,30 +71,42 @@ impl Owner {
         &self.cache
     }
 
-    /// Goes inside; `None` while another thread has claimed the cache, and when it is inside.
+    /// As [`ThreadCache::enter`].
+    #[cfg(all(test, loom))]
+    pub(super) fn enter(&self, id: u64) -> Option<Inside<'_>> {
+        // SAFETY: this is the owner's thread: the owner is there once, and is not shared.
+        unsafe { self.cache.enter(id) }
+    }
+}
+
+impl ThreadCache {
+    /// Goes inside the cache of the allocator with an id. `None` when it is of another one, while
+    /// another thread has claimed it, and when the thread is inside already.
+    ///
+    /// # Safety
+    /// The calling thread has its [`Owner`], and keeps what is returned.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn enter(&self) -> Option<Inside<'_>> {
-        let cache = &*self.cache;
+    pub(super) unsafe fn enter(&self, id: u64) -> Option<Inside<'_>> {
         // Relaxed: this thread alone writes it.
-        if cache.is_inside.load(Ordering::Relaxed) {
+        if self.door.load(Ordering::Relaxed) != id {
             return None;
         }
         // Relaxed: the fence orders it before the look; partner: `claim`.
-        cache.is_inside.store(true, Ordering::Relaxed);
+        self.door.store(INSIDE, Ordering::Relaxed);
         asymmetric::light_if_free();
         // Acquire: pairs with the end of a claim; what it did here is visible.
-        if cache.gate.load(Ordering::Acquire) != 0 && !cache.is_open_behind_fence() {
+        if self.gate.load(Ordering::Acquire) != 0 && !self.is_open_behind_fence() {
             // Release: as in `Inside::drop`.
-            cache.is_inside.store(false, Ordering::Release);
+            self.door.store(id, Ordering::Release);
             return None;
         }
-        let kept = cache.kept.with_mut(|kept| kept);
-        // SAFETY: nobody else may reach it meanwhile. No other owner: there is one, at one thread.
-        // No second time from here: `is_inside` was false. No claimer: one whose flag was not seen
-        // sees `is_inside`, by the two fences between, and waits until what is made here drops.
+        let kept = self.kept.with_mut(|kept| kept);
+        // SAFETY: nobody else may reach it meanwhile. No other thread enters: see above. No second
+        // time from here: the door was not `INSIDE`. No claimer: one whose flag was not seen sees
+        // the door, by the two fences between, and waits until what is made here drops.
         let kept = unsafe { &mut *kept };
-        Some(Inside { cache, kept })
+        Some(Inside { cache: self, id, kept })
     }
 }
 
@@ -98,7 +115,7 @@ impl ThreadCache {
     #[cold]
     fn is_open_behind_fence(&self) -> bool {
         asymmetric::light();
-        // Acquire: as in `Owner::enter`.
+        // Acquire: as in `enter`.
         self.gate.load(Ordering::Acquire) & CLAIMED == 0
     }
 }
@@ -107,6 +124,7 @@ impl ThreadCache {
 #[derive(Debug)]
 pub(in crate::allocator) struct Inside<'a> {
     cache: &'a ThreadCache,
+    id: u64,
     pub(super) kept: &'a mut Kept,
 }
 
@@ -123,7 +141,7 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.cache.kept.with_mut(|_| ()); // so that models see how long it was in use
         // Release: pairs with a claimer's look.
-        self.cache.is_inside.store(false, Ordering::Release);
+        self.cache.door.store(self.id, Ordering::Release);
     }
 }
 
@@ -138,7 +156,7 @@ pub(super) fn claim<'a>(
 ) -> Vec<Claimed<'a>> {
     let publish = |cache: &'a Arc<ThreadCache>| {
         // Acquire: pairs with the end of the last claim; what it did here is visible. The fence
-        // orders it before the look; partner: `Owner::enter`.
+        // orders it before the look; partner: `ThreadCache::enter`.
         let was = cache.gate.fetch_or(CLAIMED, Ordering::Acquire);
         assert_eq!(was & CLAIMED, 0, "whoever claims has the lock of the list of caches");
         Claimed(cache)
@@ -151,7 +169,7 @@ pub(super) fn claim<'a>(
     for Claimed(cache) in &claimed {
         // Acquire: pairs with the thread's leaving; what it did here is visible. In a forked child
         // the other threads are gone, wherever they were.
-        while cache.is_inside.load(Ordering::Acquire) && !fork::is_child() {
+        while cache.door.load(Ordering::Acquire) == INSIDE && !fork::is_child() {
             spin_hint();
         }
     }
