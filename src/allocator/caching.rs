@@ -259,8 +259,9 @@ impl CachingAllocator {
         {
             return Ok(block);
         }
-        // A place of its own for what the call returns: the block above is in registers.
-        let block = self.allocate_uninterrupted(&request)?;
+        // Nothing goes through memory but here: what is above stays in registers.
+        let Request { bytes, stream, pool, align_bytes } = request;
+        let block = self.allocate_uninterrupted(bytes, stream, pool, align_bytes)?;
         Ok(block)
     }
 
@@ -284,8 +285,15 @@ impl CachingAllocator {
 
     #[cold]
     #[inline(never)]
-    fn allocate_uninterrupted(&self, request: &Request) -> Result<Allocated> {
-        self.allocate_shared(request, None, &mut None)
+    fn allocate_uninterrupted(
+        &self,
+        bytes: usize,
+        stream: u64,
+        pool: PoolId,
+        align_bytes: usize,
+    ) -> Result<Allocated> {
+        let request = Request { bytes, stream, pool, align_bytes };
+        self.allocate_shared(&request, None, &mut None)
     }
 
     #[cold]

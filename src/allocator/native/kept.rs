@@ -23,13 +23,15 @@ const BIN_DEPTH: usize = 2;
 const STOCK_BYTES: usize = 8 << 10;
 const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
 const MOST_STOCK: usize = BIN_DEPTH / 2;
-/// What a bin may keep at first; each time that it is full it may keep twice as many.
+/// What a bin may keep at first; each time that it is full it may keep twice as many,
 const FIRST_LIMIT: usize = BIN_DEPTH / 4;
+/// but no more than this part of what a thread may keep is added.
+const STEP_PART: u64 = 32;
 
 /// Pieces that nobody has but a cache, and what was counted.
 ///
-/// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; the bits of
-/// `open` are the bins whose limit is above zero; in each bin `count <= limit <= BIN_DEPTH`.
+/// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; all bins whose
+/// limit is above zero are bits of `open`; in each bin `count <= limit <= BIN_DEPTH`.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) cell: Cell,
@@ -113,11 +115,6 @@ impl Bin {
         let mark = unsafe { mark.of(single.kept_piece(), live) };
         mark.begin(self.key.bytes, requested_bytes);
         single.of(self.key.bytes, self.key.stream)
-    }
-
-    /// How many more pieces it may keep.
-    fn room(&self) -> usize {
-        (self.limit - self.count) as usize
     }
 
     /// Keeps a piece more; not beyond the limit.
@@ -244,10 +241,13 @@ impl Kept {
             // The older half goes: what was freed last is wanted first.
             return self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
         }
-        let limit = (2 * limit as usize).max(FIRST_LIMIT);
-        if self.claim(number, limit, most_bytes) == 0 {
+        // What is claimed and not there keeps other sizes out: of large pieces it is one at a time.
+        let part =
+            usize::try_from(most_bytes / STEP_PART).map_or(BIN_DEPTH, |most| most / key.bytes);
+        let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
+        if self.claim(number, limit as usize + step, most_bytes) == 0 {
             self.drain(out);
-            self.claim(number, FIRST_LIMIT, most_bytes);
+            self.claim(number, step, most_bytes);
         }
     }
 
@@ -271,45 +271,43 @@ impl Kept {
 
     /// Has the bin of a key keep pieces of it, unless it has others.
     fn dedicate(&mut self, key: Key, class: PoolClass) {
-        let number = key.bin();
-        if self.bins[number].key != key && self.bins[number].count == 0 {
-            self.limit(number, 0);
-            (self.bins[number].key, self.bins[number].class) = (key, class);
+        let bin = &mut self.bins[key.bin()];
+        if bin.key != key && bin.count == 0 {
+            self.claimed_bytes -= bin.claimed_bytes();
+            (bin.key, bin.class, bin.limit) = (key, class, 0);
         }
     }
 
     /// Has a bin keep as many pieces as that, or as there is room for. Returns how many more than
     /// it has.
     fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
-        let limit_then = self.bins[number].limit as usize;
         let bytes = self.bins[number].key.bytes as u64;
-        let more = limit.min(BIN_DEPTH).saturating_sub(limit_then);
+        let mut more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
         if self.claimed_bytes + more as u64 * bytes > most_bytes {
-            // What other bins may keep, and do not have.
-            self.open_bins().for_each(|open| self.limit(open, self.bins[open].count as usize));
+            self.claim_what_is_there();
+            more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
+            let left = most_bytes.saturating_sub(self.claimed_bytes) / bytes;
+            let least = u64::from(self.claimed_bytes == 0);
+            more = usize::try_from(left.max(least)).map_or(more, |left| more.min(left));
         }
-        let bin = &self.bins[number];
-        let (room, limit_then) = (bin.room(), bin.limit as usize);
-        let more = limit.min(BIN_DEPTH).saturating_sub(limit_then);
-        let left = most_bytes.saturating_sub(self.claimed_bytes) / bytes;
-        let most = if self.claimed_bytes == 0 { left.max(1) } else { left };
-        let more = usize::try_from(most).map_or(more, |most| more.min(most));
-        self.limit(number, limit_then + more);
-        room + more
-    }
-
-    /// Sets how many pieces a bin may keep: at least those that it has, at most its depth.
-    fn limit(&mut self, number: usize, limit: usize) {
         let bin = &mut self.bins[number];
-        debug_assert!((bin.count as usize..=BIN_DEPTH).contains(&limit), "{limit}: {bin:?}");
-        self.claimed_bytes -= bin.claimed_bytes();
-        bin.limit = u8::try_from(limit).expect("at most the depth");
-        self.claimed_bytes += bin.claimed_bytes();
-        let bit = 1 << number;
-        self.open = if limit > 0 { self.open | bit } else { self.open & !bit };
+        bin.limit += u8::try_from(more).expect("at most the depth");
+        self.claimed_bytes += more as u64 * bytes;
+        self.open |= 1 << number;
+        (bin.limit - bin.count) as usize
     }
 
-    /// The bins that may keep something, all that do among them.
+    /// Has each bin keep only what it has.
+    fn claim_what_is_there(&mut self) {
+        self.claimed_bytes = 0;
+        for number in self.open_bins() {
+            let bin = &mut self.bins[number];
+            bin.limit = bin.count;
+            self.claimed_bytes += bin.claimed_bytes();
+        }
+    }
+
+    /// The bins that were opened, all that may keep something among them.
     fn open_bins(&self) -> impl Iterator<Item = usize> + use<> {
         let mut left = self.open;
         std::iter::from_fn(move || {
@@ -323,8 +321,9 @@ impl Kept {
     pub(super) fn drain(&mut self, out: &mut impl FnMut(&Allocated)) {
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
-            self.limit(number, 0);
+            self.bins[number].limit = 0;
         }
+        (self.claimed_bytes, self.open) = (0, 0);
     }
 
     /// Takes the oldest pieces of a bin out, as many as it has at most.
