@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::allocator::allocated::Allocated;
 use crate::allocator::books::Request;
-use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::native::own::Front;
 use crate::stream::core::StreamCore;
 

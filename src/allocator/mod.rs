@@ -5,7 +5,7 @@
 //! `native`, the default.
 //!
 //! * `caching`: the public [`CachingAllocator`], and in which steps a request is answered
-//! * `cached`: requests that free memory serves, for who must not wait
+//! * `allocated`: what it got; `cached`: requests that free memory serves, for who must not wait
 //! * `books`: what it knows, and how blocks change hands: `block`, `segment`, `free_index`,
 //!   `page_map`, `pool`, `limits`, `stats`
 //! * `policy`: what is decided, by `config`, which is parsed by `settings`
@@ -17,6 +17,7 @@
 //! * `invariants`: the laws, checked
 //! * `replay`: recorded requests, replayed
 
+mod allocated;
 mod block;
 mod books;
 #[cfg(feature = "python")]
@@ -52,8 +53,9 @@ pub mod snapshot;
 mod source;
 mod stats;
 
+pub use allocated::Allocated;
 pub use books::Request;
-pub use caching::{Allocated, CachingAllocator};
+pub use caching::CachingAllocator;
 pub use config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
 pub(crate) use pending::UsePoint;

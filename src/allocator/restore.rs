@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::allocator::allocated::Allocated;
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::Books;
-use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
 use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::allocator::allocated::Allocated;
 use crate::allocator::books::{Books, Request};
-use crate::allocator::caching::Allocated;
 use crate::allocator::native::cell::{Cell, Counted};
 use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
@@ -251,6 +251,10 @@ impl Caches {
     /// Makes the cache of a thread known.
     pub(super) fn add(&self, cache: &Arc<ThreadCache>) {
         let mut threads = self.threads.lock();
+        // The parts of the others become smaller: what they claimed and do not use is over.
+        for mut other in claim(&threads.caches) {
+            other.with(Kept::claim_what_is_there);
+        }
         threads.caches.push(Arc::clone(cache));
         self.count_threads(&threads);
     }

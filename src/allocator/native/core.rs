@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocator::caching::Allocated;
+use crate::allocator::allocated::Allocated;
 use crate::allocator::native::area::{Area, AreaRange, Areas};
 use crate::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::allocator::native::cell::Counted;

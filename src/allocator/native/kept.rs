@@ -3,7 +3,7 @@
 
 use std::hint;
 
-use crate::allocator::caching::{Allocated, Single};
+use crate::allocator::allocated::{Allocated, Single};
 use crate::allocator::native::cell::{Cell, Counted};
 use crate::allocator::native::live::{Live, MarkPointer};
 use crate::allocator::snapshot::PoolClass;
@@ -298,7 +298,7 @@ impl Kept {
     }
 
     /// Has each bin keep only what it has.
-    fn claim_what_is_there(&mut self) {
+    pub(super) fn claim_what_is_there(&mut self) {
         self.claimed_bytes = 0;
         for number in self.open_bins() {
             let bin = &mut self.bins[number];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use crate::allocator::caching::Allocated;
+use crate::allocator::allocated::Allocated;
 use crate::allocator::native::block::BlockId;
 use crate::allocator::native::cell::{Counted, Quantity};
 use crate::allocator::native::kept::{Kept, Key};

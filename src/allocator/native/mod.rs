@@ -26,6 +26,8 @@ mod idle;
 mod index;
 mod invariants;
 mod kept;
+#[cfg(all(test, not(loom)))]
+mod kept_tests;
 mod live;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::allocator::allocated::Allocated;
 use crate::allocator::books::{Books, Request};
-use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::native::cell::Counted;
 use crate::allocator::native::core::{Awaiting, Extent};
 use crate::allocator::native::growth::Step;

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::allocator::allocated::Allocated;
 use crate::allocator::books::Request;
-use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::replay::engine::Accounting;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use crate::allocator::allocated::Allocated;
 use crate::allocator::books::Request;
-use crate::allocator::caching::{Allocated, CachingAllocator};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::replay::operation::{Figures, Operation};
 use crate::backend::registry::accounting;
