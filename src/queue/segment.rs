@@ -23,8 +23,9 @@ pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
 
 /// One place of a queue.
 ///
-/// `sequence` is the place's number plus one once the command is published; any other value means
-/// not yet. Numbers of one queue only grow, so a reused slot needs no reset within its queue.
+/// `sequence` says which place's command is published here, and whether it is the runtime's own
+/// ([`published`]); any other place means not yet. Numbers of one queue only grow, so a reused slot
+/// needs no reset within its queue.
 #[repr(C, align(64))]
 pub(super) struct Slot<C: 'static> {
     pub(super) sequence: AtomicU64,
@@ -42,6 +43,18 @@ impl<C> Slot<C> {
             link: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
+}
+
+/// What `sequence` says once the command of a place is published: never 0.
+#[inline]
+pub(super) fn published(place: u64, is_own: bool) -> u64 {
+    (place + 1) << 1 | u64::from(is_own)
+}
+
+/// True when a `sequence` says that the command of this place is published.
+#[inline]
+pub(super) fn is_published(sequence: u64, place: u64) -> bool {
+    sequence >> 1 == place + 1
 }
 
 /// A run of slots.
@@ -70,7 +83,17 @@ impl<C> Segment<C> {
         &self.slots[0].link
     }
 
-    /// An installer reads this segment's links.
+    /// How many of the runtime's own commands are published here at this place or behind it.
+    pub(super) fn own_from(&self, place: u64) -> usize {
+        let is_own = |slot: &&Slot<C>| {
+            // Acquire: pairs with the release by which `push` published the command.
+            let sequence = slot.sequence.load(Ordering::Acquire);
+            sequence & 1 != 0 && sequence >= published(place, true)
+        };
+        self.slots.iter().filter(is_own).count()
+    }
+
+    /// Somebody who keeps the consumer from reclaiming this segment reads its links or slots.
     #[cfg(loom)]
     pub(super) fn note_reached(&self) {
         self.reach.with(|_| ());
