@@ -43,7 +43,7 @@ fn lap_of(index: u64) -> u64 {
     index / SLOTS_PER_SEGMENT
 }
 
-/// A segment pointer with its lap in the low bits, which the slots' alignment leaves free.
+/// A segment pointer with its lap in the low bits, which its alignment leaves free.
 #[inline]
 fn tagged<C>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
     segment.map_addr(|address| address | to_usize(lap & TAG_MASK))
