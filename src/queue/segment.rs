@@ -206,41 +206,58 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
 /// Segments between two uses, shared by all queues: a backlog of one stream becomes that of the
 /// next without the allocator of the system. Bounded, so that a drained backlog goes back to the
 /// system.
+///
+/// Last in, first out: what was used last is in a cache still. First in, first out would go round
+/// through all that a large backlog once left, each of them out of the caches.
 #[cfg(not(loom))]
 mod pool {
-    use std::sync::OnceLock;
-
-    use crossbeam_queue::ArrayQueue;
-
     use super::{NonNull, Ordering, Segment, ptr};
+    use crate::spin::SpinMutex;
 
     /// 4 MiB of segments.
     const CAPACITY: usize = 1024;
 
-    struct Idle(NonNull<Segment<()>>);
+    struct Idle {
+        /// The others follow by their links.
+        top: *mut Segment<()>,
+        count: usize,
+    }
     // SAFETY: an idle segment is reachable through the pool alone and holds no command.
     unsafe impl Send for Idle {}
 
-    static POOL: OnceLock<ArrayQueue<Idle>> = OnceLock::new();
+    // Nobody waits for it: its holder may have lost the processor, or be no thread of this process.
+    static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
+    /// `None` when there is none, or another thread is at the pool.
     pub(super) fn take<C>() -> Option<NonNull<Segment<C>>> {
-        let Idle(segment) = POOL.get()?.pop()?;
-        // A segment's layout does not depend on the context's type: it holds pointers to it only.
-        let segment = segment.cast::<Segment<C>>();
-        // SAFETY: it came out of the pool, so it is allocated and ours alone.
+        let mut idle = IDLE.try_lock()?;
+        let segment = NonNull::new(idle.top)?;
+        // SAFETY: it is in the pool, which this thread has, so it is allocated and ours alone.
         let links = unsafe { segment.as_ref() };
+        // Relaxed, here and below: the lock orders what is in the pool.
+        idle.top = links.next().load(Ordering::Relaxed);
+        idle.count -= 1;
+        drop(idle);
         // Relaxed: ours alone; whoever links the segment into a queue publishes this.
         for line in &links.lines {
             line.slot.sequence.store(0, Ordering::Relaxed);
             line.link.store(ptr::null_mut(), Ordering::Relaxed);
         }
         links.last.sequence.store(0, Ordering::Relaxed);
-        Some(segment)
+        // A segment's layout does not depend on the context's type: it holds pointers to it only.
+        Some(segment.cast())
     }
 
-    /// Takes the segment in; hands it back when the pool is full.
+    /// Takes the segment in; hands it back when the pool is full, or another thread is at it.
     pub(super) fn give<C>(segment: NonNull<Segment<C>>) -> Option<NonNull<Segment<C>>> {
-        let pool = POOL.get_or_init(|| ArrayQueue::new(CAPACITY));
-        pool.push(Idle(segment.cast())).err().map(|Idle(segment)| segment.cast())
+        let Some(mut idle) = IDLE.try_lock().filter(|idle| idle.count < CAPACITY) else {
+            return Some(segment);
+        };
+        let given = segment.cast::<Segment<()>>();
+        // SAFETY: it is allocated and ours alone.
+        unsafe { given.as_ref() }.next().store(idle.top, Ordering::Relaxed);
+        idle.top = given.as_ptr();
+        idle.count += 1;
+        None
     }
 }
