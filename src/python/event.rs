@@ -1,5 +1,7 @@
 //! The class `accelrt.Event`: a mark in a stream.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 
@@ -12,6 +14,7 @@ use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
+use crate::stream::Stream;
 
 /// A mark that streams record, wait for and query.
 ///
@@ -168,13 +171,14 @@ impl PyEvent {
         Self { event, device: PyDevice { index: None, ..device } }
     }
 
-    fn stream_or_current(
+    /// Borrowed where it is given: a stream's count of references is a locked operation.
+    fn stream_or_current<'a>(
         &self,
-        stream: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<crate::stream::Stream> {
+        stream: Option<&'a Bound<'_, PyAny>>,
+    ) -> PyResult<Cow<'a, Stream>> {
         match stream {
-            Some(stream) => Ok(stream_argument("stream", stream)?.get().stream.clone()),
-            None => current_stream_of_kind(self.device.kind),
+            Some(stream) => Ok(Cow::Borrowed(&stream_argument("stream", stream)?.get().stream)),
+            None => current_stream_of_kind(self.device.kind).map(Cow::Owned),
         }
     }
 }

@@ -5,7 +5,8 @@
 //! * `index`: the next free place; advancing it claims one. Only grows.
 //! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it
 //!   may be one lap behind while `index` stands exactly at a seam.
-//! * `installing`: producers that may be reading a segment through `segment` at a seam.
+//! * `installing`: who may be reading a segment that is not his: producers through `segment` at a
+//!   seam, and who counts what is queued through `oldest`.
 //!
 //! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
 //! `index` from what was read; (4) write the command, (5) publish it by the slot's sequence number.
@@ -15,10 +16,10 @@
 //! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless
 //! another is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, (2) read
-//! `installing`. Zero: who installs later reads the swung `segment`, so nobody can reach the old
-//! segment. Else it waits in a list of retired ones until a later retirement reads zero. Steps 1
-//! and 2 here, 1 and 2 there are a Dekker pair.
+//! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, and `oldest`,
+//! (2) read `installing`. Zero: who installs or counts later reads the swung words, so nobody can
+//! reach the old segment. Else it waits in a list of retired ones until a later retirement reads
+//! zero. Steps 1 and 2 here, 1 and 2 there are a Dekker pair.
 #![expect(unsafe_code, reason = "places are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use crate::queue::command::{Class, Command, Packed};
-use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot};
+use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published};
 use crate::size::to_usize;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, dekker_fence};
 
@@ -42,7 +43,7 @@ fn lap_of(index: u64) -> u64 {
     index / SLOTS_PER_SEGMENT
 }
 
-/// A segment pointer with its lap in the low bits, which the slots' alignment leaves free.
+/// A segment pointer with its lap in the low bits, which its alignment leaves free.
 #[inline]
 fn tagged<C>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
     segment.map_addr(|address| address | to_usize(lap & TAG_MASK))
@@ -61,15 +62,13 @@ fn untagged<C>(tagged: *mut Segment<C>) -> *mut Segment<C> {
 struct Tail<C: 'static> {
     index: AtomicU64,
     segment: AtomicPtr<Segment<C>>,
-    /// How many of the commands are the runtime's own: only users' work is reported as not run.
-    own: AtomicU64,
 }
 
 struct Shared<C: 'static> {
     tail: CachePadded<Tail<C>>,
     installing: AtomicUsize,
-    /// The segment of lap 0, once there is one.
-    first: AtomicPtr<Segment<C>>,
+    /// The segment of lap 0, once there is one; then the one that the consumer stands in.
+    oldest: AtomicPtr<Segment<C>>,
     /// One segment that the consumer left, for the next installation.
     spare: AtomicPtr<Segment<C>>,
     /// Where the consumer stopped, left by its drop for the drop of what remains.
@@ -137,10 +136,9 @@ pub(crate) fn channel<C: 'static>() -> (Sender<C>, Receiver<C>) {
         tail: CachePadded::new(Tail {
             index: AtomicU64::new(0),
             segment: AtomicPtr::new(before_first),
-            own: AtomicU64::new(0),
         }),
         installing: AtomicUsize::new(0),
-        first: AtomicPtr::new(ptr::null_mut()),
+        oldest: AtomicPtr::new(ptr::null_mut()),
         spare: AtomicPtr::new(ptr::null_mut()),
         consumer: UnsafeCell::new(None),
     });
@@ -159,11 +157,6 @@ impl<C: 'static> Sender<C> {
         let packed = Packed::new(command); // before the claim: it may allocate
         let shared = &*self.0;
         let tail = &shared.tail;
-        if matches!(T::CLASS, Class::Own) {
-            // Relaxed: a figure that is read when nobody pushes. Not between the two writes to the
-            // slot: a locked operation would give a consumer that looks time to take the line.
-            tail.own.fetch_add(1, Ordering::Relaxed);
-        }
         // Acquire, here and at each retry: pairs with the release of the claim that wrote it, which
         // makes the swing to this lap's segment visible to the next load.
         let mut index = tail.index.load(Ordering::Acquire);
@@ -194,7 +187,8 @@ impl<C: 'static> Sender<C> {
         // before it is published.
         slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
         // Release: publishes the command; pairs with the acquire in `Receiver::front`.
-        slot.sequence.store(index + 1, Ordering::Release);
+        let is_own = matches!(T::CLASS, Class::Own);
+        slot.sequence.store(published(index, is_own), Ordering::Release);
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
     }
 
@@ -207,10 +201,30 @@ impl<C: 'static> Sender<C> {
 }
 
 impl<C: 'static> Sender<C> {
-    /// How many users' commands were pushed so far.
-    pub(crate) fn users_pushed(&self) -> u64 {
-        // Relaxed: a figure, exact when nobody pushes; those of our own are counted before.
-        self.pushed().saturating_sub(self.0.tail.own.load(Ordering::Relaxed))
+    /// How many users' commands were pushed behind the first `consumed` ones. Exact when nobody
+    /// pushes: one that is not published yet counts as a user's. Looks at each of them, so that a
+    /// push counts nothing.
+    pub(crate) fn users_behind(&self, consumed: u64) -> u64 {
+        let shared = &*self.0;
+        // SeqCst: raised before the read of `oldest`; partner: `Receiver::retire`, which moves that
+        // before it reads this.
+        shared.installing.fetch_add(1, Ordering::SeqCst);
+        dekker_fence();
+        let mut next = shared.oldest.load(Ordering::SeqCst);
+        let mut own = 0;
+        while let Some(segment) = NonNull::new(next) {
+            // SAFETY: the consumer had not left the segment when `installing` was raised, so it is
+            // not reclaimed before that is lowered (head of this file).
+            let segment = unsafe { segment.as_ref() };
+            #[cfg(loom)]
+            segment.note_reached();
+            own += segment.own_from(consumed) as u64;
+            // Acquire: pairs with the release of the linking.
+            next = segment.next().load(Ordering::Acquire);
+        }
+        // Release: what was read stays before; pairs with `retire`'s load.
+        shared.installing.fetch_sub(1, Ordering::SeqCst);
+        self.pushed().saturating_sub(consumed + own)
     }
 }
 
@@ -229,7 +243,7 @@ impl<C: 'static> Shared<C> {
         if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
             let segment = untagged(current);
             let link = if segment.is_null() {
-                &self.first
+                &self.oldest // if it is not lap 0's any more, the swing below fails
             } else {
                 // SAFETY: the segment was current while `installing` was raised, so it is not
                 // reclaimed before it is lowered (head of this file).
@@ -322,7 +336,7 @@ impl<C: 'static> Receiver<C> {
             // Relaxed, here and below: a hint; `front` looks again.
             return !segment.next().load(Ordering::Relaxed).is_null();
         }
-        segment.slot(head).sequence.load(Ordering::Relaxed) == head + 1
+        is_published(segment.slot(head).sequence.load(Ordering::Relaxed), head)
     }
 
     /// What is to be consumed next.
@@ -335,7 +349,7 @@ impl<C: 'static> Receiver<C> {
         // SAFETY: `segment` is the head's segment, and only this consumer retires it.
         let slot = unsafe { &*self.position.segment }.slot(head);
         // Acquire: pairs with the release by which `push` published the command.
-        if slot.sequence.load(Ordering::Acquire) == head + 1 {
+        if is_published(slot.sequence.load(Ordering::Acquire), head) {
             Front::Ready(Entry { slot: NonNull::from(slot), position: &mut self.position })
         } else if self.is_empty() {
             Front::Empty
@@ -349,7 +363,7 @@ impl<C: 'static> Receiver<C> {
     fn advance(&mut self) -> bool {
         let old = self.position.segment;
         let link = if old.is_null() {
-            &self.shared.first
+            &self.shared.oldest
         } else {
             // SAFETY: `segment` is not retired before this function does it.
             unsafe { &*old }.next()
@@ -378,6 +392,8 @@ impl<C: 'static> Receiver<C> {
             Ordering::SeqCst,
             Ordering::SeqCst,
         );
+        // SeqCst: moved before the read of `installing`; partner: `users_behind`.
+        self.shared.oldest.store(next, Ordering::SeqCst);
         dekker_fence();
         // SAFETY: nobody reclaims the segment but this consumer, below.
         let link = unsafe { old.as_ref() }.next_retired();
@@ -476,7 +492,7 @@ impl<C: 'static> Drop for Shared<C> {
         loop {
             if position.head == position.segment_end {
                 let next = match NonNull::new(position.segment) {
-                    None => self.first.load(Ordering::Relaxed),
+                    None => self.oldest.load(Ordering::Relaxed),
                     // SAFETY: the segment was linked and not given back yet.
                     Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
                 };

@@ -110,3 +110,24 @@ fn loom_what_is_left_is_dropped_with_the_queue() {
         assert_eq!(seen.len(), 1);
     });
 }
+
+/// Goal: who counts what is queued reads no segment that is reclaimed. Method: the count goes on
+/// while the consumer leaves two segments and a producer reuses one; loom reports a reclamation
+/// that does not come after the count.
+#[test]
+fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
+    model(3, || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let sender = Arc::new(sender);
+        (0..4).for_each(|n| push(&sender, 0, n));
+        let counter = {
+            let sender = Arc::clone(&sender);
+            thread::spawn(move || sender.users_behind(0))
+        };
+        let seen = consume(&mut receiver, 4);
+        push(&sender, 0, 4);
+        assert!(counter.join().unwrap() <= 5, "never more than were pushed");
+        assert_in_order(&seen, 0, 4);
+        assert_eq!(sender.users_behind(4), 0, "the one that is left is the runtime's own");
+    });
+}

@@ -8,7 +8,7 @@
 //! links it.
 //!
 //! * [`command`]: what stands in a slot: a command, inline up to 40 bytes, boxed above
-//! * [`segment`]: 64 slots of 64 bytes, and the pool that lends them
+//! * [`segment`]: 64 slots on a cache line each, and the pool that lends them
 //! * [`mod@channel`]: the protocol between [`Sender`] and [`Receiver`]
 
 mod channel;

@@ -1,4 +1,4 @@
-//! Segments: 64 slots of 64 bytes in one block of 4 KiB, and the pool that all queues share.
+//! Segments: 64 slots on a cache line each in one block of 4 KiB, and the pool that queues share.
 #![expect(
     unsafe_code,
     reason = "segments are raw blocks that producers reach through tagged pointers"
@@ -6,7 +6,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use crate::queue::command::Packed;
 use crate::size::to_usize;
@@ -23,31 +23,56 @@ pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
 
 /// One place of a queue.
 ///
-/// `sequence` is the place's number plus one once the command is published; any other value means
-/// not yet. Numbers of one queue only grow, so a reused slot needs no reset within its queue.
-#[repr(C, align(64))]
+/// `sequence` says which place's command is published here, and whether it is the runtime's own
+/// ([`published`]); any other place means not yet. Numbers of one queue only grow, so a reused slot
+/// needs no reset within its queue.
+#[repr(C)]
 pub(super) struct Slot<C: 'static> {
     pub(super) sequence: AtomicU64,
     pub(super) packed: UnsafeCell<MaybeUninit<Packed<C>>>,
-    /// In slot 0 the next segment of the queue, in slot 1 the next retired one; else unused.
+}
+
+/// A slot, and what fills its cache line up.
+#[repr(C)]
+struct Line<C: 'static> {
+    slot: Slot<C>,
+    /// In line 0 the next segment of the queue, in line 1 the next retired one; else unused.
     link: AtomicPtr<Segment<C>>,
 }
 
 impl<C> Slot<C> {
     /// A place nobody published.
     fn empty() -> Self {
-        Self {
-            sequence: AtomicU64::new(0),
-            packed: UnsafeCell::new(MaybeUninit::uninit()),
-            link: AtomicPtr::new(std::ptr::null_mut()),
-        }
+        Self { sequence: AtomicU64::new(0), packed: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 }
 
-/// A run of slots.
-#[repr(C)]
+impl<C> Line<C> {
+    fn empty() -> Self {
+        Self { slot: Slot::empty(), link: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+/// What `sequence` says once the command of a place is published: never 0.
+#[inline]
+pub(super) fn published(place: u64, is_own: bool) -> u64 {
+    (place + 1) << 1 | u64::from(is_own)
+}
+
+/// True when a `sequence` says that the command of this place is published.
+#[inline]
+pub(super) fn is_published(sequence: u64, place: u64) -> bool {
+    sequence >> 1 == place + 1
+}
+
+/// A run of slots. The last line has no link, so that a block has room for the 8 bytes that the C
+/// library keeps of its own: with them it is 4 KiB, and without it would be 16 bytes larger.
+#[cfg_attr(not(loom), repr(C))]
+#[cfg_attr(loom, repr(C, align(64)))] // of a box; else `LAYOUT` says so
 pub(super) struct Segment<C: 'static> {
-    pub(super) slots: [Slot<C>; SLOTS],
+    lines: [Line<C>; LINES],
+    #[cfg(not(loom))]
+    last: Slot<C>,
     /// Read by who reaches the segment, written by who reclaims it: lets loom see a reclamation
     /// that does not come after every reach.
     #[cfg(loom)]
@@ -55,22 +80,48 @@ pub(super) struct Segment<C: 'static> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot<()>>() == 64 && size_of::<Segment<()>>() == 4096);
+const LINES: usize = SLOTS - 1;
+#[cfg(loom)] // the second of its two has the link of retired segments
+const LINES: usize = SLOTS;
+
+/// Each slot on a line of its own.
+#[cfg(not(loom))]
+const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 64) {
+    Ok(layout) => layout,
+    Err(_) => panic!("the alignment is a power of two"),
+};
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Line<()>>() == 64 && LAYOUT.size() == 4096 - 8);
 
 impl<C> Segment<C> {
     /// The slot of the place `index`.
     #[inline]
     pub(super) fn slot(&self, index: u64) -> &Slot<C> {
-        &self.slots[to_usize(index % SLOTS_PER_SEGMENT)]
+        let lines = ptr::from_ref(self).cast::<Line<C>>();
+        let line = lines.wrapping_add(to_usize(index % SLOTS_PER_SEGMENT));
+        // SAFETY: every 64 bytes of a segment begin with a slot, that of a line or the last one:
+        // the layouts are C's.
+        unsafe { &*line.cast::<Slot<C>>() }
     }
 
     /// The segment behind this one.
     #[inline]
     pub(super) fn next(&self) -> &AtomicPtr<Self> {
-        &self.slots[0].link
+        &self.lines[0].link
     }
 
-    /// An installer reads this segment's links.
+    /// How many of the runtime's own commands are published here at this place or behind it.
+    pub(super) fn own_from(&self, place: u64) -> usize {
+        let is_own = |index: &u64| {
+            // Acquire: pairs with the release by which `push` published the command.
+            let sequence = self.slot(*index).sequence.load(Ordering::Acquire);
+            sequence & 1 != 0 && sequence >= published(place, true)
+        };
+        (0..SLOTS_PER_SEGMENT).filter(is_own).count()
+    }
+
+    /// Somebody who keeps the consumer from reclaiming this segment reads its links or slots.
     #[cfg(loom)]
     pub(super) fn note_reached(&self) {
         self.reach.with(|_| ());
@@ -84,7 +135,7 @@ impl<C> Segment<C> {
 
     /// The segment retired before this one.
     pub(super) fn next_retired(&self) -> &AtomicPtr<Self> {
-        &self.slots[1].link
+        &self.lines[1].link
     }
 }
 
@@ -111,16 +162,20 @@ pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
 
 #[cfg(not(loom))]
 fn new<C>() -> NonNull<Segment<C>> {
-    let layout = Layout::new::<Segment<C>>();
     // SAFETY: the layout is not of size zero: a segment has 4 KiB.
-    let block = unsafe { alloc(layout) };
-    let segment = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
+    let block = unsafe { alloc(LAYOUT) };
+    let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(LAYOUT));
+    let segment = block.cast::<Segment<C>>();
     // SAFETY: the block is ours alone, large and aligned enough, and may hold anything.
-    let slots = unsafe { segment.cast::<[MaybeUninit<Slot<C>>; SLOTS]>().as_mut() };
-    for slot in slots {
-        slot.write(Slot::empty());
+    let lines = unsafe { segment.cast::<[MaybeUninit<Line<C>>; LINES]>().as_mut() };
+    for line in lines {
+        line.write(Line::empty());
     }
-    segment.cast()
+    // SAFETY: the place of a field in the block.
+    let last = unsafe { &raw mut (*segment.as_ptr()).last };
+    // SAFETY: as above.
+    unsafe { last.write(Slot::empty()) };
+    segment
 }
 
 /// # Safety
@@ -128,14 +183,14 @@ fn new<C>() -> NonNull<Segment<C>> {
 #[cfg(not(loom))]
 unsafe fn free<C>(segment: NonNull<Segment<C>>) {
     // SAFETY: `new` allocated it with this layout: the caller's promise.
-    unsafe { dealloc(segment.as_ptr().cast(), Layout::new::<Segment<C>>()) };
+    unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
 /// loom's types are not plain words: they are built and dropped as values.
 #[cfg(loom)]
 fn new<C>() -> NonNull<Segment<C>> {
     NonNull::from(Box::leak(Box::new(Segment {
-        slots: std::array::from_fn(|_| Slot::empty()),
+        lines: std::array::from_fn(|_| Line::empty()),
         reach: UnsafeCell::new(()),
     })))
 }
@@ -151,40 +206,58 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
 /// Segments between two uses, shared by all queues: a backlog of one stream becomes that of the
 /// next without the allocator of the system. Bounded, so that a drained backlog goes back to the
 /// system.
+///
+/// Last in, first out: what was used last is in a cache still. First in, first out would go round
+/// through all that a large backlog once left, each of them out of the caches.
 #[cfg(not(loom))]
 mod pool {
-    use std::sync::OnceLock;
-
-    use crossbeam_queue::ArrayQueue;
-
-    use super::{NonNull, Ordering, Segment};
+    use super::{NonNull, Ordering, Segment, ptr};
+    use crate::spin::SpinMutex;
 
     /// 4 MiB of segments.
     const CAPACITY: usize = 1024;
 
-    struct Idle(NonNull<Segment<()>>);
+    struct Idle {
+        /// The others follow by their links.
+        top: *mut Segment<()>,
+        count: usize,
+    }
     // SAFETY: an idle segment is reachable through the pool alone and holds no command.
     unsafe impl Send for Idle {}
 
-    static POOL: OnceLock<ArrayQueue<Idle>> = OnceLock::new();
+    // Nobody waits for it: its holder may have lost the processor, or be no thread of this process.
+    static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
+    /// `None` when there is none, or another thread is at the pool.
     pub(super) fn take<C>() -> Option<NonNull<Segment<C>>> {
-        let Idle(segment) = POOL.get()?.pop()?;
-        // A segment's layout does not depend on the context's type: it holds pointers to it only.
-        let segment = segment.cast::<Segment<C>>();
-        // SAFETY: it came out of the pool, so it is allocated and ours alone.
-        let slots = &unsafe { segment.as_ref() }.slots;
-        for slot in slots {
-            // Relaxed: ours alone; whoever links the segment into a queue publishes this.
-            slot.sequence.store(0, Ordering::Relaxed);
-            slot.link.store(std::ptr::null_mut(), Ordering::Relaxed);
+        let mut idle = IDLE.try_lock()?;
+        let segment = NonNull::new(idle.top)?;
+        // SAFETY: it is in the pool, which this thread has, so it is allocated and ours alone.
+        let links = unsafe { segment.as_ref() };
+        // Relaxed, here and below: the lock orders what is in the pool.
+        idle.top = links.next().load(Ordering::Relaxed);
+        idle.count -= 1;
+        drop(idle);
+        // Relaxed: ours alone; whoever links the segment into a queue publishes this.
+        for line in &links.lines {
+            line.slot.sequence.store(0, Ordering::Relaxed);
+            line.link.store(ptr::null_mut(), Ordering::Relaxed);
         }
-        Some(segment)
+        links.last.sequence.store(0, Ordering::Relaxed);
+        // A segment's layout does not depend on the context's type: it holds pointers to it only.
+        Some(segment.cast())
     }
 
-    /// Takes the segment in; hands it back when the pool is full.
+    /// Takes the segment in; hands it back when the pool is full, or another thread is at it.
     pub(super) fn give<C>(segment: NonNull<Segment<C>>) -> Option<NonNull<Segment<C>>> {
-        let pool = POOL.get_or_init(|| ArrayQueue::new(CAPACITY));
-        pool.push(Idle(segment.cast())).err().map(|Idle(segment)| segment.cast())
+        let Some(mut idle) = IDLE.try_lock().filter(|idle| idle.count < CAPACITY) else {
+            return Some(segment);
+        };
+        let given = segment.cast::<Segment<()>>();
+        // SAFETY: it is allocated and ours alone.
+        unsafe { given.as_ref() }.next().store(idle.top, Ordering::Relaxed);
+        idle.top = given.as_ptr();
+        idle.count += 1;
+        None
     }
 }

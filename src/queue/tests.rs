@@ -48,6 +48,44 @@ fn tickets_count_commands_over_seams() {
     assert_eq!(Arc::strong_count(&alive), 1);
 }
 
+/// A user's command.
+struct Users;
+
+impl Command<Seen> for Users {
+    const CLASS: Class = Class::User;
+
+    fn run(self, _: &mut Seen) {}
+}
+
+#[test]
+fn users_commands_are_counted_behind_any_number_of_consumed_ones() {
+    // Goal: what is left of users is told from what is the runtime's own, over seams and in
+    // segments that were used before. Method: every third command is a user's; the count is
+    // compared with that rule after each one consumed.
+    let alive = Arc::new(());
+    let (sender, mut receiver) = channel();
+    let mut seen = Seen::new();
+    let users_below = |number: u64| number.div_ceil(3);
+    for _ in 0..3 {
+        let first = sender.pushed();
+        for number in first..first + 2 * SLOTS as u64 + 7 {
+            if number.is_multiple_of(3) {
+                sender.push(Users);
+            } else {
+                sender.push(Item(0, 0, Arc::clone(&alive)));
+            }
+        }
+        let end = sender.pushed();
+        loop {
+            let consumed = receiver.consumed();
+            assert_eq!(sender.users_behind(consumed), users_below(end) - users_below(consumed));
+            let Front::Ready(entry) = receiver.front() else { break };
+            entry.run(&mut seen);
+        }
+    }
+    assert_eq!(sender.users_behind(sender.pushed()), 0);
+}
+
 #[test]
 fn an_entry_that_is_dropped_stays_at_the_head() {
     let (sender, mut receiver) = channel();

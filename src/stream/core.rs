@@ -233,8 +233,7 @@ impl StreamCore {
 
     /// Users' tasks that were not retired, the one that a thread may be inside of included.
     pub(crate) fn unretired_users_tasks(&self) -> u64 {
-        let retired = self.progress.retired() - self.figures.counters.own();
-        self.sender.users_pushed().saturating_sub(retired)
+        self.sender.users_behind(self.progress.retired())
     }
 
     /// The error that stays open and that nobody saw.

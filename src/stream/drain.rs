@@ -155,7 +155,6 @@ impl StreamCore {
                 return Some(Stop::Blocked);
             }
             entry.run(context);
-            self.figures.counters.add_own();
         } else if is_cancelled || context.error.is_some() {
             self.discard(entry, context, is_cancelled);
         } else if is_helping && self.figures.pace.expects_long(class) {

@@ -37,8 +37,6 @@ pub(crate) struct StreamCounters {
     helped: AtomicU64,
     skipped: AtomicU64,
     cancelled: AtomicU64,
-    /// The runtime's own tasks that were retired; written by the consumer.
-    own: AtomicU64,
 }
 
 /// A reading of [`StreamCounters`].
@@ -70,18 +68,6 @@ impl StreamCounters {
         // Relaxed, and two steps: only the consumer writes this counter of its stream.
         let helped = self.helped.load(Ordering::Relaxed);
         self.helped.store(helped + count, Ordering::Relaxed);
-    }
-
-    /// Adds one of the runtime's own tasks, as the one consumer.
-    #[inline]
-    pub(crate) fn add_own(&self) {
-        // Relaxed, and two steps: as `add_helped`.
-        self.own.store(self.own() + 1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn own(&self) -> u64 {
-        // Relaxed: a figure.
-        self.own.load(Ordering::Relaxed)
     }
 
     pub(crate) fn read(&self) -> StreamCounts {

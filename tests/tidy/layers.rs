@@ -56,7 +56,7 @@ const AREAS: &[Area] = &[
     area("fork", 0, &["error", "sync"]),
     area("signals", 0, &[]),
     area("spin", 0, &["sync"]),
-    area("queue", 0, &["size", "sync"]),
+    area("queue", 0, &["size", "spin", "sync"]),
     area("native", 0, &["error"]),
     // L1, the machine. A kind never names another; `backend` itself is `src/backend/mod.rs`.
     area("backend", 1, &[]),

@@ -212,7 +212,9 @@ impl Worker {
             if let Some((level, work)) = self.left.take_due() {
                 if let Some(work) = self.unless_left(level, work) {
                     Shared::give(&shared, shared.queue.stop_looking());
+                    let look = self.look;
                     self.run(level, work);
+                    self.look = look; // the others have stopped: that promises no more work
                 }
                 continue;
             }
