@@ -142,6 +142,22 @@ def test_dlpack_memory_of_others_is_a_kernels_pointer() -> None:
     assert np.frombuffer(content(buffer), "int32").tolist() == [1, 1, 1, 1]
 
 
+@needs_a_compiler
+def test_a_kernel_and_numpy_work_on_the_same_shared_memory() -> None:
+    text = "kernel void up(global int* x) { x[get_global_id(0)] += 1; }"
+    shared = accelrt.empty_shared(4096, device="xpu")
+    numbers = np.asarray(shared.view("int32"))
+    numbers[:] = np.arange(1024)
+    stream = accelrt.xpu.current_stream()
+    stream.launch(accelrt.xpu.Program(text).kernel("up"), shared, global_size=1024)
+    assert np.asarray(shared.view("int32")).tolist() == list(range(1, 1025))
+    assert numbers[-1] == 1024, "the same memory"
+    interface = shared.view("int32").__sycl_usm_array_interface__
+    assert interface["data"] == (shared.data_ptr(), False)
+    lent = accelrt.from_dlpack(shared.view("int32"))
+    assert (lent.device, lent.data_ptr()) == (shared.device, shared.data_ptr())
+
+
 def test_sycl_libraries_are_told_where_the_memory_is() -> None:
     buffer = zeros(24)
     view = buffer.view("float32", (2, 3))
