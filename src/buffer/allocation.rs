@@ -1,6 +1,7 @@
 //! The memory behind the views of a buffer: who uses it, who forbids its release, when it goes.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, PoolId, Request};
@@ -10,7 +11,7 @@ use crate::buffer::free::{Memory, free};
 use crate::buffer::here;
 use crate::buffer::uses::{Task, Use, Uses};
 use crate::error::Result;
-use crate::spin::SpinMutex;
+use crate::spin::{SpinGuard, SpinMutex};
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
 
@@ -201,6 +202,16 @@ impl Allocation {
         self.memory.block.busy_until()
     }
 
+    #[inline]
+    fn end_access(&self, mut state: SpinGuard<'_, State>) {
+        state.accesses -= 1;
+        if state.is_released && state.accesses == 0 {
+            let uses = std::mem::take(&mut state.uses);
+            drop(state);
+            self.free(uses);
+        }
+    }
+
     fn free(&self, mut uses: Uses) {
         free(&self.memory, &self.home, &mut uses);
     }
@@ -268,17 +279,19 @@ impl fmt::Debug for Allocation {
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// A task of a stream, which was just enqueued, uses the memory.
+    /// A task of a stream, which was just enqueued, uses the memory; the access is over.
     #[inline]
-    pub(crate) fn record(&self, stream: &Arc<StreamCore>, task: Task) {
-        let Self(allocation) = self;
+    pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
+        let allocation = ManuallyDrop::new(self).0;
         let mut state = allocation.state.lock();
-        if Arc::ptr_eq(&allocation.home, stream) {
-            return state.uses.record_home(task);
-        }
-        let forgotten = state.uses.record(stream, task);
-        drop(state); // a stream may end with its last reference
-        drop(forgotten);
+        let forgotten = if Arc::ptr_eq(&allocation.home, stream) {
+            state.uses.record_home(task);
+            Vec::new()
+        } else {
+            state.uses.record(stream, task)
+        };
+        allocation.end_access(state);
+        drop(forgotten); // without the lock: a stream may end with its last reference
     }
 }
 
@@ -286,12 +299,6 @@ impl Drop for Access<'_> {
     #[inline]
     fn drop(&mut self) {
         let Self(allocation) = self;
-        let mut state = allocation.state.lock();
-        state.accesses -= 1;
-        if state.is_released && state.accesses == 0 {
-            let uses = std::mem::take(&mut state.uses);
-            drop(state);
-            allocation.free(uses);
-        }
+        allocation.end_access(allocation.state.lock());
     }
 }

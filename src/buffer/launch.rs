@@ -37,7 +37,7 @@ impl Stream {
         let accesses: Vec<_> = buffers.iter().map(|it| it.access()).collect::<Result<_>>()?;
         // SAFETY: the caller's promise; the uses are recorded before anybody can end the accesses.
         let ticket = unsafe { self.launch_marker(call) }?;
-        for access in &accesses {
+        for access in accesses {
             access.record(self.core(), Task::marker(ticket));
         }
         Ok(ticket)

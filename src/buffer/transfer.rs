@@ -144,7 +144,7 @@ impl Buffer {
             return Err(Error::CopyOverlap { target_offset, source_offset, bytes });
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
-        enqueue(stream, bytes, &accesses, |core| core.push(Copy(ranges)))
+        enqueue(stream, bytes, accesses, |core| core.push(Copy(ranges)))
     }
 
     /// Sets every byte, on `stream`. Does not block; see [`Buffer::copy_from`].
@@ -152,7 +152,7 @@ impl Buffer {
         check_stream(stream, &[self])?;
         let access = self.access()?;
         let (to, bytes) = (self.begin(), self.nbytes());
-        enqueue(stream, bytes, &[access], |core| core.push(Fill { to, bytes, byte }))
+        enqueue(stream, bytes, [access], |core| core.push(Fill { to, bytes, byte }))
     }
 
     /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
@@ -164,7 +164,7 @@ impl Buffer {
     ) -> Result<()> {
         self.check_stream(stream)?;
         let access = self.access()?;
-        enqueue(stream, self.nbytes(), &[access], |core| core.push(task(self.begin()))).map(drop)
+        enqueue(stream, self.nbytes(), [access], |core| core.push(task(self.begin()))).map(drop)
     }
 
     /// Fails when work on this buffer cannot be given to this stream.
@@ -279,7 +279,7 @@ impl Buffer {
         check_stream(stream, &[self])?;
         let access = self.access()?;
         let copy = Copy(Ranges { to, from, bytes });
-        enqueue(stream, bytes, &[access], |core| {
+        enqueue(stream, bytes, [access], |core| {
             if core.on_host {
                 return core.push(OwningCopy { copy, owner });
             }
@@ -310,10 +310,10 @@ enum Host {
 }
 
 /// Enqueues a task that uses what is accessed, unless it has no bytes to work on.
-fn enqueue(
+fn enqueue<'a>(
     stream: &Stream,
     bytes: usize,
-    accesses: &[Access<'_>],
+    accesses: impl IntoIterator<Item = Access<'a>>,
     push: impl FnOnce(&Arc<StreamCore>) -> Result<u64>,
 ) -> Result<Transfer> {
     let core = stream.core();

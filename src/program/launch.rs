@@ -97,7 +97,7 @@ impl Stream {
         let arguments = fitted.collect::<Result<Box<[_]>>>()?;
         let launch = Launch { kernel: Arc::clone(kernel.core()), arguments, size };
         let ticket = self.core().push(launch)?;
-        for access in &accesses {
+        for access in accesses {
             access.record(self.core(), Task::marker(ticket));
         }
         Ok(ticket)
