@@ -65,6 +65,15 @@ class Memory:
         """
         return _core.memory_stats(self._name(), self._index(device))
 
+    def shared_memory_stats(self, device: DeviceArgument = None, /) -> dict[str, int]:
+        """Return what is counted of memory that a device shares with the host: `empty_shared`.
+
+        Keys are those of `memory_stats`, which does not count it. It takes from the same capacity,
+        goes back with `empty_cache`, and its peaks and sums are reset with the device's;
+        `set_per_process_memory_fraction` does not limit it.
+        """
+        return _core.shared_memory_stats(self._name(), self._index(device))
+
     def host_memory_stats(self) -> dict[str, int | float | list[int]]:
         """Return what the cache of pinned memory counts, by sorted flat keys; times in us."""
         return _core.host_memory_stats(self._name())

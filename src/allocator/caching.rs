@@ -13,6 +13,7 @@ use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::segment::Owner;
+use crate::allocator::shared::Sibling;
 use crate::allocator::snapshot::PoolClass;
 use crate::allocator::source::Source;
 use crate::allocator::stats::Statistics;
@@ -53,13 +54,14 @@ pub struct CachingAllocator {
     pub(super) books: Arc<Mutex<Books>>,
     pub(super) caches: Arc<Caches>,
     pub(super) observers: Observers,
+    pub(super) sibling: Sibling,
 }
 
 impl CachingAllocator {
     /// The allocator of a device, with nothing in it. Asks the device for its capacity.
     pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
-        let source = Source { backend, device, host: None };
+        let source = Source { backend, device, host: None, is_shared: false };
         let config = source.in_force(config);
         let page_bytes = source.virtual_memory().map(VirtualMemory::granularity_bytes);
         Ok(Self::of_source(source, Books::new(config, total_bytes, false, page_bytes)))
@@ -70,17 +72,18 @@ impl CachingAllocator {
     /// request; its blocks split, and no request is rounded to a power of two.
     #[must_use]
     pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
-        let source = Source { backend, device, host: Some(Meter::new()) };
+        let source = Source { backend, device, host: Some(Meter::new()), is_shared: false };
         let config = source.in_force(config);
         Self::of_source(source, Books::new(config, usize::MAX, true, None))
     }
 
-    fn of_source(source: Source, books: Books) -> Self {
+    pub(super) fn of_source(source: Source, books: Books) -> Self {
         let is_cached = books.keeps_caches();
         let books = Arc::new(Mutex::new(LockRank::Allocator, books));
         let caches = Caches::new(Arc::clone(&books));
         caches.switch(is_cached);
-        Self { source, books, caches, observers: Observers::new() }
+        let (observers, sibling) = (Observers::new(), Sibling::default());
+        Self { source, books, caches, observers, sibling }
     }
 
     /// The device whose memory it hands out.

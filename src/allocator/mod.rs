@@ -49,6 +49,7 @@ pub mod replay;
 mod restore;
 mod segment;
 mod settings;
+mod shared;
 pub mod snapshot;
 mod source;
 mod stats;

@@ -91,6 +91,11 @@ impl CachingAllocator {
         if let Some(id) = self.search_or_grow(plan, told)? {
             return Ok(id);
         }
+        if self.have_sibling_yield(plan.search_bytes, interrupt)?
+            && let Some(id) = self.search_or_grow(plan, told)?
+        {
+            return Ok(id);
+        }
         let attempt = &mut |told: &mut Option<usize>| self.search_or_grow(plan, told);
         if let Some(id) = self.wait_and_take(plan.search_bytes, told, interrupt, attempt)? {
             return Ok(id);
@@ -217,7 +222,7 @@ impl CachingAllocator {
 
     /// What a request may get at most when nothing that is free is used any more: free memory may
     /// join its neighbours, or go back and come again.
-    fn reachable_bytes(&self) -> usize {
+    pub(super) fn reachable_bytes(&self) -> usize {
         let free_bytes = self.device_free_bytes();
         let Statistics { reserved_bytes, allocated_bytes, .. } = self.statistics();
         let books = self.books.lock();

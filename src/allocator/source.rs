@@ -17,12 +17,19 @@ pub(super) struct Source {
     pub(super) device: Device,
     /// What is known of host memory; `None` for a device's.
     pub(super) host: Option<Meter>,
+    /// True for memory of the device that the host reaches too.
+    pub(super) is_shared: bool,
 }
 
 impl Source {
     pub(super) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
         let Some(host) = &self.host else {
-            return self.backend.allocate(self.device.index(), bytes, align_bytes);
+            let index = self.device.index();
+            return if self.is_shared {
+                self.backend.allocate_shared(index, bytes, align_bytes)
+            } else {
+                self.backend.allocate(index, bytes, align_bytes)
+            };
         };
         let started = Instant::now();
         let given = self.backend.allocate_host(bytes);
@@ -45,7 +52,8 @@ impl Source {
 
     /// Pages that are mapped one by one, where there are such.
     pub(super) fn virtual_memory(&self) -> Option<&dyn VirtualMemory> {
-        if self.host.is_some() { None } else { self.backend.virtual_memory(self.device.index()) }
+        let has_pages = self.host.is_none() && !self.is_shared;
+        has_pages.then(|| self.backend.virtual_memory(self.device.index())).flatten()
     }
 
     /// Free and total bytes now; of the host what its last refusal told.

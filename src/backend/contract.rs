@@ -32,6 +32,7 @@
 //! | `elapsed_ns` | `cuEventElapsedTime` | `clGetEventProfilingInfo(COMMAND_END)` of both |
 //! | `mark_release` | back to the pool of `CUevent` | `clReleaseEvent` |
 //! | `allocate`, `release` | `cuMemAlloc`, `cuMemFree` | `clDeviceMemAllocINTEL`, `clMemFreeINTEL` |
+//! | `allocate_shared` | `cuMemAllocManaged` | `clSharedMemAllocINTEL` |
 //! | `allocate_host`, `release_host` | `cuMemHostAlloc`, `cuMemFreeHost` | `clHostMemAllocINTEL`, `clMemFreeINTEL` |
 //! | `pointer_owner` | `cuPointerGetAttributes` | `clGetMemAllocInfoINTEL` |
 //! | `copy` | `cuMemcpyAsync` | `clEnqueueMemcpyINTEL` |
@@ -52,7 +53,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::DeviceKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A stream of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,6 +109,8 @@ pub struct DeviceProperties {
     pub huge_page_bytes: Option<usize>,
     /// True for GPUs: only these are chosen as the accelerator without being named.
     pub is_gpu: bool,
+    /// True when there is memory that the device and the host both reach, at one address.
+    pub has_shared_memory: bool,
 }
 
 impl DeviceProperties {
@@ -122,6 +125,7 @@ impl DeviceProperties {
             page_bytes: 4096,
             huge_page_bytes: None,
             is_gpu: false,
+            has_shared_memory: false,
         }
     }
 }
@@ -152,6 +156,17 @@ impl PriorityRange {
     }
 }
 
+/// Who reaches memory by its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// A device, and others of its kind as far as the driver copies.
+    Device,
+    /// The host, and the devices of a kind: pinned host memory.
+    Host,
+    /// A device and the host.
+    Shared,
+}
+
 /// Whose memory an address is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerOwner {
@@ -161,8 +176,8 @@ pub struct PointerOwner {
     pub base: Address,
     /// Size of the allocation.
     pub bytes: usize,
-    /// True for pinned host memory.
-    pub is_host: bool,
+    /// Who reaches it.
+    pub memory: MemoryKind,
 }
 
 /// A device of the machine that a kind does not use.
@@ -268,6 +283,11 @@ pub struct Leftover {
 /// A callback for [`Backend::when_done`].
 pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
+/// What `allocate_shared` fails with where there is no such memory.
+pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
+    Error::Unsupported { kind, capability: "memory that the host shares with them" }
+}
+
 /// One kind of device. See the head of this file for the rules and the mapping to drivers.
 pub trait Backend: Send + Sync + fmt::Debug {
     // --- Probing: none of these initialises a device or starts a thread of ours. ---
@@ -302,6 +322,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// True when tasks do their work on the calling thread: a task that returned is done. False
     /// when they only submit to a driver, and marks tell when work is done.
     fn runs_on_host(&self) -> bool;
+
+    /// False when addresses are numbers, behind which nothing is: the host follows none then.
+    fn has_host_addresses(&self) -> bool {
+        true
+    }
 
     /// How often something happened since the backend started.
     fn counters(&self) -> BackendCounters {
@@ -368,7 +393,18 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// `bytes` is not zero.
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address>;
 
-    /// Gives back what `allocate` returned. No task uses it any more.
+    /// As `allocate`, where the host reaches the memory as well while no task uses it. Fails with
+    /// `Unsupported` where the properties say that the device has none.
+    fn allocate_shared(
+        &self,
+        _device_index: usize,
+        _bytes: usize,
+        _align_bytes: usize,
+    ) -> Result<Address> {
+        Err(no_shared_memory(self.kind()))
+    }
+
+    /// Gives back what `allocate` or `allocate_shared` returned. No task uses it any more.
     fn release(&self, device_index: usize, address: Address) -> Result<()>;
 
     /// Host memory that the devices of this kind reach directly, aligned to at least 64 bytes.

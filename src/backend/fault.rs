@@ -7,7 +7,7 @@
 //! again would give back twice. A callback whose registration fails is dropped uncalled.
 //!
 //! What cannot fail is handed on: `submit`, `resume`, `shutdown`, the counters, the priorities, the
-//! cheap look for a GPU, the devices that are left out.
+//! cheap look for a GPU, the devices that are left out, whether addresses are the host's.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -132,6 +132,10 @@ impl Backend for FaultBackend {
         self.inner().runs_on_host()
     }
 
+    fn has_host_addresses(&self) -> bool {
+        self.inner().has_host_addresses()
+    }
+
     fn counters(&self) -> BackendCounters {
         self.inner().counters()
     }
@@ -205,6 +209,17 @@ impl Backend for FaultBackend {
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
         let allocate = |inner: &dyn Backend| inner.allocate(device_index, bytes, align_bytes);
         self.injector.call(Method::Allocate, Request { device_index, bytes }, allocate)
+    }
+
+    fn allocate_shared(
+        &self,
+        device_index: usize,
+        bytes: usize,
+        align_bytes: usize,
+    ) -> Result<Address> {
+        let allocate =
+            |inner: &dyn Backend| inner.allocate_shared(device_index, bytes, align_bytes);
+        self.injector.call(Method::AllocateShared, Request { device_index, bytes }, allocate)
     }
 
     fn release(&self, device_index: usize, address: Address) -> Result<()> {

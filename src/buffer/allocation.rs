@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, PoolId, Request};
+use crate::backend::contract::MemoryKind;
 use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::here;
@@ -44,8 +45,8 @@ struct State {
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
     pub(crate) pool: PoolId,
-    /// True when the allocator is one of pinned host memory.
-    pub(crate) is_pinned: bool,
+    /// What the allocator's memory is.
+    pub(crate) kind: MemoryKind,
     /// A power of two; 1 for what is usual.
     pub(crate) align_bytes: usize,
     /// True when the allocator lives as long as the process, and so do streams of pools.
@@ -107,7 +108,8 @@ impl Allocation {
         if !home.on_host {
             home.poll_held();
         }
-        let stream = if origin.is_pinned { EVERYBODY } else { home.key() };
+        let is_everybodys = origin.kind == MemoryKind::Host;
+        let stream = if is_everybodys { EVERYBODY } else { home.key() };
         let request = Request::new(bytes, stream).from_pool(origin.pool);
         Ok(request.aligned_to(origin.align_bytes))
     }
@@ -132,7 +134,7 @@ impl Allocation {
             allocator: Arc::clone(&origin.allocator),
             block,
             device: home.identity.device,
-            is_pinned: origin.is_pinned,
+            kind: origin.kind,
             bytes,
         };
         let (home, state) = (Arc::clone(home), SpinMutex::new(State::default()));
@@ -237,7 +239,7 @@ impl Alone<Allocation> {
             memory.allocator = Arc::clone(&origin.allocator);
         }
         (memory.block, memory.bytes) = (block, bytes);
-        (memory.device, memory.is_pinned) = (home.identity.device, origin.is_pinned);
+        (memory.device, memory.kind) = (home.identity.device, origin.kind);
         self.state.with_mut(|state| state.is_released = false);
         self.share()
     }
@@ -266,7 +268,7 @@ impl fmt::Debug for Allocation {
             .field("device", &format_args!("{}", memory.device))
             .field("address", &format_args!("{:#x}", memory.address().0))
             .field("bytes", &memory.bytes)
-            .field("is_pinned", &memory.is_pinned)
+            .field("kind", &memory.kind)
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, UsePoint};
-use crate::backend::contract::Address;
+use crate::backend::contract::{Address, MemoryKind};
 use crate::buffer::uses::{Task, Use, Uses};
 use crate::device::Device;
 use crate::stream::core::StreamCore;
@@ -21,7 +21,7 @@ pub(super) struct Memory {
     pub(super) block: Allocated,
     /// The device that it is on; of pinned host memory the device that it was asked for with.
     pub(super) device: Device,
-    pub(super) is_pinned: bool,
+    pub(super) kind: MemoryKind,
     /// What was asked for.
     pub(super) bytes: usize,
 }
@@ -55,7 +55,7 @@ fn free_behind_uses(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterat
     let others = others.filter(|point| !point.is_done());
     let mut others: Vec<UsePoint> =
         others.map(|Use { stream, task }| point(&stream, task.ticket)).collect();
-    if memory.is_pinned {
+    if memory.kind == MemoryKind::Host {
         others.push(home); // it is for all streams, and for the host, which no stream orders
         return memory.allocator.free_behind(memory.block, None, &others);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crate::backend::contract::Address;
+use crate::backend::contract::{Address, MemoryKind};
 use crate::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::buffer::counted::Counted;
 #[cfg(feature = "python")]
@@ -99,7 +99,13 @@ impl Buffer {
     /// True for host memory that devices reach directly.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
-        self.allocation.memory.is_pinned
+        self.allocation.memory.kind == MemoryKind::Host
+    }
+
+    /// True for memory that its device shares with the host.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.allocation.memory.kind == MemoryKind::Shared
     }
 
     /// The home stream: current when the memory was made, and the one whose work a free stands
@@ -258,7 +264,7 @@ impl fmt::Debug for Buffer {
             .field("device", &format_args!("{}", self.device()))
             .field("address", &format_args!("{:#x}", self.begin().0))
             .field("bytes", &self.bytes)
-            .field("is_pinned", &self.is_pinned())
+            .field("kind", &self.allocation.memory.kind)
             .finish_non_exhaustive()
     }
 }

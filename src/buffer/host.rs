@@ -1,14 +1,17 @@
 //! The host's access to a buffer: a synchronisation with everything that uses it.
+#![expect(unsafe_code, reason = "copies memory that devices share with the host")]
 
+use std::ptr;
 use std::sync::Arc;
 
-use crate::backend::contract::Address;
+use crate::backend::contract::{Address, MemoryKind};
 use crate::buffer::Buffer;
 use crate::buffer::allocation::Access;
 use crate::buffer::transfer::Watched;
 use crate::buffer::uses::Task;
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
+use crate::size::to_usize;
 use crate::stream::synchronize::raise_all;
 use crate::stream::wait::Interrupt;
 
@@ -74,10 +77,13 @@ impl Buffer {
     }
 
     /// True where the host reads and writes the memory itself, and so do
-    /// [`Buffer::read_to_vec`] and code that was given the address.
+    /// [`Buffer::read_to_vec`] and code that was given the address: on kinds whose devices are the
+    /// host, and for memory of the host and memory that is shared with it.
     #[must_use]
     pub fn is_host_accessible(&self) -> bool {
-        self.allocation().home.on_host
+        let home = &self.allocation().home;
+        let is_hosts = self.allocation().memory.kind != MemoryKind::Device;
+        home.on_host || is_hosts && home.backend.has_host_addresses()
     }
 
     /// Waits for the uses, and forbids to give the memory back while the host is there.
@@ -91,14 +97,23 @@ impl Buffer {
         Ok(access)
     }
 
-    /// Copies on this thread: a kind that runs on the host does its work where it is called.
+    /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
+    /// does its work where it is called; the others' copies would only be submitted.
     fn copy_here(&self, to: Address, from: Address) -> Result<()> {
         let home = &self.allocation().home;
         if self.is_empty() {
-            Ok(())
-        } else {
-            home.backend.copy(home.handle, to, from, self.nbytes())
+            return Ok(());
         }
+        if home.on_host {
+            return home.backend.copy(home.handle, to, from, self.nbytes());
+        }
+        let [to, from] = [to, from].map(|address| to_usize(address.0));
+        let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
+        // SAFETY: one range is this buffer's, which `host_access` found to be memory that the host
+        // reaches and keeps from being given back; the other one is a slice of the same size, that
+        // this thread borrows or owns, and no part of the buffer.
+        unsafe { ptr::copy_nonoverlapping::<u8>(from, to, self.nbytes()) };
+        Ok(())
     }
 
     fn wait_for_uses(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {

@@ -1,11 +1,14 @@
 //! The record as a task: leaves its time stamp or its failure with the event, where there is one.
 //!
-//! That it is done needs no word of its own: the stream's counter says so.
+//! That it is done needs no word of its own: the stream's counter says so, and on a driver's stream
+//! the mark that the record leaves there.
 
 use crate::backend::blocking::while_blocked;
+use crate::backend::contract::Mark;
 use crate::event::shared::Pending;
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
+use crate::stream::marks::{OwnedMark, Placed};
 
 pub(super) struct RecordCommand(pub(super) Pending);
 
@@ -19,22 +22,35 @@ impl Command<TaskContext> for RecordCommand {
     #[inline]
     fn run(self, context: &mut TaskContext) {
         let Self(event) = self;
-        let version = event.version;
         context.is_marker = true;
-        if context.on_host && !event.finished.is_timed && context.failure().is_none() {
+        let is_plain = !event.finished.is_timed && context.failure().is_none();
+        if context.on_host && is_plain {
             return;
         }
-        let mark = context.mark(event.finished.is_timed);
-        let is_refused = mark.is_none() && !context.on_host;
-        if is_refused {
-            // The record is failed, and still not complete before the device is there.
-            let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
+        let mark = context.place(event.finished.is_timed);
+        if is_plain && let Some(mark) = mark {
+            // Only times are asked of an event's own mark: who waits takes the stream's.
+            context.effects().mark = Some(Placed::Alone(mark));
+            return;
         }
-        event.finish(version, mark.clone(), context.failure().cloned());
-        if is_refused {
-            event.complete(version);
-        } else if !context.on_host {
-            context.effects().mark = mark;
-        }
+        finish(&event, mark, context);
+    }
+}
+
+/// Leaves what a record is asked for later: its time, or how it failed.
+#[inline(never)]
+fn finish(event: &Pending, mark: Option<Mark>, context: &mut TaskContext) {
+    let version = event.version;
+    let is_refused = mark.is_none() && !context.on_host;
+    if is_refused {
+        // The record is failed, and still not complete before the device is there.
+        let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
+    }
+    let mark = mark.map(|mark| OwnedMark::new(&context.backend, mark));
+    event.finish(version, mark.clone(), context.failure().cloned());
+    if is_refused {
+        event.complete(version);
+    } else if !context.on_host {
+        context.effects().mark = mark.map(Placed::Shared);
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Latest {
     kind: Option<DeviceKind>,
     /// Where the version `recorded` stands.
     source: Option<(Arc<StreamCore>, u64)>,
-    /// How the version `finished_version` ended. Successful untimed records on host leave nothing.
+    /// How the version `finished_version` ended. Successful untimed records leave nothing.
     finished_version: u64,
     mark: Option<Arc<OwnedMark>>,
     failure: Option<Arc<StreamError>>,

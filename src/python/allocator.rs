@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyFloat, PyList};
 
 use crate::allocator::{
     CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId, PoolOptions, Stat,
+    Statistics,
 };
 use crate::device::Device;
 use crate::error::Error;
@@ -24,7 +25,20 @@ pub(super) fn memory_stats<'py>(
     kind: &str,
     index: i64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let statistics = Runtime::global()?.memory_statistics(existing(kind, index)?)?;
+    entries(py, &Runtime::global()?.memory_statistics(existing(kind, index)?)?)
+}
+
+/// The same of memory that the device shares with the host.
+#[pyfunction]
+pub(super) fn shared_memory_stats<'py>(
+    py: Python<'py>,
+    kind: &str,
+    index: i64,
+) -> PyResult<Bound<'py, PyDict>> {
+    entries(py, &Runtime::global()?.shared_memory_statistics(existing(kind, index)?)?)
+}
+
+fn entries<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     for (key, value) in statistics.entries() {
         stats.set_item(key, value)?;
@@ -79,21 +93,19 @@ fn add_duration(stats: &Bound<'_, PyDict>, name: &str, stat: &DurationStat) -> P
     stats.set_item(format!("{name}.total"), stat.total_us)
 }
 
-/// Makes every peak of a device the current value.
+/// Makes every peak of a device the current value, also those of memory that it shares.
 #[pyfunction]
 pub(super) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
-    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
-    if let Some(allocator) = known {
+    for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
         allocator.reset_peak_statistics();
     }
     Ok(())
 }
 
-/// Makes every sum and every count of a device zero.
+/// Makes every sum and every count of a device zero, also those of memory that it shares.
 #[pyfunction]
 pub(super) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult<()> {
-    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
-    if let Some(allocator) = known {
+    for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
         allocator.reset_accumulated_statistics();
     }
     Ok(())
@@ -111,7 +123,8 @@ pub(super) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Boun
 #[pyfunction]
 pub(super) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
-    for allocator in runtime.allocators_of(kind_argument(kind)?)? {
+    let kind = kind_argument(kind)?;
+    for allocator in runtime.known_allocators_of(kind)? {
         // Inside of a pool nothing goes back, of no pool.
         if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
             empty(py, &allocator)?;

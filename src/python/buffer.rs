@@ -311,7 +311,7 @@ fn empty_on(
 ) -> PyResult<PyBuffer> {
     let runtime = Runtime::of_process()?;
     let device = device_or_default(runtime, named)?;
-    let origin = Origin { align_bytes, ..runtime.origin(device, false)? };
+    let origin = Origin { align_bytes, ..runtime.origin(device)? };
     let buffer = allocate(py, bytes, device, &origin)?;
     if named.is_none() && !is_inference_mode() {
         runtime.remember_place(device)?;
@@ -349,7 +349,28 @@ pub(super) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let runtime = Runtime::of_process()?;
     let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
-    let origin = runtime.origin(device, true)?;
+    let origin = runtime.pinned_origin(device)?;
+    let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
+    Ok(PyBuffer { current: Current::in_mode(buffer) })
+}
+
+/// As `empty`, of memory that the device and the host both reach: the buffer protocol, NumPy and
+/// `__array_interface__` have it on every kind, after the work that uses it. It counts against the
+/// device's memory, and `shared_memory_stats` counts it. `TypeError` where the device has none.
+///
+/// >>> import accelrt
+/// >>> bytes(accelrt.empty_shared(2).fill_(7))
+/// b'\x07\x07'
+#[pyfunction]
+#[pyo3(signature = (nbytes, *, device=None))]
+pub(super) fn empty_shared(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let bytes = size("nbytes", nbytes)?;
+    let runtime = Runtime::of_process()?;
+    let device = device_or_default(runtime, device)?;
+    let origin = runtime.shared_origin(device)?;
     let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
     Ok(PyBuffer { current: Current::in_mode(buffer) })
 }

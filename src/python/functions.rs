@@ -31,6 +31,8 @@ pub(super) struct PyDeviceProperties {
     huge_page_bytes: Option<usize>,
     /// True for GPUs.
     is_gpu: bool,
+    /// True when there is memory that the device and the host both reach.
+    has_shared_memory: bool,
 }
 
 #[pymethods]
@@ -145,6 +147,7 @@ pub(super) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDevice
         page_bytes: properties.page_bytes,
         huge_page_bytes: properties.huge_page_bytes,
         is_gpu: properties.is_gpu,
+        has_shared_memory: properties.has_shared_memory,
     })
 }
 

@@ -47,7 +47,7 @@ impl Memory {
     pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
         let device = self.device();
-        let origin = Runtime::global()?.origin(device, false)?;
+        let origin = Runtime::global()?.origin(device)?;
         let copy = allocate(py, self.nbytes(), device, &origin)?;
         let transfer = match self {
             Self::Ours(buffer) => between(py, &copy, buffer)?,

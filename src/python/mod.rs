@@ -59,10 +59,10 @@ mod _core {
         PyPool, add_oom_observer, empty_cache, empty_host_cache, get_allocator_settings,
         get_memory_fraction, host_memory_stats, memory_snapshot, memory_stats, remove_oom_observer,
         reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings,
-        set_memory_fraction,
+        set_memory_fraction, shared_memory_stats,
     };
     #[pymodule_export]
-    use super::buffer::{PyBuffer, empty, empty_pinned, zeros};
+    use super::buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros};
     #[pymodule_export]
     use super::contexts::{enter_index, exit_index};
     #[pymodule_export]

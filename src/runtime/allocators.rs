@@ -1,10 +1,11 @@
-//! The caching allocators of a runtime: one a device, one a kind for pinned memory, and the heap's.
+//! A runtime's caching allocators: of devices, of what they share, of pinned memory, of the heap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::allocator::snapshot::SegmentInfo;
 use crate::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
+use crate::backend::contract::{MemoryKind, no_shared_memory};
 use crate::buffer::allocation::Origin;
 use crate::device::{Device, DeviceKind};
 use crate::error::Result;
@@ -20,6 +21,8 @@ pub(super) struct Allocators {
     config: AllocatorConfig,
     pub(super) observers: Arc<Observers>,
     of_devices: BTreeMap<Device, Arc<CachingAllocator>>,
+    /// Of memory that devices share with the host.
+    shared: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
     heap: Option<Arc<CachingAllocator>>,
 }
@@ -32,6 +35,7 @@ impl Allocators {
             config: settings.parse()?,
             observers: Observers::new(),
             of_devices: BTreeMap::new(),
+            shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
             heap: None,
         })
@@ -44,7 +48,8 @@ impl Allocators {
 
     /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
-        let of_buffers = self.of_devices.values().chain(self.pinned.values());
+        let of_devices = self.of_devices.values().chain(self.shared.values());
+        let of_buffers = of_devices.chain(self.pinned.values());
         of_buffers.chain(&self.heap).cloned().collect()
     }
 }
@@ -87,6 +92,29 @@ impl Runtime {
         CachingAllocator::new(Arc::clone(self.initialized(device)?), device, config)
     }
 
+    /// The allocator of memory that a device shares with the host. It takes from the device's
+    /// capacity, and what it keeps goes back when the device's own allocator is short, and the
+    /// other way round. Fails as [`Runtime::allocator`], and with `Unsupported` where the
+    /// device has no such memory.
+    pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
+        fork::check()?;
+        if let Some(known) = self.allocators().lock().shared.get(&device) {
+            return Ok(Arc::clone(known));
+        }
+        let beside = self.allocator(device)?;
+        if !self.properties(device)?.has_shared_memory {
+            return Err(no_shared_memory(device.kind()));
+        }
+        let (config, observers) = self.allocators().lock().for_new();
+        let made = Arc::new(CachingAllocator::shared(&beside, config)?);
+        made.add_oom_observer(move |error| observers.tell(error));
+        let mut allocators = self.allocators().lock();
+        made.set_config(allocators.config.clone()); // as they are now
+        let kept = Arc::clone(allocators.shared.entry(device).or_insert(made));
+        beside.begin_sharing(&kept);
+        Ok(kept)
+    }
+
     /// The allocator of pinned host memory that the devices of a kind reach. Fails as
     /// [`Runtime::allocator`].
     pub fn pinned_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
@@ -118,14 +146,24 @@ impl Runtime {
     }
 
     /// Where this thread's next buffer on a device comes from.
-    pub(crate) fn origin(&self, device: Device, is_pinned: bool) -> Result<Origin> {
-        let (allocator, pool) = if is_pinned {
-            (self.pinned_allocator(device)?, PoolId::DEFAULT)
-        } else {
-            (self.allocator(device)?, self.current_pool(device))
-        };
+    pub(crate) fn origin(&self, device: Device) -> Result<Origin> {
+        let pool = self.current_pool(device);
+        Ok(Origin { pool, ..self.origin_of(self.allocator(device)?, MemoryKind::Device) })
+    }
+
+    /// The same of pinned memory.
+    pub(crate) fn pinned_origin(&self, device: Device) -> Result<Origin> {
+        Ok(self.origin_of(self.pinned_allocator(device)?, MemoryKind::Host))
+    }
+
+    /// The same of memory that the device shares with the host.
+    pub(crate) fn shared_origin(&self, device: Device) -> Result<Origin> {
+        Ok(self.origin_of(self.shared_allocator(device)?, MemoryKind::Shared))
+    }
+
+    fn origin_of(&self, allocator: Arc<CachingAllocator>, kind: MemoryKind) -> Origin {
         let is_of_process = self.is_of_process();
-        Ok(Origin { allocator, pool, is_pinned, align_bytes: 1, is_of_process })
+        Origin { allocator, pool: PoolId::DEFAULT, kind, align_bytes: 1, is_of_process }
     }
 
     /// The allocators of a kind's devices that were used, by index.
@@ -141,6 +179,28 @@ impl Runtime {
         fork::check()?;
         self.properties(device)?; // fails for a device that does not exist
         Ok(self.allocators().lock().of_devices.get(&device).cloned())
+    }
+
+    /// The allocators of a device, and of what it shares, of those that were used.
+    #[cfg(feature = "python")]
+    pub(crate) fn known_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
+        self.properties(device)?; // fails for a device that does not exist
+        let mut known = self.known_allocators_of(device.kind())?;
+        known.retain(|allocator| allocator.device() == device);
+        Ok(known)
+    }
+
+    /// The same of all devices of a kind.
+    #[cfg(feature = "python")]
+    pub(crate) fn known_allocators_of(
+        &self,
+        kind: DeviceKind,
+    ) -> Result<Vec<Arc<CachingAllocator>>> {
+        fork::check()?;
+        let allocators = self.allocators().lock();
+        let all = allocators.of_devices.iter().chain(&allocators.shared);
+        let of_kind = all.filter(|(device, _)| device.kind() == kind);
+        Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
 
     /// The allocator of pinned memory of a kind, if that was used.
@@ -166,6 +226,15 @@ impl Runtime {
             return Ok(known.statistics());
         }
         Ok(Statistics::of_nothing(&self.allocators().lock().config))
+    }
+
+    /// As [`Runtime::memory_statistics`], of memory that the device shares with the host.
+    pub fn shared_memory_statistics(&self, device: Device) -> Result<Statistics> {
+        fork::check()?;
+        self.properties(device)?; // fails for a device that does not exist
+        let known = self.allocators().lock().shared.get(&device).cloned();
+        let nothing = || Statistics::of_nothing(&self.allocators().lock().config);
+        Ok(known.map_or_else(nothing, |allocator| allocator.statistics()))
     }
 
     /// The segments of a kind's devices. Starts nothing.

@@ -39,7 +39,7 @@ impl Runtime {
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, &self.origin(device, false)?, &mut None)
+        Buffer::allocate(&home, bytes, &self.origin(device)?, &mut None)
     }
 
     /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; what is
@@ -60,7 +60,7 @@ impl Runtime {
     ) -> Result<Buffer> {
         check_alignment(align_bytes, &align_bytes)?;
         let home = self.current_stream_of(device)?;
-        let origin = Origin { align_bytes, ..self.origin(device, false)? };
+        let origin = Origin { align_bytes, ..self.origin(device)? };
         Buffer::allocate(&home, bytes, &origin, &mut None)
     }
 
@@ -78,6 +78,25 @@ impl Runtime {
         Ok(buffer)
     }
 
+    /// Memory that a device and the host both reach: as [`Runtime::empty`], and the host reads and
+    /// writes it on every kind that has addresses, once what uses it is done. It counts against the
+    /// device's memory, is cached beside the device's own, and belongs to no pool.
+    ///
+    /// Fails as [`Runtime::empty`], and with [`Error::Unsupported`] where the device has none: its
+    /// properties say so.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let shared = runtime.empty_shared(4, accelrt::Device::cpu(0))?;
+    /// shared.fill(7, &shared.stream())?;
+    /// assert_eq!(shared.read_to_vec()?, [7; 4]); // waits for the fill
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn empty_shared(&self, bytes: usize, device: Device) -> Result<Buffer> {
+        let home = self.current_stream_of(device)?;
+        Buffer::allocate(&home, bytes, &self.shared_origin(device)?, &mut None)
+    }
+
     /// Host memory that the accelerator's devices reach directly. Its home is the current stream of
     /// the current device, or of the accelerator's first device when another kind is current.
     ///
@@ -92,13 +111,13 @@ impl Runtime {
         let device =
             if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
         let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, &self.origin(device, true)?, &mut None)
+        Buffer::allocate(&home, bytes, &self.pinned_origin(device)?, &mut None)
     }
 
     /// This thread means `device` where it names none, until what is current in it changes.
     #[cfg(feature = "python")]
     pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
-        here::remember(self.current_stream_of(device)?, self.origin(device, false)?);
+        here::remember(self.current_stream_of(device)?, self.origin(device)?);
         Ok(())
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::backend::contract::{Backend, StreamHandle};
+use crate::backend::contract::{Backend, Mark, StreamHandle};
 use crate::device::Device;
 use crate::error::{FailureCause, StreamError};
 use crate::stream::action::Since;
 use crate::stream::core::StreamCore;
 use crate::stream::gate::Gate;
-use crate::stream::marks::OwnedMark;
+use crate::stream::marks::{OwnedMark, Placed};
 use crate::stream::synchronize::SyncPoint;
 
 /// The consumer's view of one stream. Owned by whoever drains it.
@@ -38,7 +38,7 @@ pub(crate) struct Effects {
     /// The task failed.
     pub(crate) failure: Option<Arc<StreamError>>,
     /// The task marked its place on a driver stream.
-    pub(crate) mark: Option<Arc<OwnedMark>>,
+    pub(crate) mark: Option<Placed>,
     /// The task is a synchronise.
     pub(crate) sync: Option<Arc<SyncPoint>>,
     /// The task is not ready: what it waits for.
@@ -77,13 +77,13 @@ impl TaskContext {
 
     /// Marks the place that the stream has reached. A refusal becomes the stream's error.
     pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
-        match self.backend.mark(self.handle, timed) {
-            Ok(mark) => Some(OwnedMark::new(&self.backend, mark)),
-            Err(error) => {
-                self.fail(FailureCause::Backend(error));
-                None
-            }
-        }
+        self.place(timed).map(|mark| OwnedMark::new(&self.backend, mark))
+    }
+
+    /// The same, for who keeps it alone and releases it.
+    pub(crate) fn place(&mut self, timed: bool) -> Option<Mark> {
+        let placed = self.backend.mark(self.handle, timed);
+        placed.map_err(|error| self.fail(FailureCause::Backend(error))).ok()
     }
 
     /// The error that extends over the running task.

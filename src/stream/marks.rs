@@ -51,12 +51,35 @@ impl fmt::Debug for OwnedMark {
     }
 }
 
+/// A mark in a stream. Nobody asks for most of them, so an owner is made for who does.
+#[derive(Debug)]
+pub(crate) enum Placed {
+    /// Nobody else has it: whoever takes it out releases it.
+    Alone(Mark),
+    /// Others may have it.
+    Shared(Arc<OwnedMark>),
+}
+
+impl Placed {
+    /// The mark, with one more owner.
+    fn share(&mut self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
+        match self {
+            Self::Shared(mark) => Arc::clone(mark),
+            Self::Alone(mark) => {
+                let mark = OwnedMark::new(backend, *mark);
+                *self = Self::Shared(Arc::clone(&mark));
+                mark
+            }
+        }
+    }
+}
+
 /// The marks of a stream that the device was not seen to reach, in order of their tickets.
 #[derive(Debug)]
 pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
-    pending: Mutex<VecDeque<(u64, Arc<OwnedMark>)>>,
+    pending: Mutex<VecDeque<(u64, Placed)>>,
     held: Mutex<Held>,
 }
 
@@ -78,7 +101,7 @@ impl Marks {
     pub(crate) fn insert(&self, ticket: u64, mark: Arc<OwnedMark>) {
         let mut pending = self.pending.lock();
         let place = pending.partition_point(|(at, _)| *at <= ticket);
-        pending.insert(place, (ticket, mark));
+        pending.insert(place, (ticket, Placed::Shared(mark)));
     }
 
     /// Keeps something until the device has done the task `ticket`.
@@ -127,7 +150,7 @@ impl Marks {
 
     /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that
     /// marks that nobody waits for do not pile up.
-    pub(crate) fn push(&self, ticket: u64, mark: Arc<OwnedMark>) {
+    pub(crate) fn push(&self, ticket: u64, mark: Placed) {
         let count = {
             let mut pending = self.pending.lock();
             pending.push_back((ticket, mark));
@@ -146,14 +169,15 @@ impl Marks {
 
     /// The first mark that stands at `ticket` or behind it; `None` when the device has reached it.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<OwnedMark>> {
-        let pending = self.pending.lock();
-        pending.iter().find(|(at, _)| *at >= ticket).map(|(_, mark)| Arc::clone(mark))
+        let mut pending = self.pending.lock();
+        let place = pending.partition_point(|(at, _)| *at < ticket);
+        pending.get_mut(place).map(|(_, mark)| mark.share(&self.backend))
     }
 
     /// Asks the device how far it is, and forgets what it has reached.
     pub(crate) fn poll(&self) -> Result<()> {
         loop {
-            let Some((ticket, mark)) = self.pending.lock().front().cloned() else { return Ok(()) };
+            let Some((ticket, mark)) = self.first() else { return Ok(()) };
             // No lock is held while the driver is asked (law 7).
             if !self.backend.mark_done(mark.mark())? {
                 return Ok(());
@@ -162,18 +186,44 @@ impl Marks {
         }
     }
 
+    fn first(&self) -> Option<(u64, Arc<OwnedMark>)> {
+        let mut pending = self.pending.lock();
+        pending.front_mut().map(|(ticket, mark)| (*ticket, mark.share(&self.backend)))
+    }
+
+    /// Releases a mark that was taken out, unless others have it.
+    fn release(&self, mark: Placed) {
+        match mark {
+            // A refusal leaves nothing to do: as with an owned one.
+            Placed::Alone(mark) => drop(self.backend.mark_release(mark)),
+            Placed::Shared(mark) => drop(mark),
+        }
+    }
+
     /// The device has reached the task `ticket`.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.reach(ticket);
         // One after the other: releasing a mark calls the driver, hence without the lock.
         while let Some(passed) = self.take_passed(ticket) {
-            drop(passed);
+            self.release(passed);
         }
         self.drop_passed();
     }
 
-    fn take_passed(&self, ticket: u64) -> Option<(u64, Arc<OwnedMark>)> {
+    fn take_passed(&self, ticket: u64) -> Option<Placed> {
         let mut pending = self.pending.lock();
-        if pending.front()?.0 <= ticket { pending.pop_front() } else { None }
+        if pending.front()?.0 > ticket {
+            return None;
+        }
+        pending.pop_front().map(|(_, mark)| mark)
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut *self.pending.lock());
+        for (_, mark) in left {
+            self.release(mark);
+        }
     }
 }

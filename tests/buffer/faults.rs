@@ -13,7 +13,7 @@ use accelrt::{Error, Result};
 use crate::support::{Drops, Machine, pattern};
 
 /// The methods that buffers call, those first that a machine which runs on the host calls too.
-const METHODS: [Method; 18] = [
+const METHODS: [Method; 19] = [
     Method::VmReserve,
     Method::VmCreate,
     Method::VmMap,
@@ -21,6 +21,7 @@ const METHODS: [Method; 18] = [
     Method::VmRelease,
     Method::VmUnreserve,
     Method::Allocate,
+    Method::AllocateShared,
     Method::Release,
     Method::AllocateHost,
     Method::ReleaseHost,
@@ -35,7 +36,7 @@ const METHODS: [Method; 18] = [
 ];
 
 /// The first of them.
-const HOST_METHODS: &[Method] = METHODS.split_at(12).0;
+const HOST_METHODS: &[Method] = METHODS.split_at(13).0;
 
 /// Every operation, each tried whatever became of the others.
 fn scenario(machine: &Machine, drops: &Drops) -> Vec<Error> {
@@ -45,8 +46,11 @@ fn scenario(machine: &Machine, drops: &Drops) -> Vec<Error> {
     let streams = [machine.home(), machine.stream(), machine.stream()];
     for (round, settings) in ["policy:native", "policy:torch"].into_iter().enumerate() {
         runtime.set_allocator_settings(settings).unwrap();
-        let made =
-            [runtime.zeros(700, device), runtime.empty(700, device), runtime.empty_pinned(700)];
+        let made = [
+            runtime.zeros(700, device),
+            runtime.empty_shared(700, device),
+            runtime.empty_pinned(700),
+        ];
         let buffers: Vec<_> = made
             .into_iter()
             .filter_map(|made| made.map_err(|error| note(Err(error))).ok())
@@ -144,8 +148,10 @@ fn an_allocation_that_fails_has_changed_nothing() {
         for error in [FaultError::OutOfMemory, FaultError::Driver, FaultError::DeviceLost] {
             machine.backend.plan(Fault::always(Method::Allocate, error));
             machine.backend.plan(Fault::always(Method::VmCreate, error));
+            machine.backend.plan(Fault::always(Method::AllocateShared, error));
             machine.backend.plan(Fault::always(Method::AllocateHost, error));
             machine.runtime.empty(100, machine.device()).unwrap_err();
+            machine.runtime.empty_shared(100, machine.device()).unwrap_err();
             machine.runtime.empty_pinned(100).unwrap_err();
             machine.backend.clear();
             assert_eq!((machine.taken(), machine.reserved_on(machine.device())), (0, 0));

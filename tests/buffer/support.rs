@@ -141,6 +141,7 @@ impl Machine {
             assert_eq!(self.taken_on(*device), 0, "bytes of {device}");
             allocator.check_all();
             allocator.empty_cache();
+            self.runtime.shared_allocator(*device).unwrap().empty_cache();
             assert_eq!(self.reserved_on(*device), 0, "bytes kept of {device}");
         }
         self.empty_pinned_cache();

@@ -1,7 +1,10 @@
 //! Making buffers and slicing them: what a view says, and what keeps memory alive.
 
-use accelrt::backend::null::Completion;
-use accelrt::{Device, Error, StreamGuard};
+use std::sync::Arc;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::{Config, Device, DeviceKind, Error, Runtime, StreamGuard};
 
 use crate::support::{CAPACITY, Machine};
 
@@ -190,4 +193,42 @@ fn pinned_memory_is_the_accelerators_and_reached_by_all_of_its_devices() {
         drop(pinned);
         machine.assert_nothing_taken();
     }
+}
+
+#[test]
+fn shared_memory_is_its_devices_and_the_hosts_where_addresses_are_memory() {
+    // Goal: it is used as any buffer, counted apart, freed in stream order, and read by the host
+    // where it can be. Method: every kind, every device.
+    for machine in Machine::each() {
+        for device in machine.devices.clone() {
+            let shared = machine.runtime.empty_shared(4096, device).unwrap();
+            assert!(shared.is_shared() && !shared.is_pinned());
+            assert_eq!(shared.device(), device);
+            assert_eq!(machine.taken_on(device), 0, "it is counted apart");
+            let counted = machine.runtime.shared_memory_statistics(device).unwrap();
+            assert_eq!(counted.requested_bytes.all.current, 4096);
+            let stream = machine.stream_on(device);
+            shared.fill(3, &stream).unwrap();
+            assert_eq!(shared.is_host_accessible(), machine.runs_on_host());
+            if shared.is_host_accessible() {
+                assert_eq!(shared.read_to_vec().unwrap(), [3; 4096]);
+            }
+            drop(shared);
+        }
+        machine.assert_nothing_taken();
+    }
+}
+
+#[test]
+fn a_device_without_shared_memory_refuses_it_whatever_the_size() {
+    let null = NullConfig { has_shared_memory: false, ..NullConfig::default() };
+    let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
+    let backends: [Arc<dyn Backend>; 1] = [NullBackend::new(null)];
+    let runtime = Runtime::with_backends(config, backends).unwrap();
+    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    for bytes in [0, 100] {
+        let refused = runtime.empty_shared(bytes, device).unwrap_err();
+        assert!(refused.to_string().contains("shares"), "{refused}");
+    }
+    drop(runtime.empty(100, device).unwrap());
 }

@@ -18,6 +18,7 @@ macro_rules! hand_on_the_usual {
             properties(device_index: usize) -> Result<DeviceProperties>;
             memory_info(device_index: usize) -> Result<MemoryInfo>;
             priority_range(device_index: usize) -> PriorityRange;
+            has_host_addresses() -> bool;
             stream_create(device_index: usize, priority: i32) -> Result<StreamHandle>;
             stream_destroy(stream: StreamHandle) -> Result<()>;
             stream_wrap(device_index: usize, native: u64) -> Result<StreamHandle>;
@@ -31,6 +32,8 @@ macro_rules! hand_on_the_usual {
             elapsed_ns(start: Mark, end: Mark) -> Result<i64>;
             mark_release(mark: Mark) -> Result<()>;
             allocate(device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address>;
+            allocate_shared(device_index: usize, bytes: usize, align_bytes: usize)
+                -> Result<Address>;
             release(device_index: usize, address: Address) -> Result<()>;
             allocate_host(bytes: usize) -> Result<Address>;
             release_host(address: Address) -> Result<()>;

@@ -176,3 +176,37 @@ pub(crate) fn bytes_go_from_device_to_device(subject: &impl Subject) {
     }
     backend.stream_destroy(stream).unwrap();
 }
+
+pub(crate) fn the_host_and_a_device_see_the_same_bytes_of_shared_memory(subject: &impl Subject) {
+    // Goal: one memory, two who write it. Method: each writes and the other looks, across sizes of
+    // a line, a page and more; where the subject cannot look the same calls are made.
+    let backend = subject.backend();
+    for device in devices(&*backend) {
+        if !backend.properties(device).unwrap().has_shared_memory {
+            continue;
+        }
+        let stream = stream_on(&*backend, device);
+        for (salt, bytes) in [1, 64, 4 * KIB, MIB + 3].into_iter().enumerate() {
+            let sent = pattern(bytes, salt);
+            let shared = backend.allocate_shared(device, bytes, 64).unwrap();
+            let there = backend.allocate(device, bytes, 64).unwrap();
+            let result = HostMemory::new(subject, bytes);
+            fill(&backend, stream, shared, 5, bytes);
+            settle(&*backend, stream);
+            if let Some(view) = subject.host_bytes() {
+                let mut found = vec![0; bytes];
+                view.read(shared, &mut found);
+                assert_eq!(found, vec![5; bytes]);
+                view.write(shared, &sent);
+                copy(&backend, stream, there, shared, bytes);
+                copy(&backend, stream, result.address, there, bytes);
+                settle(&*backend, stream);
+                result.assert_holds(&sent);
+            }
+            for address in [shared, there] {
+                backend.release(device, address).unwrap();
+            }
+        }
+        backend.stream_destroy(stream).unwrap();
+    }
+}

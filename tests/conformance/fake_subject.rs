@@ -45,5 +45,7 @@ impl Subject for FakeSubject {
 conformance!(fake_xpu, crate::fake_subject::FakeSubject::new("devices=3,priorities=1"));
 conformance!(
     busy_fake_xpu,
-    crate::fake_subject::FakeSubject::new("command_us=50,inline_callbacks=1,most_align=128")
+    crate::fake_subject::FakeSubject::new(
+        "command_us=50,inline_callbacks=1,most_align=128,shared=0"
+    )
 );

@@ -90,6 +90,7 @@ macro_rules! conformance {
                     live_allocations_do_not_overlap
                     every_address_of_an_allocation_has_its_owner
                     host_memory_has_an_owner_that_says_so
+                    shared_memory_is_there_where_the_properties_say_so
                     memory_of_others_has_no_owner
                     free_memory_comes_back_with_a_release
                     too_much_is_refused_with_true_numbers
@@ -103,6 +104,7 @@ macro_rules! conformance {
                     copies_of_one_stream_run_in_order
                     copies_across_streams_run_in_the_order_of_their_waits
                     bytes_go_from_device_to_device
+                    the_host_and_a_device_see_the_same_bytes_of_shared_memory
                 }
                 virtual_memory {
                     a_reservation_takes_addresses_and_no_memory

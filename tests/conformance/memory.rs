@@ -1,7 +1,7 @@
 //! Memory: alignment, owners, what is free, and what is said when there is too little.
 
 use accelrt::Error;
-use accelrt::backend::contract::{Address, Backend, PointerOwner};
+use accelrt::backend::contract::{Address, Backend, MemoryKind, PointerOwner};
 use accelrt::size::{KIB, MIB};
 
 use crate::support::{Subject, devices};
@@ -70,10 +70,12 @@ pub(crate) fn every_address_of_an_allocation_has_its_owner(subject: &impl Subjec
     for device_index in devices(&*backend) {
         for bytes in [1, 100 * KIB] {
             let base = backend.allocate(device_index, bytes, 64).unwrap();
-            let expected = PointerOwner { device_index, base, bytes, is_host: false };
             for offset in [0, bytes / 2, bytes - 1] {
-                let owner = backend.pointer_owner(base.offset(offset)).unwrap();
-                assert_eq!(owner, Some(expected), "at {offset} of {bytes}");
+                let owner = backend.pointer_owner(base.offset(offset)).unwrap().unwrap();
+                // Where the host is the device everything is shared.
+                assert_ne!(owner.memory, MemoryKind::Host, "at {offset} of {bytes}");
+                let expected = PointerOwner { device_index, base, bytes, ..owner };
+                assert_eq!(owner, expected, "at {offset} of {bytes}");
             }
             let past = backend.pointer_owner(base.offset(bytes)).unwrap();
             assert!(past.is_none_or(|owner| owner.base != base), "{past:x?}");
@@ -88,12 +90,43 @@ pub(crate) fn host_memory_has_an_owner_that_says_so(subject: &impl Subject) {
     let base = backend.allocate_host(10 * KIB).unwrap();
     for offset in [0, 5_000, 10 * KIB - 1] {
         let owner = backend.pointer_owner(base.offset(offset)).unwrap().unwrap();
-        assert_eq!((owner.base, owner.bytes, owner.is_host), (base, 10 * KIB, true));
+        let expected = (base, 10 * KIB, MemoryKind::Host);
+        assert_eq!((owner.base, owner.bytes, owner.memory), expected);
     }
     let past = backend.pointer_owner(base.offset(10 * KIB)).unwrap();
     assert!(past.is_none_or(|owner| owner.base != base), "{past:x?}");
     backend.release_host(base).unwrap();
     assert_eq!(backend.pointer_owner(base).unwrap(), None);
+}
+
+pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl Subject) {
+    // Goal: it is aligned as asked, has its owner, counts against its device and comes back, and
+    // a device without it takes nothing. Method: free memory before, during and after.
+    let backend = subject.backend();
+    for device_index in devices(&*backend) {
+        let info = backend.memory_info(device_index).unwrap();
+        if !backend.properties(device_index).unwrap().has_shared_memory {
+            let refused = backend.allocate_shared(device_index, 64, 64).unwrap_err();
+            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+            assert_eq!(backend.memory_info(device_index).unwrap(), info);
+            continue;
+        }
+        for (bytes, align) in [(1, 1), (100 * KIB, 4 * KIB), (3 * MIB, 2 * MIB)] {
+            let base = backend.allocate_shared(device_index, bytes, align).unwrap();
+            assert_eq!(base.0 % align.max(64) as u64, 0, "{base:x?} for {align}");
+            assert!(free_bytes(&*backend, device_index) <= info.free_bytes - bytes);
+            let expected = PointerOwner { device_index, base, bytes, memory: MemoryKind::Shared };
+            for offset in [0, bytes / 2, bytes - 1] {
+                let owner = backend.pointer_owner(base.offset(offset)).unwrap();
+                assert_eq!(owner, Some(expected), "at {offset} of {bytes}");
+            }
+            backend.release(device_index, base).unwrap();
+            assert_eq!(backend.pointer_owner(base).unwrap(), None);
+        }
+        let refused = backend.allocate_shared(device_index, info.total_bytes + 1, 64).unwrap_err();
+        assert!(matches!(refused, Error::OutOfMemory { .. }), "{refused}");
+        assert_eq!(backend.memory_info(device_index).unwrap(), info);
+    }
 }
 
 pub(crate) fn memory_of_others_has_no_owner(subject: &impl Subject) {

@@ -30,7 +30,9 @@ impl NullSubject {
 
     pub(crate) fn four_devices() -> Self {
         let completion = Completion::WhenAsked { polls: 1 };
-        Self::new(NullConfig { device_count: 4, completion, ..NullConfig::default() })
+        let has_shared_memory = false;
+        let null = NullConfig::default();
+        Self::new(NullConfig { device_count: 4, completion, has_shared_memory, ..null })
     }
 
     /// A fault layer without a planned fault: it must not be noticed.

@@ -5,7 +5,12 @@
 //! `make test-xpu`, which fails where there is none. Its device may be of any type: nothing here
 //! reads its memory directly.
 
-use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime};
+use std::sync::Arc;
+
+use accelrt::backend::contract::Backend;
+use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
+use accelrt::backend::xpu::XpuBackend;
+use accelrt::{Buffer, Config, Device, DeviceKind, Error, Event, Result, Runtime, Stream};
 
 use crate::fork::in_child;
 use crate::support::{finishes, process};
@@ -133,6 +138,83 @@ fn xpu_events_measure_the_device() {
     // 64 MiB take longer than 64 us on any device below a terabyte a second.
     assert!(start.elapsed_ms(&end).unwrap() > 0.064);
     assert!(end.elapsed_ms(&start).unwrap() < 0.0);
+}
+
+/// More than any cache keeps, so that the device is asked.
+const MUCH: usize = 64 * BYTES;
+
+/// What a program does with a device, a call of the driver's each; the first that is refused ends
+/// it. A step that submits work on memory comes when those that only look were not refused: who
+/// is told that the device is lost gives memory back at once, and this one would go on.
+fn use_device(runtime: &Runtime, stream: &Stream, buffer: &Buffer) -> Result<()> {
+    let event = stream.record_event()?;
+    event.synchronize()?;
+    stream.synchronize()?;
+    runtime.dedicated_stream(device(), 0)?;
+    runtime.empty(MUCH, device())?;
+    runtime.empty_shared(MUCH, device())?;
+    buffer.fill(1, stream)?.wait()?;
+    buffer.copy_from_slice(&vec![2; buffer.nbytes()], stream)
+}
+
+#[track_caller]
+fn assert_lost(outcome: Result<()>, when: &str) {
+    let error = outcome.expect_err(when).to_string();
+    assert!(error.contains("Device xpu:0 is lost"), "{when}: {error}");
+}
+
+#[test]
+#[ignore = "needs an OpenCL runtime: make test-xpu"]
+fn xpu_that_is_lost_at_any_call_is_lost_for_good_and_holds_nobody_up() {
+    // Goal: what the fake device shows of a loss holds over a driver's own threads, callbacks and
+    // memory. Method: a layer says lost at the next call of one method, and of all from then on.
+    let methods = [
+        Method::Mark,
+        Method::WaitMark,
+        Method::StreamSynchronize,
+        Method::StreamCreate,
+        Method::Allocate,
+        Method::AllocateShared,
+        Method::Fill,
+        Method::Copy,
+    ];
+    for method in methods {
+        finishes(move || lose_at(method));
+    }
+}
+
+fn lose_at(method: Method) {
+    let backend = FaultBackend::new(XpuBackend::new(&config()));
+    let wrapped: [Arc<dyn Backend>; 1] = [Arc::<FaultBackend>::clone(&backend)];
+    let runtime = Runtime::with_backends(config(), wrapped).unwrap();
+    let free = || backend.inner().memory_info(0).unwrap().free_bytes;
+    let before = free();
+    let stream = runtime.current_stream().unwrap();
+    let buffer = runtime.zeros(BYTES, device()).unwrap();
+    let there = runtime.empty_shared(BYTES, device()).unwrap();
+    use_device(&runtime, &stream, &buffer).unwrap();
+    runtime.allocator(device()).unwrap().empty_cache();
+    runtime.shared_allocator(device()).unwrap().empty_cache();
+    runtime.synchronize(device()).unwrap();
+
+    backend.plan(Fault::always(method, FaultError::DeviceLost));
+    assert_lost(use_device(&runtime, &stream, &buffer), method.name());
+    let any = Fault::nth_of_any(1, FaultError::DeviceLost);
+    backend.plan(Fault { repeat: Repeat::FromThenOn, ..any });
+    for round in 0..3 {
+        let when = format!("{method}, round {round}");
+        assert_lost(runtime.synchronize(device()), &when);
+        assert_lost(stream.synchronize(), &when);
+        assert_lost(runtime.empty(MUCH, device()).map(drop), &when);
+        assert_lost(runtime.empty_shared(MUCH, device()).map(drop), &when);
+        assert_lost(runtime.dedicated_stream(device(), 0).map(drop), &when);
+        assert_lost(buffer.copy_to_slice(&mut vec![0; BYTES], &stream), &when);
+    }
+    drop((buffer, there, stream)); // nothing waits for a device that is gone
+    let report = runtime.shutdown();
+    assert_eq!(report.num_busy_threads, 0, "{method}: {report}");
+    drop(runtime);
+    assert_eq!(free(), before, "{method}: memory that was not given back");
 }
 
 #[test]

@@ -33,7 +33,7 @@ struct plan {
 struct settings {
     unsigned platforms, devices;
     char type[WORD], usm[WORD], missing[WORD], name[WORD];
-    bool priorities, profiling, threads_at_probe, eager;
+    bool priorities, profiling, threads_at_probe, eager, shared;
     bool strict; /* a broken rule ends the process */
     bool hold, hold_callbacks, inline_callbacks;
     uint64_t memory, most_alloc, most_align, command_us;

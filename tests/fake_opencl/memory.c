@@ -131,7 +131,8 @@ static void *allocate(cl_context context, cl_device_id device, cl_uint type, siz
     if (type != CL_MEM_TYPE_HOST_INTEL && !fake_context_has(context, device))
         return fake_refuse(code, CL_INVALID_DEVICE);
     cl_device_id owner = type == CL_MEM_TYPE_HOST_INTEL ? context->devices[0] : device;
-    if (!fake_device_has_usm(owner))
+    bool is_shared = type == CL_MEM_TYPE_SHARED_INTEL;
+    if (!fake_device_has_usm(owner) || (is_shared && !fake_settings.shared))
         return fake_refuse(code, CL_INVALID_OPERATION);
     if ((align & (align - 1)) != 0 || align > fake_settings.most_align)
         return fake_refuse(code, CL_INVALID_VALUE);
@@ -139,7 +140,7 @@ static void *allocate(cl_context context, cl_device_id device, cl_uint type, siz
     if (size == 0 || size > limit)
         return fake_refuse(code, CL_INVALID_BUFFER_SIZE);
     size_t whole = (size + PAGE - 1) / PAGE * PAGE;
-    bool is_device = type == CL_MEM_TYPE_DEVICE_INTEL;
+    bool is_device = type == CL_MEM_TYPE_DEVICE_INTEL, is_host = type == CL_MEM_TYPE_HOST_INTEL;
     size_t aligned = align > PAGE ? align : PAGE;
     struct allocation *made = calloc(1, sizeof *made);
     void *result = NULL;
@@ -147,7 +148,7 @@ static void *allocate(cl_context context, cl_device_id device, cl_uint type, siz
     cl_int refused = CL_SUCCESS;
     if (owner->is_lost)
         refused = fake_settings.lost_code;
-    else if (is_device && device->used_bytes + size > fake_settings.memory)
+    else if (!is_host && device->used_bytes + size > fake_settings.memory)
         refused = CL_MEM_OBJECT_ALLOCATION_FAILURE;
     if (refused == CL_SUCCESS) {
         made->address = map(whole, aligned, is_device ? PROT_NONE : PROT_READ | PROT_WRITE);
@@ -157,13 +158,13 @@ static void *allocate(cl_context context, cl_device_id device, cl_uint type, siz
         made->size = size;
         made->mapped_bytes = made->shadow_bytes = whole;
         made->type = type;
-        made->device = type == CL_MEM_TYPE_HOST_INTEL ? NULL : device;
+        made->device = is_host ? NULL : device;
         made->context = context;
         /* New memory of a device holds anything. */
         if (is_device)
             memset(made->bytes, 0xA5, size < PAGE ? size : PAGE);
         fake_keep(context);
-        if (is_device)
+        if (!is_host)
             device->used_bytes += size;
         insert(made);
         result = made->address;
@@ -220,7 +221,7 @@ static cl_int free_at(cl_context context, void *address, bool is_blocking)
         pthread_cond_wait(&fake_changed, &fake_lock);
     if (found->uses > 0)
         fake_violation("memory is freed while a command uses it", address);
-    if (found->type == CL_MEM_TYPE_DEVICE_INTEL)
+    if (found->type != CL_MEM_TYPE_HOST_INTEL)
         found->device->used_bytes -= found->size;
     found->is_freed = true;
     if (found->uses == 0)

@@ -240,8 +240,10 @@ static bool device_long(cl_device_id device, cl_uint name, cl_ulong *number)
         return true;
     case CL_DEVICE_HOST_MEM_CAPABILITIES_INTEL:
     case CL_DEVICE_DEVICE_MEM_CAPABILITIES_INTEL:
-    case CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL:
         *number = has_usm;
+        return true;
+    case CL_DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL:
+        *number = has_usm && fake_settings.shared;
         return true;
     case CL_DEVICE_CROSS_DEVICE_SHARED_MEM_CAPABILITIES_INTEL:
     case CL_DEVICE_SHARED_SYSTEM_MEM_CAPABILITIES_INTEL:

@@ -32,6 +32,8 @@ static cl_command_queue queues[2];
 static void *(*host_alloc)(cl_context, const cl_bitfield *, size_t, cl_uint, cl_int *);
 static void *(*device_alloc)(cl_context, cl_device_id, const cl_bitfield *, size_t, cl_uint,
                              cl_int *);
+static void *(*shared_alloc)(cl_context, cl_device_id, const cl_bitfield *, size_t, cl_uint,
+                             cl_int *);
 static cl_int (*mem_free)(cl_context, void *);
 static cl_int (*blocking_free)(cl_context, void *);
 static cl_int (*copy)(cl_command_queue, cl_bool, void *, const void *, size_t, cl_uint,
@@ -76,6 +78,7 @@ static void set_up(void)
     }
     find("clHostMemAllocINTEL", &host_alloc);
     find("clDeviceMemAllocINTEL", &device_alloc);
+    find("clSharedMemAllocINTEL", &shared_alloc);
     find("clMemFreeINTEL", &mem_free);
     find("clMemBlockingFreeINTEL", &blocking_free);
     find("clEnqueueMemcpyINTEL", &copy);
@@ -165,6 +168,22 @@ static void the_host_cannot_read_device_memory(void)
     CHECK(write(ends[1], there, 1) == -1 && errno == EFAULT);
     CHECK(write(ends[1], there + BYTES - 1, 1) == -1 && errno == EFAULT);
     CHECK(mem_free(context, there) == 0 && mem_free(context, here) == 0);
+}
+
+static void shared_memory_is_read_by_the_host_and_counts_as_the_devices(void)
+{
+    cl_int code = 1;
+    unsigned char *both = shared_alloc(context, devices[0], NULL, BYTES, 0, &code), byte = 7;
+    CHECK(both != NULL && code == CL_SUCCESS);
+    CHECK(device_alloc(context, devices[0], NULL, (64 << 10) - BYTES + 1, 0, &code) == NULL);
+    CHECK(code == CL_MEM_OBJECT_ALLOCATION_FAILURE);
+    CHECK(fill(queues[0], both, &byte, 1, BYTES, 0, NULL, NULL) == CL_SUCCESS);
+    CHECK(clFinish(queues[0]) == CL_SUCCESS);
+    CHECK(both[0] == 7 && both[BYTES - 1] == 7);
+    CHECK(mem_free(context, both) == 0);
+    configure("shared=0");
+    CHECK(shared_alloc(context, devices[0], NULL, BYTES, 0, &code) == NULL);
+    CHECK(code == CL_INVALID_OPERATION);
 }
 
 static void a_wait_list_orders_queues(void)
@@ -369,6 +388,7 @@ static const struct {
     TEST(nothing_runs_before_it_is_flushed)
     TEST(commands_run_later_and_in_order)
     TEST(the_host_cannot_read_device_memory)
+    TEST(shared_memory_is_read_by_the_host_and_counts_as_the_devices)
     TEST(a_wait_list_orders_queues)
     TEST(calls_fail_as_planned)
     TEST(a_lost_device_ends_what_is_queued_and_refuses_the_rest)

@@ -300,7 +300,10 @@ impl World {
     pub(crate) fn empty_caches(&self) {
         for runtime in [&self.runtime, &self.neighbour] {
             for device in &self.devices {
-                for allocator in [runtime.allocator(*device), runtime.pinned_allocator(*device)] {
+                let pinned = runtime.pinned_allocator(*device);
+                for allocator in
+                    [runtime.allocator(*device), runtime.shared_allocator(*device), pinned]
+                {
                     let Ok(allocator) = allocator else { continue }; // after a shutdown
                     allocator.empty_cache();
                     allocator.check_all();

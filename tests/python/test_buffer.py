@@ -11,6 +11,7 @@ import pytest
 import accelrt
 from gates import NATIVE, libc
 from kinds import KIND, content, host_cores
+from kinds import module as kind_module
 
 
 def test_sizes_and_names() -> None:
@@ -21,6 +22,7 @@ def test_sizes_and_names() -> None:
     assert buffer.data_ptr() % 512 == 0
     assert repr(buffer) == f"accelrt.Buffer(nbytes=100, device='{KIND}:0')"
     assert accelrt.empty_pinned(10).nbytes == 10
+    assert accelrt.empty_shared(10).nbytes == 10
     assert content(accelrt.empty(0)) == b""
 
 
@@ -195,3 +197,50 @@ def test_the_array_interface_forbids_the_release() -> None:
     buffer.release()
     with pytest.raises(BufferError, match="was released"):
         _ = buffer.__array_interface__
+
+
+def test_the_host_reaches_shared_memory_on_every_kind() -> None:
+    # Goal: NumPy writes where the device reads and reads what the device wrote, with no copy of
+    # ours. Method: each looks at what the other one wrote, behind queued work.
+    shared = accelrt.empty_shared(4096, device=KIND)
+    array_of = np.asarray(shared)
+    assert array_of.ctypes.data == shared.data_ptr()
+    array_of[:] = np.arange(4096) % 251
+    del array_of
+    target = accelrt.empty(4096, device=KIND).copy_(shared)
+    assert content(target) == bytes(place % 251 for place in range(4096))
+    shared[16:32].fill_(9)
+    assert bytes(memoryview(shared)[15:33]) == bytes([15, *[9] * 16, 32])
+    assert shared.view("int32", (32, 32)).__dlpack_device__() == shared.__dlpack_device__()
+    assert np.asarray(shared.view("int32")).shape == (1024,)
+
+
+def test_pinned_memory_is_the_hosts_own() -> None:
+    pinned = accelrt.empty_pinned(8)
+    pinned.fill_(3)
+    assert np.asarray(pinned).tolist() == [3] * 8
+
+
+def test_shared_memory_is_counted_apart_and_against_the_device() -> None:
+    module, size = accelrt.accelerator, 40 << 20
+    assert kind_module.get_device_properties().has_shared_memory
+    module.empty_cache()
+    (free, _), before = module.get_memory_info(), module.memory_stats()
+    shared = accelrt.empty_shared(size, device=KIND)
+    counted = module.shared_memory_stats()
+    assert list(counted) == list(before)
+    assert counted["allocated_bytes.all.current"] == size
+    assert (
+        module.memory_stats()["allocated_bytes.all.current"]
+        == (before["allocated_bytes.all.current"])
+    )
+    assert module.get_memory_info()[0] == free - size
+    lent = memoryview(shared)
+    with pytest.raises(BufferError, match="cannot be released"):
+        shared.release()
+    lent.release()
+    shared.release()
+    module.empty_cache()
+    assert module.get_memory_info()[0] == free
+    module.reset_peak_memory_stats()
+    assert module.shared_memory_stats()["allocated_bytes.all.peak"] == 0

@@ -234,6 +234,7 @@ WORK = [
     "accelrt.empty(4)",
     "accelrt.zeros(4)",
     "accelrt.empty_pinned(4)",
+    "accelrt.empty_shared(4)",
     "buffer.copy_(bytes(64))",
     "buffer.copy_(buffer, non_blocking=True)",
     "buffer.copy_to(bytearray(64))",

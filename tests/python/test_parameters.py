@@ -52,6 +52,7 @@ INTEGERS = [
     ("nbytes", untyped.empty),
     ("nbytes", untyped.zeros),
     ("nbytes", untyped.empty_pinned),
+    ("nbytes", untyped.empty_shared),
     ("alignment", lambda wrong: untyped.empty(1, alignment=wrong)),
     ("alignment", lambda wrong: untyped.zeros(1, alignment=wrong)),
     ("byte", lambda wrong: untyped.zeros(1).fill_(wrong)),

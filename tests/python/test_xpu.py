@@ -4,6 +4,7 @@ Method: everything runs on an xpu device, where `ACCELRT_TEST_KIND` names it. Re
 back by copies: no test reads device memory by its address.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import accelrt
 from kinds import content, needs_a_compiler, needs_xpu
-from processes import run
+from processes import output_of, run
 
 pytestmark = needs_xpu
 
@@ -140,6 +141,52 @@ def test_dlpack_memory_of_others_is_a_kernels_pointer() -> None:
     stream = accelrt.xpu.current_stream()
     stream.launch(accelrt.xpu.Program(text).kernel("up"), lent, global_size=4)
     assert np.frombuffer(content(buffer), "int32").tolist() == [1, 1, 1, 1]
+
+
+@needs_a_compiler
+def test_a_kernel_and_numpy_work_on_the_same_shared_memory() -> None:
+    text = "kernel void up(global int* x) { x[get_global_id(0)] += 1; }"
+    shared = accelrt.empty_shared(4096, device="xpu")
+    numbers = np.asarray(shared.view("int32"))
+    numbers[:] = np.arange(1024)
+    stream = accelrt.xpu.current_stream()
+    stream.launch(accelrt.xpu.Program(text).kernel("up"), shared, global_size=1024)
+    assert np.asarray(shared.view("int32")).tolist() == list(range(1, 1025))
+    assert numbers[-1] == 1024, "the same memory"
+    interface = shared.view("int32").__sycl_usm_array_interface__
+    assert interface["data"] == (shared.data_ptr(), False)
+    lent = accelrt.from_dlpack(shared.view("int32"))
+    assert (lent.device, lent.data_ptr()) == (shared.device, shared.data_ptr())
+
+
+@pytest.mark.parametrize(("used", "asked"), [("cpu", "xpu"), ("xpu", "cpu")])
+def test_a_child_of_a_process_with_one_kind_is_refused_the_other(used: str, asked: str) -> None:
+    # Goal: what the parent initialised decides, not which kind; nothing hangs. Method: the child is
+    # killed by a signal if it does; the parent goes on.
+    code = f"""
+        import os, signal, warnings
+        import accelrt
+        from children import outcome
+
+        warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+        accelrt.zeros(4, device="{used}").release()
+        accelrt.{used}.synchronize()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            print(outcome(lambda: accelrt.zeros(4, device="{asked}")))
+            print(outcome(lambda: accelrt.Stream("{asked}")))
+            print(outcome(accelrt.{asked}.synchronize))
+            print(outcome(lambda: accelrt.{asked}.device_count() > 0), flush=True)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        accelrt.zeros(4, device="{asked}").copy_to(bytearray(4))
+    """
+    library = {name: os.environ[name] for name in ("ACCELRT_OPENCL_LIBRARY",) if name in os.environ}
+    lines = output_of(code, ACCELRT_ACCELERATOR=used, **library).splitlines()
+    refused = "RuntimeError: Cannot re-initialize accelrt in forked subprocess."
+    assert [line.startswith(refused) for line in lines] == [True] * 3 + [False], lines
+    assert lines[3] == "True"
 
 
 def test_sycl_libraries_are_told_where_the_memory_is() -> None:

@@ -80,6 +80,17 @@ def test_no_device_is_no_error_of_a_query_and_a_reason_for_who_needs_one(
     assert reason in text
 
 
+def test_shared_memory_is_the_hosts_and_a_device_without_it_says_so(library: str) -> None:
+    code = "print(bytes(accelrt.empty_shared(4, device='xpu').fill_(7)).hex())"
+    assert said(library, "", code) == "07070707\n"
+    text = raised(library, "shared=0", "accelrt.empty_shared(1, device='xpu')")
+    assert text == "TypeError xpu devices do not support memory that the host shares with them\n"
+    for fake, expected in (("", "; memory shared"), ("shared=0", "; no memory shared")):
+        ended = run("-m", "accelrt", "info", ACCELRT_OPENCL_LIBRARY=library, FAKE_OPENCL=fake)
+        (device,) = [line for line in ended.stdout.splitlines() if "xpu:0" in line]
+        assert expected in device
+
+
 def test_too_much_memory_is_an_out_of_memory_error_with_numbers(library: str) -> None:
     for fake in ("memory=64M", "memory=64M,most_alloc=32M"):
         text = raised(library, fake, "accelrt.empty(65 << 20, device='xpu')")

@@ -70,6 +70,7 @@ fn threads() {
             runtime.stream(xpu(0)).map(drop),
             runtime.empty(1, xpu(0)).map(drop),
             runtime.empty_pinned(1).map(drop),
+            runtime.empty_shared(1, xpu(0)).map(drop),
         ] {
             let error = refused.unwrap_err();
             assert!(matches!(error, Error::BadFork), "{error}");

@@ -1,11 +1,11 @@
 //! Memory: refusals with true numbers, limits of a driver, alignments that it does not keep.
 
-use accelrt::backend::contract::{Backend, PointerOwner};
+use accelrt::backend::contract::{Backend, MemoryKind, PointerOwner};
 use accelrt::backend::xpu::XpuBackend;
 use accelrt::size::MIB;
 use accelrt::{Config, Error, Runtime};
 
-use crate::support::{config, over, xpu};
+use crate::support::{bytes_of, config, over, pattern, xpu};
 
 /// What an allocation was refused with: requested, free, total.
 #[track_caller]
@@ -97,7 +97,8 @@ fn an_alignment_that_the_driver_refuses_is_kept_all_the_same() {
             let [first, second] = [(); 2].map(|()| backend.allocate(0, 1000, align).unwrap());
             for base in [first, second] {
                 assert_eq!(base.0 % align as u64, 0);
-                let expected = PointerOwner { device_index: 0, base, bytes: 1000, is_host: false };
+                let memory = MemoryKind::Device;
+                let expected = PointerOwner { device_index: 0, base, bytes: 1000, memory };
                 assert_eq!(backend.pointer_owner(base.offset(999)).unwrap(), Some(expected));
             }
             for base in [first, second] {
@@ -125,4 +126,81 @@ fn memory_of_a_queue_that_waits_is_released_when_it_has_passed() {
         runtime.allocator(xpu(0)).unwrap().empty_cache();
         fake.assert_none_of(&["allocations"]);
     });
+}
+
+#[test]
+fn the_host_reads_and_writes_shared_memory_where_it_is_behind_what_uses_it() {
+    // Goal: no copy of the driver's is needed, and the host comes behind the device. Method: the
+    // device is held while the host asks for the bytes; device memory beside them is unreadable.
+    over("hold=1", |fake, runtime| {
+        let sent = pattern(10_000);
+        let shared = runtime.empty_shared(sent.len(), xpu(0)).unwrap();
+        assert!(shared.is_shared() && shared.is_host_accessible());
+        shared.write_from_slice(&sent).unwrap();
+        assert_eq!(fake.live("calls:clEnqueueMemcpyINTEL"), 0);
+        let there = runtime.empty(sent.len(), xpu(0)).unwrap();
+        assert!(!there.is_host_accessible());
+        let stream = shared.stream();
+        there.copy_from(&shared, &stream).unwrap();
+        shared.fill(9, &stream).unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| shared.read_to_vec().unwrap());
+            while fake.live("calls:clWaitForEvents") == 0 {
+                std::thread::yield_now(); // until the reader waits for the device
+            }
+            assert!(!reader.is_finished());
+            fake.set("hold=0");
+            assert_eq!(reader.join().unwrap(), vec![9; sent.len()]);
+        });
+        assert_eq!(bytes_of(&there), sent);
+    });
+}
+
+#[test]
+fn shared_memory_is_owned_by_its_device_and_known_as_shared_to_the_driver_too() {
+    over("devices=2", |fake, _| {
+        let backend = XpuBackend::new(&config(fake));
+        let base = backend.allocate_shared(1, 1000, 64).unwrap();
+        let (memory, bytes) = (MemoryKind::Shared, 1000);
+        let expected = PointerOwner { device_index: 1, base, bytes, memory };
+        assert_eq!(backend.pointer_owner(base.offset(999)).unwrap(), Some(expected));
+        let info = backend.memory_info(1).unwrap();
+        assert_eq!(info.free_bytes, info.total_bytes - 1000);
+        backend.release(1, base).unwrap();
+        assert_eq!(backend.pointer_owner(base).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_device_without_shared_memory_refuses_it_and_does_the_rest() {
+    over("shared=0", |fake, runtime| {
+        assert!(!runtime.properties(xpu(0)).unwrap().has_shared_memory);
+        for bytes in [0, 1] {
+            let refused = runtime.empty_shared(bytes, xpu(0)).unwrap_err();
+            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        }
+        assert_eq!(fake.live("calls:clSharedMemAllocINTEL"), 0);
+        let pinned = runtime.empty_pinned(3).unwrap();
+        pinned.write_from_slice(&[1, 2, 3]).unwrap();
+        assert_eq!(bytes_of(&pinned), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn what_shared_memory_keeps_is_no_shortage_of_the_device_nor_the_other_way_round() {
+    for policy in ["policy:native", "policy:torch"] {
+        over("memory=64M", move |_, runtime| {
+            runtime.set_allocator_settings(policy).unwrap();
+            let kept = runtime.empty_shared(20 * MIB, xpu(0)).unwrap();
+            drop(runtime.empty_shared(40 * MIB, xpu(0)).unwrap());
+            drop(runtime.empty(40 * MIB, xpu(0)).unwrap());
+            drop(runtime.empty_shared(40 * MIB, xpu(0)).unwrap());
+            let [requested, free, total] = shortage(runtime.empty(50 * MIB, xpu(0)));
+            assert_eq!([requested, total], [50 * MIB, 64 * MIB]);
+            assert!((40 * MIB..=44 * MIB).contains(&free), "{free}");
+            let statistics = runtime.shared_memory_statistics(xpu(0)).unwrap();
+            assert_eq!(statistics.requested_bytes.all.current, 20 << 20);
+            drop(kept);
+        });
+    }
 }

@@ -45,6 +45,7 @@ __all__ = [
     "set_device_index",
     "set_per_process_memory_fraction",
     "set_stream",
+    "shared_memory_stats",
     "synchronize",
     "use_mem_pool",
 ]
@@ -190,3 +191,4 @@ register_oom_observer = _memory.register_oom_observer
 reset_accumulated_memory_stats = _memory.reset_accumulated_memory_stats
 reset_peak_memory_stats = _memory.reset_peak_memory_stats
 set_per_process_memory_fraction = _memory.set_per_process_memory_fraction
+shared_memory_stats = _memory.shared_memory_stats

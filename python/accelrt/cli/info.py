@@ -52,7 +52,8 @@ def _device(kind: str, index: int) -> str:
     return (
         f"  {kind}:{index:<3} {known.name}; {known.core_count} cores; "
         f"{_size(free_bytes)} of {_size(total_bytes)} free; "
-        f"caches {caches or 'unknown'}; pages {known.page_bytes >> 10} KiB, huge {huge}"
+        f"caches {caches or 'unknown'}; pages {known.page_bytes >> 10} KiB, huge {huge}; "
+        f"{'' if known.has_shared_memory else 'no '}memory shared with the host"
     )
 
 

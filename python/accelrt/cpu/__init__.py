@@ -51,6 +51,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "shared_memory_stats",
     "stream",
     "synchronize",
 ]
@@ -96,5 +97,6 @@ set_per_process_memory_fraction = _kind.set_per_process_memory_fraction
 set_rng_state = _kind.set_rng_state
 set_rng_state_all = _kind.set_rng_state_all
 set_stream = _kind.set_stream
+shared_memory_stats = _kind.shared_memory_stats
 stream = _kind.stream
 synchronize = _kind.synchronize

@@ -115,6 +115,11 @@ impl CachingAllocator {
         if let Some(piece) = self.take_native(plan, home, None, told)? {
             return Ok(piece);
         }
+        if self.have_sibling_yield(plan.bytes, interrupt)?
+            && let Some(piece) = self.take_native(plan, home, None, told)?
+        {
+            return Ok(piece);
+        }
         let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, home, None, told);
         if let Some(piece) = self.wait_and_take(plan.bytes, told, interrupt, attempt)? {
             return Ok(piece);

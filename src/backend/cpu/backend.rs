@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::backend::capacity::Capacity;
 use crate::backend::contract::{
     Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
-    PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
+    MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
 };
 use crate::backend::cpu::clock::Clock;
 use crate::backend::cpu::copy::{copy_nonoverlapping_streaming, fill_streaming};
@@ -185,6 +185,16 @@ impl Backend for CpuBackend {
         self.device(device_index).memory.allocate(bytes, align_bytes)
     }
 
+    /// The cores reach all memory: that of a device is shared already.
+    fn allocate_shared(
+        &self,
+        device_index: usize,
+        bytes: usize,
+        align_bytes: usize,
+    ) -> Result<Address> {
+        self.allocate(device_index, bytes, align_bytes)
+    }
+
     fn release(&self, device_index: usize, address: Address) -> Result<()> {
         self.device(device_index).memory.release(address);
         Ok(())
@@ -200,9 +210,9 @@ impl Backend for CpuBackend {
     }
 
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
-        let owner = |memory: &Memory, device_index, is_host| {
-            let (base, bytes) = memory.owner(address)?;
-            Some(PointerOwner { device_index, base, bytes, is_host })
+        let owner = |books: &Memory, device_index, memory| {
+            let (base, bytes) = books.owner(address)?;
+            Some(PointerOwner { device_index, base, bytes, memory })
         };
         let mut devices = self.devices.iter().enumerate();
         let on_device = devices.find_map(|(index, device)| {
@@ -211,11 +221,11 @@ impl Backend for CpuBackend {
                 device_index: index,
                 base,
                 bytes,
-                is_host: false,
+                memory: MemoryKind::Shared,
             });
-            mapped.or_else(|| owner(&device.memory, index, false))
+            mapped.or_else(|| owner(&device.memory, index, MemoryKind::Shared))
         });
-        Ok(on_device.or_else(|| owner(&self.host, 0, true)))
+        Ok(on_device.or_else(|| owner(&self.host, 0, MemoryKind::Host)))
     }
 
     fn copy(&self, _stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {

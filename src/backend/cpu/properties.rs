@@ -37,6 +37,7 @@ fn properties(files: Files<'_>, configured_bytes: Option<usize>) -> DeviceProper
     properties.cache_bytes = data_caches(files);
     properties.page_bytes = pages::page_bytes();
     properties.huge_page_bytes = huge_page(files);
+    properties.has_shared_memory = true;
     properties
 }
 

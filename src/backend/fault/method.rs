@@ -24,6 +24,7 @@ pub enum Method {
     ElapsedNs,
     MarkRelease,
     Allocate,
+    AllocateShared,
     Release,
     AllocateHost,
     ReleaseHost,
@@ -48,7 +49,7 @@ pub enum Method {
 
 impl Method {
     /// Every one, in the order of the traits.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::DeviceCount,
         Self::Properties,
         Self::MemoryInfo,
@@ -66,6 +67,7 @@ impl Method {
         Self::ElapsedNs,
         Self::MarkRelease,
         Self::Allocate,
+        Self::AllocateShared,
         Self::Release,
         Self::AllocateHost,
         Self::ReleaseHost,
@@ -109,6 +111,7 @@ impl Method {
             Self::ElapsedNs => "elapsed_ns",
             Self::MarkRelease => "mark_release",
             Self::Allocate => "allocate",
+            Self::AllocateShared => "allocate_shared",
             Self::Release => "release",
             Self::AllocateHost => "allocate_host",
             Self::ReleaseHost => "release_host",
@@ -135,7 +138,14 @@ impl Method {
     /// True for the methods that may find too little memory.
     #[must_use]
     pub const fn takes_memory(self) -> bool {
-        matches!(self, Self::Allocate | Self::AllocateHost | Self::VmReserve | Self::VmCreate)
+        matches!(
+            self,
+            Self::Allocate
+                | Self::AllocateShared
+                | Self::AllocateHost
+                | Self::VmReserve
+                | Self::VmCreate
+        )
     }
 
     /// True for the methods that give something back: when one of these fails as planned, the inner

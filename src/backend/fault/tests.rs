@@ -103,6 +103,11 @@ fn life_of_memory(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
             note(Method::Release, backend.release(1, address).is_err());
         }
     }
+    match backend.allocate_shared(1, 100, 64) {
+        Err(_) => note(Method::AllocateShared, true),
+        // Each method is called once: this goes back behind the layer.
+        Ok(address) => backend.inner().release(1, address).unwrap(),
+    }
     match backend.allocate_host(100) {
         Err(_) => note(Method::AllocateHost, true),
         Ok(address) => note(Method::ReleaseHost, backend.release_host(address).is_err()),
@@ -212,7 +217,8 @@ fn any_method_out_of_memory_means_those_that_take_memory() {
         repeat: Repeat::FromThenOn,
         ..Fault::nth_of_any(2, FaultError::OutOfMemory)
     });
-    let expected = [Method::AllocateHost, Method::VmReserve, Method::VmCreate];
+    let expected =
+        [Method::AllocateShared, Method::AllocateHost, Method::VmReserve, Method::VmCreate];
     assert_eq!(whole_life(&backend), expected);
 }
 

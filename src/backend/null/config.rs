@@ -18,6 +18,7 @@ pub enum Completion {
 
 /// What the devices of a [`NullBackend`](super::NullBackend) are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that a device may have")]
 pub struct NullConfig {
     /// The kind that the backend answers to, so that code which chooses among kinds is tested
     /// without their hardware.
@@ -36,6 +37,8 @@ pub struct NullConfig {
     pub has_kernels: bool,
     /// Whether texts see `cl_khr_fp64`.
     pub has_fp64: bool,
+    /// Whether the devices have memory that they share with the host.
+    pub has_shared_memory: bool,
 }
 
 impl Default for NullConfig {
@@ -50,6 +53,7 @@ impl Default for NullConfig {
             completion: Completion::AtOnce,
             has_kernels: true,
             has_fp64: true,
+            has_shared_memory: true,
         }
     }
 }
@@ -61,7 +65,7 @@ pub struct LiveCounts {
     pub streams: usize,
     /// Marks, done or not.
     pub marks: usize,
-    /// Device memory from `allocate`.
+    /// Device memory from `allocate` and `allocate_shared`.
     pub device_bytes: usize,
     /// Memory from `allocate_host`.
     pub host_bytes: usize,

@@ -1,7 +1,10 @@
 //! One device of the null kind: its properties, its capacity and the books of its memory.
 
+use std::collections::BTreeSet;
+
 use crate::backend::contract::{
-    Address, DeviceProperties, MemoryInfo, PhysicalHandle, PriorityRange, VirtualMemory,
+    Address, DeviceProperties, MemoryInfo, MemoryKind, PhysicalHandle, PriorityRange,
+    VirtualMemory, no_shared_memory,
 };
 use crate::backend::null::memory::{Allocations, Arena, Place};
 use crate::backend::null::virtual_memory::Pages;
@@ -19,6 +22,7 @@ pub(super) struct NullDevice {
     capacity_bytes: usize,
     granularity_bytes: usize,
     is_gpu: bool,
+    has_shared_memory: bool,
     books: Mutex<Books>,
 }
 
@@ -27,6 +31,8 @@ pub(super) struct NullDevice {
 struct Books {
     arena: Arena,
     allocations: Allocations,
+    /// Those of the allocations that are shared.
+    shared: BTreeSet<Address>,
     pages: Pages,
 }
 
@@ -51,19 +57,22 @@ pub(super) struct DeviceBytes {
 
 impl NullDevice {
     pub(super) fn new(device: Device, config: &NullConfig) -> Self {
-        let NullConfig { capacity_bytes, granularity_bytes, is_gpu, .. } = *config;
+        let NullConfig { capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, .. } =
+            *config;
         let index = device.index();
         // Each device has its own stretch of ids, so that a handle at the wrong device is caught.
         let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
         let arena = Arena::new(Place::Device(index));
-        let books = Books { arena, allocations: Allocations::new(), pages };
+        let (allocations, shared) = (Allocations::new(), BTreeSet::new());
+        let books = Books { arena, allocations, shared, pages };
         let books = Mutex::new(LockRank::Backend, books);
-        Self { device, capacity_bytes, granularity_bytes, is_gpu, books }
+        Self { device, capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, books }
     }
 
     pub(super) fn properties(&self) -> DeviceProperties {
         let mut properties = DeviceProperties::new("Numbers without memory", self.capacity_bytes);
         properties.is_gpu = self.is_gpu;
+        properties.has_shared_memory = self.has_shared_memory;
         properties
     }
 
@@ -89,15 +98,29 @@ impl NullDevice {
         address.ok_or_else(|| driver_error(self.device.kind(), "allocate", Code::OutOfAddresses))
     }
 
+    pub(super) fn allocate_shared(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
+        if !self.has_shared_memory {
+            return Err(no_shared_memory(self.device.kind()));
+        }
+        let address = self.allocate(bytes, align_bytes)?;
+        self.books.lock().shared.insert(address);
+        Ok(address)
+    }
+
     pub(super) fn release_allocation(&self, address: Address) {
         let mut books = self.books.lock();
+        books.shared.remove(&address);
         let Books { arena, allocations, .. } = &mut *books;
         allocations.release(arena, address);
     }
 
-    /// The allocation or mapping that contains an address: its base and its size.
-    pub(super) fn containing(&self, address: Address) -> Option<(u64, usize)> {
-        self.books.lock().containing(address)
+    /// The allocation or mapping that contains an address: its base, its size, and what it is.
+    pub(super) fn containing(&self, address: Address) -> Option<(u64, usize, MemoryKind)> {
+        let books = self.books.lock();
+        let (base, bytes) = books.containing(address)?;
+        let is_shared = books.shared.contains(&Address(base));
+        let kind = if is_shared { MemoryKind::Shared } else { MemoryKind::Device };
+        Some((base, bytes, kind))
     }
 
     /// True when every number of the range is allocated or mapped. Mappings that touch count as

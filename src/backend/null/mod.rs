@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, Leftover, Mark, MemoryInfo,
-    PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
+    MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
 };
 use crate::backend::courier::Courier;
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
@@ -202,6 +202,10 @@ impl Backend for NullBackend {
         false
     }
 
+    fn has_host_addresses(&self) -> bool {
+        false
+    }
+
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle> {
         self.device(device_index)?;
         assert!(PRIORITIES.contains(priority), "a priority of {priority}");
@@ -290,6 +294,15 @@ impl Backend for NullBackend {
         self.device(device_index)?.allocate(bytes, align_bytes)
     }
 
+    fn allocate_shared(
+        &self,
+        device_index: usize,
+        bytes: usize,
+        align_bytes: usize,
+    ) -> Result<Address> {
+        self.device(device_index)?.allocate_shared(bytes, align_bytes)
+    }
+
     fn release(&self, device_index: usize, address: Address) -> Result<()> {
         self.device(device_index)?.release_allocation(address);
         Ok(())
@@ -308,13 +321,18 @@ impl Backend for NullBackend {
     }
 
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
-        let (device_index, is_host, found) = match Place::of(address, self.devices.len()) {
-            Place::Device(index) => (index, false, self.devices[index].containing(address)),
-            Place::Host => (0, true, self.host.lock().allocations.containing(address)),
+        let (device_index, found) = match Place::of(address, self.devices.len()) {
+            Place::Device(index) => (index, self.devices[index].containing(address)),
+            Place::Host => {
+                let found = self.host.lock().allocations.containing(address);
+                (0, found.map(|(base, bytes)| (base, bytes, MemoryKind::Host)))
+            }
             Place::Elsewhere => return Ok(None),
         };
-        let owner =
-            |(base, bytes)| PointerOwner { device_index, base: Address(base), bytes, is_host };
+        let owner = |(base, bytes, memory)| {
+            let base = Address(base);
+            PointerOwner { device_index, base, bytes, memory }
+        };
         Ok(found.map(owner))
     }
 

@@ -29,6 +29,7 @@ pub(super) struct Facts {
     core_count: usize,
     cache_bytes: usize,
     has_priorities: bool,
+    has_shared_memory: bool,
 }
 
 impl Facts {
@@ -50,6 +51,9 @@ impl Facts {
         if memory_bytes == 0 {
             return Ok(Err("it says that it has no memory".to_owned()));
         }
+        // Of a device that does not know the question nothing is promised.
+        let shared =
+            driver.device_info(id, sys::DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
         let core_count = driver.device_info::<u32>(id, sys::DEVICE_MAX_COMPUTE_UNITS)?;
         let device_type: u64 = driver.device_info(id, sys::DEVICE_TYPE)?;
         Ok(Ok(Self {
@@ -61,6 +65,8 @@ impl Facts {
             core_count: core_count.max(1) as usize,
             cache_bytes: number(sys::DEVICE_GLOBAL_MEM_CACHE_SIZE)?,
             has_priorities: has(PRIORITY_EXTENSION),
+            has_shared_memory: shared
+                .is_ok_and(|bits: u64| bits & sys::UNIFIED_SHARED_MEMORY_ACCESS_INTEL != 0),
         }))
     }
 }
@@ -97,7 +103,13 @@ impl XpuDevice {
         properties.core_count = *core_count;
         properties.cache_bytes.extend((*cache_bytes > 0).then_some(*cache_bytes));
         properties.is_gpu = *is_gpu;
+        properties.has_shared_memory = self.has_shared_memory();
         properties
+    }
+
+    /// True when the host reaches memory of the device.
+    pub(super) fn has_shared_memory(&self) -> bool {
+        self.facts.has_shared_memory
     }
 
     /// The most bytes that one allocation may have.

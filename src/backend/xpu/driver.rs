@@ -288,6 +288,22 @@ impl Usm {
         taken("clDeviceMemAllocINTEL", memory, code)
     }
 
+    /// Memory that a device and the host reach.
+    pub(super) fn allocate_shared(
+        &self,
+        context: Context,
+        device: DeviceId,
+        bytes: usize,
+        align_bytes: u32,
+    ) -> Answer<u64> {
+        let mut code = sys::SUCCESS;
+        // SAFETY: live handles, and no properties.
+        let memory = unsafe {
+            (self.shared_alloc)(context, device, ptr::null(), bytes, align_bytes, &raw mut code)
+        };
+        taken("clSharedMemAllocINTEL", memory, code)
+    }
+
     /// Memory of the host that the context's devices reach.
     pub(super) fn allocate_host(
         &self,

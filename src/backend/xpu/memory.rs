@@ -7,7 +7,7 @@ use super::driver::{Answer, Refusal};
 use super::session::Session;
 use super::sys::{self, DeviceId};
 use crate::backend::capacity::Capacity;
-use crate::backend::contract::{Address, PointerOwner};
+use crate::backend::contract::{Address, MemoryKind, PointerOwner};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sync::{LockRank, Mutex};
@@ -31,8 +31,9 @@ struct Allocation {
     bytes: usize,
     /// What the driver gave, which the address is inside of.
     raw: u64,
-    /// `None` for memory of the host.
-    device_index: Option<usize>,
+    /// Of no meaning for memory of the host.
+    device_index: usize,
+    kind: MemoryKind,
 }
 
 impl Memory {
@@ -47,11 +48,17 @@ impl Memory {
         device: &XpuDevice,
         bytes: usize,
         align_bytes: usize,
+        kind: MemoryKind,
     ) -> Result<Address> {
         assert!(align_bytes.is_power_of_two(), "alignment {align_bytes} is a power of two");
         device.capacity.take(bytes, bytes)?;
         let taken = aligned(session, bytes, align_bytes.max(LEAST_ALIGN_BYTES), |bytes, align| {
-            session.usm.allocate(session.context, device.id(), bytes, align)
+            let (usm, context, id) = (&session.usm, session.context, device.id());
+            match kind {
+                MemoryKind::Device => usm.allocate(context, id, bytes, align),
+                MemoryKind::Shared => usm.allocate_shared(context, id, bytes, align),
+                MemoryKind::Host => unreachable!("memory of the host is no device's"),
+            }
         });
         let (address, raw) = taken.map_err(|refusal| {
             device.capacity.give_back(bytes);
@@ -60,7 +67,8 @@ impl Memory {
                 error => error,
             }
         })?;
-        self.insert(address, Allocation { bytes, raw, device_index: Some(device.device.index()) });
+        let device_index = device.device.index();
+        self.insert(address, Allocation { bytes, raw, device_index, kind });
         Ok(Address(address))
     }
 
@@ -74,7 +82,7 @@ impl Memory {
             let is_short = is_shortage(refusal.code);
             if is_short { self.host.out_of_memory(bytes) } else { driver_error(refusal) }
         })?;
-        self.insert(address, Allocation { bytes, raw, device_index: None });
+        self.insert(address, Allocation { bytes, raw, device_index: 0, kind: MemoryKind::Host });
         Ok(Address(address))
     }
 
@@ -91,9 +99,10 @@ impl Memory {
         address: Address,
     ) -> Answer {
         let allocation = self.allocations.lock().remove(&address.0);
-        let Allocation { bytes, raw, device_index } = allocation
+        let Allocation { bytes, raw, device_index, kind } = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        assert_eq!(device_index, device.map(|device| device.device.index()), "whose memory it is");
+        let owner = (kind != MemoryKind::Host).then_some(device_index);
+        assert_eq!(owner, device.map(|device| device.device.index()), "whose memory it is");
         let given_back = session.usm.give_back(session.context, raw);
         device.map_or(&self.host, |device| &*device.capacity).give_back(bytes);
         given_back
@@ -103,13 +112,13 @@ impl Memory {
     pub(super) fn owner(&self, address: Address) -> Option<PointerOwner> {
         let allocations = self.allocations.lock();
         let (base, allocation) = allocations.range(..=address.0).next_back()?;
-        let Allocation { bytes, device_index, .. } = *allocation;
+        let Allocation { bytes, device_index, kind, .. } = *allocation;
         let is_inside = address.0 - base < bytes as u64;
-        is_inside.then(|| PointerOwner {
-            device_index: device_index.unwrap_or(0),
+        is_inside.then_some(PointerOwner {
+            device_index,
             base: Address(*base),
             bytes,
-            is_host: device_index.is_none(),
+            memory: kind,
         })
     }
 }
@@ -134,7 +143,11 @@ pub(super) fn foreign_owner(
         device_index,
         base: Address(base),
         bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
-        is_host: kind == sys::MEM_TYPE_HOST_INTEL,
+        memory: match kind {
+            sys::MEM_TYPE_HOST_INTEL => MemoryKind::Host,
+            sys::MEM_TYPE_SHARED_INTEL => MemoryKind::Shared,
+            _ => MemoryKind::Device,
+        },
     }))
 }
 

@@ -25,7 +25,8 @@ use std::time::Instant;
 
 use crate::backend::contract::{
     Address, Backend, DeviceProperties, DoneCallback, Kernels, LeftOutDevice, Leftover, Mark,
-    MemoryInfo, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
+    MemoryInfo, MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
+    no_shared_memory,
 };
 use crate::backend::courier::Courier;
 use crate::config::Config;
@@ -289,7 +290,20 @@ impl Backend for XpuBackend {
 
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
         let (device, session) = self.begin(device_index)?;
-        self.memory.allocate(session, device, bytes, align_bytes)
+        self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Device)
+    }
+
+    fn allocate_shared(
+        &self,
+        device_index: usize,
+        bytes: usize,
+        align_bytes: usize,
+    ) -> Result<Address> {
+        let (device, session) = self.begin(device_index)?;
+        if !device.has_shared_memory() {
+            return Err(no_shared_memory(DeviceKind::Xpu));
+        }
+        self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Shared)
     }
 
     fn release(&self, device_index: usize, address: Address) -> Result<()> {

@@ -128,6 +128,9 @@ table! {
         clDeviceMemAllocINTEL as device_alloc(
             Context, DeviceId, *const u64, usize, u32, *mut i32,
         ) -> *mut c_void;
+        clSharedMemAllocINTEL as shared_alloc(
+            Context, DeviceId, *const u64, usize, u32, *mut i32,
+        ) -> *mut c_void;
         clHostMemAllocINTEL as host_alloc(
             Context, *const u64, usize, u32, *mut i32,
         ) -> *mut c_void;
@@ -198,6 +201,8 @@ pub(super) const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
 pub(super) const DEVICE_AVAILABLE: u32 = 0x1027;
 pub(super) const DEVICE_NAME: u32 = 0x102B;
 pub(super) const DEVICE_EXTENSIONS: u32 = 0x1030;
+pub(super) const DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL: u32 = 0x4192;
+pub(super) const UNIFIED_SHARED_MEMORY_ACCESS_INTEL: u64 = 1 << 0;
 pub(super) const CONTEXT_PLATFORM: isize = 0x1084;
 pub(super) const QUEUE_CONTEXT: u32 = 0x1090;
 pub(super) const QUEUE_DEVICE: u32 = 0x1091;
@@ -230,6 +235,7 @@ pub(super) const MEM_ALLOC_SIZE_INTEL: u32 = 0x419C;
 pub(super) const MEM_ALLOC_DEVICE_INTEL: u32 = 0x419D;
 pub(super) const MEM_TYPE_UNKNOWN_INTEL: u32 = 0x4196;
 pub(super) const MEM_TYPE_HOST_INTEL: u32 = 0x4197;
+pub(super) const MEM_TYPE_SHARED_INTEL: u32 = 0x4199;
 
 pub(super) const SUCCESS: i32 = 0;
 pub(super) const DEVICE_NOT_FOUND: i32 = -1;

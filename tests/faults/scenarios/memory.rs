@@ -11,6 +11,7 @@ const LARGE_BYTES: usize = CAPACITY_BYTES / 4 * 3;
 pub(crate) fn run(world: &World) {
     for device in &world.devices {
         used(world, *device);
+        shared(world, *device);
         short(world, *device);
     }
     pinned(world);
@@ -70,6 +71,23 @@ fn short(world: &World, device: Device) {
         Err(Error::OutOfMemory { .. }) => {}
         outcome => assert!(world.note(outcome).is_none(), "more than there is"),
     }
+}
+
+/// Memory that the host reaches as well: used by streams, read where there are addresses to follow,
+/// and given back when the device is short of it.
+fn shared(world: &World, device: Device) {
+    for bytes in [700, LARGE_BYTES] {
+        let made = world.note(world.runtime.empty_shared(bytes, device));
+        let Some(buffer) = made else { continue };
+        let Some(part) = world.note(buffer.slice(..700)) else { continue };
+        world.transfer(part.fill(6, &buffer.stream()));
+        owner(world, &buffer);
+        if buffer.is_host_accessible() {
+            let found = world.note(part.read_to_vec());
+            assert!(found.is_none_or(|found| found == [6; 700]), "what the device wrote");
+        }
+    }
+    drop(world.note(world.runtime.empty(LARGE_BYTES, device)));
 }
 
 /// Host memory that a device reaches.
