@@ -104,9 +104,9 @@ impl CachingAllocator {
         reason = "a path of nanoseconds: what is returned stays in registers"
     )]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
-        let front = Front::get();
-        if let Some(mut inside) = self.caches.enter_for(front, &request)
-            && let Some(block) = self.caches.take(&mut inside, &request)
+        let (front, caches) = (Front::get(), &*self.caches);
+        if let Some(mut inside) = caches.enter_for(front, &request)
+            && let Some(block) = caches.take(&mut inside, &request)
         {
             return Ok(block);
         }

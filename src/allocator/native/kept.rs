@@ -117,15 +117,15 @@ impl Bin {
         single.of(self.key.bytes, self.key.stream)
     }
 
-    /// Keeps a piece more; not beyond the limit.
+    /// Keeps a piece more than its count; not beyond the limit.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, count: u8, entry: Entry) {
         // SAFETY: whoever calls has seen that the count is below the limit, which is never above
         // the depth: `Kept::claim` sets it.
-        unsafe { hint::assert_unchecked((self.count as usize) < BIN_DEPTH) };
-        self.entries[self.count as usize] = entry;
-        self.count += 1;
+        unsafe { hint::assert_unchecked((count as usize) < BIN_DEPTH) };
+        self.entries[count as usize] = entry;
+        self.count = count + 1;
     }
 }
 
@@ -180,14 +180,15 @@ impl Kept {
     pub(super) fn keep(&mut self, block: &Allocated, ticket: u64, live: &Live) -> bool {
         let key = Key::of(block);
         let bin = &mut self.bins[key.bin()];
-        if bin.key != key || bin.count >= bin.limit || !self.cell.is_in_force(bin.class) {
+        let count = bin.count;
+        if bin.key != key || count >= bin.limit || !self.cell.is_in_force(bin.class) {
             return false;
         }
         let single = block.single_until(ticket);
         let Some(mark) = live.mark(single.kept_piece()) else { return false };
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
-        bin.push(Entry { single, mark: mark.pointer() });
+        bin.push(count, Entry { single, mark: mark.pointer() });
         true
     }
 
@@ -214,7 +215,7 @@ impl Kept {
         let Some(mark) = live.mark(single.kept_piece()) else { return false };
         let is_place = bin.key == key && bin.count < bin.limit;
         if is_place {
-            bin.push(Entry { single, mark: mark.pointer() });
+            bin.push(bin.count, Entry { single, mark: mark.pointer() });
         }
         is_place
     }
