@@ -316,6 +316,10 @@ peers: ## what measurements run under and compare with, and tests watch; by apt-
 	@.ci/peers
 	@$(MAKE) --silent $(MATH)/ready || echo "peers: not installed, as pip failed: oneMKL and oneDNN"
 
+.PHONY: dpctl
+dpctl: module ## a SYCL queue to compare with in `make bench`, by pip: a gigabyte, so not among the peers
+	$(VENV)/bin/python -m pip install --quiet dpctl
+
 .PHONY: deny
 deny: ## licences, advisories and sources of the dependencies
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
