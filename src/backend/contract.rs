@@ -55,6 +55,13 @@ use std::time::{Duration, Instant};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
+mod kernels;
+
+pub use kernels::{
+    KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
+    ProgramHandle, ProgramSource, ValueBytes,
+};
+
 /// A stream of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamHandle(pub u64);
@@ -81,14 +88,6 @@ impl Address {
 /// Physical memory made by [`VirtualMemory::create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PhysicalHandle(pub u64);
-
-/// A program made by [`Kernels::compile`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ProgramHandle(pub u64);
-
-/// A kernel of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KernelHandle(pub u64);
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -464,127 +463,4 @@ pub trait VirtualMemory: Send + Sync {
 
     /// Gives physical memory back; it is not mapped, unless its `unmap` was refused.
     fn release(&self, physical: PhysicalHandle) -> Result<()>;
-}
-
-/// What a program is made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramSource<'a> {
-    /// Text in the language of the kind: OpenCL C.
-    Text(&'a str),
-    /// A portable binary of the kind: SPIR-V.
-    Binary(&'a [u8]),
-}
-
-/// A parameter of a kernel, as the program declares it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelParameter {
-    /// Its name; empty where a binary does not tell.
-    pub name: String,
-    /// Its type in the program's language; empty where a binary does not tell.
-    pub type_name: String,
-    /// What may be given for it.
-    pub class: ParameterClass,
-}
-
-/// What may be given for a parameter of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParameterClass {
-    /// Memory that the device reaches.
-    Pointer,
-    /// Memory of each work-group, of which the launch says how much.
-    Local,
-    /// A signed integer of so many bytes.
-    Signed(u8),
-    /// An unsigned integer of so many bytes.
-    Unsigned(u8),
-    /// A floating-point number of so many bytes.
-    Float(u8),
-    /// The program does not tell, or it is a type without a number of ours. The driver looks.
-    Unknown,
-}
-
-/// An argument of a launch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum LaunchArgument {
-    /// Memory that the device reaches.
-    Memory(Address),
-    /// A value, by its bytes.
-    Value(ValueBytes),
-    /// Memory of each work-group, of so many bytes.
-    Local(usize),
-}
-
-/// The bytes of a value of at most 16, as they stand in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ValueBytes {
-    bytes: [u8; Self::MOST],
-    count: u8,
-}
-
-impl ValueBytes {
-    /// More go by memory.
-    pub const MOST: usize = 16;
-
-    /// `None` when there are too many, or none.
-    #[must_use]
-    pub fn new(value: &[u8]) -> Option<Self> {
-        let count = u8::try_from(value.len()).ok().filter(|count| *count > 0)?;
-        let mut bytes = [0; Self::MOST];
-        bytes.get_mut(..value.len())?.copy_from_slice(value);
-        Some(Self { bytes, count })
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.count)]
-    }
-}
-
-/// How many work-items a launch has, in one to three dimensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchSize {
-    /// Work-items in each dimension; 1 in those that are not used.
-    pub global: [usize; 3],
-    /// Work-items of a work-group in each dimension; `None`: the driver chooses.
-    pub local: Option<[usize; 3]>,
-    /// How many dimensions are used.
-    pub dimensions: u32,
-}
-
-/// Programs that are compiled for a device, and their kernels. Handles are numbers of the backend.
-/// A kernel may be given back before its launches are done, and a program before its kernels.
-pub trait Kernels: Send + Sync {
-    /// Compiles for a device; blocks. `options` are the compiler's.
-    fn compile(
-        &self,
-        device_index: usize,
-        source: ProgramSource<'_>,
-        options: &str,
-    ) -> Result<ProgramHandle>;
-
-    /// The names of a program's kernels.
-    fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>>;
-
-    /// A kernel by one of these names.
-    fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle>;
-
-    /// What a kernel takes, in order.
-    fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
-
-    /// Runs a kernel on a stream of its device. The arguments fit what is known of the parameters.
-    /// Any thread may launch one kernel at any time.
-    fn launch(
-        &self,
-        kernel: KernelHandle,
-        stream: StreamHandle,
-        arguments: &[LaunchArgument],
-        size: &LaunchSize,
-    ) -> Result<()>;
-
-    /// Gives a kernel back.
-    fn kernel_release(&self, kernel: KernelHandle) -> Result<()>;
-
-    /// Gives a program back.
-    fn program_release(&self, program: ProgramHandle) -> Result<()>;
 }
