@@ -355,12 +355,11 @@ pub(crate) fn park(timeout: Option<Duration>) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, debug_assertions, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(debug_assertions)]
     #[should_panic(expected = "wrong order")]
     fn locks_taken_against_their_ranks_are_caught() {
         let inner = Mutex::new(LockRank::Backend, ());
@@ -370,7 +369,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(debug_assertions)]
     #[should_panic(expected = "held across")]
     fn a_lock_across_a_users_function_is_caught() {
         let lock = Mutex::new(LockRank::Runtime, ());
