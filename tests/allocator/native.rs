@@ -4,7 +4,7 @@
 //! device that is exactly large enough, so that a page that is lost, or asked for too early, is a
 //! request that fails; `check_all` after each step. Random programs run it too (`driver`).
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 
 use accelrt::Error;
 use accelrt::allocator::{Allocated, Request};
@@ -125,15 +125,15 @@ fn what_another_thread_keeps_serves_before_the_device_is_asked() {
 
 #[test]
 fn a_thread_that_ends_leaves_nothing_behind() {
-    let bench = Bench::of_capacity(NATIVE, 64 * MIB);
+    let bench = Arc::new(Bench::of_capacity(NATIVE, 64 * MIB));
     for bytes in [700, 40 * KIB, 3 * MIB, 40 * MIB] {
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for block in fill(&bench, 60 * MIB, bytes) {
-                    bench.allocator.free(block);
-                }
-            });
+        let own = Arc::clone(&bench);
+        let thread = std::thread::spawn(move || {
+            for block in fill(&own, 60 * MIB, bytes) {
+                own.allocator.free(block);
+            }
         });
+        thread.join().unwrap(); // a scope would not wait for what the thread does at its end
         bench.allocator.check_all();
     }
     assert_eq!(bench.statistics().active.all.current, 0);
