@@ -9,7 +9,8 @@
 //! * `books`: what it knows, and how blocks change hands: `block`, `segment`, `free_index`,
 //!   `page_map`, `pool`, `limits`, `stats`
 //! * `policy`: what is decided, by `config`, which is parsed by `settings`
-//! * `growth`, `expandable`, `release`: memory from the `source` and back
+//! * `growth`, `expandable`, `release`: memory from the `source` and back; what a device and the
+//!   host share comes from an allocator beside the device's, in `shared`
 //! * `native`: the policy of our own, which keeps books of its own
 //! * `pending`: who still uses what was freed
 //! * `out_of_memory`: what is tried when memory is short, and what is said then

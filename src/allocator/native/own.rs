@@ -63,13 +63,14 @@ impl Caches {
     /// `front` is that of this thread; `id` that of these caches, or one that nobody has.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    #[expect(clippy::unused_self, reason = "what is returned is no longer there than these caches")]
+    #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
     fn enter_if(&self, front: Front, id: u64) -> Option<Inside<'_>> {
         // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
-        // was copied from there may not leave the thread. The entry stays until its allocator is
-        // gone or the thread ends, and what is returned leaves neither.
+        // was copied from there may not leave the thread. Entries go in `bring_to_front` and at the
+        // thread's end alone, neither of which happens between the copy and here.
         let cache = unsafe { front.0.as_ref() }?;
-        // SAFETY: the entry is the owner, and of this thread.
+        // SAFETY: the entry is the owner, and of this thread. When the id is that of these caches,
+        // they are there, so it stays until the thread ends, which what is returned does not see.
         unsafe { cache.enter(id) }
     }
 
