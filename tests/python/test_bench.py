@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from accelrt import _core
+from accelrt import _core, cli
 from accelrt.cli import bench
 from accelrt.cli.bench import generators, launches, replays
 from accelrt.cli.bench.goals import GOALS, Measurement
@@ -55,6 +55,12 @@ def test_rows_that_are_not_wanted_are_neither_measured_nor_shown(
     assert bench.run(None, tmp_path, "R1.s") == 0
     names = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()[4:]]
     assert names == ["R1.sfc64"]
+
+
+def test_rows_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["bench", "--rows", "ZZ"])
+    assert "argument --rows: no row's name begins with 'ZZ'" in capsys.readouterr().err
 
 
 def test_later_rounds_of_a_replay_find_the_pages_of_the_first() -> None:

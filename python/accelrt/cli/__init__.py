@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose
+from accelrt.cli.bench.goals import GOALS
 
 _TRACES = Path("../shared/traces")
 # More of what is in flight stays in a core's own cache than with larger chunks.
@@ -107,7 +108,11 @@ def _parser() -> argparse.ArgumentParser:
         "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
     )
     figures.add_argument(
-        "--rows", default="", metavar="NAME", help="only those whose names begin so, as R or A4"
+        "--rows",
+        type=_rows,
+        default="",
+        metavar="NAME",
+        help="only those whose names begin so, as R or A4",
     )
     figures.add_argument(
         "--traces",
@@ -117,6 +122,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"recorded requests, in ops and pytorch below it (default {_TRACES})",
     )
     return parser
+
+
+def _rows(text: str) -> str:
+    if not any(goal.name.startswith(text) for goal in GOALS):
+        message = f"no row's name begins with {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return text
 
 
 def _path(text: str) -> Path:
