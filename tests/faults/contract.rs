@@ -2,7 +2,11 @@
 
 use accelrt::backend::fault::Method;
 
-const CONTRACT: &str = include_str!("../../src/backend/contract.rs");
+/// Every file of the contract.
+const CONTRACT: &str = concat!(
+    include_str!("../../src/backend/contract.rs"),
+    include_str!("../../src/backend/contract/kernels.rs")
+);
 
 /// Each method of a trait of the contract: its name and what it returns.
 fn methods(trait_head: &str) -> Vec<(&'static str, &'static str)> {

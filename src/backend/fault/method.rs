@@ -177,10 +177,13 @@ impl fmt::Display for Method {
 mod tests {
     use super::*;
 
+    /// Every file of the contract.
+    const CONTRACT: &str =
+        concat!(include_str!("../contract.rs"), include_str!("../contract/kernels.rs"));
+
     /// The names of the methods of a trait of the contract that return a `Result`.
     fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
-        let contract = include_str!("../contract.rs");
-        let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
+        let body = CONTRACT.split_once(trait_head).expect("the trait is in the contract").1;
         let body = body.split_once("\n}").expect("a trait ends").0;
         let signatures = body.split("\n    fn ").skip(1);
         let fallible = signatures.filter_map(|text| {
