@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::{allowed_cpus, pin};
 use crate::measure::ns_per_round;
 use crate::ping_pong;
+use crate::processors::{allowed_cpus, pin};
 
 /// What an anchor is, and its nanoseconds on the machine on which the goals were set, where they
 /// were taken then.

@@ -10,11 +10,12 @@ mod anchors;
 mod backlog;
 mod copies;
 mod events;
-mod machine;
 mod measure;
 mod opencl;
 mod peers;
 mod ping_pong;
+#[path = "../../tests/common/processors.rs"]
+mod processors;
 mod queue;
 #[cfg(feature = "xpu")]
 mod raw_opencl;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::pin;
+use crate::processors::pin;
 
 /// How long both sides are left alone before a round through a sleeping thread: every worker and
 /// every waiting thread is asleep by then.

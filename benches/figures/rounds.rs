@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use accelrt::{Config, Device, Runtime, Stream};
 
-use crate::machine::{allowed_cpus, pin};
 use crate::measure::{Figure, in_turns, ns_each, ns_per_round, number, repeated};
 use crate::opencl::Opencl;
 use crate::peers::{Gate, Lane};
 use crate::ping_pong::{Ball, rested_rounds_ns, sleeping_ns, spinning_ns};
+use crate::processors::{allowed_cpus, pin};
 use crate::table::Table;
 
 const HELPED_ROUNDS: usize = 200_000;

@@ -15,8 +15,8 @@ use accelrt::{Device, Runtime};
 use super::malloc::Peer;
 use super::pairs::pair_ns;
 use super::{Memory, settings};
-use crate::machine::{allowed_cpus, pin};
 use crate::measure::{all_in_turns, in_turns, ns_each};
+use crate::processors::{allowed_cpus, pin};
 use crate::table::Table;
 
 const PAIRS: usize = 100_000;

@@ -18,6 +18,7 @@ mod map_count;
 mod memory;
 mod pages;
 mod physical;
+mod processor;
 mod properties;
 mod reservation;
 mod run_queue;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::backend::blocking::{BlockingHook, set_hook};
 use crate::backend::contract::{Leftover, Turn, Work};
 use crate::backend::cpu::left_work::LeftWork;
+use crate::backend::cpu::processor::LastProcessor;
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
@@ -29,6 +30,10 @@ const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
 /// What is to be looked at within this time is waited for awake.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
+
+/// How many times longer work is left to a host thread where each look at it takes that thread's
+/// processor away.
+const TIMES_LONGER_LEFT: u32 = 8;
 
 /// Longest time at a stream that has run empty: what a pipeline's producer takes for its next task.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
@@ -53,6 +58,8 @@ struct Shared {
     /// Workers inside a turn.
     running: AtomicU64,
     worker_limit: usize,
+    /// Where work was submitted last.
+    submitter: LastProcessor,
 }
 
 impl Workers {
@@ -67,6 +74,7 @@ impl Workers {
             started: AtomicU64::new(0),
             running: AtomicU64::new(0),
             worker_limit,
+            submitter: LastProcessor::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -119,6 +127,7 @@ impl Workers {
 
 impl Shared {
     fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), Item> {
+        this.submitter.note();
         let help = this.queue.push(level, work)?;
         Self::give(this, help);
         Ok(())
@@ -155,6 +164,12 @@ impl Shared {
                 None => panic!("the system starts no worker thread at all: {refusal}"),
             },
         }
+    }
+
+    /// True when a look keeps nobody from submitting. The system wakes a worker on the submitter's
+    /// own processor when others seem busy; that thread then waits until the worker sleeps.
+    fn may_look(&self) -> bool {
+        self.may_spin && !self.submitter.is_own()
     }
 
     /// Executes work.
@@ -238,7 +253,8 @@ impl Worker {
         match work.leave_for() {
             None => Some(work),
             Some(period) => {
-                self.left.keep(level, work, period);
+                let times = if self.shared.submitter.is_own() { TIMES_LONGER_LEFT } else { 1 };
+                self.left.keep(level, work, period * times);
                 None
             }
         }
@@ -252,7 +268,7 @@ impl Worker {
         let others_wait = || shared.queue.may_have_work();
         let is_looking = Cell::new(false);
         let linger = |has_more: &dyn Fn() -> bool| {
-            is_looking.set(shared.may_spin && !Shared::linger(shared, has_more));
+            is_looking.set(shared.may_look() && !Shared::linger(shared, has_more));
             !is_looking.get()
         };
         let turn = Turn::new(&must_yield, &others_wait).with_linger(&linger);
@@ -274,7 +290,7 @@ impl Worker {
 
     /// Looks for work; true when there may be some.
     fn look(&self) -> bool {
-        if !self.shared.may_spin {
+        if !self.shared.may_look() {
             return false;
         }
         let started = Instant::now();
