@@ -198,6 +198,8 @@ TRACES ?= ../shared/traces
 BENCH_SETTINGS ?=
 # How long the figures wait for a quiet machine, at most.
 BENCH_WAIT_S ?= 60
+# And how long each row waits for one, at most.
+BENCH_PATIENCE_S ?= 3
 FIGURES = $(CARGO) bench --features xpu --bench figures --
 
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
@@ -210,9 +212,9 @@ bench: module-release ## the figures, ours beside the peers'; writes the table o
 	mkdir -p $(BENCH_DIR)
 	$(FIGURES) --anchors $(abspath $(BENCH_DIR))/before.json $(BENCH_WAIT_S)
 	$(BENCH_WITH) $(FIGURES) --json $(abspath $(BENCH_DIR))/rust.jsonl --traces $(abspath $(TRACES)) \
-		>$(BENCH_DIR)/rust.txt
+		--patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/rust.txt
 	$(BENCH_WITH) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json \
-		--traces $(TRACES) >$(BENCH_DIR)/python.txt
+		--traces $(TRACES) --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/python.txt
 	$(FIGURES) --anchors $(abspath $(BENCH_DIR))/after.json 0
 	$(VENV)/bin/python benches/report.py $(BENCH_DIR) benches/README.md
 

@@ -60,7 +60,7 @@ def _compiler() -> str:
 def _measurements(rust: Path) -> Iterator[Measurement]:
     for line in rust.read_text().splitlines():
         fields = json.loads(line)
-        names = ("name", "ours", "ours_min", "peer", "peer_ns", "reason")
+        names = ("name", "ours", "ours_min", "peer", "peer_ns", "reason", "quiet")
         yield Measurement(**{name: fields.get(name) for name in names})
 
 

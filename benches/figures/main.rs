@@ -2,7 +2,8 @@
 //!
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
-//! `--traces` names the folder of recorded requests, `--allocation` asks for the rows A alone.
+//! `--traces` names the folder of recorded requests, `--allocation` asks for the rows A alone, and
+//! `--patience` is how long each row waits for a quiet machine.
 //! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
 mod allocation;
@@ -17,6 +18,7 @@ mod ping_pong;
 #[path = "../../tests/common/processors.rs"]
 mod processors;
 mod queue;
+mod quiet;
 #[cfg(feature = "xpu")]
 mod raw_opencl;
 mod rounds;
@@ -35,6 +37,7 @@ use accelrt::{Config, Runtime};
 use crate::allocation::bookkeeping::Counting;
 use crate::allocation::malloc;
 use crate::opencl::Opencl;
+use crate::quiet::Patience;
 use crate::table::Table;
 
 #[global_allocator]
@@ -65,22 +68,28 @@ fn main() -> ExitCode {
 struct Wanted<'a> {
     json: Option<&'a Path>,
     traces: &'a Path,
+    patience: Option<Duration>,
     is_allocation_alone: bool,
 }
 
 const USAGE: &str =
-    "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--allocation]]
+    "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--patience SECONDS]
+                                            [--allocation]]
        cargo bench --bench figures -- --anchors FILE SECONDS";
 
 impl<'a> Wanted<'a> {
     fn read(mut arguments: &[&'a str]) -> io::Result<Self> {
         let traces = Path::new("../shared/traces");
-        let mut wanted = Self { json: None, traces, is_allocation_alone: false };
+        let mut wanted = Self { json: None, traces, patience: None, is_allocation_alone: false };
         loop {
             match *arguments {
                 [] => return Ok(wanted),
                 ["--json", file, ..] => wanted.json = Some(Path::new(file)),
                 ["--traces", folder, ..] => wanted.traces = Path::new(folder),
+                ["--patience", seconds, ..] => {
+                    let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
+                    wanted.patience = Some(Duration::from_secs(seconds));
+                }
                 ["--allocation", ..] => wanted.is_allocation_alone = true,
                 _ => return Err(io::Error::other(USAGE)),
             }
@@ -90,6 +99,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn measure(&self) -> io::Result<()> {
+        self.patience.into_iter().for_each(Patience::set_usual);
         let mut table = Table::new(self.json)?;
         if !self.is_allocation_alone {
             backlog::measure(&mut table)?; // first: what later figures leave would hide memory

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::quiet::Patience;
+
 pub(crate) const REPETITIONS: usize = 11;
 
 /// What was measured, in nanoseconds unless the row says otherwise.
@@ -9,18 +11,20 @@ pub(crate) const REPETITIONS: usize = 11;
 pub(crate) struct Figure {
     pub(crate) median: f64,
     pub(crate) least: f64,
+    /// How many of the repetitions were taken while the machine was quiet, where that was seen to.
+    pub(crate) quiet: Option<usize>,
 }
 
 impl Figure {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         assert!(!values.is_empty(), "something was measured");
         values.sort_by(f64::total_cmp);
-        Self { median: values[values.len() / 2], least: values[0] }
+        Self { median: values[values.len() / 2], least: values[0], quiet: None }
     }
 
     /// One value that does not vary.
     pub(crate) fn exact(value: f64) -> Self {
-        Self { median: value, least: value }
+        Self { median: value, least: value, quiet: None }
     }
 }
 
@@ -33,16 +37,22 @@ pub(crate) fn in_turns<const N: usize>(mut things: [&mut dyn FnMut() -> f64; N])
 
 /// The same, of so many things.
 pub(crate) fn all_in_turns(things: &mut [&mut dyn FnMut() -> f64]) -> Vec<Figure> {
-    let mut values = vec![Vec::new(); things.len()];
-    for repetition in 0..=REPETITIONS {
-        for (thing, values) in things.iter_mut().zip(&mut values) {
-            let value = thing();
-            if repetition > 0 {
-                values.push(value);
-            }
+    let mut patience = Patience::new();
+    for thing in things.iter_mut() {
+        thing();
+    }
+    let mut repetitions = vec![Vec::new(); things.len()];
+    for _ in 0..REPETITIONS {
+        for (thing, repetitions) in things.iter_mut().zip(&mut repetitions) {
+            repetitions.push(patience.measure(*thing));
         }
     }
-    values.into_iter().map(Figure::of).collect()
+    let figure = |repetitions: Vec<(f64, bool)>| {
+        let quiet = repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count();
+        let values = repetitions.into_iter().map(|(value, _)| value);
+        Figure { quiet: Some(quiet), ..Figure::of(values.collect()) }
+    };
+    repetitions.into_iter().map(figure).collect()
 }
 
 /// Measures one thing.

@@ -63,8 +63,11 @@ impl Table {
         let mut line = format!(r#"{{"name": "{name}", "unit": "{unit}""#);
         let mut text = format!("{name:<24}");
         match ours {
-            Ok(Figure { median, least }) => {
+            Ok(Figure { median, least, quiet }) => {
                 write!(line, r#", "ours": {median}, "ours_min": {least}"#).expect("a string");
+                if let Some(quiet) = quiet {
+                    write!(line, r#", "quiet": {quiet}"#).expect("a string");
+                }
                 write!(text, "{median:>12.2} {unit} (min {least:.2})").expect("a string");
             }
             Err(reason) => {
@@ -75,7 +78,7 @@ impl Table {
         if let Some((peer, figure)) = peer {
             write!(line, r#", "peer": "{peer}""#).expect("a string");
             match figure {
-                Some(Figure { median, least }) => {
+                Some(Figure { median, least, .. }) => {
                     write!(line, r#", "peer_ns": {median}, "peer_min": {least}"#)
                         .expect("a string");
                     write!(text, "   {peer} {median:.2} (min {least:.2})").expect("a string");

@@ -10,11 +10,17 @@ import pytest
 
 from accelrt import _core, cli
 from accelrt.cli import bench
-from accelrt.cli.bench import generators, launches, replays
+from accelrt.cli.bench import generators, launches, quiet, replays
 from accelrt.cli.bench.goals import GOALS, Measurement
+from accelrt.cli.bench.quiet import Patience
 from accelrt.cli.bench.table import records
 
 NAMES = [goal.name for goal in GOALS]
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Patience, "SECONDS", 0.0)
 
 
 def test_every_goal_has_a_name_of_its_own() -> None:
@@ -52,7 +58,7 @@ def test_rows_that_are_not_wanted_are_neither_measured_nor_shown(
         yield
 
     monkeypatch.setattr(launches, "measure", unwanted)
-    assert bench.run(None, tmp_path, "R1.s") == 0
+    assert bench.run(None, tmp_path, "R1.s", patience_s=0) == 0
     names = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()[4:]]
     assert names == ["R1.sfc64"]
 
@@ -61,6 +67,32 @@ def test_rows_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit, match="2"):
         cli.main(["bench", "--rows", "ZZ"])
     assert "argument --rows: no row's name begins with 'ZZ'" in capsys.readouterr().err
+
+
+def test_a_repetition_that_was_not_quiet_is_taken_again_while_there_is_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Patience, "SECONDS", 60.0)
+    # Before and after each of three repetitions.
+    moments = iter([True, False, True, False, True, True])
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: next(moments))
+    values = iter([1.0, 2.0, 3.0])
+    assert Patience().measure(lambda: next(values)) == (3.0, True)
+    assert next(moments, None) is None
+
+
+def test_without_patience_a_repetition_counts_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: False)
+    assert Patience().measure(lambda: 1.0) == (1.0, False)
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])
+def test_a_patience_that_is_no_time_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["bench", "--patience", text])
+    assert f"argument --patience: {text!r} is not a number of seconds" in capsys.readouterr().err
 
 
 def test_later_rounds_of_a_replay_find_the_pages_of_the_first() -> None:

@@ -1,6 +1,7 @@
 """The command line: `python -m accelrt info | demo | replay TRACE… | verbose FILE | bench`."""
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose
 from accelrt.cli.bench.goals import GOALS
+from accelrt.cli.bench.quiet import Patience
 
 _TRACES = Path("../shared/traces")
 # More of what is in flight stays in a core's own cache than with larger chunks.
@@ -51,7 +53,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.command == "verbose":
         return verbose.run(given)
     if given.command == "bench":
-        return bench.run(given.json, given.traces, given.rows)
+        return bench.run(given.json, given.traces, given.rows, given.patience)
     return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
 
 
@@ -115,6 +117,13 @@ def _parser() -> argparse.ArgumentParser:
         help="only those whose names begin so, as R or A4",
     )
     figures.add_argument(
+        "--patience",
+        type=_seconds,
+        default=Patience.SECONDS,
+        metavar="SECONDS",
+        help="how long each row waits for a quiet machine, at most (default %(default)g)",
+    )
+    figures.add_argument(
         "--traces",
         type=_path,
         default=_TRACES,
@@ -129,6 +138,17 @@ def _rows(text: str) -> str:
         message = f"no row's name begins with {text!r}"
         raise argparse.ArgumentTypeError(message)
     return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        message = f"{text!r} is not a number of seconds"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
 
 
 def _path(text: str) -> Path:

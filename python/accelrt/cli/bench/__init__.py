@@ -18,13 +18,18 @@ from accelrt.cli.bench import (
     table,
     xpu,
 )
+from accelrt.cli.bench.quiet import Patience
 
 
-def run(json_file: Path | None, traces: Path, rows: str = "") -> int:
+def run(
+    json_file: Path | None, traces: Path, rows: str = "", patience_s: float = Patience.SECONDS
+) -> int:
     """Measure, print the table and keep its records; return the exit status.
 
-    `rows` is how the names of the wanted ones begin.
+    `rows` is how the names of the wanted ones begin; each waits for a quiet machine up to
+    `patience_s` seconds.
     """
+    Patience.SECONDS = patience_s
     # With the letters of their rows: what is not wanted is not measured.
     parts = (
         ("Q", launches.measure()),

@@ -54,6 +54,7 @@ class Measurement:
     peer: str | None = None
     peer_ns: float | None = None
     reason: str | None = None
+    quiet: int | None = None  # of eleven repetitions, that were taken while the machine was quiet
 
 
 def _rust(

@@ -4,11 +4,12 @@ import importlib
 import statistics
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from accelrt.cli.bench.goals import Measurement
+from accelrt.cli.bench.quiet import Patience
 
 _REPETITIONS = 11
 
@@ -19,6 +20,7 @@ class Figure:
 
     median: float
     least: float
+    quiet: int  # of the repetitions, that were taken while the machine was quiet
 
 
 def in_turns(*things: Callable[[], float]) -> list[Figure]:
@@ -26,8 +28,16 @@ def in_turns(*things: Callable[[], float]) -> list[Figure]:
 
     Whatever slows the machine slows all of them. The first turn warms up and does not count.
     """
-    turns = [[thing() for thing in things] for _ in range(_REPETITIONS + 1)][1:]
-    return [Figure(statistics.median(values), min(values)) for values in zip(*turns, strict=True)]
+    for thing in things:
+        thing()
+    patience = Patience()
+    turns = [[patience.measure(thing) for thing in things] for _ in range(_REPETITIONS)]
+    return [_figure(repetitions) for repetitions in zip(*turns, strict=True)]
+
+
+def _figure(repetitions: Sequence[tuple[float, bool]]) -> Figure:
+    values, are_quiet = zip(*repetitions, strict=True)
+    return Figure(statistics.median(values), min(values), sum(are_quiet))
 
 
 def ns_per_round(count: int, statement: str, **names: object) -> float:
@@ -51,7 +61,7 @@ def row(
 ) -> Measurement:
     """Return the row of a figure; a peer without a figure is missing."""
     peer_ns = None if theirs is None else theirs.median
-    return Measurement(name, ours.median, ours.least, peer, peer_ns)
+    return Measurement(name, ours.median, ours.least, peer, peer_ns, quiet=ours.quiet)
 
 
 def optional(name: str) -> Any:  # noqa: ANN401  what a module has

@@ -7,8 +7,8 @@ from accelrt.cli.bench.goals import GOALS, NEEDS_THE_SOURCE_TREE, Goal, Measurem
 
 Record: TypeAlias = dict[str, str | float | bool | None]
 
-_HEADS = ("row", "what", "ours", "least", "peer", "peer's", "ratio", "goal", "met")
-_RIGHT = frozenset(("ours", "least", "peer's", "ratio"))
+_HEADS = ("row", "what", "ours", "least", "peer", "peer's", "ratio", "goal", "met", "quiet")
+_RIGHT = frozenset(("ours", "least", "peer's", "ratio", "quiet"))
 
 
 def records(measurements: Iterable[Measurement]) -> list[Record]:
@@ -43,6 +43,7 @@ def _record(goal: Goal, measured: Measurement | None) -> Record:
         "goal": str(goal) or None,
         "met": goal.is_met(ours, peer_ns),
         "reason": f"{measured.peer} is missing" if is_missing else measured.reason,
+        "quiet": measured.quiet,
     }
 
 
@@ -79,6 +80,7 @@ def _cells(record: Record) -> tuple[str, ...]:
         "" if record["ratio"] is None else f"{record['ratio']:.2f}",
         str(record["goal"] or ""),
         _verdict(record),
+        str(record["quiet"] if record["quiet"] is not None else ""),
     )
 
 
