@@ -186,6 +186,8 @@ impl<C: 'static> Sender<C> {
         // SAFETY: the place was claimed by this call alone, and the consumer does not read it
         // before it is published.
         slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
+        // SAFETY: as above, until the place is published.
+        unsafe { &*segment }.prefetch_ahead_of(index);
         // Release: publishes the command; pairs with the acquire in `Receiver::front`.
         let is_own = matches!(T::CLASS, Class::Own);
         slot.sequence.store(published(index, is_own), Ordering::Release);
