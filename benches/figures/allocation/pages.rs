@@ -21,16 +21,24 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     if fs::read_to_string(HUGE_PAGES).map_or(true, |text| text.contains("[never]")) {
-        table.unmeasured("A13", "huge pages are not enabled")?;
+        for row in ["A13", "A13.huge"] {
+            table.unmeasured(row, "huge pages are not enabled")?;
+        }
     } else {
-        let [ours, small] = in_turns([&mut || fresh_ns(runtime), &mut || small_pages_ns(false)]);
+        let [ours, small, huge] = in_turns([
+            &mut || fresh_ns(runtime),
+            &mut || mapping_ns(libc::MADV_NOHUGEPAGE, false),
+            &mut || mapping_ns(libc::MADV_HUGEPAGE, false),
+        ]);
         table.against("A13", ours, ("4 KiB pages", Some(small)))?;
+        table.against("A13.huge", ours, ("huge pages", Some(huge)))?;
     }
     let cpu = CpuBackend::new(&Config::default()).expect("the default settings are right");
     let Some(pages) = cpu.virtual_memory(0) else {
         return table.unmeasured("A14", "the device has no virtual memory");
     };
-    let [moved, refault] = in_turns([&mut || moved_ns(pages), &mut || small_pages_ns(true)]);
+    let [moved, refault] =
+        in_turns([&mut || moved_ns(pages), &mut || mapping_ns(libc::MADV_NOHUGEPAGE, true)]);
     table.against("A14", moved, ("give back, fault again", Some(refault)))
 }
 
@@ -61,26 +69,27 @@ fn fresh_ns(runtime: &Runtime) -> f64 {
     ns
 }
 
-/// Per 2 MiB of small pages: their first touch, or giving resident ones back and touching them.
-fn small_pages_ns(is_resident: bool) -> f64 {
-    let bytes = BLOCKS * PAGE_BYTES;
+/// Per 2 MiB of a mapping of the bench's own with this advice: their first touch, or giving resident
+/// ones back and touching them.
+fn mapping_ns(advice: libc::c_int, is_resident: bool) -> f64 {
+    let bytes = (BLOCKS + 1) * PAGE_BYTES; // one more, as it begins anywhere
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, wherever there is room.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
     assert_ne!(mapped, libc::MAP_FAILED, "there is memory");
-    let address = mapped.expose_provenance() as u64;
+    let address = (mapped.expose_provenance() as u64).next_multiple_of(PAGE_BYTES as u64);
     // SAFETY: the mapping that was just made.
-    unsafe { libc::madvise(mapped, bytes, libc::MADV_NOHUGEPAGE) };
+    unsafe { libc::madvise(mapped, bytes, advice) };
     if is_resident {
-        touch(address, bytes);
+        touch(address, BLOCKS * PAGE_BYTES);
     }
     let started = Instant::now();
     if is_resident {
         // SAFETY: as above; nobody has use for the contents.
         unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTNEED) };
     }
-    touch(address, bytes);
+    touch(address, BLOCKS * PAGE_BYTES);
     let ns = ns_each(started.elapsed(), BLOCKS);
     // SAFETY: as above, and nothing points there any more.
     unsafe { libc::munmap(mapped, bytes) };

@@ -130,6 +130,7 @@ _ALLOCATION = (
     _rust("A12.other", "heap of one above 32 KiB", unit="bytes", at_most=40),
     _rust("A12.other.model", "the same", unit="bytes"),
     _rust("A13", "first touch of a fresh 2 MiB", ratio=0.08),
+    _rust("A13.huge", "the same"),
     _rust("A14", "moving a resident 2 MiB", ratio=0.15),
 )
 
