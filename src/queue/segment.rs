@@ -109,8 +109,8 @@ impl<C> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Has the processor fetch the line that is written some places on. The consumer had it last, and
-    /// each claim waits, as every locked instruction, until the line before has arrived.
+    /// Has the processor fetch the line that is written some places on. The consumer had it last,
+    /// and each claim waits, as every locked instruction, until the line before has arrived.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {
         let ahead = index % SLOTS_PER_SEGMENT + PLACES_AHEAD;

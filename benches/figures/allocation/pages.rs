@@ -69,8 +69,8 @@ fn fresh_ns(runtime: &Runtime) -> f64 {
     ns
 }
 
-/// Per 2 MiB of a mapping of the bench's own with this advice: their first touch, or giving resident
-/// ones back and touching them.
+/// Per 2 MiB of a mapping of the bench's own with this advice: their first touch, or giving
+/// resident ones back and touching them.
 fn mapping_ns(advice: libc::c_int, is_resident: bool) -> f64 {
     let bytes = (BLOCKS + 1) * PAGE_BYTES; // one more, as it begins anywhere
     let (access, kind) =
