@@ -17,7 +17,7 @@ use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
 use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint};
+use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint, yield_now};
 
 /// Stack of a worker: native functions expect what a main thread has.
 const STACK_BYTES: usize = 8 << 20;
@@ -30,10 +30,6 @@ const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
 /// What is to be looked at within this time is waited for awake.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
-
-/// How many times longer work is left to a host thread where each look at it takes that thread's
-/// processor away.
-const TIMES_LONGER_LEFT: u32 = 8;
 
 /// Longest time at a stream that has run empty: what a pipeline's producer takes for its next task.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
@@ -253,8 +249,7 @@ impl Worker {
         match work.leave_for() {
             None => Some(work),
             Some(period) => {
-                let times = if self.shared.submitter.is_own() { TIMES_LONGER_LEFT } else { 1 };
-                self.left.keep(level, work, period * times);
+                self.left.keep(level, work, period);
                 None
             }
         }
@@ -291,7 +286,7 @@ impl Worker {
     /// Looks for work; true when there may be some.
     fn look(&self) -> bool {
         if !self.shared.may_look() {
-            return false;
+            return self.give_way();
         }
         let started = Instant::now();
         let mut end = started + self.look;
@@ -308,6 +303,17 @@ impl Worker {
             }
         }
         self.left.next_due().is_some_and(|due| due <= end)
+    }
+
+    /// Where it may not look: lets the thread that it left work to go on, if that has this processor.
+    /// A sleep would end in the middle of that thread's turn. False when nobody went on.
+    fn give_way(&self) -> bool {
+        if self.left.next_due().is_none() {
+            return false;
+        }
+        let started = Instant::now();
+        yield_now();
+        started.elapsed() >= SHORTEST_SLEEP
     }
 
     /// Sleeps until there is work, or until something is to be looked at again.
