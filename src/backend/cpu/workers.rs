@@ -305,8 +305,8 @@ impl Worker {
         self.left.next_due().is_some_and(|due| due <= end)
     }
 
-    /// Where it may not look: lets the thread that it left work to go on, if that has this processor.
-    /// A sleep would end in the middle of that thread's turn. False when nobody went on.
+    /// Where it may not look: lets the thread that it left work to go on, if that has this
+    /// processor. A sleep would end in the middle of that thread's turn. False when nobody went on.
     fn give_way(&self) -> bool {
         if self.left.next_due().is_none() {
             return false;
