@@ -132,6 +132,13 @@ impl StreamCore {
     #[inline]
     pub(crate) fn push<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
         self.lifecycle.check()?;
+        if !T::MAY_WAIT
+            && let Some(mut direct) = self.enter_directly()
+            && let Some(ticket) = direct.take_place()
+        {
+            direct.run(|context| command.run(context));
+            return Ok(ticket);
+        }
         let pushed = self.sender.push(command);
         self.published(pushed);
         Ok(pushed.ticket)

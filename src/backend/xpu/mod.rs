@@ -228,8 +228,12 @@ impl Backend for XpuBackend {
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             work.run(&Turn::unshared());
-            Held::of(stream).flush_rest();
+            self.flush(stream);
         }
+    }
+
+    fn flush(&self, stream: StreamHandle) {
+        Held::of(stream).flush_rest();
     }
 
     fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
