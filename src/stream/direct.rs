@@ -7,11 +7,20 @@
 
 use std::sync::Arc;
 
+use crate::queue::Command;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::{Consumer, Stop};
 use crate::stream::frames::Frame;
 use crate::stream::turnstile::Pass;
+
+/// A task that went past the queue.
+pub(super) struct Ran<'a> {
+    pub(super) ticket: u64,
+    /// The stream has an error since, which no task can end before this is dropped.
+    pub(super) has_failed: bool,
+    _direct: Direct<'a>,
+}
 
 /// The right to consume a driver's stream, given back by the drop. That may run what others have
 /// enqueued meanwhile, so no lock is held then.
@@ -35,6 +44,22 @@ impl StreamCore {
         let direct = Direct { core: self, pass: Some(pass) };
         (!has_failed).then_some(direct)
     }
+
+    /// Runs a command past the queue; gives it back when it has to be enqueued.
+    #[inline]
+    pub(super) fn push_directly<T: Command<TaskContext>>(
+        self: &Arc<Self>,
+        command: T,
+    ) -> Result<Ran<'_>, T> {
+        if !T::MAY_WAIT
+            && let Some(mut direct) = self.enter_directly()
+            && let Some(ticket) = direct.take_place()
+        {
+            let has_failed = direct.run(|context| command.run(context));
+            return Ok(Ran { ticket, has_failed, _direct: direct });
+        }
+        Err(command)
+    }
 }
 
 impl Direct<'_> {
@@ -45,17 +70,18 @@ impl Direct<'_> {
         self.pass.as_mut()?.receiver.take_place()
     }
 
-    /// Runs the task whose place was taken.
+    /// Runs the task whose place was taken; true when the stream has failed with it.
     #[inline]
-    pub(crate) fn run(&mut self, task: impl FnOnce(&mut TaskContext)) {
+    pub(crate) fn run(&mut self, task: impl FnOnce(&mut TaskContext)) -> bool {
         let Self { core, pass } = self;
-        let Some(pass) = pass else { return };
+        let pass = pass.as_mut().expect("there until the drop");
         let Consumer { receiver, context, .. } = &mut **pass;
         let frame = Frame::enter(core.key());
         task(context);
         drop(frame);
         core.backend.flush(core.handle);
         core.retire(receiver.consumed(), context);
+        context.error.is_some()
     }
 }
 
