@@ -6,8 +6,9 @@
 //! as drivers do. The thing is gone, so a planned fault by itself never leaks; a caller that tries
 //! again would give back twice. A callback whose registration fails is dropped uncalled.
 //!
-//! What cannot fail is handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the priorities, the
-//! cheap look for a GPU, the devices that are left out, whether addresses are the host's.
+//! What cannot fail is handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the
+//! priorities, the cheap look for a GPU, the devices that are left out, whether addresses are the
+//! host's.
 
 use std::sync::Arc;
 use std::time::Instant;
