@@ -157,7 +157,7 @@ pub(crate) enum LockRank {
     SyncPoint = 45,
     /// The frontier history of one stream.
     Frontier = 50,
-    /// Marks of one driver stream.
+    /// What is held until a device has passed a task of one driver stream.
     Marks = 60,
     /// Who waits for one stream's counter.
     Waiters = 70,

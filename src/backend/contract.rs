@@ -21,6 +21,7 @@
 //! | `stream_wrap` | the `CUstream` itself | `clRetainCommandQueue` |
 //! | `stream_native` | `CUstream` | `cl_command_queue` |
 //! | `submit` | tasks run on the enqueuing thread, each calls the driver | the same, then `clFlush` |
+//! | `flush` | nothing: each call begins at once | `clFlush`, unless a mark did it |
 //! | `resume` | tasks run on the courier's thread (`courier.rs`) | the same |
 //! | `stream_query` | `cuStreamQuery` | status of a marker behind everything |
 //! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
@@ -350,6 +351,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Called by the thread that enqueued, so order of submission is order of enqueueing. The
     /// stream is not destroyed before this returns: the caller holds it beside `work`.
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
+
+    /// Has the device begin with what tasks gave to the stream on this thread. Called behind each
+    /// task that is executed without [`Backend::submit`], which does it by itself.
+    fn flush(&self, _stream: StreamHandle) {}
 
     /// As [`Backend::submit`], called by a completer: never executes on the caller's stack. On
     /// kinds that run on the host `work` may also be a part of a task that others may help with.

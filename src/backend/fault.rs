@@ -6,8 +6,9 @@
 //! as drivers do. The thing is gone, so a planned fault by itself never leaks; a caller that tries
 //! again would give back twice. A callback whose registration fails is dropped uncalled.
 //!
-//! What cannot fail is handed on: `submit`, `resume`, `shutdown`, the counters, the priorities, the
-//! cheap look for a GPU, the devices that are left out, whether addresses are the host's.
+//! What cannot fail is handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the
+//! priorities, the cheap look for a GPU, the devices that are left out, whether addresses are the
+//! host's.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -161,6 +162,10 @@ impl Backend for FaultBackend {
 
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         self.inner().submit(stream, work);
+    }
+
+    fn flush(&self, stream: StreamHandle) {
+        self.inner().flush(stream);
     }
 
     fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {

@@ -287,7 +287,7 @@ impl Access<'_> {
         let mut state = allocation.state.lock();
         let forgotten = if Arc::ptr_eq(&allocation.home, stream) {
             state.uses.record_home(task);
-            Vec::new()
+            None
         } else {
             state.uses.record(stream, task)
         };

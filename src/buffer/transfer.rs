@@ -32,17 +32,19 @@ pub struct Transfer(
 pub(super) struct Watched {
     pub(super) stream: Arc<StreamCore>,
     pub(super) ticket: u64,
+    /// False for a task that cannot have failed any more.
+    is_bound: bool,
 }
 
 impl Watched {
     pub(super) fn new(stream: &Arc<StreamCore>, ticket: u64) -> Self {
         stream.failures.bind();
-        Self { stream: Arc::clone(stream), ticket }
+        Self { stream: Arc::clone(stream), ticket, is_bound: true }
     }
 
     /// Waits for the task and raises the error that covers it.
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
-        let Self { stream, ticket } = self;
+        let Self { stream, ticket, .. } = self;
         stream.wait_ticket(*ticket, true, interrupt)?;
         raise(stream.failures.at(*ticket))?;
         // A shutdown retires tasks without running them and leaves no error.
@@ -52,7 +54,9 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.stream.failures.unbind();
+        if self.is_bound {
+            self.stream.failures.unbind();
+        }
     }
 }
 
@@ -144,7 +148,7 @@ impl Buffer {
             return Err(Error::CopyOverlap { target_offset, source_offset, bytes });
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
-        enqueue(stream, bytes, accesses, |core| core.push(Copy(ranges)))
+        enqueue(stream, bytes, accesses, |core| core.push_watched(Copy(ranges)))
     }
 
     /// Sets every byte, on `stream`. Does not block; see [`Buffer::copy_from`].
@@ -152,7 +156,7 @@ impl Buffer {
         check_stream(stream, &[self])?;
         let access = self.access()?;
         let (to, bytes) = (self.begin(), self.nbytes());
-        enqueue(stream, bytes, [access], |core| core.push(Fill { to, bytes, byte }))
+        enqueue(stream, bytes, [access], |core| core.push_watched(Fill { to, bytes, byte }))
     }
 
     /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
@@ -164,7 +168,8 @@ impl Buffer {
     ) -> Result<()> {
         self.check_stream(stream)?;
         let access = self.access()?;
-        enqueue(stream, self.nbytes(), [access], |core| core.push(task(self.begin()))).map(drop)
+        enqueue(stream, self.nbytes(), [access], |core| core.push_watched(task(self.begin())))
+            .map(drop)
     }
 
     /// Fails when work on this buffer cannot be given to this stream.
@@ -281,11 +286,11 @@ impl Buffer {
         let copy = Copy(Ranges { to, from, bytes });
         enqueue(stream, bytes, [access], |core| {
             if core.on_host {
-                return core.push(OwningCopy { copy, owner });
+                return core.push_watched(OwningCopy { copy, owner });
             }
-            let ticket = core.push(copy)?;
-            core.hold(ticket, Box::new(owner));
-            Ok(ticket)
+            let watched = core.push_watched(copy)?;
+            core.hold(watched.0, Box::new(owner));
+            Ok(watched)
         })
     }
 }
@@ -314,17 +319,16 @@ fn enqueue<'a>(
     stream: &Stream,
     bytes: usize,
     accesses: impl IntoIterator<Item = Access<'a>>,
-    push: impl FnOnce(&Arc<StreamCore>) -> Result<u64>,
+    push: impl FnOnce(&Arc<StreamCore>) -> Result<(u64, bool)>,
 ) -> Result<Transfer> {
     let core = stream.core();
     if bytes == 0 {
         return core.lifecycle.check().map(|()| Transfer(None));
     }
-    // Bound first: an error could be opened, ended and forgotten before this thread looks.
-    let mut task = Watched::new(core, 0);
-    task.ticket = push(core)?;
+    let (ticket, is_bound) = push(core)?;
+    let task = Watched { stream: Arc::clone(core), ticket, is_bound };
     for access in accesses {
-        access.record(core, Task::marker(task.ticket));
+        access.record(core, Task::marker(ticket));
     }
     Ok(Transfer(Some(Inherited::new(task))))
 }

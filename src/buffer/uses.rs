@@ -71,12 +71,12 @@ impl Uses {
     /// Notes a use on another stream. What is returned was forgotten, and is dropped without a
     /// lock: it may be the last reference to a stream.
     #[inline]
-    pub(super) fn record(&mut self, stream: &Arc<StreamCore>, task: Task) -> Vec<Use> {
+    pub(super) fn record(&mut self, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
         if let Some(known) = self.others_mut().find(|known| known.is_on(stream)) {
             known.raise_to(task);
-            return Vec::new();
+            return None;
         }
-        self.record_further(Use { stream: Arc::clone(stream), task })
+        Some(self.record_further(Use { stream: Arc::clone(stream), task }))
     }
 
     #[cold]

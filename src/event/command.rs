@@ -5,6 +5,7 @@
 
 use crate::backend::blocking::while_blocked;
 use crate::backend::contract::Mark;
+use crate::event::core::EventCore;
 use crate::event::shared::Pending;
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
@@ -22,25 +23,30 @@ impl Command<TaskContext> for RecordCommand {
     #[inline]
     fn run(self, context: &mut TaskContext) {
         let Self(event) = self;
-        context.is_marker = true;
-        let is_plain = !event.finished.is_timed && context.failure().is_none();
-        if context.on_host && is_plain {
-            return;
-        }
-        let mark = context.place(event.finished.is_timed);
-        if is_plain && let Some(mark) = mark {
-            // Only times are asked of an event's own mark: who waits takes the stream's.
-            context.effects().mark = Some(Placed::Alone(mark));
-            return;
-        }
-        finish(&event, mark, context);
+        run(&event, event.version, context);
     }
+}
+
+/// The record of this version, queued or not.
+#[inline]
+pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
+    context.is_marker = true;
+    let is_plain = !event.finished.is_timed && context.failure().is_none();
+    if context.on_host && is_plain {
+        return;
+    }
+    let mark = context.place(event.finished.is_timed);
+    if is_plain && let Some(mark) = mark {
+        // Only times are asked of an event's own mark: who waits takes the stream's.
+        context.effects().mark = Some(Placed::Alone(mark));
+        return;
+    }
+    finish(event, version, mark, context);
 }
 
 /// Leaves what a record is asked for later: its time, or how it failed.
 #[inline(never)]
-fn finish(event: &Pending, mark: Option<Mark>, context: &mut TaskContext) {
-    let version = event.version;
+fn finish(event: &EventCore, version: u64, mark: Option<Mark>, context: &mut TaskContext) {
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
         // The record is failed, and still not complete before the device is there.

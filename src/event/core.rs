@@ -23,6 +23,8 @@ pub(super) struct EventCore {
     pub(super) device: OnceLock<Device>,
     /// The latest version: how many records were begun.
     pub(super) recorded: AtomicU64,
+    /// Of them those that no queue had (`shared`).
+    pub(super) direct: AtomicU64,
     /// Handles that exist.
     pub(super) handles: AtomicU64,
     pub(super) latest: SpinMutex<Latest>,
@@ -73,6 +75,7 @@ impl EventCore {
         Self {
             device: OnceLock::new(),
             recorded: AtomicU64::new(0),
+            direct: AtomicU64::new(0),
             handles: AtomicU64::new(1),
             latest: SpinMutex::new(latest),
             finished: CachePadded::new(finished),

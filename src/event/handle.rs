@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::event::command::RecordCommand;
+use crate::event::command::{self, RecordCommand};
 use crate::event::core::EventCore;
 use crate::event::shared::Shared;
 use crate::fork::{self, Inherited};
 use crate::frontier::Point;
 use crate::stream::Stream;
 use crate::stream::commands::{Inherit, WaitFor};
+use crate::stream::direct::Direct;
 use crate::stream::synchronize::raise;
 use crate::stream::wait::Interrupt;
 use crate::sync::Ordering;
@@ -193,18 +194,29 @@ impl Stream {
         let core = self.core();
         core.lifecycle.check()?;
         let mut previous = None;
-        let pushed = {
-            let mut latest = event.core.latest.lock();
-            if !latest.is_on(core) {
-                previous = latest.move_to(core)?;
-                event.core.device.get_or_init(|| core.identity.device);
+        let mut direct = core.enter_directly();
+        let mut latest = event.core.latest.lock();
+        if !latest.is_on(core) {
+            previous = latest.move_to(core)?;
+            event.core.device.get_or_init(|| core.identity.device);
+        }
+        let taken = direct.as_mut().and_then(Direct::take_place);
+        // Without the lock: the task, leaving the stream, and the last reference to another one.
+        if let Some(ticket) = taken {
+            let version = event.core.begin_direct(&mut latest);
+            latest.stand_at(ticket);
+            drop(latest);
+            if let Some(mut direct) = direct {
+                direct.run(|context| command::run(&event.core, version, context));
             }
+        } else {
             let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
             latest.stand_at(pushed.ticket);
-            pushed
-        };
-        drop(previous); // the last reference to a stream is dropped without the lock
-        core.published(pushed);
+            drop(latest);
+            drop(direct);
+            core.published(pushed);
+        }
+        drop(previous);
         Ok(())
     }
 

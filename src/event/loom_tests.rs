@@ -45,3 +45,21 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
         other.join().unwrap();
     });
 }
+
+/// Goal: a record that no queue had is not waited for, whoever is last. Method: a consumer's record
+/// and the handles end beside it.
+#[test]
+fn loom_a_record_that_no_queue_had_holds_nothing_up() {
+    loom::model(|| {
+        let event = event();
+        let (queued, clone) = (begin(&event), event.clone());
+        let consumer = thread::spawn(move || pass(queued));
+        let other = thread::spawn(move || {
+            let version = clone.begin_direct(&mut clone.latest.lock());
+            clone.complete(version);
+        });
+        drop(event);
+        consumer.join().unwrap();
+        other.join().unwrap();
+    });
+}

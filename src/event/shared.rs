@@ -5,7 +5,8 @@
 //! `recorded` when one is begun, `finished.records` when it was passed or dropped. The last handle
 //! subtracts the first count, final now, from the second; whoever brings that to zero then frees
 //! the core: the last handle itself or the last record. Who does not see zero does not touch the
-//! core again.
+//! core again. A record that no queue had is over before the handle that began it: `direct` counts
+//! those, which leave the first count again.
 #![expect(unsafe_code, reason = "a core is reached by raw pointers whose counts are kept here")]
 
 use std::ops::Deref;
@@ -52,6 +53,18 @@ impl Shared {
         Pending { core: self.0, version }
     }
 
+    /// As [`Shared::begin`], for a record that is over before the caller's handle is: that keeps
+    /// the core alive. Its version.
+    #[inline]
+    pub(super) fn begin_direct(&self, _under_lock: &mut Latest) -> u64 {
+        // Relaxed, and two steps, three times: as in `begin`.
+        let version = self.recorded.load(Ordering::Relaxed) + 1;
+        self.direct.store(self.direct.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // Release: as in `begin`.
+        self.recorded.store(version, Ordering::Release);
+        version
+    }
+
     /// Where the core stands: names the event.
     pub(super) fn address(&self) -> u64 {
         self.0.addr().get() as u64
@@ -84,7 +97,7 @@ impl Drop for Shared {
             return;
         }
         // Relaxed: the handles that began records came before this one's end, above.
-        let begun = self.recorded.load(Ordering::Relaxed);
+        let begun = self.recorded.load(Ordering::Relaxed) - self.direct.load(Ordering::Relaxed);
         // AcqRel: acquires what records that finished did with the core; releases what the handles
         // did to the record that frees it.
         if self.finished.records.fetch_sub(begun, Ordering::AcqRel) == begun {

@@ -360,6 +360,23 @@ impl<C: 'static> Receiver<C> {
         }
     }
 
+    /// Consumes the next place without a command: claims it as a producer does, so that it has a
+    /// number and nobody puts anything there. That number; `None` when something is queued, and at
+    /// a seam, where a producer has a segment to install.
+    #[inline]
+    pub(crate) fn take_place(&mut self) -> Option<u64> {
+        let Position { head, segment_end, .. } = self.position;
+        if head == segment_end {
+            return None;
+        }
+        // SeqCst: a claim as that of `push`; its release half hands on what earlier claims saw of
+        // the segment. Relaxed on failure: nothing is read.
+        let index = &self.shared.tail.index;
+        index.compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        self.position.head = head + 1;
+        Some(head + 1)
+    }
+
     /// Steps into the next segment and retires the current one; false when there is none yet.
     #[cold]
     fn advance(&mut self) -> bool {

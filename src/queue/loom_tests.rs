@@ -131,3 +131,29 @@ fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
         assert_eq!(sender.users_behind(4), 0, "the one that is left is the runtime's own");
     });
 }
+
+/// Goal: a consumer that takes a place without a command leaves order and numbers as they are.
+/// Method: it takes what it can while a producer pushes over a seam; loom reports a command that is
+/// lost, and a place of two owners.
+#[test]
+fn loom_a_consumer_takes_places_between_commands() {
+    model(3, || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let sender = Arc::new(sender);
+        assert_eq!(receiver.take_place(), None, "there is no segment yet");
+        push(&sender, 0, 0);
+        assert_eq!(receiver.take_place(), None, "a command stands there");
+        let mut seen = consume(&mut receiver, 1);
+        let other = {
+            let sender = Arc::clone(&sender);
+            thread::spawn(move || (0..2).for_each(|n| push(&sender, 1, n)))
+        };
+        let taken = u64::from(receiver.take_place().is_some());
+        seen.extend(consume(&mut receiver, 2));
+        other.join().unwrap();
+        assert_in_order(&seen, 0, 1);
+        assert_in_order(&seen, 1, 2);
+        assert!(receiver.is_empty());
+        assert_eq!((receiver.consumed(), sender.pushed()), (3 + taken, 3 + taken));
+    });
+}

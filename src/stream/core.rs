@@ -132,9 +132,41 @@ impl StreamCore {
     #[inline]
     pub(crate) fn push<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
         self.lifecycle.check()?;
+        Ok(match self.push_directly(command) {
+            Ok(ran) => ran.ticket,
+            Err(command) => self.push_queued(command),
+        })
+    }
+
+    /// As [`StreamCore::push`], for who asks later how the task ended: true beside the ticket when
+    /// the errors are bound for that, as they are unless the task has run without one already.
+    #[inline]
+    pub(crate) fn push_watched<T>(self: &Arc<Self>, command: T) -> Result<(u64, bool)>
+    where
+        T: Command<TaskContext>,
+    {
+        self.lifecycle.check()?;
+        Ok(match self.push_directly(command) {
+            Ok(ran) => {
+                if ran.has_failed {
+                    // Open still: the consumer's right, which ends it, is this thread's.
+                    self.failures.bind();
+                }
+                (ran.ticket, ran.has_failed)
+            }
+            Err(command) => {
+                // First: an error could be opened, ended and forgotten before this thread looks.
+                self.failures.bind();
+                (self.push_queued(command), true)
+            }
+        })
+    }
+
+    #[inline]
+    fn push_queued<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
         let pushed = self.sender.push(command);
         self.published(pushed);
-        Ok(pushed.ticket)
+        pushed.ticket
     }
 
     /// Enqueues a command without having the stream scheduled: the caller holds a lock and calls

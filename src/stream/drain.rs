@@ -106,12 +106,7 @@ impl StreamCore {
             if let Some(stop) = self.execute(entry, context, turn.is_none()) {
                 return stop;
             }
-            let ticket = receiver.consumed();
-            if context.is_marker || context.has_effects {
-                self.settle(ticket, context);
-            } else {
-                self.progress.retire(ticket);
-            }
+            self.retire(receiver.consumed(), context);
             let Some(turn) = turn else { continue };
             left -= 1;
             if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.pace.is_long() {
@@ -199,6 +194,16 @@ impl StreamCore {
         let goes_on = turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
         stopwatch.start(receiver.consumed());
         goes_on
+    }
+
+    /// Retires a task that was executed.
+    #[inline]
+    pub(super) fn retire(&self, ticket: u64, context: &mut TaskContext) {
+        if context.is_marker || context.has_effects {
+            self.settle(ticket, context);
+        } else {
+            self.progress.retire(ticket);
+        }
     }
 
     /// Retires a task that somebody may wait for. What others may ask once they see the counter is

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::error::StreamError;
-use crate::sync::{AtomicBool, LockRank, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
 
 /// Not ended yet.
 const OPEN: u64 = u64::MAX;
@@ -26,38 +26,35 @@ struct Extent {
 pub(crate) struct Failures {
     /// False as long as nothing ever failed: the usual case, answered without the lock.
     any: AtomicBool,
-    log: Mutex<Log>,
-}
-
-#[derive(Debug)]
-struct Log {
-    extents: Vec<Extent>,
-    bound: usize,
+    /// Who may ask for an error that ended.
+    bound: AtomicUsize,
+    log: Mutex<Vec<Extent>>,
 }
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        let log = Log { extents: Vec::new(), bound: 0 };
-        Self { any: AtomicBool::new(false), log: Mutex::new(LockRank::ErrorLog, log) }
+        let (any, bound) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { any, bound, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
     }
 
     /// The consumer opens an error at a task. None is open.
     pub(crate) fn open(&self, ticket: u64, error: Arc<StreamError>) {
         let mut log = self.log.lock();
-        debug_assert!(log.extents.iter().all(|extent| extent.to_ticket != OPEN));
-        log.extents.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
-        // Release: pairs with `at`. Who sees a later task retired sees this first.
-        self.any.store(true, Ordering::Release);
+        debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
+        log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
+        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`. Its
+        // release half pairs with `at`: who sees a later task retired sees this first.
+        self.any.store(true, Ordering::SeqCst);
     }
 
     /// The consumer ends the open error: `ticket` is the first that is not failed.
     pub(crate) fn end(&self, ticket: u64) {
         let forgotten = {
             let mut log = self.log.lock();
-            if let Some(extent) = log.extents.last_mut() {
+            if let Some(extent) = log.last_mut() {
                 extent.to_ticket = extent.to_ticket.min(ticket);
             }
-            log.forget()
+            self.forget(&mut log)
         };
         drop(forgotten); // without the lock: an error of a user's may use the stream in its drop
     }
@@ -75,7 +72,7 @@ impl Failures {
         }
         let log = self.log.lock();
         let covers = |extent: &&Extent| (extent.from_ticket..extent.to_ticket).contains(&ticket);
-        log.extents.iter().find(covers).map(|extent| Arc::clone(&extent.error))
+        log.iter().find(covers).map(|extent| Arc::clone(&extent.error))
     }
 
     /// The open error.
@@ -85,27 +82,28 @@ impl Failures {
 
     /// From now on nothing is forgotten, until [`Failures::unbind`].
     pub(crate) fn bind(&self) {
-        self.log.lock().bound += 1;
+        // Relaxed: who forgets without having seen this was first. Later ones see it: the errors
+        // that are asked for end behind what the caller does next, or he saw them under the lock.
+        self.bound.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends one [`Failures::bind`].
     pub(crate) fn unbind(&self) {
-        let forgotten = {
-            let mut log = self.log.lock();
-            log.bound -= 1;
-            log.forget()
-        };
-        drop(forgotten); // as in `end`
+        // SeqCst, both: the last one leaves before it looks for errors; partner: `open`, and the
+        // look at who is bound when the error ends.
+        if self.bound.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
+            let forgotten = self.forget(&mut self.log.lock());
+            drop(forgotten); // as in `end`
+        }
     }
-}
 
-impl Log {
     /// Takes out what nobody can ask for any more, to be dropped without the lock.
-    fn forget(&mut self) -> Vec<Extent> {
-        if self.bound > 0 {
+    fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
+        // SeqCst: as in `unbind`.
+        if self.bound.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
-        self.extents.extract_if(.., |extent| extent.to_ticket != OPEN).collect()
+        log.extract_if(.., |extent| extent.to_ticket != OPEN).collect()
     }
 }
 
@@ -149,7 +147,7 @@ mod tests {
         assert_eq!(id_at(&failures, 2), Some(0));
         failures.open(200, error(99));
         failures.unbind();
-        assert_eq!(failures.log.lock().extents.len(), 1);
+        assert_eq!(failures.log.lock().len(), 1);
         assert_eq!((id_at(&failures, 2), id_at(&failures, 300)), (None, Some(99)));
     }
 }

@@ -108,6 +108,17 @@ impl Stream {
         true
     }
 
+    /// As `enqueue` on a driver kind: past the queue where that is empty.
+    fn bring(&self) {
+        let Some(mut pass) = self.turnstile.enter_to_help() else { return self.enqueue() };
+        let is_taken = pass.receiver.take_place().is_some();
+        pass.ran += usize::from(is_taken);
+        self.leave(pass, false);
+        if !is_taken {
+            self.enqueue();
+        }
+    }
+
     fn assert_all_ran(&self, count: usize) {
         while self.work() {}
         let pass = self.turnstile.enter_to_help().expect("nobody has the stream any more");
@@ -146,6 +157,41 @@ fn loom_a_worker_that_leaves_leaves_no_work_behind() {
         stream.enqueue();
         worker.join().unwrap();
         stream.assert_all_ran(2);
+    });
+}
+
+/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
+/// itself or by the other. Method: one place is left before a seam.
+#[test]
+fn loom_tasks_that_go_past_the_queue_are_run_once() {
+    model(3, || {
+        let stream = Stream::new();
+        stream.enqueue();
+        assert!(stream.work());
+        let other = {
+            let stream = Arc::clone(&stream);
+            thread::spawn(move || stream.bring())
+        };
+        stream.bring();
+        other.join().unwrap();
+        stream.assert_all_ran(3);
+    });
+}
+
+/// Goal: a task that goes past the queue leaves nothing behind that somebody enqueues meanwhile.
+#[test]
+fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
+    model(3, || {
+        let stream = Stream::new();
+        stream.enqueue();
+        assert!(stream.work());
+        let other = {
+            let stream = Arc::clone(&stream);
+            thread::spawn(move || stream.enqueue())
+        };
+        stream.bring();
+        other.join().unwrap();
+        stream.assert_all_ran(3);
     });
 }
 

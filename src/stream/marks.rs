@@ -13,6 +13,7 @@ use crossbeam_queue::SegQueue;
 use crate::backend::contract::{Backend, Mark};
 use crate::error::Result;
 use crate::frontier::Progress;
+use crate::spin::SpinMutex;
 use crate::stream::commands::drop_quietly;
 use crate::sync::{LockRank, Mutex};
 
@@ -79,7 +80,8 @@ impl Placed {
 pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
-    pending: Mutex<VecDeque<(u64, Placed)>>,
+    /// A spin lock: each record of a driver's stream comes by, and nothing is called under it.
+    pending: SpinMutex<VecDeque<(u64, Placed)>>,
     held: Mutex<Held>,
 }
 
@@ -92,7 +94,7 @@ struct Held {
 
 impl Marks {
     pub(crate) fn new(backend: &Arc<dyn Backend>, progress: &Arc<Progress>) -> Self {
-        let pending = Mutex::new(LockRank::Marks, VecDeque::new());
+        let pending = SpinMutex::new(VecDeque::new());
         let held = Mutex::new(LockRank::Marks, Held::default());
         Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending, held }
     }
@@ -221,7 +223,7 @@ impl Marks {
 
 impl Drop for Marks {
     fn drop(&mut self) {
-        let left = std::mem::take(&mut *self.pending.lock());
+        let left = self.pending.with_mut(std::mem::take);
         for (_, mark) in left {
             self.release(mark);
         }

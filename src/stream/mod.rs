@@ -1,6 +1,7 @@
 //! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
 //!
 //! * [`core`], [`drain`]: push, schedule, park, resume; what the consumer does
+//! * [`direct`]: a driver's tasks past an empty queue
 //! * [`turnstile`]: one consumer at a time, nothing left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
 //! * [`context`], [`commands`]: what runs, and what it is given
@@ -16,6 +17,7 @@ pub(crate) mod commands;
 pub(crate) mod context;
 pub(crate) mod core;
 mod deferred;
+pub(crate) mod direct;
 mod drain;
 mod failures;
 pub(crate) mod frames;

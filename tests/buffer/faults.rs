@@ -178,3 +178,21 @@ fn a_lost_device_keeps_nobody_waiting() {
         machine.assert_nothing_taken();
     }
 }
+
+#[test]
+fn a_transfer_remembers_its_failure_after_that_has_ended() {
+    // Goal: how a task ended is its transfer's to tell, also where the task had run before the call
+    // returned. Method: the second of two fills is refused, and a synchronise ends the failure
+    // before the transfers are asked; nobody else keeps it from being forgotten.
+    for machine in Machine::each() {
+        let stream = machine.stream();
+        let buffer = machine.runtime.empty(9, machine.device()).unwrap();
+        buffer.fill(0, &stream).unwrap().wait().unwrap();
+        machine.backend.plan(Fault::nth(Method::Fill, 2, FaultError::Driver));
+        let fills: Vec<_> = (0..2).map(|_| buffer.fill(1, &stream).unwrap()).collect();
+        stream.synchronize().unwrap_err();
+        buffer.fill(2, &stream).unwrap().wait().unwrap();
+        let failed: Vec<bool> = fills.iter().map(|fill| fill.wait().is_err()).collect();
+        assert_eq!(failed, [false, true]);
+    }
+}

@@ -89,6 +89,42 @@ fn the_enqueuing_thread_submits_directly() {
 }
 
 #[test]
+fn threads_that_share_a_drivers_stream_submit_each_task_once_and_in_their_order() {
+    // Goal: tasks that go past the queue and those that go through it are one order. Method: each
+    // thread records events of its own, and one of all, at full speed; the device's virtual time
+    // says in which order they came, and the driver how many.
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 500;
+    finishes(|| {
+        let driver = Driver::slow(3);
+        let (stream, shared) = (driver.stream(), Event::new());
+        std::thread::scope(|scope| {
+            let record_many = || {
+                let events: Vec<Event> = (0..ROUNDS).map(|_| Event::timed()).collect();
+                for event in &events {
+                    stream.record(event).unwrap();
+                    stream.record(&shared).unwrap();
+                }
+                events
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(record_many)).collect();
+            for thread in threads {
+                let events = thread.join().unwrap();
+                events.last().unwrap().synchronize().unwrap();
+                for pair in events.windows(2) {
+                    assert!(pair[0].elapsed_ms(&pair[1]).unwrap() > 0.0);
+                }
+            }
+        });
+        shared.synchronize().unwrap();
+        let count = (2 * THREADS * ROUNDS) as u64;
+        assert_eq!((shared.version(), driver.calls.calls(Method::Mark)), (count / 2, count));
+        stream.synchronize().unwrap();
+        assert!(stream.query());
+    });
+}
+
+#[test]
 fn a_mark_is_placed_only_where_somebody_needs_it() {
     with_each_completion(|driver| {
         let stream = driver.stream();

@@ -73,6 +73,23 @@ fn nothing_blocks_while_the_device_does_nothing() {
 }
 
 #[test]
+fn the_device_is_told_of_each_task_before_the_call_returns() {
+    // Goal: what is enqueued begins although nobody waits for it, whether it went through our queue
+    // or past it. Method: the calls that tell the device, beside fills; a stream's first task opens
+    // the queue.
+    over("", |fake, runtime| {
+        let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
+        let buffer = runtime.empty(64, xpu(0)).unwrap();
+        let told = || fake.live("calls:clFlush");
+        let before = told();
+        for fill in 1..=200 {
+            buffer.fill(1, &stream).unwrap();
+            assert_eq!(told() - before, fill);
+        }
+    });
+}
+
+#[test]
 fn the_bytes_of_a_device_are_copied_by_the_device_alone() {
     // Goal: no code reads a device's address. Method: the fake's are unreadable; host memory of the
     // program, pinned memory and two devices hand bytes around.

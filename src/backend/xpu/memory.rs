@@ -1,6 +1,7 @@
 //! Memory of the devices and of the host, with owners looked up by address.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::device::{XpuDevice, driver_error};
 use super::driver::{Answer, Refusal};
@@ -126,7 +127,7 @@ impl Memory {
 /// Memory of others that the context knows: a user's own, allocated with our native handles.
 pub(super) fn foreign_owner(
     session: &Session,
-    devices: &[XpuDevice],
+    devices: &[Arc<XpuDevice>],
     address: Address,
 ) -> Answer<Option<PointerOwner>> {
     let ask = |what| session.usm.alloc_info::<u64>(session.context, address.0, what);

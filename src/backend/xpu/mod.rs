@@ -100,7 +100,7 @@ impl XpuBackend {
         self.probe().found.as_ref().map_err(unavailable)
     }
 
-    fn device(&self, index: usize) -> Result<&XpuDevice> {
+    fn device(&self, index: usize) -> Result<&Arc<XpuDevice>> {
         let devices = &self.found()?.devices;
         let Some(device) = devices.get(index) else {
             let device = Device::new(DeviceKind::Xpu, index)?;
@@ -110,7 +110,7 @@ impl XpuBackend {
     }
 
     /// A device that can be used, and the context, made at the first call.
-    fn begin(&self, index: usize) -> Result<(&XpuDevice, &Arc<Session>)> {
+    fn begin(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
         fork::check()?;
         let device = self.device(index)?;
         device.check()?;
@@ -135,8 +135,7 @@ impl XpuBackend {
 
     /// What a stream's call came to.
     fn told<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
-        answer
-            .or_else(|refusal| Err(self.device(stream.device_index)?.error(self.driver(), refusal)))
+        answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
 
     /// What a mark's call came to. The queue that it is in, which knows the device, may be released
@@ -153,9 +152,9 @@ impl XpuBackend {
     }
 
     /// A stream whose device was not lost.
-    fn usable(&self, stream: StreamHandle) -> Result<Held> {
+    fn usable(stream: StreamHandle) -> Result<Held> {
         let stream = Held::of(stream);
-        self.device(stream.device_index)?.check()?;
+        stream.device.check()?;
         Ok(stream)
     }
 
@@ -193,7 +192,7 @@ impl Backend for XpuBackend {
 
     fn priority_range(&self, device_index: usize) -> PriorityRange {
         let device = self.device(device_index);
-        device.map_or(PriorityRange { least: 0, greatest: 0 }, XpuDevice::priority_range)
+        device.map_or(PriorityRange { least: 0, greatest: 0 }, |device| device.priority_range())
     }
 
     fn runs_on_host(&self) -> bool {
@@ -205,7 +204,7 @@ impl Backend for XpuBackend {
         let properties = device.queue_properties(priority);
         let queue = session.driver.create_queue(session.context, device.id(), &properties);
         let queue = queue.map_err(|refusal| device.error(&session.driver, refusal))?;
-        Ok(XpuStream::new(session, queue, device_index, true).into_handle())
+        Ok(XpuStream::new(session, queue, device, true).into_handle())
     }
 
     fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
@@ -215,7 +214,7 @@ impl Backend for XpuBackend {
 
     fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
         let (device, session) = self.begin(device_index)?;
-        let wrapped = XpuStream::wrap(session, device_index, device.id(), native);
+        let wrapped = XpuStream::wrap(session, device, native);
         let stream = wrapped.map_err(|refusal| device.error(&session.driver, refusal))?;
         Ok(stream.into_handle())
     }
@@ -228,8 +227,12 @@ impl Backend for XpuBackend {
     fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             work.run(&Turn::unshared());
-            Held::of(stream).flush_rest();
+            self.flush(stream);
         }
+    }
+
+    fn flush(&self, stream: StreamHandle) {
+        Held::of(stream).flush_rest();
     }
 
     fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
@@ -240,18 +243,18 @@ impl Backend for XpuBackend {
     }
 
     fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
-        let stream = self.usable(stream)?;
+        let stream = Self::usable(stream)?;
         self.told(&stream, stream.query())
     }
 
     fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
-        let stream = self.usable(stream)?;
+        let stream = Self::usable(stream)?;
         self.told(&stream, stream.finish())
     }
 
     /// Every mark has a time stamp: the queues are made so.
     fn mark(&self, stream: StreamHandle, _timed: bool) -> Result<Mark> {
-        let stream = self.usable(stream)?;
+        let stream = Self::usable(stream)?;
         self.told(&stream, stream.mark()).map(event::to_mark)
     }
 
@@ -264,7 +267,7 @@ impl Backend for XpuBackend {
     }
 
     fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
-        let stream = self.usable(stream)?;
+        let stream = Self::usable(stream)?;
         self.told(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
@@ -334,12 +337,12 @@ impl Backend for XpuBackend {
     }
 
     fn copy(&self, stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {
-        let stream = self.usable(stream)?;
+        let stream = Self::usable(stream)?;
         self.told(&stream, stream.copy(to.0, from.0, bytes))
     }
 
     fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        let stream = self.usable(stream)?;
+        let stream = Self::usable(stream)?;
         self.told(&stream, stream.fill(to.0, byte, bytes))
     }
 

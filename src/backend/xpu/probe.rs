@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process;
+use std::sync::Arc;
 
 use super::device::{Facts, XpuDevice};
 use super::driver::Driver;
@@ -38,7 +39,7 @@ pub(super) struct Found {
     pub(super) driver: Driver,
     pub(super) platform: Platform,
     pub(super) usm: Usm,
-    pub(super) devices: Vec<XpuDevice>,
+    pub(super) devices: Vec<Arc<XpuDevice>>,
 }
 
 /// A platform that was looked at.
@@ -60,9 +61,8 @@ impl Probe {
             };
             let Candidate { platform, usm, devices, .. } = chosen;
             let devices = devices.into_iter().enumerate().take(usize::from(MAX_DEVICE_INDEX) + 1);
-            let devices =
-                devices.map(|(index, facts)| XpuDevice::new(index, facts, memory_bytes)).collect();
-            Ok(Found { driver, platform, usm, devices })
+            let device = |(index, facts)| Arc::new(XpuDevice::new(index, facts, memory_bytes));
+            Ok(Found { driver, platform, usm, devices: devices.map(device).collect() })
         });
         // Threads of others may have come meanwhile: then a forked child is refused for nothing.
         let has_started_threads = !threads().is_subset(&before);

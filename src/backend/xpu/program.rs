@@ -238,7 +238,7 @@ impl Kernels for XpuBackend {
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        let stream: Held = self.usable(stream)?;
+        let stream: Held = Self::usable(stream)?;
         self.told(&stream, stream.launch(&kernel_of(kernel), arguments, size))
     }
 

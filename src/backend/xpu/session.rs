@@ -1,6 +1,5 @@
 //! The context of the devices, made when a device is first used.
 
-use super::device::XpuDevice;
 use super::driver::{Answer, Driver};
 use super::probe::Found;
 use super::sys::{Context, DeviceId, SetMemPointer, Usm};
@@ -21,7 +20,7 @@ impl Session {
     /// Starts the driver's threads: from here on a forked child is refused.
     pub(super) fn begin(found: &Found) -> Answer<Self> {
         fork::watch();
-        let ids: Vec<DeviceId> = found.devices.iter().map(XpuDevice::id).collect();
+        let ids: Vec<DeviceId> = found.devices.iter().map(|device| device.id()).collect();
         let context = found.driver.create_context(found.platform, &ids)?;
         let set_mem_pointer = found.driver.set_mem_pointer(found.platform);
         Ok(Self { driver: found.driver, usm: found.usm, context, set_mem_pointer })

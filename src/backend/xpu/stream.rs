@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::device::XpuDevice;
 use super::driver::{Answer, Refusal};
 use super::event;
 use super::program::XpuKernel;
@@ -30,7 +31,7 @@ const WAITS_PER_LOOK: usize = 64;
 pub(super) struct XpuStream {
     session: Arc<Session>,
     pub(super) queue: Queue,
-    pub(super) device_index: usize,
+    pub(super) device: Arc<XpuDevice>,
     /// False for a queue of others, who submit without us.
     is_own: bool,
     submitted: AtomicU64,
@@ -80,13 +81,13 @@ impl XpuStream {
     pub(super) fn new(
         session: &Arc<Session>,
         queue: Queue,
-        device_index: usize,
+        device: &Arc<XpuDevice>,
         is_own: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             session: Arc::clone(session),
             queue,
-            device_index,
+            device: Arc::clone(device),
             is_own,
             submitted: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
@@ -251,8 +252,7 @@ impl XpuStream {
     /// because memory and events of another one mean nothing here.
     pub(super) fn wrap(
         session: &Arc<Session>,
-        device_index: usize,
-        device: sys::DeviceId,
+        device: &Arc<XpuDevice>,
         native: u64,
     ) -> Answer<Arc<Self>> {
         let address = usize::try_from(native).expect("addresses have 64 bits");
@@ -264,11 +264,11 @@ impl XpuStream {
         }
         driver.retain_queue(queue)?;
         // From here on it is released when it is dropped.
-        let stream = Self::new(session, queue, device_index, false);
+        let stream = Self::new(session, queue, device, false);
         if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
             return refuse(sys::INVALID_CONTEXT);
         }
-        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device {
+        if driver.queue_info::<sys::DeviceId>(queue, sys::QUEUE_DEVICE)? != device.id() {
             return refuse(sys::INVALID_DEVICE);
         }
         let properties: u64 = driver.queue_info(queue, sys::QUEUE_PROPERTIES)?;
