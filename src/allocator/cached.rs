@@ -22,9 +22,7 @@ impl CachingAllocator {
         request: Request,
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
-        if let Some(mut inside) = self.caches.enter_for(Front::get(), &request)
-            && let Some(block) = self.caches.take(&mut inside, &request)
-        {
+        if let Some(block) = self.caches.take(Front::get(), &request) {
             return Some(block);
         }
         self.search_shared(&request, home)
