@@ -8,21 +8,15 @@ use crate::allocator::snapshot::PoolClass;
 /// makes up for. Whoever keeps pieces knows how often each was taken, and tells that when somebody
 /// wants to know.
 ///
-/// Equations, for each quantity: what is current of a class is `current` of its total and what its
-/// `room` lost since `room_then`. The room of a class is at most what its peak is above what is
-/// current, and of both classes together at most what the peak of both is above it: the class in
-/// force has as much as there is, the other one what that leaves.
+/// Equations, for each quantity: what is current of the class in force is `current` of its total
+/// and what `room` lost since `room_then`; `room` is what the nearer peak, of that class or of
+/// both classes, is above what is current.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    /// How much more a program may have before a peak is passed; its sign tells when one is.
-    ///
-    /// What moves with a piece is not side by side. If it were, some steps would move two as one
-    /// word and others each alone, which costs a processor as much as all the rest.
-    room: [[i64; 2]; 3],
-    /// Requested bytes of what was allocated, by class, since they were added to the totals.
-    requested_bytes: [u64; 2],
-    /// What the room was at first.
-    room_then: [[i64; 2]; 3],
+    /// What moves with each piece: of one class, as long as pieces are of that class.
+    moving: [Moving; 3],
+    /// Requested bytes of what was allocated of it meanwhile.
+    requested_bytes: u64,
     class: PoolClass,
     /// Up to when the class came in force, or a peak was passed.
     classes: [[Total; 3]; 2],
@@ -33,6 +27,18 @@ pub(super) struct Cell {
     at_reset: (u64, i64),
     /// True when its peaks are sums of peaks that were passed at different times.
     has_lost_peaks: bool,
+}
+
+/// One quantity of the class in force.
+///
+/// What moves is not side by side with what else moves. If it were, some steps would move two as
+/// one word and others each alone, which costs a processor as much as all the rest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moving {
+    /// How much more a program may have before a peak is passed; its sign tells when one is.
+    room: i64,
+    /// What it was at first.
+    room_then: i64,
 }
 
 /// One quantity of one class.
@@ -70,23 +76,23 @@ impl Cell {
 
     /// As [`Cell::begin`] of a piece that is counted among those that were taken.
     pub(super) fn begin_taken(&mut self, counted: Counted) {
-        if self.begin_below_peak(counted) {
-            return;
+        if !self.is_in_force(counted.class) {
+            self.put_in_force(counted.class);
         }
-        self.put_in_force(counted.class);
         if !self.begin_below_peak(counted) {
             self.move_by(counted);
             self.settle();
         }
     }
 
-    /// As [`Cell::begin_taken`]. False, and nothing is counted, when a peak may be passed.
+    /// As [`Cell::begin_taken`], of the class in force. False, and nothing is counted, when a peak
+    /// would be passed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
         let mut signs = 0;
-        for (room, amount) in self.room.iter().zip(counted.amounts()) {
-            signs |= room[counted.class as usize] - amount;
+        for (moving, amount) in self.moving.iter().zip(counted.amounts()) {
+            signs |= moving.room - amount;
         }
         if signs >= 0 {
             self.move_by(counted);
@@ -97,12 +103,10 @@ impl Cell {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn move_by(&mut self, counted: Counted) {
-        let class = counted.class as usize;
-        for (room, amount) in self.room.iter_mut().zip(counted.amounts()) {
-            room[class] -= amount;
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room -= amount;
         }
-        let requested_bytes = &mut self.requested_bytes[class];
-        *requested_bytes = requested_bytes.wrapping_add(counted.requested_bytes as u64);
+        self.requested_bytes = self.requested_bytes.wrapping_add(counted.requested_bytes as u64);
     }
 
     /// Pieces of a size were taken, whose beginnings were counted.
@@ -114,35 +118,50 @@ impl Cell {
     }
 
     /// A program has given it back.
+    pub(super) fn end(&mut self, counted: Counted) {
+        if !self.is_in_force(counted.class) {
+            self.put_in_force(counted.class);
+        }
+        self.end_in_force(counted);
+    }
+
+    /// As [`Cell::end`], of the class in force.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn end(&mut self, counted: Counted) {
-        for (room, amount) in self.room.iter_mut().zip(counted.amounts()) {
-            room[counted.class as usize] += amount;
+    pub(super) fn end_in_force(&mut self, counted: Counted) {
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room += amount;
         }
+    }
+
+    /// True when pieces of a class are counted in one step.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn is_in_force(&self, class: PoolClass) -> bool {
+        self.class == class
     }
 
     #[cold]
     #[inline(never)]
     fn put_in_force(&mut self, class: PoolClass) {
-        self.class = class;
         self.settle();
+        self.class = class;
+        self.measure_room();
     }
 
     /// Adds what moved to the totals. What is above its peak is the peak.
     #[cold]
     #[inline(never)]
     fn settle(&mut self) {
-        for (class, totals) in self.classes.iter_mut().enumerate() {
-            for (quantity, total) in totals.iter_mut().enumerate() {
-                total.current += self.room_then[quantity][class] - self.room[quantity][class];
-                total.peak = total.peak.max(total.current);
-            }
-            let requested = &mut totals[Quantity::RequestedBytes as usize].allocated;
-            let moved = std::mem::take(&mut self.requested_bytes[class]);
-            *requested = requested.wrapping_add(moved);
+        for (quantity, moving) in self.moving.iter_mut().enumerate() {
+            let total = &mut self.classes[self.class as usize][quantity];
+            total.current += moving.room_then - moving.room;
+            total.peak = total.peak.max(total.current);
         }
-        for quantity in 0..self.room.len() {
+        let [_, _, requested] = &mut self.classes[self.class as usize];
+        let moved = std::mem::take(&mut self.requested_bytes);
+        requested.allocated = requested.allocated.wrapping_add(moved);
+        for quantity in 0..self.moving.len() {
             let peak = &mut self.all_peak[quantity];
             *peak = (*peak).max(self.classes.iter().map(|totals| totals[quantity].current).sum());
         }
@@ -151,17 +170,12 @@ impl Cell {
 
     /// Of totals that know all.
     fn measure_room(&mut self) {
-        let in_force = self.class as usize;
-        for (quantity, room) in self.room.iter_mut().enumerate() {
-            let totals = self.classes.map(|totals| totals[quantity]);
-            let all: i64 = totals.iter().map(|total| total.current).sum();
-            let mut left = self.all_peak[quantity] - all;
-            for class in [in_force, 1 - in_force] {
-                room[class] = (totals[class].peak - totals[class].current).min(left);
-                left -= room[class];
-            }
+        for (quantity, moving) in self.moving.iter_mut().enumerate() {
+            let total = &self.classes[self.class as usize][quantity];
+            let all: i64 = self.classes.iter().map(|totals| totals[quantity].current).sum();
+            moving.room = (total.peak - total.current).min(self.all_peak[quantity] - all);
+            moving.room_then = moving.room;
         }
-        self.room_then = self.room;
     }
 
     /// True when something was counted since the peaks were reset.
@@ -183,7 +197,7 @@ impl Cell {
     /// What is current is the peak.
     pub(super) fn reset_peaks(&mut self) {
         self.settle();
-        for quantity in 0..self.room.len() {
+        for quantity in 0..self.moving.len() {
             let totals = self.classes.iter_mut().map(|totals| &mut totals[quantity]);
             self.all_peak[quantity] = totals
                 .map(|total| {

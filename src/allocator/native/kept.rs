@@ -185,7 +185,8 @@ impl Kept {
         let bin = &mut self.bins[key.bin()];
         let top = bin.top(key)?;
         let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
-        let is_counted = self.cell.begin_below_peak(counted);
+        let is_counted =
+            self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
         is_counted.then(|| bin.pop(top, key, requested_bytes))?
     }
 
@@ -202,19 +203,20 @@ impl Kept {
     }
 
     /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
-    /// Does nothing when not: for other things, for one that was freed before, without a place.
+    /// Does nothing when not: for other things, for one that was freed before, without a place, or
+    /// where counting it takes more than a step.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.bins[key.bin()];
         let had = bin.pieces;
-        if bin.key != key || had.count() >= bin.limit {
+        if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
             return false;
         }
         let Some(mark) = block.handle().kept_mark() else { return false };
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
-        self.cell.end(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.push(had, block.single_until(ticket));
         true
     }
