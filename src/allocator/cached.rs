@@ -37,7 +37,7 @@ impl CachingAllocator {
             return Some(block);
         }
         let books = self.books.lock();
-        if books.serves_natively() {
+        if books.serves_natively(request.pool) {
             drop(books); // its steps are its own
             return self.take_native_ready(request, home);
         }

@@ -158,7 +158,7 @@ impl CachingAllocator {
         }
         let plan = {
             let books = self.books.lock();
-            if books.serves_natively() {
+            if books.serves_natively(request.pool) {
                 drop(books); // it goes in steps of its own
                 return self.allocate_native(request, home, interrupt);
             }

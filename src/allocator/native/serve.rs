@@ -49,7 +49,10 @@ impl CachingAllocator {
         let mut told = None;
         let piece = match self.take_native(&plan, home, step, &mut told)? {
             Some(piece) => piece,
-            None => self.reclaim_native(&plan, home, told, interrupt)?,
+            None => match self.whole_help_out(request) {
+                Some(block) => return Ok(block),
+                None => self.reclaim_native(&plan, home, told, interrupt)?,
+            },
         };
         let block = self.hand_out(&plan, home, |_| Some(piece));
         Ok(block.expect("there is a piece"))
@@ -92,6 +95,14 @@ impl CachingAllocator {
         drop(books); // what nobody's cache counts is reached without it
         caches.threads.lock().shared.begin(counted);
         Some(block)
+    }
+
+    /// A block of a private pool that helps out when memory is short, and keeps its blocks whole.
+    fn whole_help_out(&self, request: &Request) -> Option<Allocated> {
+        let mut books = self.books.lock();
+        let plan = books.plan(request)?;
+        let id = books.help_out(&plan)?;
+        Some(Allocated::of(id, &books))
     }
 
     /// A piece for a request that neither free memory nor the device serves.
