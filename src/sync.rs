@@ -58,6 +58,8 @@ impl Life {
 
 /// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
 pub(crate) mod unmodelled {
+    #[cfg(feature = "python")]
+    pub(crate) use std::sync::atomic::AtomicPtr;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
 
