@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize},
 };
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 pub(crate) use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -58,9 +58,9 @@ impl Life {
 
 /// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
 pub(crate) mod unmodelled {
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-    };
+    #[cfg(feature = "python")]
+    pub(crate) use std::sync::atomic::AtomicPtr;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
 
 /// `UnsafeCell` with loom's closure interface, so that models see every access.

@@ -151,8 +151,8 @@ def _of_kind(kind: str, observer: OomObserver) -> Callable[[str, int, int, int, 
 class MemPool:
     """A private pool of a device's memory: only requests made inside of `use_mem_pool` get it.
 
-    With `use_on_oom` other requests may take from it when memory is short. With `no_split` the
-    policy `torch` does not split its blocks; `native`, the default, splits them all the same. When
+    With `use_on_oom` other requests may take from it when memory is short. With `no_split` its
+    blocks are not split: each request gets a whole one, as PyTorch takes it from the device. When
     the last reference is dropped, what is free in it goes back.
 
     >>> import accelrt

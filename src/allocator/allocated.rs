@@ -2,7 +2,7 @@
 
 use crate::allocator::block::{Block, BlockId};
 use crate::allocator::books::Books;
-use crate::allocator::native::piece::Piece;
+use crate::allocator::native::handle::{Handle, Held};
 
 /// A block that was handed out. A request for nothing gets one of no bytes at address 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,48 +28,6 @@ pub(super) struct Single {
     handle: Handle,
     address: u64,
     busy_until: u64,
-}
-
-/// What was handed out, and by which policy, in one word: the name of a piece, the number of a
-/// block with a mark, and zero for no bytes. Only what threads may keep is the name of a known
-/// piece as it stands.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Handle(u64);
-
-/// What a handle stands for.
-#[derive(Debug)]
-pub(super) enum Held {
-    Nothing,
-    Block(BlockId),
-    Piece,
-}
-
-/// Set in handles of blocks.
-const BLOCK: u64 = 1 << 62 | Piece::BEYOND;
-
-impl Handle {
-    fn of_block(id: BlockId) -> Self {
-        Self(BLOCK | u64::from(id.number()))
-    }
-
-    fn held(self) -> Held {
-        match self {
-            Self(0) => Held::Nothing,
-            #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
-            Self(bits) if bits & BLOCK == BLOCK => Held::Block(BlockId::from_number(bits as u32)),
-            Self(_) => Held::Piece,
-        }
-    }
-}
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.held() {
-            Held::Nothing => f.write_str("Nothing"),
-            Held::Block(id) => write!(f, "{id:?}"),
-            Held::Piece => write!(f, "{:?}", Piece::from_bits(self.0 & !Piece::BEYOND)),
-        }
-    }
 }
 
 impl Allocated {
@@ -101,13 +59,17 @@ impl Allocated {
 
     #[inline]
     pub(super) fn of_piece(
-        piece: Piece,
+        handle: Handle,
         address: u64,
         bytes: usize,
         busy_until: u64,
         stream: u64,
     ) -> Self {
-        Self { address, bytes, handle: Handle(piece.to_bits()), busy_until, handout: stream }
+        Self { address, bytes, handle, busy_until, handout: stream }
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
     }
 
     /// What it stands for.
@@ -122,22 +84,17 @@ impl Allocated {
 
     /// Not to be kept by threads.
     pub(super) fn unkept(self) -> Self {
-        Self { handle: Handle(self.handle.0 | Piece::BEYOND), ..self }
+        Self { handle: self.handle.unkept(), ..self }
     }
 
     pub(super) fn is_unkept(&self) -> bool {
-        self.handle.0 & Piece::BEYOND != 0
+        self.handle.is_unkept()
     }
 
     /// Of a piece: the stream whose cache keeps it.
     #[inline]
     pub(super) fn stream(&self) -> u64 {
         self.handout
-    }
-
-    /// The piece that it is.
-    pub(super) fn piece(&self) -> Piece {
-        Piece::from_bits(self.handle.0 & !Piece::BEYOND)
     }
 
     /// What it has of its own, in use up to a task of its stream.
@@ -158,10 +115,9 @@ impl Single {
         Allocated { address, bytes, handle, handout: stream, busy_until }
     }
 
-    /// The piece that it is, if threads may keep it. Of anything else a name that no piece has.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn kept_piece(self) -> Piece {
-        Piece::from_bits(self.handle.0)
+    pub(super) fn handle(self) -> Handle {
+        self.handle
     }
 }

@@ -153,12 +153,17 @@ impl Books {
     /// True while threads keep what they free, to have it again.
     pub(super) fn keeps_caches(&self) -> bool {
         let AllocatorConfig { exact_statistics, deterministic, .. } = self.config;
-        self.serves_natively() && !self.is_closed && !exact_statistics && !deterministic
+        self.serves_natively(PoolId::DEFAULT)
+            && !self.is_closed
+            && !exact_statistics
+            && !deterministic
     }
 
-    /// True when the native policy serves the next requests.
-    pub(super) fn serves_natively(&self) -> bool {
-        self.config.policy == PolicyName::Native && !self.is_host
+    /// True when the native policy serves the next requests for a pool. It always splits, so where
+    /// blocks are to stay whole the other one does.
+    pub(super) fn serves_natively(&self, pool: PoolId) -> bool {
+        let is_native = self.config.policy == PolicyName::Native && !self.is_host;
+        is_native && !self.pools[pool].options.no_split
     }
 
     pub(super) fn policy(&self) -> AnyPolicy<'_> {

@@ -22,9 +22,7 @@ impl CachingAllocator {
         request: Request,
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
-        if let Some(mut inside) = self.caches.enter_for(Front::get(), &request)
-            && let Some(block) = self.caches.take(&mut inside, &request)
-        {
+        if let Some(block) = self.caches.take(Front::get(), &request) {
             return Some(block);
         }
         self.search_shared(&request, home)
@@ -39,7 +37,7 @@ impl CachingAllocator {
             return Some(block);
         }
         let books = self.books.lock();
-        if books.serves_natively() {
+        if books.serves_natively(request.pool) {
             drop(books); // its steps are its own
             return self.take_native_ready(request, home);
         }

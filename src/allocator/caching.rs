@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::allocator::allocated::{Allocated, Held};
+use crate::allocator::allocated::Allocated;
 use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::host::Meter;
 use crate::allocator::native::caches::Caches;
+use crate::allocator::native::handle::Held;
 use crate::allocator::native::own::Front;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::UsePoint;
@@ -104,10 +105,7 @@ impl CachingAllocator {
         reason = "a path of nanoseconds: what is returned stays in registers"
     )]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
-        let (front, caches) = (Front::get(), &*self.caches);
-        if let Some(mut inside) = caches.enter_for(front, &request)
-            && let Some(block) = caches.take(&mut inside, &request)
-        {
+        if let Some(block) = self.caches.take(Front::get(), &request) {
             return Ok(block);
         }
         // Nothing goes through memory but here: what is above stays in registers.
@@ -125,10 +123,7 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
-        let front = Front::get();
-        if let Some(mut inside) = self.caches.enter_for(front, &request)
-            && let Some(block) = self.caches.take(&mut inside, &request)
-        {
+        if let Some(block) = self.caches.take(Front::get(), &request) {
             return Ok(block);
         }
         self.allocate_shared(&request, home, interrupt)
@@ -163,7 +158,7 @@ impl CachingAllocator {
         }
         let plan = {
             let books = self.books.lock();
-            if books.serves_natively() {
+            if books.serves_natively(request.pool) {
                 drop(books); // it goes in steps of its own
                 return self.allocate_native(request, home, interrupt);
             }

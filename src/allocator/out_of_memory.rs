@@ -286,7 +286,7 @@ impl Books {
     }
 
     /// A free block of one of them.
-    fn help_out(&mut self, plan: &Plan) -> Option<BlockId> {
+    pub(super) fn help_out(&mut self, plan: &Plan) -> Option<BlockId> {
         let helpers: Vec<PoolId> = self.helpers(plan.owner.pool).collect();
         helpers.into_iter().find_map(|pool| {
             let mut plan = *plan;
@@ -300,7 +300,7 @@ impl Books {
     /// together for it where pages move.
     fn largest_free(&self, owner: &Owner) -> Option<usize> {
         let pools = std::iter::once(owner.pool).chain(self.helpers(owner.pool));
-        if self.serves_natively() {
+        if self.serves_natively(owner.pool) {
             return pools.map(|pool| self.native_hole(&Owner { pool, ..*owner })).max();
         }
         let indices = pools.map(|pool| self.pools[pool].index(owner.class));

@@ -19,7 +19,7 @@ impl PoolId {
 pub struct PoolOptions {
     /// Requests that name no pool take from it before memory is said to be short.
     pub use_on_oom: bool,
-    /// Its blocks are not split. Policy `native` splits them all the same.
+    /// Its blocks are not split. Policy `native`, which splits all, leaves them to PyTorch's.
     pub no_split: bool,
 }
 

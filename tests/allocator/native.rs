@@ -162,6 +162,24 @@ fn blocks_go_back_to_the_policy_that_made_them() {
 }
 
 #[test]
+fn a_pool_that_keeps_blocks_whole_does_so_natively_and_helps_out() {
+    use accelrt::allocator::{PoolId, PoolOptions};
+    let bench = Bench::of_capacity("policy:native", 20 * MIB);
+    let (pool, options) = (PoolId(7, 0), PoolOptions { use_on_oom: true, no_split: true });
+    bench.allocator.retain_pool(pool, options);
+    let whole = bench.request(Request::new(15 * MIB, 0).from_pool(pool)).unwrap();
+    bench.free(whole);
+    let small = bench.request(Request::new(3 * MIB, 0).from_pool(pool)).unwrap();
+    assert_eq!((small.address(), small.bytes()), (whole.address(), whole.bytes()));
+    bench.free(small);
+    let helped = bench.take(12 * MIB);
+    assert_eq!((helped.address(), helped.bytes()), (whole.address(), whole.bytes()));
+    assert_eq!(bench.statistics().num_alloc_retries, 0);
+    bench.free(helped);
+    bench.allocator.release_pool(pool);
+}
+
+#[test]
 fn private_memory_stays_with_its_pool_until_that_has_no_users() {
     use accelrt::allocator::{PoolId, PoolOptions};
     let bench = Bench::of_capacity(NATIVE, 40 * MIB);

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use accelrt::allocator::{Allocated, Request};
+use accelrt::allocator::{Allocated, Request, Stat};
 
+use crate::numbers::Numbers;
+use crate::seed::seed;
 use crate::support::{Bench, KIB, MIB};
 
 fn native() -> Arc<Bench> {
@@ -163,6 +165,44 @@ fn peaks_are_exact_while_one_thread_alone_counts() {
 }
 
 #[test]
+fn peaks_of_each_class_of_sizes_are_exact_in_any_order() {
+    let bench = native();
+    let mut numbers = Numbers::new(seed());
+    // Both classes, and sizes that leave some of what is handed out unasked for.
+    let sizes = [1000, 40 * KIB + 1, 3 * MIB, 17 * MIB + 5, 40 * MIB];
+    let mut live = Vec::new();
+    let mut truth = [[Stat::default(); 3]; 3];
+    for round in 0..4000 {
+        let is_request = live.is_empty() || (live.len() < 40 && numbers.below(2) == 0);
+        let (block, requested_bytes) = if is_request {
+            let requested_bytes = sizes[numbers.below(sizes.len())];
+            (bench.take(requested_bytes), requested_bytes)
+        } else {
+            live.swap_remove(numbers.below(live.len()))
+        };
+        let is_large = requested_bytes > 16 * MIB;
+        let amounts = [1, block.bytes() as u64, requested_bytes as u64];
+        for (stats, amount) in truth.iter_mut().zip(amounts) {
+            for part in [0, 1 + usize::from(is_large)] {
+                count(&mut stats[part], amount, is_request);
+            }
+        }
+        if is_request {
+            live.push((block, requested_bytes));
+        } else {
+            bench.free(block);
+        }
+        if numbers.below(100) == 0 {
+            let told = bench.statistics();
+            let told = [told.allocation, told.allocated_bytes, told.requested_bytes]
+                .map(|stat| [stat.all, stat.small_pool, stat.large_pool]);
+            assert_eq!(told, truth, "round {round}");
+        }
+    }
+    free_all(&bench, live.into_iter().map(|(block, _)| block).collect());
+}
+
+#[test]
 fn peaks_of_several_threads_are_at_least_the_truth_and_little_more() {
     let bench = native();
     let held = take_several(&bench, 1024, 10);
@@ -175,6 +215,17 @@ fn peaks_of_several_threads_are_at_least_the_truth_and_little_more() {
     // What two threads may keep of one size, at most.
     assert!((20..=20 + 2 * 12).contains(&peak), "{peak}");
     assert_eq!(bench.statistics().allocation.all.current, 0);
+}
+
+fn count(stat: &mut Stat, amount: u64, is_request: bool) {
+    if is_request {
+        stat.current += amount;
+        stat.peak = stat.peak.max(stat.current);
+        stat.allocated += amount;
+    } else {
+        stat.current -= amount;
+        stat.freed += amount;
+    }
 }
 
 /// Frees its block when its thread ends.

@@ -9,10 +9,10 @@ use crate::allocator::books::{Books, Request};
 use crate::allocator::native::cell::{Cell, Counted};
 use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
-use crate::allocator::native::own::Front;
+use crate::allocator::native::own::Stay;
 use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::UNIT_BYTES;
-use crate::allocator::native::thread_cache::{Inside, ThreadCache, claim};
+use crate::allocator::native::thread_cache::{ID_STEP, ThreadCache, claim};
 use crate::allocator::pool::PoolId;
 use crate::allocator::stats::Statistics;
 use crate::asymmetric;
@@ -58,14 +58,14 @@ pub(super) struct Threads {
 
 impl Caches {
     pub(in crate::allocator) fn new(books: Arc<Mutex<Books>>) -> Arc<Self> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
         asymmetric::prepare();
         let (live, sizes) = {
             let books = books.lock();
             (Arc::clone(&books.native.live), books.native.sizes)
         };
         Arc::new(Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed), // only uniqueness matters
+            id: NEXT_ID.fetch_add(ID_STEP, Ordering::Relaxed), // only uniqueness matters
             id_when_on: AtomicU64::new(OFF),
             most_bytes: AtomicU64::new(0),
             sizes,
@@ -100,47 +100,19 @@ impl Caches {
         self.most_bytes.load(Ordering::Relaxed)
     }
 
-    /// This thread goes into its cache for a request that caches serve.
+    /// What a piece for a request is kept by.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(in crate::allocator) fn enter_for(
-        &self,
-        front: Front,
-        request: &Request,
-    ) -> Option<Inside<'_>> {
-        request.is_plain(UNIT_BYTES).then(|| self.enter_when_on(front))?
-    }
-
-    /// A piece that this thread keeps.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
-    pub(in crate::allocator) fn take(
-        &self,
-        inside: &mut Inside<'_>,
-        request: &Request,
-    ) -> Option<Allocated> {
-        let requested_bytes = request.bytes;
-        let bytes = self.sizes.rounded(requested_bytes);
-        let key = Key { stream: request.stream, bytes };
-        inside.kept.take(key, requested_bytes, &self.live)
+    pub(super) fn key(&self, request: &Request) -> Key {
+        Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
     }
 
     /// As [`Caches::take`] for a request that it did not serve only because counting it takes more
     /// than a step.
     pub(in crate::allocator) fn take_and_settle(&self, request: &Request) -> Option<Allocated> {
-        let inside = self.enter_for(Front::get(), request)?;
-        let key = Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) };
-        inside.kept.take_and_settle(key, request.bytes, &self.live)
-    }
-
-    /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
-    /// for it. Does nothing when not: for other things, for one that was freed before, or without
-    /// a place.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(in crate::allocator) fn keep(&self, front: Front, block: &Allocated, ticket: u64) -> bool {
-        let inside = self.enter_when_on(front);
-        inside.is_some_and(|inside| inside.kept.keep(block, ticket, &self.live))
+        let is_plain = request.is_plain(UNIT_BYTES);
+        let mut inside = is_plain.then(|| self.enter_when_on())??;
+        inside.kept.take_and_settle(self.key(request), request.bytes)
     }
 
     /// Keeps a piece whose use is over, with what was in its way driven out. It is the caller's
@@ -152,11 +124,11 @@ impl Caches {
         ticket: u64,
         counted: Counted,
     ) -> bool {
-        let inside = self.enter_when_on(Front::get()).or_else(|| {
+        let inside = self.enter_when_on().or_else(|| {
             self.prepare(); // another allocator's cache may stand in front
-            self.enter_when_on(Front::get())
+            self.enter_when_on()
         });
-        let Some(inside) = inside else { return false };
+        let Some(mut inside) = inside else { return false };
         // Whoever claims the cache waits for this thread, and does not have the books then.
         let mut books = None;
         inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
@@ -165,11 +137,11 @@ impl Caches {
         if let Some(books) = &mut books {
             self.set_bound(books);
         }
-        inside.kept.keep_ended(block, ticket, counted, &self.live)
+        inside.kept.keep_ended(block, ticket, counted)
     }
 
     /// This thread goes into its cache, which is made when there is none.
-    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<Inside<'_>> {
+    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<Stay<'_>> {
         self.enter().or_else(|| {
             self.prepare();
             self.enter()
@@ -186,14 +158,14 @@ impl Caches {
         let room = kept.make_room_for_stock(key, plan.kind.class(), self.most_bytes());
         let heap = books.native.heaps.of(plan.owner);
         books.native.take_stock(heap, class, room, |block| {
-            assert!(kept.stock(block, 0, &self.live), "there is room for {block:?}");
+            assert!(kept.stock(block, 0), "there is room for {block:?}");
         });
     }
 
     /// Counts the end of a piece's use.
     pub(super) fn count_end(&self, counted: Counted) {
         match self.enter() {
-            Some(inside) => inside.kept.cell.end(counted),
+            Some(mut inside) => inside.kept.count_end(counted),
             None => self.threads.lock().shared.end(counted),
         }
     }
@@ -221,7 +193,7 @@ impl Caches {
             cache.with(|kept| kept.drain(&mut |piece| pieces.push(*piece)));
         }
         drop(claimed);
-        if let Some(own) = own {
+        if let Some(mut own) = own {
             own.kept.drain(&mut |piece| pieces.push(*piece));
         }
         if !pieces.is_empty() {
@@ -271,7 +243,7 @@ impl Caches {
         for mut claimed in claim([cache]) {
             claimed.with(|kept| {
                 kept.drain(&mut |piece| pieces.push(*piece));
-                threads.shared.absorb(&kept.cell);
+                threads.shared.absorb(kept.cell());
             });
         }
         threads.caches.retain(|known| !Arc::ptr_eq(known, cache));

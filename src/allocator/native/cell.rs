@@ -5,7 +5,8 @@ use crate::allocator::snapshot::PoolClass;
 /// Counts of pieces, of their bytes, and of the bytes asked for.
 ///
 /// A thread that frees what others allocated has currents below zero, which the sum over threads
-/// makes up for.
+/// makes up for. Whoever keeps pieces knows how often each was taken, and tells that when somebody
+/// wants to know.
 ///
 /// Equations, for each quantity: what is current of the class in force is `current` of its total
 /// and what `room` lost since `room_then`; `room` is what the nearer peak, of that class or of
@@ -14,6 +15,8 @@ use crate::allocator::snapshot::PoolClass;
 pub(super) struct Cell {
     /// What moves with each piece: of one class, as long as pieces are of that class.
     moving: [Moving; 3],
+    /// Requested bytes of what was allocated of it meanwhile.
+    requested_bytes: u64,
     class: PoolClass,
     /// Up to when the class came in force, or a peak was passed.
     classes: [[Total; 3]; 2],
@@ -36,9 +39,6 @@ struct Moving {
     room: i64,
     /// What it was at first.
     room_then: i64,
-    /// What was allocated since.
-    allocated: u64,
-    _apart: u64,
 }
 
 /// One quantity of one class.
@@ -70,6 +70,12 @@ impl Counted {
 impl Cell {
     /// A program has a piece now.
     pub(super) fn begin(&mut self, counted: Counted) {
+        self.note_taken(counted.class, counted.bytes, 1);
+        self.begin_taken(counted);
+    }
+
+    /// As [`Cell::begin`] of a piece that is counted among those that were taken.
+    pub(super) fn begin_taken(&mut self, counted: Counted) {
         if !self.is_in_force(counted.class) {
             self.put_in_force(counted.class);
         }
@@ -79,8 +85,8 @@ impl Cell {
         }
     }
 
-    /// As [`Cell::begin`], of the class in force. False, and nothing is counted, when a peak would
-    /// be passed.
+    /// As [`Cell::begin_taken`], of the class in force. False, and nothing is counted, when a peak
+    /// would be passed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
@@ -99,8 +105,16 @@ impl Cell {
     fn move_by(&mut self, counted: Counted) {
         for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
             moving.room -= amount;
-            moving.allocated = moving.allocated.wrapping_add(amount.cast_unsigned());
         }
+        self.requested_bytes = self.requested_bytes.wrapping_add(counted.requested_bytes as u64);
+    }
+
+    /// Pieces of a size were taken, whose beginnings were counted.
+    pub(super) fn note_taken(&mut self, class: PoolClass, bytes: usize, count: u64) {
+        let [counts, all_bytes, _] = &mut self.classes[class as usize];
+        counts.allocated = counts.allocated.wrapping_add(count);
+        let taken_bytes = count.wrapping_mul(bytes as u64);
+        all_bytes.allocated = all_bytes.allocated.wrapping_add(taken_bytes);
     }
 
     /// A program has given it back.
@@ -143,8 +157,10 @@ impl Cell {
             let total = &mut self.classes[self.class as usize][quantity];
             total.current += moving.room_then - moving.room;
             total.peak = total.peak.max(total.current);
-            total.allocated = total.allocated.wrapping_add(std::mem::take(&mut moving.allocated));
         }
+        let [_, _, requested] = &mut self.classes[self.class as usize];
+        let moved = std::mem::take(&mut self.requested_bytes);
+        requested.allocated = requested.allocated.wrapping_add(moved);
         for quantity in 0..self.moving.len() {
             let peak = &mut self.all_peak[quantity];
             *peak = (*peak).max(self.classes.iter().map(|totals| totals[quantity].current).sum());

@@ -1,25 +1,33 @@
 //! A table that grows, and whose entries stay where they are: threads read it while it does.
-#![expect(unsafe_code, reason = "entries are found through one pointer, in a handful of steps")]
+//!
+//! Entries are never given back to the system: those of a table that is gone are for the next one.
+//! Who has found one may keep it, and use it without the table.
 
-use std::marker::PhantomData;
-use std::{hint, ptr};
+use std::ops::Range;
+use std::sync::OnceLock;
 
-use crate::sync::Ordering;
-use crate::sync::unmodelled::{AtomicPtr, AtomicUsize};
+use crossbeam_queue::SegQueue;
 
 /// Entries in chunks, each as large as all before it together and `FIRST` more.
 #[derive(Debug)]
-pub(super) struct Chunks<T> {
-    chunks: [Chunk<T>; CHUNK_COUNT],
-    owns: PhantomData<Box<[T]>>,
+pub(super) struct Chunks<T: Entry> {
+    chunks: [OnceLock<&'static [T]>; CHUNK_COUNT],
 }
 
-/// No entries, or `FIRST << number` of them.
-#[derive(Debug)]
-struct Chunk<T> {
-    first: AtomicPtr<T>,
-    count: AtomicUsize,
+/// What a table is made of.
+pub(super) trait Entry: Sized + Sync + 'static {
+    /// As it is at first.
+    fn new() -> Self;
+
+    /// Becomes what it was at first.
+    fn clear(&self);
+
+    /// What tables had that are gone.
+    fn spare() -> &'static Spare<Self>;
 }
+
+/// Chunks that no table has, by their number.
+pub(super) type Spare<T> = [SegQueue<&'static [T]>; CHUNK_COUNT];
 
 /// Where an entry is, in the lower bits of a word: the number of its chunk, the offset in it. The
 /// other bits are whose the word is.
@@ -28,12 +36,10 @@ pub(super) struct Place(u64);
 
 const FIRST: u64 = 1 << 12;
 const OFFSET_BITS: u32 = 32;
-const CHUNK_COUNT: usize = 64;
+/// As many as there are powers of two from `FIRST` to the most that a chunk has.
+pub(super) const CHUNK_COUNT: usize = 21;
 
 impl Place {
-    /// With this no table has it: offsets take 32 bits, and no chunk has more.
-    pub(super) const BEYOND: u64 = (CHUNK_COUNT as u64 / 2) << OFFSET_BITS;
-
     /// Entry `index` is number `index + FIRST`; a chunk has the numbers of one power of two.
     pub(super) fn of(index: u64) -> Self {
         let number = index + FIRST;
@@ -50,98 +56,100 @@ impl Place {
         self.0
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    #[inline]
     pub(super) fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn chunk(self) -> usize {
-        (self.0 >> OFFSET_BITS) as usize % CHUNK_COUNT
+        (self.0 >> OFFSET_BITS) as usize % 32
     }
 
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     fn offset(self) -> usize {
         self.0 as u32 as usize
     }
 }
 
-impl<T> Default for Chunks<T> {
+impl<T: Entry> Default for Chunks<T> {
     fn default() -> Self {
-        let none = || Chunk { first: AtomicPtr::default(), count: AtomicUsize::new(0) };
-        Self { chunks: std::array::from_fn(|_| none()), owns: PhantomData }
+        Self { chunks: [const { OnceLock::new() }; CHUNK_COUNT] }
     }
 }
 
-impl<T> Chunks<T> {
-    /// Makes sure that there is an entry. One thread at a time calls it.
-    pub(super) fn grow_to(&self, index: u64, mut make: impl FnMut() -> T) {
+impl<T: Entry> Chunks<T> {
+    /// Makes sure that there is an entry.
+    pub(super) fn grow_to(&self, index: u64) {
         let last = Place::of(index).chunk();
-        // Relaxed: as below. Chunks are made in their order.
-        if self.chunks[last].count.load(Ordering::Relaxed) > 0 {
+        if self.chunks[last].get().is_some() {
             return;
         }
         for (number, chunk) in self.chunks[..=last].iter().enumerate() {
-            // Relaxed: whoever called it before is ordered before this.
-            if chunk.count.load(Ordering::Relaxed) > 0 {
-                continue;
-            }
-            let entries: Box<[T]> = (0..FIRST << number).map(|_| make()).collect();
-            let count = entries.len();
-            // Relaxed: `count` publishes it.
-            chunk.first.store(Box::into_raw(entries).cast(), Ordering::Relaxed);
-            // Release: pairs with `get`, for which the entries are there then.
-            chunk.count.store(count, Ordering::Release);
+            chunk.get_or_init(|| {
+                T::spare()[number]
+                    .pop()
+                    .unwrap_or_else(|| Box::leak((0..FIRST << number).map(|_| T::new()).collect()))
+            });
         }
     }
 
     /// An entry, if [`Self::grow_to`] made it.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn get(&self, place: Place) -> Option<&T> {
-        let chunk = &self.chunks[place.chunk()];
-        // Acquire: pairs with `grow_to`.
-        if place.offset() >= chunk.count.load(Ordering::Acquire) {
-            return None;
-        }
-        // Relaxed: written before `count` was.
-        let first = chunk.first.load(Ordering::Relaxed);
-        // SAFETY: a chunk that counts entries has them: `grow_to` writes `first` before `count`.
-        unsafe { hint::assert_unchecked(!first.is_null()) };
-        // SAFETY: the offset is below the count of entries that begin there; see above.
-        let entry = unsafe { first.add(place.offset()) };
-        // SAFETY: the entry was made with its chunk, which stays until `self` is dropped; nobody
-        // has it to write, as all get shared references.
-        Some(unsafe { &*entry })
+    #[inline]
+    pub(super) fn get(&self, place: Place) -> Option<&'static T> {
+        self.chunks.get(place.chunk())?.get()?.get(place.offset())
     }
-}
 
-impl<T> Drop for Chunks<T> {
-    fn drop(&mut self) {
-        for Chunk { first, count } in &mut self.chunks {
-            if *count.get_mut() == 0 {
-                continue;
+    /// Where an entry is, if it is one of these.
+    #[inline]
+    pub(super) fn place_of(&self, entry: &T) -> Option<Place> {
+        // Chunks are made in their order.
+        let made = self.chunks.iter().map_while(OnceLock::get).enumerate();
+        for (number, chunk) in made {
+            let Range { start, end } = chunk.as_ptr_range();
+            let entry = std::ptr::from_ref(entry);
+            if (start..end).contains(&entry) {
+                let offset = (entry.addr() - start.addr()) / size_of::<T>();
+                return Some(Place((number as u64) << OFFSET_BITS | offset as u64));
             }
-            let entries = ptr::slice_from_raw_parts_mut(*first.get_mut(), *count.get_mut());
-            // SAFETY: `grow_to` made a box of as many entries into this pointer, and nothing has it
-            // any more: what `get` gave is borrowed from `self`.
-            drop(unsafe { Box::from_raw(entries) });
         }
+        None
     }
 }
 
-// SAFETY: it owns its entries and gives shared references to them, as a slice would.
-unsafe impl<T: Send + Sync> Sync for Chunks<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for Chunks<T> {}
+impl<T: Entry> Drop for Chunks<T> {
+    fn drop(&mut self) {
+        for (chunk, spare) in self.chunks.iter_mut().zip(T::spare()) {
+            if let Some(entries) = chunk.take() {
+                entries.iter().for_each(T::clear);
+                spare.push(entries);
+            }
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
+    use crate::sync::Ordering;
+    use crate::sync::unmodelled::AtomicU64;
+
+    static SPARE: Spare<AtomicU64> = [const { SegQueue::new() }; CHUNK_COUNT];
+
+    impl Entry for AtomicU64 {
+        fn new() -> Self {
+            Self::new(7)
+        }
+
+        fn clear(&self) {
+            self.store(7, Ordering::Relaxed); // of one thread
+        }
+
+        fn spare() -> &'static Spare<Self> {
+            &SPARE
+        }
+    }
 
     #[test]
     fn places_follow_each_other_through_the_chunks() {
@@ -157,24 +165,30 @@ mod tests {
         }
         let last = (2 << OFFSET_BITS) - FIRST - 1;
         assert_eq!(Place::of(last).index(), last);
-        assert_eq!(Place::of(last).to_bits() & Place::BEYOND, 0);
+        assert_eq!(Place::of(last).chunk(), CHUNK_COUNT - 1);
     }
 
     #[test]
-    fn entries_are_there_once_made_and_stay_where_they_are() {
-        let chunks = Chunks::default();
+    fn entries_are_there_once_made_and_stay_where_they_are_for_the_next_table() {
+        let relaxed = Ordering::Relaxed; // of one thread
+        let (chunks, others) = (Chunks::<AtomicU64>::default(), Chunks::default());
         let at = |index| chunks.get(Place::of(index));
-        assert_eq!(at(0), None::<&Box<u64>>);
-        let mut made = 0..;
-        chunks.grow_to(5, || Box::new(made.next().unwrap()));
+        assert!(at(0).is_none());
+        chunks.grow_to(5);
         let first = at(5).unwrap();
-        assert_eq!(at(FIRST), None);
-        chunks.grow_to(7 * FIRST - 1, || Box::new(made.next().unwrap()));
+        assert!(at(FIRST).is_none());
+        chunks.grow_to(7 * FIRST - 1);
         for index in 0..7 * FIRST {
-            assert_eq!(at(index).map(|entry| **entry), Some(index));
-            assert_eq!(chunks.get(Place(Place::of(index).to_bits() | Place::BEYOND)), None);
+            let entry = at(index).unwrap();
+            assert_eq!(entry.swap(index, relaxed), 7);
+            assert_eq!(chunks.place_of(entry), Some(Place::of(index)));
+            assert_eq!(others.place_of(entry), None);
         }
-        assert_eq!(at(7 * FIRST), None);
+        assert!(at(7 * FIRST).is_none());
         assert!(ptr::eq(first, at(5).unwrap()));
+        drop(chunks);
+        others.grow_to(0);
+        assert!(ptr::eq(first, others.get(Place::of(5)).unwrap()));
+        assert_eq!(first.load(relaxed), 7);
     }
 }

@@ -15,6 +15,7 @@ use crate::allocator::allocated::Allocated;
 use crate::allocator::native::area::{Area, AreaRange, Areas};
 use crate::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::allocator::native::cell::Counted;
+use crate::allocator::native::handle::Handle;
 use crate::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
 use crate::allocator::native::idle::IdlePages;
 use crate::allocator::native::live::Live;
@@ -266,8 +267,10 @@ impl Native {
             let busy_until = slab.busy_until;
             while left > 0 && slab.free != 0 {
                 let slot = slab.take_first();
-                let (piece, address) = (Piece::small(id, slot), slab.address_of(slot));
-                put(&Allocated::of_piece(piece, address, bytes, busy_until, stream));
+                let address = slab.address_of(slot);
+                let mark = self.live.mark(Piece::small(id, slot)).expect("of a known slab");
+                let handle = Handle::of_mark(mark);
+                put(&Allocated::of_piece(handle, address, bytes, busy_until, stream));
                 left -= 1;
             }
             if slab.free == 0 {
@@ -319,7 +322,9 @@ impl Native {
 
     /// A piece that a thread has kept.
     pub(super) fn release_kept(&mut self, block: &Allocated) {
-        self.release(block.piece(), block.bytes(), block.busy_until());
+        let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
+        let piece = piece.expect("a thread keeps what it had from here");
+        self.release(piece, block.bytes(), block.busy_until());
     }
 
     /// Where a piece is, and the task of its heap's stream after which nothing from its earlier

@@ -5,7 +5,6 @@ use std::hint;
 
 use crate::allocator::allocated::{Allocated, Single};
 use crate::allocator::native::cell::{Cell, Counted};
-use crate::allocator::native::live::{Live, MarkPointer};
 use crate::allocator::snapshot::PoolClass;
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
@@ -31,10 +30,11 @@ const STEP_PART: u64 = 32;
 /// Pieces that nobody has but a cache, and what was counted.
 ///
 /// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; all bins whose
-/// limit is above zero are bits of `open`; in each bin `count <= limit <= BIN_DEPTH`.
+/// limit is above zero, or of which pieces were taken that the cell does not know, are bits of
+/// `open`; in each bin `count <= limit <= BIN_DEPTH`.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) cell: Cell,
+    cell: Cell,
     claimed_bytes: u64,
     open: u128,
     bins: Box<[Bin; BIN_COUNT]>,
@@ -45,17 +45,47 @@ pub(super) struct Kept {
 #[repr(C)]
 struct Bin {
     key: Key,
-    count: u8,
+    pieces: Use,
     limit: u8,
     class: PoolClass,
-    entries: [Entry; BIN_DEPTH],
+    /// The first one is none, for who looks without a count.
+    entries: [Single; BIN_DEPTH + 1],
 }
 
-/// A piece that is kept, and where it is marked. All zeros are none.
+/// How many pieces a bin has, in the lowest byte, and how many were taken out by requests: both
+/// change in one step.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    single: Single,
-    mark: MarkPointer,
+struct Use(u64);
+
+impl Use {
+    const ONE_TAKEN: u64 = 1 << u8::BITS;
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn count(self) -> u8 {
+        self.0.to_le_bytes()[0]
+    }
+
+    fn taken_count(self) -> u64 {
+        self.0 / Self::ONE_TAKEN
+    }
+
+    /// As many pieces, with as many taken.
+    fn with_count(self, count: usize) -> Self {
+        Self(self.0 - u64::from(self.count()) + count as u64)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn taken(self) -> Self {
+        Self(self.0 + (Self::ONE_TAKEN - 1))
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn kept(self) -> Self {
+        Self(self.0 + 1)
+    }
 }
 
 /// What a piece is kept by.
@@ -98,34 +128,40 @@ impl Bin {
     /// The piece that was freed last, if it has any of a key.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    fn top(&self, key: Key) -> Option<&Entry> {
-        // Without any it is beyond the bin.
-        let left = self.count.wrapping_sub(1) as usize;
-        self.entries.get(left).filter(|_| self.key == key)
+    fn top(&self, key: Key) -> Option<Single> {
+        let count = self.pieces.count() as usize;
+        // SAFETY: the count is at most the limit, which is never above the depth: `Kept::claim`
+        // sets it.
+        unsafe { hint::assert_unchecked(count <= BIN_DEPTH) };
+        let single = self.entries[count];
+        (self.key == key && single.handle().is_kept()).then_some(single)
     }
 
     /// Takes its top out, which is in use from now on.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn pop(&mut self, top: Entry, requested_bytes: usize, live: &Live) -> Allocated {
-        let Entry { single, mark } = top;
-        self.count -= 1;
-        // SAFETY: what pushed it made it of the mark of this piece in this table: a cache is of one
-        // allocator, which has one.
-        let mark = unsafe { mark.of(single.kept_piece(), live) };
-        mark.begin(self.key.bytes, requested_bytes);
-        single.of(self.key.bytes, self.key.stream)
+    fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) -> Option<Allocated> {
+        self.pieces = self.pieces.taken();
+        top.handle().kept_mark()?.begin(key.bytes, requested_bytes);
+        Some(top.of(key.bytes, key.stream))
     }
 
-    /// Keeps a piece more than its count; not beyond the limit.
+    /// Keeps a piece more than it had; not beyond the limit.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    fn push(&mut self, count: u8, entry: Entry) {
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn push(&mut self, had: Use, single: Single) {
+        let count = had.count() as usize;
         // SAFETY: whoever calls has seen that the count is below the limit, which is never above
         // the depth: `Kept::claim` sets it.
-        unsafe { hint::assert_unchecked((count as usize) < BIN_DEPTH) };
-        self.entries[count as usize] = entry;
-        self.count = count + 1;
+        unsafe { hint::assert_unchecked(count < BIN_DEPTH) };
+        self.entries[count + 1] = single;
+        self.pieces = had.kept();
+    }
+
+    /// Says how many pieces were taken since it said so.
+    fn tell_taken(&mut self, cell: &mut Cell) {
+        cell.note_taken(self.class, self.key.bytes, self.pieces.taken_count());
+        self.pieces = Use(u64::from(self.pieces.count()));
     }
 }
 
@@ -136,27 +172,22 @@ impl Kept {
         let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
         let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
         // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
-        // numbers, the first class, and entries of no piece and a null pointer.
+        // numbers, the first class, and entries of no piece.
         let bins = unsafe { Box::from_raw(bins) };
         Self { cell: Cell::default(), claimed_bytes: 0, open: 0, bins }
     }
 
     /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
-    /// than a step ([`Kept::take_and_settle`]). `live` is the table that it was kept with.
+    /// than a step ([`Kept::take_and_settle`]).
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn take(
-        &mut self,
-        key: Key,
-        requested_bytes: usize,
-        live: &Live,
-    ) -> Option<Allocated> {
+    pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
-        let top = *bin.top(key)?;
+        let top = bin.top(key)?;
         let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
         let is_counted =
             self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
-        is_counted.then(|| bin.pop(top, requested_bytes, live))
+        is_counted.then(|| bin.pop(top, key, requested_bytes))?
     }
 
     /// As [`Kept::take`], where another class comes in force, or a peak is passed.
@@ -164,12 +195,11 @@ impl Kept {
         &mut self,
         key: Key,
         requested_bytes: usize,
-        live: &Live,
     ) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
-        let top = *bin.top(key)?;
-        self.cell.begin(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
-        Some(bin.pop(top, requested_bytes, live))
+        let top = bin.top(key)?;
+        self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        bin.pop(top, key, requested_bytes)
     }
 
     /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
@@ -177,30 +207,23 @@ impl Kept {
     /// where counting it takes more than a step.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn keep(&mut self, block: &Allocated, ticket: u64, live: &Live) -> bool {
+    pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.bins[key.bin()];
-        let count = bin.count;
-        if bin.key != key || count >= bin.limit || !self.cell.is_in_force(bin.class) {
+        let had = bin.pieces;
+        if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
             return false;
         }
-        let single = block.single_until(ticket);
-        let Some(mark) = live.mark(single.kept_piece()) else { return false };
+        let Some(mark) = block.handle().kept_mark() else { return false };
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
-        bin.push(count, Entry { single, mark: mark.pointer() });
+        bin.push(had, block.single_until(ticket));
         true
     }
 
     /// As [`Kept::keep`] for a piece whose end was marked already.
-    pub(super) fn keep_ended(
-        &mut self,
-        block: &Allocated,
-        ticket: u64,
-        counted: Counted,
-        live: &Live,
-    ) -> bool {
-        let is_kept = self.stock(block, ticket, live);
+    pub(super) fn keep_ended(&mut self, block: &Allocated, ticket: u64, counted: Counted) -> bool {
+        let is_kept = self.stock(block, ticket);
         if is_kept {
             self.cell.end(counted);
         }
@@ -208,14 +231,12 @@ impl Kept {
     }
 
     /// Keeps a piece whose use is over, or never began, when there is a place for it.
-    pub(super) fn stock(&mut self, block: &Allocated, ticket: u64, live: &Live) -> bool {
+    pub(super) fn stock(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.bins[key.bin()];
-        let single = block.single_until(ticket);
-        let Some(mark) = live.mark(single.kept_piece()) else { return false };
-        let is_place = bin.key == key && bin.count < bin.limit;
+        let is_place = bin.key == key && bin.pieces.count() < bin.limit && !block.is_unkept();
         if is_place {
-            bin.push(bin.count, Entry { single, mark: mark.pointer() });
+            bin.push(bin.pieces, block.single_until(ticket));
         }
         is_place
     }
@@ -234,8 +255,8 @@ impl Kept {
             self.drain_bin(number, BIN_DEPTH, out);
             self.dedicate(key, class);
         }
-        let Bin { count, limit, .. } = self.bins[number];
-        if count < limit {
+        let Bin { pieces, limit, .. } = self.bins[number];
+        if pieces.count() < limit {
             return;
         }
         if limit as usize == BIN_DEPTH {
@@ -262,18 +283,20 @@ impl Kept {
     ) -> usize {
         let number = key.bin();
         self.dedicate(key, class);
-        let Bin { key: kept, count, .. } = self.bins[number];
+        let Bin { key: kept, pieces, .. } = self.bins[number];
+        let count = pieces.count() as usize;
         let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
-        if kept != key || count as usize >= batch {
+        if kept != key || count >= batch {
             return 0;
         }
-        self.claim(number, batch, most_bytes).min(batch - count as usize)
+        self.claim(number, batch, most_bytes).min(batch - count)
     }
 
     /// Has the bin of a key keep pieces of it, unless it has others.
     fn dedicate(&mut self, key: Key, class: PoolClass) {
         let bin = &mut self.bins[key.bin()];
-        if bin.key != key && bin.count == 0 {
+        if bin.key != key && bin.pieces.count() == 0 {
+            bin.tell_taken(&mut self.cell);
             self.claimed_bytes -= bin.claimed_bytes();
             (bin.key, bin.class, bin.limit) = (key, class, 0);
         }
@@ -295,7 +318,7 @@ impl Kept {
         bin.limit += u8::try_from(more).expect("at most the depth");
         self.claimed_bytes += more as u64 * bytes;
         self.open |= 1 << number;
-        (bin.limit - bin.count) as usize
+        (bin.limit - bin.pieces.count()) as usize
     }
 
     /// Has each bin keep only what it has.
@@ -303,9 +326,27 @@ impl Kept {
         self.claimed_bytes = 0;
         for number in self.open_bins() {
             let bin = &mut self.bins[number];
-            bin.limit = bin.count;
+            bin.limit = bin.pieces.count();
             self.claimed_bytes += bin.claimed_bytes();
         }
+    }
+
+    /// What was counted, which knows what was taken.
+    pub(super) fn cell(&mut self) -> &mut Cell {
+        for number in self.open_bins() {
+            self.bins[number].tell_taken(&mut self.cell);
+        }
+        &mut self.cell
+    }
+
+    /// A program has a piece now that was not kept.
+    pub(super) fn count_begin(&mut self, counted: Counted) {
+        self.cell.begin(counted);
+    }
+
+    /// A program has given a piece back that is not kept.
+    pub(super) fn count_end(&mut self, counted: Counted) {
+        self.cell.end(counted);
     }
 
     /// The bins that were opened, all that may keep something among them.
@@ -322,7 +363,9 @@ impl Kept {
     pub(super) fn drain(&mut self, out: &mut impl FnMut(&Allocated)) {
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
-            self.bins[number].limit = 0;
+            let bin = &mut self.bins[number];
+            bin.limit = 0;
+            bin.tell_taken(&mut self.cell);
         }
         (self.claimed_bytes, self.open) = (0, 0);
     }
@@ -330,11 +373,13 @@ impl Kept {
     /// Takes the oldest pieces of a bin out, as many as it has at most.
     fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(&Allocated)) {
         let bin = &mut self.bins[number];
-        let (count, old_count) = (bin.count as usize, old_count.min(bin.count as usize));
-        for Entry { single, .. } in &bin.entries[..old_count] {
+        let count = bin.pieces.count() as usize;
+        let old_count = old_count.min(count);
+        let entries = &mut bin.entries[1..];
+        for single in &entries[..old_count] {
             out(&single.of(bin.key.bytes, bin.key.stream));
         }
-        bin.entries.copy_within(old_count..count, 0);
-        bin.count = u8::try_from(count - old_count).expect("at most the depth");
+        entries.copy_within(old_count..count, 0);
+        bin.pieces = bin.pieces.with_count(count - old_count);
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::allocator::allocated::Allocated;
 use crate::allocator::native::block::BlockId;
 use crate::allocator::native::cell::{Counted, Quantity};
+use crate::allocator::native::handle::Handle;
 use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
 use crate::allocator::native::piece::Piece;
@@ -34,7 +35,8 @@ fn pieces(live: &Live) -> Vec<Allocated> {
         live.know_block(number as usize - 1);
         let bytes = sizes[number as usize % sizes.len()];
         let piece = Piece::block(BlockId::from_number(number));
-        Allocated::of_piece(piece, u64::from(number) << 32, bytes, 0, u64::from(number / 8 % 3))
+        let handle = Handle::of_mark(live.mark(piece).expect("just made"));
+        Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, u64::from(number / 8 % 3))
     };
     (1..=PIECES).map(piece).collect()
 }
@@ -51,15 +53,15 @@ impl Thread {
 
     /// As a free of the product: what was driven out.
     fn free(&mut self, block: &Allocated, most_bytes: u64) -> Vec<Allocated> {
-        let Self { kept, live, inside, inside_bytes } = self;
+        let Self { kept, inside, inside_bytes, .. } = self;
         let (key, bytes) = (Key::of(block), block.bytes());
         let mut out = Vec::new();
-        if !kept.keep(block, 7, live) {
+        if !kept.keep(block, 7) {
             kept.make_room(key, class(bytes), most_bytes, &mut |piece| out.push(*piece));
-            let mark = live.mark(block.piece()).expect("a known piece");
+            let mark = block.handle().mark().expect("a piece");
             let requested_bytes = mark.end(bytes).expect("a piece in use");
             let counted = Counted { class: class(bytes), bytes, requested_bytes };
-            assert!(kept.keep_ended(block, 7, counted, live), "a place was made for {block:?}");
+            assert!(kept.keep_ended(block, 7, counted), "a place was made for {block:?}");
         }
         for piece in &out {
             let of_key = inside.get_mut(&(piece.stream(), piece.bytes())).expect("it was inside");
@@ -80,8 +82,8 @@ impl Thread {
     /// A heap hands a piece out.
     fn hand_out(&mut self, block: &Allocated) {
         let bytes = block.bytes();
-        self.live.mark(block.piece()).expect("a known piece").begin(bytes, bytes);
-        self.kept.cell.begin(Counted { class: class(bytes), bytes, requested_bytes: bytes });
+        block.handle().mark().expect("a piece").begin(bytes, bytes);
+        self.kept.count_begin(Counted { class: class(bytes), bytes, requested_bytes: bytes });
     }
 
     /// Everything that is kept, handed out again by its heap.
@@ -98,10 +100,10 @@ impl Thread {
 
     /// As a request of the product.
     fn take(&mut self, stream: u64, bytes: usize) -> Option<Allocated> {
-        let Self { kept, live, inside, inside_bytes } = self;
+        let Self { kept, inside, inside_bytes, .. } = self;
         let key = Key { stream, bytes };
-        let block = kept.take(key, bytes, live);
-        let block = block.or_else(|| kept.take_and_settle(key, bytes, live));
+        let block = kept.take(key, bytes);
+        let block = block.or_else(|| kept.take_and_settle(key, bytes));
         let known = inside.get_mut(&(stream, bytes)).and_then(Vec::pop);
         assert_eq!(block.map(|block| block.address()), known, "what was freed last is on top");
         *inside_bytes -= block.map_or(0, |block| block.bytes());
@@ -131,7 +133,7 @@ fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
             let like = all[numbers.below(all.len())];
             outside.extend(thread.take(like.stream(), like.bytes()));
         }
-        let current = thread.kept.cell.sums(Quantity::Count).all.current;
+        let current = thread.kept.cell().sums(Quantity::Count).all.current;
         assert_eq!(current, i64::try_from(outside.len()).unwrap());
     }
     outside.extend(thread.drain());

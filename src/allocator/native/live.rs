@@ -1,7 +1,11 @@
 //! What was asked for of each piece in use, known to whoever has the piece without a lock.
-#![expect(unsafe_code, reason = "a mark is found again through a pointer, without its table")]
+#![expect(unsafe_code, reason = "a mark is found again through a word, without its table")]
 
-use crate::allocator::native::chunks::Chunks;
+use std::ptr;
+
+use crossbeam_queue::SegQueue;
+
+use crate::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, Spare};
 use crate::allocator::native::piece::{Name, Piece};
 use crate::sync::Ordering;
 use crate::sync::unmodelled::{AtomicU16, AtomicU32};
@@ -19,48 +23,82 @@ pub(super) struct Live {
 /// Relaxed, all of them: whoever has the piece writes, and the piece itself changes hands through
 /// the allocator's lock or the program's own means.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mark<'a> {
-    Small(&'a AtomicU16),
-    Block(&'a AtomicU32),
+pub(super) enum Mark {
+    Small(&'static AtomicU16),
+    Block(&'static AtomicU32),
 }
-
-/// A mark without its table, and without its sort.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MarkPointer(*const ());
-
-// SAFETY: what it points to is shared by all threads.
-unsafe impl Send for MarkPointer {}
 
 /// Of a block that a program does not have.
 const NOT_IN_USE: u32 = u32::MAX;
 /// Of a small one: a request is for a byte at least.
 const NOT_IN_USE_SMALL: u16 = 0;
+/// In the word of a mark: of a small block. Marks are at even addresses.
+const SMALL: u64 = 1;
+
+impl Entry for AtomicU32 {
+    fn new() -> Self {
+        Self::new(NOT_IN_USE)
+    }
+
+    fn clear(&self) {
+        self.store(NOT_IN_USE, Ordering::Relaxed); // see `Mark`
+    }
+
+    fn spare() -> &'static Spare<Self> {
+        static SPARE: Spare<AtomicU32> = [const { SegQueue::new() }; CHUNK_COUNT];
+        &SPARE
+    }
+}
+
+impl Entry for AtomicU16 {
+    fn new() -> Self {
+        Self::new(NOT_IN_USE_SMALL)
+    }
+
+    fn clear(&self) {
+        self.store(NOT_IN_USE_SMALL, Ordering::Relaxed); // see `Mark`
+    }
+
+    fn spare() -> &'static Spare<Self> {
+        static SPARE: Spare<AtomicU16> = [const { SegQueue::new() }; CHUNK_COUNT];
+        &SPARE
+    }
+}
 
 impl Live {
     /// Makes room for a block's place; under the allocator's lock.
     pub(super) fn know_block(&self, place: usize) {
         let number = place as u64 + 1; // what its name is made of, in the same chunk
-        self.blocks.grow_to(number, || AtomicU32::new(NOT_IN_USE));
+        self.blocks.grow_to(number);
     }
 
     /// Makes room for a slab's place; under the allocator's lock.
     pub(super) fn know_slab(&self, place: usize) {
         let number = (place as u64 + 1) * 64; // as above
-        self.small.grow_to(number, || AtomicU16::new(NOT_IN_USE_SMALL));
+        self.small.grow_to(number);
     }
 
     /// The mark of a piece. `None` when nobody made room for it.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn mark(&self, piece: Piece) -> Option<Mark<'_>> {
+    #[inline]
+    pub(super) fn mark(&self, piece: Piece) -> Option<Mark> {
         Some(match piece.name() {
             Name::Small(place) => Mark::Small(self.small.get(place)?),
             Name::Block(place) => Mark::Block(self.blocks.get(place)?),
         })
     }
+
+    /// The piece that has a mark, if that is in this table.
+    #[inline]
+    pub(super) fn piece(&self, mark: Mark) -> Option<Piece> {
+        let name = match mark {
+            Mark::Small(mark) => Name::Small(self.small.place_of(mark)?),
+            Mark::Block(mark) => Name::Block(self.blocks.place_of(mark)?),
+        };
+        Some(Piece::of(name))
+    }
 }
 
-impl Mark<'_> {
+impl Mark {
     /// A program has the piece now, for a request.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
@@ -94,8 +132,8 @@ impl Mark<'_> {
     pub(super) fn requested(self, bytes: usize) -> Option<usize> {
         match self {
             Self::Small(mark) => {
-                let requested_bytes = mark.load(Ordering::Relaxed); // see `Mark`
-                (requested_bytes != NOT_IN_USE_SMALL).then_some(requested_bytes as usize)
+                let requested_bytes = mark.load(Ordering::Relaxed) as usize; // see `Mark`
+                (requested_bytes != NOT_IN_USE_SMALL as usize).then_some(requested_bytes)
             }
             Self::Block(mark) => {
                 let slack_bytes = mark.load(Ordering::Relaxed); // see `Mark`
@@ -104,30 +142,31 @@ impl Mark<'_> {
         }
     }
 
-    /// To be found again with [`MarkPointer::of`].
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn pointer(self) -> MarkPointer {
-        MarkPointer(match self {
-            Self::Small(mark) => std::ptr::from_ref(mark).cast(),
-            Self::Block(mark) => std::ptr::from_ref(mark).cast(),
-        })
+    /// In a word, whose upper bits are clear.
+    pub(super) fn to_bits(self) -> u64 {
+        match self {
+            Self::Small(mark) => ptr::from_ref(mark).expose_provenance() as u64 | SMALL,
+            Self::Block(mark) => ptr::from_ref(mark).expose_provenance() as u64,
+        }
     }
-}
 
-impl MarkPointer {
-    /// The mark again.
+    /// What [`Mark::to_bits`] gave.
     ///
     /// # Safety
-    /// It was made of the mark of this piece in this table.
+    /// That gave it.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) unsafe fn of(self, piece: Piece, _: &Live) -> Mark<'_> {
-        match piece.name() {
-            // SAFETY: a piece of this sort has such a mark, whose place stays as long as the table.
-            Name::Small(_) => Mark::Small(unsafe { &*self.0.cast() }),
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
+    pub(super) unsafe fn from_bits(bits: u64) -> Self {
+        if bits & SMALL != 0 {
+            let mark = ptr::with_exposed_provenance((bits - SMALL) as usize);
+            // SAFETY: a mark of this sort was there, and marks stay where they are for good, as
+            // what is in tables does. Shared, as all have it.
+            Self::Small(unsafe { &*mark })
+        } else {
+            let mark = ptr::with_exposed_provenance(bits as usize);
             // SAFETY: as above.
-            Name::Block(_) => Mark::Block(unsafe { &*self.0.cast() }),
+            Self::Block(unsafe { &*mark })
         }
     }
 }

@@ -7,20 +7,21 @@ use loom::thread;
 use crate::allocator::allocated::Allocated;
 use crate::allocator::native::block::BlockId;
 use crate::allocator::native::cell::{Counted, Quantity};
+use crate::allocator::native::handle::Handle;
 use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
 use crate::allocator::native::piece::Piece;
-use crate::allocator::native::thread_cache::{Owner, claim};
+use crate::allocator::native::thread_cache::{ID_STEP, Owner, claim};
 use crate::allocator::snapshot::PoolClass;
 
 /// Of the allocator.
-const ID: u64 = 1;
+const ID: u64 = ID_STEP;
 const BYTES: usize = 512;
 const KEY: Key = Key { stream: 0, bytes: BYTES };
 const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
 
-fn current(kept: &Kept) -> i64 {
-    kept.cell.sums(Quantity::Count).all.current
+fn current(kept: &mut Kept) -> i64 {
+    kept.cell().sums(Quantity::Count).all.current
 }
 
 /// Goal: what one counts the other sees whole. Method: the thread counts twice while another one
@@ -31,7 +32,7 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
         let owner = Owner::new(ID);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let count = || owner.enter(ID).map(|inside| inside.kept.cell.begin(COUNTED)).is_some();
+            let count = || owner.enter(ID).map(|inside| inside.kept.count_begin(COUNTED)).is_some();
             i64::from(count()) + i64::from(count())
         });
         let look = || claim([&cache])[0].with(|kept| current(kept));
@@ -52,14 +53,15 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
         let owner = Owner::new(ID);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
-            let block = Allocated::of_piece(Piece::block(BlockId::from_number(1)), 0, BYTES, 0, 0);
+            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let block = Allocated::of_piece(Handle::of_mark(mark), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
                 inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
-                inside.kept.stock(&block, 0, &live)
+                inside.kept.stock(&block, 0)
             };
             let is_kept = owner.enter(ID).is_some_and(put);
             let taken =
-                owner.enter(ID).is_some_and(|inside| inside.kept.take(KEY, BYTES, &live).is_some());
+                owner.enter(ID).is_some_and(|inside| inside.kept.take(KEY, BYTES).is_some());
             (is_kept, taken)
         });
         let mut drained = Vec::new();

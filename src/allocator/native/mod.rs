@@ -3,8 +3,8 @@
 //! * `size_class`: which sizes share slabs, and which requests have pages of their own
 //! * `core`: what is known, and how pieces change hands: `block` and `index` (one arena's free
 //!   blocks), `area` and `pages` (addresses and the memory behind them), `heap` (what one stream
-//!   has), `slab` (small blocks), `piece` and `live` (what was handed out, and for how much, in
-//!   `chunks`)
+//!   has), `slab` (small blocks), `piece`, `live` (what was handed out, and for how much, in
+//!   `chunks`) and `handle` (what programs have of it)
 //! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
 //! * `caches`: what threads keep of what they freed, to have it without a lock: `own` (how a thread
 //!   finds its cache), `thread_cache` (how others reach into it), `kept` (what is in it)
@@ -21,6 +21,7 @@ mod chunks;
 pub(super) mod core;
 mod describe;
 mod growth;
+pub(super) mod handle;
 mod heap;
 mod idle;
 mod index;

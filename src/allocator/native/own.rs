@@ -1,11 +1,15 @@
-//! How a thread finds its cache of an allocator.
+//! How a thread finds its cache of an allocator, and what it does there without a lock.
 #![expect(unsafe_code, reason = "the cache used last is found through a pointer")]
 
 use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
+use crate::allocator::allocated::Allocated;
+use crate::allocator::books::Request;
 use crate::allocator::native::caches::Caches;
+use crate::allocator::native::size_class::UNIT_BYTES;
 use crate::allocator::native::thread_cache::{Inside, Owner, ThreadCache};
 use crate::fork;
 
@@ -27,8 +31,9 @@ pub(in crate::allocator) struct Front(*const ThreadCache);
 
 thread_local! {
     static OWN: OwnCaches = const { OwnCaches(RefCell::new(Vec::new())) };
-    /// The cache of one of the entries of this thread's `OWN`, or null: `bring_to_front` sets it,
-    /// and it is cleared before an entry goes.
+    /// The cache of one of the entries of this thread's `OWN`, in which the thread is not, or null:
+    /// `bring_to_front` sets it, and it is cleared before an entry goes and as long as the thread
+    /// stays inside.
     ///
     /// Needs no drop: it is there as long as the thread is, found in a step.
     static FRONT: Cell<Front> = const { Cell::new(Front(ptr::null())) };
@@ -42,36 +47,99 @@ impl Front {
     pub(in crate::allocator) fn get() -> Self {
         FRONT.get()
     }
+
+    /// To be entered by this thread, by the id of caches that are there until it has left: then it
+    /// is there as well.
+    ///
+    /// # Safety
+    /// It was read by this thread after it entered a cache last.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    unsafe fn cache<'a>(self) -> Option<&'a ThreadCache> {
+        // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
+        // was copied from there may not leave the thread. Entries go in `bring_to_front` and at the
+        // thread's end alone, neither of which happens between the copy and the use: they are of
+        // allocators that are gone, or no code of ours runs on this thread any more.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// This thread's stay in its cache. Meanwhile it does not find it.
+#[derive(Debug)]
+pub(super) struct Stay<'a> {
+    inside: Inside<'a>,
+    front: Front,
+}
+
+impl<'a> Deref for Stay<'a> {
+    type Target = Inside<'a>;
+
+    fn deref(&self) -> &Inside<'a> {
+        &self.inside
+    }
+}
+
+impl DerefMut for Stay<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inside
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        FRONT.set(self.front); // it is of the entry that it was of: this allocator is there
+    }
 }
 
 impl Caches {
-    /// This thread goes into its cache. `None` where another allocator's is in front (`prepare`),
-    /// and while somebody else has claimed it.
+    /// A piece that this thread keeps, for a request that caches serve.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn enter(&self) -> Option<Inside<'_>> {
-        self.enter_if(Front::get(), self.id())
+    pub(in crate::allocator) fn take(&self, front: Front, request: &Request) -> Option<Allocated> {
+        if !request.is_plain(UNIT_BYTES) {
+            return None;
+        }
+        // SAFETY: of this thread, and nothing below enters a cache.
+        let cache = unsafe { front.cache() }?;
+        // SAFETY: as above.
+        let inside = unsafe { cache.enter_at_once(self.id_when_on()) }?;
+        inside.kept.take(self.key(request), request.bytes)
+    }
+
+    /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
+    /// for it. Does nothing when not: for other things, for one that was freed before, or without
+    /// a place.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::allocator) fn keep(&self, front: Front, block: &Allocated, ticket: u64) -> bool {
+        // SAFETY: as in `take`.
+        let Some(cache) = (unsafe { front.cache() }) else { return false };
+        // SAFETY: as in `take`.
+        let inside = unsafe { cache.enter_at_once(self.id_when_on()) };
+        inside.is_some_and(|inside| inside.kept.keep(block, ticket))
+    }
+
+    /// This thread goes into its cache. `None` where another allocator's is in front (`prepare`),
+    /// while somebody else has claimed it, and when the thread is inside already.
+    pub(super) fn enter(&self) -> Option<Stay<'_>> {
+        self.stay(self.id())
     }
 
     /// As [`Caches::enter`]; `None` too while threads are to keep nothing.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
-    pub(in crate::allocator) fn enter_when_on(&self, front: Front) -> Option<Inside<'_>> {
-        self.enter_if(front, self.id_when_on())
+    pub(super) fn enter_when_on(&self) -> Option<Stay<'_>> {
+        self.stay(self.id_when_on())
     }
 
-    /// `front` is that of this thread; `id` that of these caches, or one that nobody has.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
+    /// `id` is that of these caches, or one that nobody has.
     #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
-    fn enter_if(&self, front: Front, id: u64) -> Option<Inside<'_>> {
-        // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
-        // was copied from there may not leave the thread. Entries go in `bring_to_front` and at the
-        // thread's end alone, neither of which happens between the copy and here.
-        let cache = unsafe { front.0.as_ref() }?;
-        // SAFETY: the entry is the owner, and of this thread. When the id is that of these caches,
-        // they are there, so it stays until the thread ends, which what is returned does not see.
-        unsafe { cache.enter(id) }
+    fn stay(&self, id: u64) -> Option<Stay<'_>> {
+        let front = Front::get();
+        // SAFETY: until what is returned drops there is no front to enter by.
+        let cache = unsafe { front.cache() }?;
+        // SAFETY: as above.
+        let inside = unsafe { cache.enter(id) }?;
+        FRONT.set(Front(ptr::null()));
+        Some(Stay { inside, front })
     }
 
     /// Has this thread find its cache at the next use, which is made when there is none. Not while
@@ -96,7 +164,10 @@ impl OwnCaches {
             own.push(Own { id, caches: Arc::downgrade(caches), owner });
             own.len() - 1
         });
-        FRONT.set(Front(Arc::as_ptr(own[position].owner.cache())));
+        let owner = &own[position].owner;
+        if owner.is_outside() {
+            FRONT.set(Front(Arc::as_ptr(owner.cache())));
+        }
         Some(())
     }
 }

@@ -4,10 +4,9 @@ use crate::allocator::native::block::BlockId;
 use crate::allocator::native::chunks::Place;
 use crate::allocator::native::slab::SlabId;
 
-/// The name of what was handed out, in one word: it goes through caches and back without being
-/// looked into. Never zero. It is where `live` has the piece as well ([`Name`]): neighbours are 64
-/// places apart there at least, and so are the same slots of neighbouring slabs, so that what two
-/// threads write in turns lies on lines of its own.
+/// The name of what was handed out, in one word. It is where `live` has the piece as well
+/// ([`Name`]): neighbours are 64 places apart there at least, and so are the same slots of
+/// neighbouring slabs, so that what two threads write in turns lies on lines of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::allocator) struct Piece(u64);
 
@@ -45,10 +44,6 @@ fn unspread(place: u64) -> u64 {
 }
 
 impl Piece {
-    /// Set in handles of what threads do not keep. With it, the name is of a place that no table
-    /// has.
-    pub(in crate::allocator) const BEYOND: u64 = Place::BEYOND;
-
     pub(super) fn block(id: BlockId) -> Self {
         Self(Place::of(spread(u64::from(id.number()))).to_bits())
     }
@@ -70,21 +65,17 @@ impl Piece {
     }
 
     #[inline]
-    pub(in crate::allocator) fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// What [`Piece::to_bits`] gave.
-    #[inline]
-    pub(in crate::allocator) fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn name(self) -> Name {
         let place = Place::from_bits(self.0);
         if self.0 & SMALL == 0 { Name::Block(place) } else { Name::Small(place) }
+    }
+
+    #[inline]
+    pub(super) fn of(name: Name) -> Self {
+        match name {
+            Name::Block(place) => Self(place.to_bits()),
+            Name::Small(place) => Self(SMALL | place.to_bits()),
+        }
     }
 }
 
@@ -97,8 +88,10 @@ mod tests {
         for number in (1..10_000).chain([1 << 26, (1 << 27) - 65]) {
             let (block, slab) = (BlockId::from_number(number), SlabId::from_number(number));
             assert_eq!(Piece::block(block).part(), Part::Block(block));
+            assert_eq!(Piece::of(Piece::block(block).name()), Piece::block(block));
             for slot in 0..64 {
                 assert_eq!(Piece::small(slab, slot).part(), Part::Small(slab, slot));
+                assert_eq!(Piece::of(Piece::small(slab, slot).name()), Piece::small(slab, slot));
             }
         }
         let last = BlockId::from_number(u32::MAX);

@@ -8,6 +8,7 @@ use crate::allocator::caching::CachingAllocator;
 use crate::allocator::native::cell::Counted;
 use crate::allocator::native::core::{Awaiting, Extent};
 use crate::allocator::native::growth::Step;
+use crate::allocator::native::handle::Handle;
 use crate::allocator::native::heap::HeapStream;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
@@ -48,7 +49,10 @@ impl CachingAllocator {
         let mut told = None;
         let piece = match self.take_native(&plan, home, step, &mut told)? {
             Some(piece) => piece,
-            None => self.reclaim_native(&plan, home, told, interrupt)?,
+            None => match self.whole_help_out(request) {
+                Some(block) => return Ok(block),
+                None => self.reclaim_native(&plan, home, told, interrupt)?,
+            },
         };
         let block = self.hand_out(&plan, home, |_| Some(piece));
         Ok(block.expect("there is a piece"))
@@ -83,14 +87,22 @@ impl CachingAllocator {
         let piece = find(&mut books)?;
         let (block, counted) = books.begin_piece(piece, plan, home);
         caches.set_bound(&mut books);
-        if let Some(inside) = inside {
+        if let Some(mut inside) = inside {
             caches.stock(inside.kept, &mut books, plan);
-            inside.kept.cell.begin(counted);
+            inside.kept.count_begin(counted);
             return Some(block);
         }
         drop(books); // what nobody's cache counts is reached without it
         caches.threads.lock().shared.begin(counted);
         Some(block)
+    }
+
+    /// A block of a private pool that helps out when memory is short, and keeps its blocks whole.
+    fn whole_help_out(&self, request: &Request) -> Option<Allocated> {
+        let mut books = self.books.lock();
+        let plan = books.plan(request)?;
+        let id = books.help_out(&plan)?;
+        Some(Allocated::of(id, &books))
     }
 
     /// A piece for a request that neither free memory nor the device serves.
@@ -128,15 +140,17 @@ impl CachingAllocator {
     }
 
     /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
-    /// False when it was freed before.
+    /// False when it was freed before, or is of another allocator.
     pub(in crate::allocator) fn free_native(
         &self,
         block: &Allocated,
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> bool {
-        let (caches, piece, bytes) = (&self.caches, block.piece(), block.bytes());
-        let ended = caches.live.mark(piece).and_then(|mark| mark.end(bytes));
+        let (caches, bytes) = (&self.caches, block.bytes());
+        let mark = block.handle().mark();
+        let Some(piece) = mark.and_then(|mark| caches.live.piece(mark)) else { return false };
+        let ended = mark.and_then(|mark| mark.end(bytes));
         let Some(requested_bytes) = ended else { return false };
         let counted = Counted { class: caches.sizes.class(bytes), bytes, requested_bytes };
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
@@ -189,7 +203,8 @@ impl Books {
         mark.begin(bytes, requested_bytes);
         let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
         let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner;
-        let block = Allocated::of_piece(piece, address, bytes, busy_until, stream);
+        let handle = Handle::of_mark(mark);
+        let block = Allocated::of_piece(handle, address, bytes, busy_until, stream);
         (if is_cached { block } else { block.unkept() }, counted)
     }
 
@@ -255,9 +270,11 @@ impl Books {
     pub(in crate::allocator) fn piece_at(&self, address: u64) -> Option<Allocated> {
         let piece = self.native.piece_at(address)?;
         let Extent { address, bytes, heap, busy_until } = self.native.extent(piece);
-        self.native.live.mark(piece)?.requested(bytes)?;
+        let mark = self.native.live.mark(piece)?;
+        mark.requested(bytes)?;
         // Freed by this name, it goes to its heap.
         let stream = self.native.heaps[heap].owner.stream;
-        Some(Allocated::of_piece(piece, address, bytes, busy_until, stream).unkept())
+        let handle = Handle::of_mark(mark).unkept();
+        Some(Allocated::of_piece(handle, address, bytes, busy_until, stream))
     }
 }

@@ -26,13 +26,14 @@ impl SizeClass {
         Self(number)
     }
 
-    /// The size of the class of a request, less one, has the bits of the last byte's offset, and
-    /// these; by the highest bit of the former.
+    /// Up to this each multiple of a unit is the size of a class.
+    pub(super) const UNIT_STEPS_BYTES: usize = 16 * UNIT_BYTES;
+
+    /// The size of the class of a larger request, less one, has the bits of the last byte's offset,
+    /// and these; by the highest bit of the former.
+    #[inline]
     pub(super) const fn step_mask(highest_bit: u32) -> usize {
-        // Three bits below the highest; up to eight units it is a unit.
-        let eight_units = (8 * UNIT_BYTES).ilog2();
-        let highest_bit = if highest_bit > eight_units { highest_bit } else { eight_units };
-        (1 << (highest_bit - 3)) - 1
+        (1 << (highest_bit - 3)) - 1 // eight steps from one power of two to the next
     }
 
     pub(super) fn number(self) -> usize {
@@ -81,7 +82,8 @@ mod tests {
             let size = class.bytes();
             assert!(size >= bytes && size.is_multiple_of(UNIT_BYTES), "{bytes} in {size}");
             let last = bytes - 1;
-            let mask = SizeClass::step_mask((last | 1).ilog2());
+            let is_unit = bytes <= SizeClass::UNIT_STEPS_BYTES;
+            let mask = if is_unit { UNIT_BYTES - 1 } else { SizeClass::step_mask(last.ilog2()) };
             assert_eq!(size, (last | mask) + 1, "{bytes}");
             assert!(bytes <= 4 * KIB || (size - bytes) * 8 <= bytes, "{bytes} in {size}");
             assert!(bytes > 4 * KIB || size - bytes < UNIT_BYTES, "{bytes} in {size}");

@@ -27,7 +27,7 @@ impl Caches {
         let mut statistics = Statistics::default();
         let mut claimed = claim(&threads.caches);
         let books = self.books.lock(); // from here nothing moves
-        let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell.clone()));
+        let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell().clone()));
         let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
         let native = &books.native;
         for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
@@ -61,7 +61,7 @@ impl Caches {
         let mut claimed = claim(caches.iter());
         let mut books = self.books.lock(); // from here nothing moves
         for cache in &mut claimed {
-            cache.with(|kept| kept.cell.reset_peaks());
+            cache.with(|kept| kept.cell().reset_peaks());
         }
         shared.reset_peaks();
         books.native.out.reset_peaks();

@@ -10,8 +10,9 @@
 //! | fence | `asymmetric::light` | `asymmetric::heavy` |
 //! | looks at | `gate`: stays out | `door`: waits |
 //!
-//! One look tells the thread whether it is outside and whether the cache is of the allocator that
-//! it wants, another one whether it is claimed and whether its own fence costs something.
+//! The gate is open for who has the id of the cache's allocator. So one look tells the thread that
+//! nobody has claimed the cache, that it is of the allocator that it wants, and that its own fence
+//! costs nothing. Where that costs something the thread asks twice.
 #![expect(unsafe_code, reason = "plain values that one thread at a time reaches, by that protocol")]
 
 use std::cell::Cell as Unshared;
@@ -19,24 +20,25 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::allocator::native::kept::Kept;
-use crate::sync::{AtomicU8, AtomicU64, Ordering, UnsafeCell, spin_hint};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::{asymmetric, fork};
 
-/// In the door: the thread is inside. It is the id of no allocator.
-pub(super) const INSIDE: u64 = 0;
-/// In the gate: the thread is to stay out.
-const CLAIMED: u8 = 1;
+/// In the gate, below the id: the thread is to stay out.
+const CLAIMED: u64 = 1;
 /// In the gate, for good: the thread's fence is one that processors know of.
-const FENCED: u8 = 2;
+const FENCED: u64 = 2;
+/// Ids of allocators are multiples of this.
+pub(super) const ID_STEP: u64 = 4;
 
 /// The cache of one thread for one allocator. On cache lines of its own, two for processors that
 /// fetch them in pairs: what one thread writes all the time is in no other's way.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ThreadCache {
-    /// The id of its allocator while the thread is outside.
-    door: AtomicU64,
-    gate: AtomicU8,
+    /// True while the thread is inside.
+    door: AtomicBool,
+    /// The id of its allocator, and flags.
+    gate: AtomicU64,
     kept: UnsafeCell<Kept>,
 }
 
@@ -56,11 +58,11 @@ pub(super) struct Owner {
 impl Owner {
     /// A cache that is empty, of the allocator with an id.
     pub(super) fn new(id: u64) -> Self {
-        assert_ne!(id, INSIDE, "allocators are numbered from 1");
-        let gate = if asymmetric::is_light_free() { 0 } else { FENCED };
+        assert!(id.is_multiple_of(ID_STEP), "flags stand below the id {id}");
+        let fenced = if asymmetric::is_light_free() { 0 } else { FENCED };
         let cache = ThreadCache {
-            door: AtomicU64::new(id),
-            gate: AtomicU8::new(gate),
+            door: AtomicBool::new(false),
+            gate: AtomicU64::new(id | fenced),
             kept: UnsafeCell::new(Kept::new()),
         };
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
@@ -71,52 +73,65 @@ impl Owner {
         &self.cache
     }
 
+    /// True while the thread is not inside, which asks.
+    pub(super) fn is_outside(&self) -> bool {
+        !self.cache.door.load(Ordering::Relaxed) // this thread alone writes it
+    }
+
     /// As [`ThreadCache::enter`].
     #[cfg(all(test, loom))]
     pub(super) fn enter(&self, id: u64) -> Option<Inside<'_>> {
-        // SAFETY: this is the owner's thread: the owner is there once, and is not shared.
+        // SAFETY: this is the owner's thread: the owner is there once, and is not shared. Tests
+        // leave before they enter again.
         unsafe { self.cache.enter(id) }
     }
 }
 
 impl ThreadCache {
     /// Goes inside the cache of the allocator with an id. `None` when it is of another one, while
-    /// another thread has claimed it, and when the thread is inside already.
+    /// another thread has claimed it, and where a fence is needed that costs something.
     ///
     /// # Safety
-    /// The calling thread has its [`Owner`], and keeps what is returned.
+    /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) unsafe fn enter(&self, id: u64) -> Option<Inside<'_>> {
-        // Relaxed: this thread alone writes it.
-        if self.door.load(Ordering::Relaxed) != id {
-            return None;
-        }
+    pub(super) unsafe fn enter_at_once(&self, id: u64) -> Option<Inside<'_>> {
         // Relaxed: the fence orders it before the look; partner: `claim`.
-        self.door.store(INSIDE, Ordering::Relaxed);
+        self.door.store(true, Ordering::Relaxed);
         asymmetric::light_if_free();
         // Acquire: pairs with the end of a claim; what it did here is visible.
-        if self.gate.load(Ordering::Acquire) != 0 && !self.is_open_behind_fence() {
+        let gate = self.gate.load(Ordering::Acquire);
+        self.inside_if(gate == id)
+    }
+
+    /// As [`ThreadCache::enter_at_once`], with that fence where it is needed.
+    ///
+    /// # Safety
+    /// The same.
+    pub(super) unsafe fn enter(&self, id: u64) -> Option<Inside<'_>> {
+        // Relaxed: as above.
+        self.door.store(true, Ordering::Relaxed);
+        asymmetric::light();
+        // Acquire: as above.
+        let gate = self.gate.load(Ordering::Acquire);
+        self.inside_if(gate & !FENCED == id)
+    }
+
+    /// What the look at the gate came to, of the thread that knocked and is not inside already.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn inside_if(&self, is_open: bool) -> Option<Inside<'_>> {
+        if !is_open {
             // Release: as in `Inside::drop`.
-            self.door.store(id, Ordering::Release);
+            self.door.store(false, Ordering::Release);
             return None;
         }
         let kept = self.kept.with_mut(|kept| kept);
-        // SAFETY: nobody else may reach it meanwhile. No other thread enters: see above. No second
-        // time from here: the door was not `INSIDE`. No claimer: one whose flag was not seen sees
-        // the door, by the two fences between, and waits until what is made here drops.
+        // SAFETY: nobody else may reach it meanwhile. No other thread enters, and this one was not
+        // inside: who called `enter` says so. No claimer: one whose flag was not seen sees the
+        // door, by the two fences between, and waits until what is made here drops.
         let kept = unsafe { &mut *kept };
-        Some(Inside { cache: self, id, kept })
-    }
-}
-
-impl ThreadCache {
-    /// The look at the gate once more, behind a fence that holds everywhere.
-    #[cold]
-    fn is_open_behind_fence(&self) -> bool {
-        asymmetric::light();
-        // Acquire: as in `enter`.
-        self.gate.load(Ordering::Acquire) & CLAIMED == 0
+        Some(Inside { cache: self, kept })
     }
 }
 
@@ -124,7 +139,6 @@ impl ThreadCache {
 #[derive(Debug)]
 pub(in crate::allocator) struct Inside<'a> {
     cache: &'a ThreadCache,
-    id: u64,
     pub(super) kept: &'a mut Kept,
 }
 
@@ -141,7 +155,7 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.cache.kept.with_mut(|_| ()); // so that models see how long it was in use
         // Release: pairs with a claimer's look.
-        self.cache.door.store(self.id, Ordering::Release);
+        self.cache.door.store(false, Ordering::Release);
     }
 }
 
@@ -169,7 +183,7 @@ pub(super) fn claim<'a>(
     for Claimed(cache) in &claimed {
         // Acquire: pairs with the thread's leaving; what it did here is visible. In a forked child
         // the other threads are gone, wherever they were.
-        while cache.door.load(Ordering::Acquire) == INSIDE && !fork::is_child() {
+        while cache.door.load(Ordering::Acquire) && !fork::is_child() {
             spin_hint();
         }
     }

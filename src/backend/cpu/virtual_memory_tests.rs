@@ -5,6 +5,8 @@ use super::super::faults;
 use super::*;
 use crate::backend::contract::VirtualMemory as _;
 use crate::device::Device;
+use crate::numbers::Numbers;
+use crate::seed::seed;
 
 const CAPACITY_BYTES: usize = 64 * GRANULE_BYTES;
 
@@ -65,6 +67,72 @@ fn contents_move_along_and_the_addresses_they_leave_are_closed() {
         memory.release(handle).unwrap();
     }
     memory.unreserve(range, 8 * GRANULE_BYTES).unwrap();
+    assert_nothing_is_left(&memory);
+}
+
+/// Mappings that the kernel knows of in some granules, as `/proc/self/maps` lists them.
+fn mappings_in(base: Address, granules: usize) -> usize {
+    let end = base.0 + (granules * GRANULE_BYTES) as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_inside = |line: &&str| {
+        let (range, _) = line.split_once(' ').unwrap();
+        let (first, last) = range.split_once('-').unwrap();
+        let [first, last] = [first, last].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+        first < end && last > base.0
+    };
+    maps.lines().filter(is_inside).count()
+}
+
+/// Goal: the kernel's limit is never met before ours. Method: pages come, go and move at random,
+/// and each time what is counted is compared with what the kernel lists; a mapping of what is not
+/// in the range, as of pages that wait to be mapped, is counted by itself.
+#[test]
+fn no_fewer_mappings_are_counted_than_the_kernel_has() {
+    const GRANULES: usize = 40;
+    let mut numbers = Numbers::new(seed());
+    let memory = memory();
+    let range = memory.reserve(GRANULES * GRANULE_BYTES).unwrap();
+    let (mut mapped, mut parked) = (vec![None; GRANULES], Vec::new());
+    let mut most = 0;
+    for round in 0..400 {
+        let place = numbers.below(GRANULES);
+        match (mapped[place].take(), numbers.below(3)) {
+            (None, choice) => {
+                let waiting = if choice == 0 { parked.pop() } else { None };
+                let handle = waiting.or_else(|| memory.create(GRANULE_BYTES).ok());
+                if let Some(handle) = handle {
+                    memory.map(granule(range, place), handle).unwrap();
+                }
+                mapped[place] = handle;
+            }
+            (Some(handle), 0) => {
+                memory.unmap(handle).unwrap();
+                memory.release(handle).unwrap();
+            }
+            (Some(handle), 1) => {
+                memory.unmap(handle).unwrap();
+                parked.push(handle);
+            }
+            (Some(handle), _) => {
+                let to = mapped.iter().position(Option::is_none).expect("where it was is vacant");
+                memory.relocate(handle, granule(range, to)).unwrap();
+                mapped[to] = Some(handle);
+            }
+        }
+        let (counted, known) = (memory.mappings.used(), mappings_in(range, GRANULES));
+        assert!(known + parked.len() <= counted, "round {round}: {known} of {counted}");
+        assert!(counted <= 2 * GRANULES + 1 + parked.len(), "round {round}: {counted}");
+        most = most.max(known);
+    }
+    assert!(most > 2, "the kernel tells pages from vacant places: {most}");
+    for handle in mapped.into_iter().flatten() {
+        memory.unmap(handle).unwrap();
+        memory.release(handle).unwrap();
+    }
+    for handle in parked {
+        memory.release(handle).unwrap();
+    }
+    memory.unreserve(range, GRANULES * GRANULE_BYTES).unwrap();
     assert_nothing_is_left(&memory);
 }
 
