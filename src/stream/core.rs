@@ -131,15 +131,26 @@ impl StreamCore {
     /// forked child. May help or wait when the stream's limit is exceeded.
     #[inline]
     pub(crate) fn push<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
-        self.lifecycle.check()?;
-        // First, so that a command is made in its slot there.
         if self.on_host {
-            return Ok(self.push_queued(command));
+            return self.push_on_host(command);
         }
+        self.lifecycle.check()?;
         Ok(match self.push_directly(command) {
             Ok(ran) => ran.ticket,
             Err(command) => self.push_queued(command),
         })
+    }
+
+    /// As [`StreamCore::push`], for who knows that the stream runs on the host: the command is made
+    /// in its slot.
+    #[inline]
+    pub(crate) fn push_on_host<T: Command<TaskContext>>(
+        self: &Arc<Self>,
+        command: T,
+    ) -> Result<u64> {
+        debug_assert!(self.on_host, "a driver's tasks may go past the queue");
+        self.lifecycle.check()?;
+        Ok(self.push_queued(command))
     }
 
     /// As [`StreamCore::push`], for who asks later how the task ended: true beside the ticket when
