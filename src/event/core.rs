@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use crate::backend::blocking::while_blocked;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
-use crate::spin::SpinMutex;
+use crate::spin::{SpinGuard, SpinMutex};
 use crate::stream::core::StreamCore;
 use crate::stream::marks::OwnedMark;
 use crate::stream::wait::Interrupt;
@@ -92,6 +92,22 @@ impl EventCore {
         // Bound under the lock: until then the record is the latest, and knows its own failure.
         source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
+    }
+
+    /// Takes the lock to record the event on a stream. What is left in `previous` is dropped
+    /// without it.
+    #[inline]
+    pub(super) fn lock_for(
+        &self,
+        core: &Arc<StreamCore>,
+        previous: &mut Option<Arc<StreamCore>>,
+    ) -> Result<SpinGuard<'_, Latest>> {
+        let mut latest = self.latest.lock();
+        if !latest.is_on(core) {
+            *previous = latest.move_to(core)?;
+            self.device.get_or_init(|| core.identity.device);
+        }
+        Ok(latest)
     }
 
     /// True when the counter of its stream says that the latest record is done.

@@ -193,31 +193,42 @@ impl Stream {
     pub fn record(&self, event: &Event) -> Result<()> {
         let core = self.core();
         core.lifecycle.check()?;
-        let mut previous = None;
-        let mut direct = core.enter_directly();
-        let mut latest = event.core.latest.lock();
-        if !latest.is_on(core) {
-            previous = latest.move_to(core)?;
-            event.core.device.get_or_init(|| core.identity.device);
+        if let Some(direct) = core.enter_directly() {
+            return self.record_directly(event, direct);
         }
-        let taken = direct.as_mut().and_then(Direct::take_place);
+        self.record_queued(event)
+    }
+
+    #[inline]
+    fn record_queued(&self, event: &Event) -> Result<()> {
+        let core = self.core();
+        let mut previous = None;
+        let pushed = {
+            let mut latest = event.core.lock_for(core, &mut previous)?;
+            let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
+            latest.stand_at(pushed.ticket);
+            pushed
+        };
+        drop(previous); // the last reference to a stream is dropped without the lock
+        core.published(pushed);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn record_directly(&self, event: &Event, mut direct: Direct<'_>) -> Result<()> {
+        let mut previous = None;
+        let mut latest = event.core.lock_for(self.core(), &mut previous)?;
         // Without the lock: the task, leaving the stream, and the last reference to another one.
-        if let Some(ticket) = taken {
+        if let Some(ticket) = direct.take_place() {
             let version = event.core.begin_direct(&mut latest);
             latest.stand_at(ticket);
             drop(latest);
-            if let Some(mut direct) = direct {
-                direct.run(|context| command::run(&event.core, version, context));
-            }
-        } else {
-            let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
-            latest.stand_at(pushed.ticket);
-            drop(latest);
-            drop(direct);
-            core.published(pushed);
+            direct.run(|context| command::run(&event.core, version, context));
+            return Ok(());
         }
-        drop(previous);
-        Ok(())
+        drop(latest);
+        drop(direct);
+        self.record_queued(event)
     }
 
     /// Records a new event without timing and returns it.

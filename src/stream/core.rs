@@ -131,11 +131,26 @@ impl StreamCore {
     /// forked child. May help or wait when the stream's limit is exceeded.
     #[inline]
     pub(crate) fn push<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
+        if self.on_host {
+            return self.push_on_host(command);
+        }
         self.lifecycle.check()?;
         Ok(match self.push_directly(command) {
             Ok(ran) => ran.ticket,
             Err(command) => self.push_queued(command),
         })
+    }
+
+    /// As [`StreamCore::push`], for who knows that the stream runs on the host: the command is made
+    /// in its slot.
+    #[inline]
+    pub(crate) fn push_on_host<T: Command<TaskContext>>(
+        self: &Arc<Self>,
+        command: T,
+    ) -> Result<u64> {
+        debug_assert!(self.on_host, "a driver's tasks may go past the queue");
+        self.lifecycle.check()?;
+        Ok(self.push_queued(command))
     }
 
     /// As [`StreamCore::push`], for who asks later how the task ended: true beside the ticket when
@@ -146,7 +161,25 @@ impl StreamCore {
         T: Command<TaskContext>,
     {
         self.lifecycle.check()?;
-        Ok(match self.push_directly(command) {
+        if self.on_host {
+            return Ok(self.push_bound(command));
+        }
+        Ok(self.push_watched_to_driver(command))
+    }
+
+    /// Bound first: an error could be opened, ended and forgotten before the caller looks.
+    #[inline]
+    fn push_bound<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> (u64, bool) {
+        self.failures.bind();
+        (self.push_queued(command), true)
+    }
+
+    #[inline]
+    fn push_watched_to_driver<T: Command<TaskContext>>(
+        self: &Arc<Self>,
+        command: T,
+    ) -> (u64, bool) {
+        match self.push_directly(command) {
             Ok(ran) => {
                 if ran.has_failed {
                     // Open still: the consumer's right, which ends it, is this thread's.
@@ -154,12 +187,8 @@ impl StreamCore {
                 }
                 (ran.ticket, ran.has_failed)
             }
-            Err(command) => {
-                // First: an error could be opened, ended and forgotten before this thread looks.
-                self.failures.bind();
-                (self.push_queued(command), true)
-            }
-        })
+            Err(command) => self.push_bound(command),
+        }
     }
 
     #[inline]

@@ -46,7 +46,7 @@ impl StreamCore {
     }
 
     /// Runs a command past the queue; gives it back when it has to be enqueued.
-    #[inline]
+    #[inline(never)]
     pub(super) fn push_directly<T: Command<TaskContext>>(
         self: &Arc<Self>,
         command: T,

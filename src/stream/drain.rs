@@ -13,7 +13,7 @@ use crate::backend::contract::Turn;
 use crate::error::{FailureCause, StreamError};
 use crate::queue::{Class, Entry, Front, Receiver};
 use crate::stream::commands::drop_quietly;
-use crate::stream::context::{Effects, TaskContext};
+use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::frames::{self, Frame};
 use crate::stream::lifecycle::StreamCounts;
@@ -224,20 +224,19 @@ impl StreamCore {
     #[inline(never)]
     fn take_effect(&self, ticket: u64, context: &mut TaskContext) {
         context.has_effects = false;
-        let Effects { failure, mark, sync, .. } = &mut context.effects;
-        let (failure, mark, sync) = (failure.take(), mark.take(), sync.take());
-        if let Some(error) = failure
+        // One after the other: a record on a driver's stream leaves a mark alone.
+        if let Some(error) = context.effects.failure.take()
             && context.error.is_none()
         {
             self.failures.open(ticket, Arc::clone(&error));
             context.error = Some(error);
         }
-        if let Some(mark) = mark
+        if let Some(mark) = context.effects.mark.take()
             && !self.on_host
         {
             self.marks.push(ticket, mark);
         }
-        if let Some(point) = sync {
+        if let Some(point) = context.effects.sync.take() {
             self.pass(&point, ticket, context);
         }
     }

@@ -101,7 +101,7 @@ impl Stream {
         if !self.core.on_host {
             return Err(self.no_host_functions());
         }
-        self.core.push(Call(function)).map(drop)
+        self.core.push_on_host(Call(function)).map(drop)
     }
 
     #[cold]

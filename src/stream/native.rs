@@ -119,10 +119,10 @@ impl Stream {
         let is_checked = call.is_checked();
         match call.into_parts() {
             (function, Placed::Short(arguments)) if is_checked => {
-                core.push(Launch::<_, true, MARKER> { function, arguments })
+                core.push_on_host(Launch::<_, true, MARKER> { function, arguments })
             }
             (function, Placed::Short(arguments)) => {
-                core.push(Launch::<_, false, MARKER> { function, arguments })
+                core.push_on_host(Launch::<_, false, MARKER> { function, arguments })
             }
             (function, Placed::Long(arguments)) => {
                 self.push_long::<MARKER>(function, arguments, is_checked)
@@ -139,9 +139,9 @@ impl Stream {
         is_checked: bool,
     ) -> Result<u64> {
         if is_checked {
-            self.core().push(Launch::<_, true, MARKER> { function, arguments })
+            self.core().push_on_host(Launch::<_, true, MARKER> { function, arguments })
         } else {
-            self.core().push(Launch::<_, false, MARKER> { function, arguments })
+            self.core().push_on_host(Launch::<_, false, MARKER> { function, arguments })
         }
     }
 
