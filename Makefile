@@ -192,6 +192,25 @@ check-replay: module-release ## recorded PyTorch snapshots, replayed address by 
 	$(if $(SNAPSHOTS),,$(error no snapshots in ../shared/traces/pytorch: name some by SNAPSHOTS=FILES))
 	$(VENV)/bin/python -m accelrt replay --check $(SNAPSHOTS)
 
+# The requests of the table in docs/allocator.md.
+REPLAYED = $(wildcard $(TRACES)/ops/*.ops.csv $(TRACES)/pytorch/*.pickle)
+
+.PHONY: replays
+replays: ## replays what was recorded under each policy; writes the table of docs/allocator.md
+	$(MAKE) join-replays
+
+.PHONY: check-replays
+check-replays: ## sees whether that table is what the replays come to
+	$(MAKE) join-replays REPLAY_FLAGS=--stale
+
+.PHONY: join-replays
+join-replays: module-release
+	$(if $(REPLAYED),,$(error no recorded requests in $(TRACES): name another folder by TRACES=FOLDER))
+	mkdir -p $(BENCH_DIR)
+	$(VENV)/bin/python -m accelrt replay --policy native,torch,torch+expandable \
+		--granularity 2097152 --json $(BENCH_DIR)/replays.json $(REPLAYED)
+	$(VENV)/bin/python benches/replays.py $(BENCH_DIR)/replays.json docs/allocator.md $(REPLAY_FLAGS)
+
 # Recorded requests for the rows of allocation; rows say where they are missing.
 TRACES ?= ../shared/traces
 # The allocator's settings for all figures: the default ones.

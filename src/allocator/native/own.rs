@@ -92,14 +92,15 @@ impl Drop for Stay<'_> {
 }
 
 impl Caches {
-    /// A piece that this thread keeps, for a request that caches serve.
+    /// A piece that this thread keeps, for a request that caches serve. `front` is what this thread
+    /// has just read.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(in crate::allocator) fn take(&self, front: Front, request: &Request) -> Option<Allocated> {
         if !request.is_plain(UNIT_BYTES) {
             return None;
         }
-        // SAFETY: of this thread, and nothing below enters a cache.
+        // SAFETY: read by this thread since it left; nothing below enters a cache.
         let cache = unsafe { front.cache() }?;
         // SAFETY: as above.
         let inside = unsafe { cache.enter_at_once(self.id_when_on()) }?;
@@ -108,7 +109,7 @@ impl Caches {
 
     /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
     /// for it. Does nothing when not: for other things, for one that was freed before, or without
-    /// a place.
+    /// a place. `front` as above.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     pub(in crate::allocator) fn keep(&self, front: Front, block: &Allocated, ticket: u64) -> bool {

@@ -6,7 +6,7 @@
 //!
 //! | | thread enters | other claims |
 //! |---|---|---|
-//! | publishes | `INSIDE` in `door` | `CLAIMED` in `gate` |
+//! | publishes | `door` | `CLAIMED` in `gate` |
 //! | fence | `asymmetric::light` | `asymmetric::heavy` |
 //! | looks at | `gate`: stays out | `door`: waits |
 //!
