@@ -6,7 +6,6 @@ waits for nothing, tells whether it is so now. It knows nothing of what is measu
 the peers' repetitions are taken again by the same rule.
 """
 
-import functools
 import time
 from collections.abc import Callable
 from typing import ClassVar
@@ -62,6 +61,14 @@ class Patience:
 class _Best:
     """The least pulse that this process has seen."""
 
+    _only: ClassVar["_Best | None"] = None
+
+    @classmethod
+    def only(cls) -> "_Best":
+        if cls._only is None:
+            cls._only = cls()
+        return cls._only
+
     def __init__(self) -> None:
         end = time.perf_counter() + _FIRST_LOOK_S
         self._ns = _pulse_ns()
@@ -75,13 +82,8 @@ class _Best:
         return is_near
 
 
-@functools.cache
-def _best() -> _Best:
-    return _Best()
-
-
 def _is_quiet() -> bool:
-    return _best().is_near(_pulse_ns())
+    return _Best.only().is_near(_pulse_ns())
 
 
 def _pulse_ns() -> int:
