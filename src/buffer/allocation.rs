@@ -152,6 +152,27 @@ impl Allocation {
         Some(Access(self))
     }
 
+    /// A task of a stream, which has its place and is not begun, uses the memory: an access that is
+    /// over at once. False after a release.
+    #[inline]
+    pub(super) fn note_use(&self, stream: &Arc<StreamCore>, task: Task) -> bool {
+        let mut state = self.state.lock();
+        let is_there = !state.is_released;
+        let forgotten = if is_there { self.record(&mut state, stream, task) } else { None };
+        drop(state);
+        drop(forgotten); // without the lock: a stream may end with its last reference
+        is_there
+    }
+
+    #[inline]
+    fn record(&self, state: &mut State, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
+        if Arc::ptr_eq(&self.home, stream) {
+            state.uses.record_home(task);
+            return None;
+        }
+        state.uses.record(stream, task)
+    }
+
     #[inline]
     fn end_access(&self, mut state: SpinGuard<'_, State>) {
         state.accesses -= 1;
@@ -285,12 +306,7 @@ impl Access<'_> {
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
         let Self(allocation) = *ManuallyDrop::new(self);
         let mut state = allocation.state.lock();
-        let forgotten = if Arc::ptr_eq(&allocation.home, stream) {
-            state.uses.record_home(task);
-            None
-        } else {
-            state.uses.record(stream, task)
-        };
+        let forgotten = allocation.record(&mut state, stream, task);
         allocation.end_access(state);
         drop(forgotten); // without the lock: a stream may end with its last reference
     }

@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork::{self, Inherited};
 use crate::stream::Stream;
+use crate::stream::core::StreamCore;
 use crate::stream::own::Place;
 use crate::stream::wait::Interrupt;
 
@@ -233,6 +234,16 @@ impl Buffer {
     pub(crate) fn access(&self) -> Result<Access<'_>> {
         fork::check()?;
         self.allocation.access().ok_or_else(|| self.refused(Refusal::Released))
+    }
+
+    /// A task of a stream, which has its place and is not begun, uses the buffer. Fails after a
+    /// release.
+    #[inline]
+    pub(super) fn note_use(&self, stream: &Arc<StreamCore>, task: Task) -> Result<()> {
+        if self.allocation.note_use(stream, task) {
+            return Ok(());
+        }
+        Err(self.refused(Refusal::Released))
     }
 
     pub(super) fn allocation(&self) -> &Counted<Allocation> {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::buffer::Buffer;
-use crate::buffer::allocation::Access;
 use crate::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
 use crate::buffer::uses::Task;
 use crate::device::DeviceKind;
@@ -17,6 +16,7 @@ use crate::spin::SpinMutex;
 use crate::stream::Stream;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
+use crate::stream::direct::Announced;
 use crate::stream::synchronize::raise;
 use crate::stream::wait::Interrupt;
 
@@ -139,24 +139,23 @@ impl Buffer {
     pub fn copy_from(&self, source: &Self, stream: &Stream) -> Result<Transfer> {
         check_sizes(self.nbytes(), source.nbytes())?;
         check_stream(stream, &[self, source])?;
-        let accesses = [self.access()?, source.access()?];
         let (bytes, offsets) = (self.nbytes(), [self.offset(), source.offset()]);
         let [target_offset, source_offset] = offsets;
         if self.allocation().is_same(source.allocation())
             && target_offset.abs_diff(source_offset) < bytes
         {
+            drop(self.access()?); // or it was released, which is told first
             return Err(Error::CopyOverlap { target_offset, source_offset, bytes });
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
-        enqueue(stream, bytes, accesses, |core| core.push_watched(Copy(ranges)))
+        enqueue(stream, bytes, [self, source], Copy(ranges))
     }
 
     /// Sets every byte, on `stream`. Does not block; see [`Buffer::copy_from`].
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
         check_stream(stream, &[self])?;
-        let access = self.access()?;
         let (to, bytes) = (self.begin(), self.nbytes());
-        enqueue(stream, bytes, [access], |core| core.push_watched(Fill { to, bytes, byte }))
+        enqueue(stream, bytes, [self], Fill { to, bytes, byte })
     }
 
     /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
@@ -167,9 +166,7 @@ impl Buffer {
         task: impl FnOnce(Address) -> T,
     ) -> Result<()> {
         self.check_stream(stream)?;
-        let access = self.access()?;
-        enqueue(stream, self.nbytes(), [access], |core| core.push_watched(task(self.begin())))
-            .map(drop)
+        enqueue(stream, self.nbytes(), [self], task(self.begin())).map(drop)
     }
 
     /// Fails when work on this buffer cannot be given to this stream.
@@ -282,20 +279,24 @@ impl Buffer {
             Host::Target(to) => check_sizes(bytes, own_bytes).map(|()| (to, own))?,
         };
         check_stream(stream, &[self])?;
-        let access = self.access()?;
-        let copy = Copy(Ranges { to, from, bytes });
-        enqueue(stream, bytes, [access], |core| {
-            if core.on_host {
-                return core.push_watched(OwningCopy { copy, owner });
-            }
-            let watched = core.push_watched(copy)?;
-            core.hold(watched.0, Box::new(owner));
-            Ok(watched)
-        })
+        let (copy, core) = (Copy(Ranges { to, from, bytes }), stream.core());
+        if core.on_host {
+            return enqueue(stream, bytes, [self], OwningCopy { copy, owner });
+        }
+        let transfer = enqueue(stream, bytes, [self], copy)?;
+        if let Some(task) = &transfer.0 {
+            core.hold(task.ticket, Box::new(owner));
+        }
+        Ok(transfer)
     }
 }
 
 impl Transfer {
+    fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
+        let task = Watched { stream: Arc::clone(core), ticket, is_bound };
+        Self(Some(Inherited::new(task)))
+    }
+
     /// As [`Transfer::wait`], but returns only when the task will not touch its memory any more,
     /// whatever went wrong: the memory is borrowed.
     fn wait_to_the_end(&self) -> Result<()> {
@@ -314,23 +315,49 @@ enum Host {
     Target(Address),
 }
 
-/// Enqueues a task that uses what is accessed, unless it has no bytes to work on.
-fn enqueue<'a>(
+/// Enqueues a task that uses buffers, unless it has no bytes to work on.
+#[inline]
+fn enqueue<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
     bytes: usize,
-    accesses: impl IntoIterator<Item = Access<'a>>,
-    push: impl FnOnce(&Arc<StreamCore>) -> Result<(u64, bool)>,
+    buffers: [&Buffer; N],
+    task: T,
 ) -> Result<Transfer> {
     let core = stream.core();
+    if core.on_host || bytes == 0 {
+        return enqueue_accessing(stream, bytes, buffers, task);
+    }
+    core.lifecycle.check()?;
+    // Known before it runs: a free on another thread meanwhile stands behind it.
+    let announce =
+        |ticket| buffers.iter().try_for_each(|buffer| buffer.note_use(core, Task::marker(ticket)));
+    match core.push_watched_directly(task, announce) {
+        Announced::Ran { ticket, has_failed } => Ok(Transfer::of(core, ticket, has_failed)),
+        Announced::Refused(refusal) => Err(refusal),
+        Announced::Queueable(task) => enqueue_accessing(stream, bytes, buffers, task),
+    }
+}
+
+/// The same through the queue: a release meanwhile takes effect when the use is known.
+fn enqueue_accessing<T: Command<TaskContext>, const N: usize>(
+    stream: &Stream,
+    bytes: usize,
+    buffers: [&Buffer; N],
+    task: T,
+) -> Result<Transfer> {
+    let core = stream.core();
+    let mut accesses = [const { None }; N];
+    for (access, buffer) in accesses.iter_mut().zip(buffers) {
+        *access = Some(buffer.access()?);
+    }
     if bytes == 0 {
         return core.lifecycle.check().map(|()| Transfer(None));
     }
-    let (ticket, is_bound) = push(core)?;
-    let task = Watched { stream: Arc::clone(core), ticket, is_bound };
-    for access in accesses {
+    let ticket = core.push_watched(task)?;
+    for access in accesses.into_iter().flatten() {
         access.record(core, Task::marker(ticket));
     }
-    Ok(Transfer(Some(Inherited::new(task))))
+    Ok(Transfer::of(core, ticket, true))
 }
 
 /// The address of memory of the host, by which tasks come back to it.

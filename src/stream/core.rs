@@ -135,10 +135,7 @@ impl StreamCore {
             return self.push_on_host(command);
         }
         self.lifecycle.check()?;
-        Ok(match self.push_directly(command) {
-            Ok(ran) => ran.ticket,
-            Err(command) => self.push_queued(command),
-        })
+        Ok(self.push_directly(command).unwrap_or_else(|command| self.push_queued(command)))
     }
 
     /// As [`StreamCore::push`], for who knows that the stream runs on the host: the command is made
@@ -153,42 +150,16 @@ impl StreamCore {
         Ok(self.push_queued(command))
     }
 
-    /// As [`StreamCore::push`], for who asks later how the task ended: true beside the ticket when
-    /// the errors are bound for that, as they are unless the task has run without one already.
+    /// As [`StreamCore::push`] through the queue, for who asks later how the task ended: the errors
+    /// are bound for that first, or one could be opened, ended and forgotten before anybody looks.
     #[inline]
-    pub(crate) fn push_watched<T>(self: &Arc<Self>, command: T) -> Result<(u64, bool)>
-    where
-        T: Command<TaskContext>,
-    {
-        self.lifecycle.check()?;
-        if self.on_host {
-            return Ok(self.push_bound(command));
-        }
-        Ok(self.push_watched_to_driver(command))
-    }
-
-    /// Bound first: an error could be opened, ended and forgotten before the caller looks.
-    #[inline]
-    fn push_bound<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> (u64, bool) {
-        self.failures.bind();
-        (self.push_queued(command), true)
-    }
-
-    #[inline]
-    fn push_watched_to_driver<T: Command<TaskContext>>(
+    pub(crate) fn push_watched<T: Command<TaskContext>>(
         self: &Arc<Self>,
         command: T,
-    ) -> (u64, bool) {
-        match self.push_directly(command) {
-            Ok(ran) => {
-                if ran.has_failed {
-                    // Open still: the consumer's right, which ends it, is this thread's.
-                    self.failures.bind();
-                }
-                (ran.ticket, ran.has_failed)
-            }
-            Err(command) => self.push_bound(command),
-        }
+    ) -> Result<u64> {
+        self.lifecycle.check()?;
+        self.failures.bind();
+        Ok(self.push_queued(command))
     }
 
     #[inline]

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::error::{self, Error};
 use crate::queue::Command;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
@@ -14,12 +15,14 @@ use crate::stream::drain::{Consumer, Stop};
 use crate::stream::frames::Frame;
 use crate::stream::turnstile::Pass;
 
-/// A task that went past the queue.
-pub(super) struct Ran<'a> {
-    pub(super) ticket: u64,
-    /// The stream has an error since, which no task can end before this is dropped.
-    pub(super) has_failed: bool,
-    _direct: Direct<'a>,
+/// What became of a task that was announced to those whom it is about.
+pub(crate) enum Announced<T> {
+    /// It ran; a failure is bound.
+    Ran { ticket: u64, has_failed: bool },
+    /// It did not run, and a place of the queue is for nothing.
+    Refused(Error),
+    /// It has to be enqueued, and nobody was told.
+    Queueable(T),
 }
 
 /// The right to consume a driver's stream, given back by the drop. That may run what others have
@@ -45,20 +48,46 @@ impl StreamCore {
         (!has_failed).then_some(direct)
     }
 
-    /// Runs a command past the queue; gives it back when it has to be enqueued.
+    /// Runs a command past the queue; its ticket. Gives it back when it has to be enqueued.
     #[inline(never)]
     pub(super) fn push_directly<T: Command<TaskContext>>(
         self: &Arc<Self>,
         command: T,
-    ) -> Result<Ran<'_>, T> {
-        if !T::MAY_WAIT
-            && let Some(mut direct) = self.enter_directly()
-            && let Some(ticket) = direct.take_place()
-        {
-            let has_failed = direct.run(|context| command.run(context));
-            return Ok(Ran { ticket, has_failed, _direct: direct });
+    ) -> Result<u64, T> {
+        let Some((mut direct, ticket)) = self.take_place_for::<T>() else { return Err(command) };
+        direct.run(|context| command.run(context));
+        Ok(ticket)
+    }
+
+    /// A place for a command past the queue, with its ticket. `None` when it has to be enqueued.
+    #[inline]
+    fn take_place_for<T: Command<TaskContext>>(self: &Arc<Self>) -> Option<(Direct<'_>, u64)> {
+        let mut direct = if T::MAY_WAIT { None } else { self.enter_directly() }?;
+        let ticket = direct.take_place()?;
+        Some((direct, ticket))
+    }
+
+    /// As [`StreamCore::push_watched`], past the queue alone. The task runs unless `announce`,
+    /// which is told its ticket, refuses.
+    #[inline]
+    pub(crate) fn push_watched_directly<T: Command<TaskContext>>(
+        self: &Arc<Self>,
+        command: T,
+        announce: impl FnOnce(u64) -> error::Result<()>,
+    ) -> Announced<T> {
+        let Some((mut direct, ticket)) = self.take_place_for::<T>() else {
+            return Announced::Queueable(command);
+        };
+        if let Err(refusal) = announce(ticket) {
+            direct.run(|_| drop(command));
+            return Announced::Refused(refusal);
         }
-        Err(command)
+        let has_failed = direct.run(|context| command.run(context));
+        if has_failed {
+            // Open still: the consumer's right, which ends it, is this thread's.
+            self.failures.bind();
+        }
+        Announced::Ran { ticket, has_failed }
     }
 }
 

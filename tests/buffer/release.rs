@@ -36,6 +36,9 @@ fn a_released_buffer_is_named_by_every_later_use_of_any_view() {
             };
             assert_eq!((named, address, bytes), (device, begin + 500, 500), "{what}");
         }
+        // The stream goes on: a refused copy may have had its place already.
+        other.fill(1, &stream).unwrap().wait().unwrap();
+        stream.synchronize().unwrap();
         assert!(buffer.is_released() && view.is_released());
         buffer.release().unwrap(); // nothing to do
         view.release().unwrap();
