@@ -12,6 +12,7 @@ from accelrt.cli.bench.measure import in_turns, ns_of_first_after_idleness, ns_p
 
 _LAUNCHES = 20_000
 _PEER_TASKS = 2_000
+_PEER_TRIPS = 200  # each takes as long as a hundred launches
 _WITHOUT, _WITH_TWO = "launch(nothing)", "launch(difference, 1, 2)"
 
 
@@ -36,7 +37,7 @@ def measure() -> Iterator[Measurement]:
         trip, executor_trip = in_turns(
             lambda: ns_per_round(_LAUNCHES, f"{_WITHOUT}; synchronize()", **_names(stream)),
             lambda: ns_per_round(
-                _PEER_TASKS, "submit(f, 0).result()", submit=executor.submit, f=operator.not_
+                _PEER_TRIPS, "submit(f, 0).result()", submit=executor.submit, f=operator.not_
             ),
         )
         (first,) = in_turns(lambda: ns_of_first_after_idleness(there_and_back))
