@@ -2,8 +2,9 @@
 //!
 //! Where others use the other half of a processor's core, whatever reads again what it has just
 //! written runs at half its speed, for milliseconds or for hours. A *pulse*, words that are written
-//! and read in turns, tells whether it is so now; instructions between registers do not. It knows nothing of what is measured, and ours and the
-//! peers' repetitions are taken again by the same rule.
+//! and read in turns, tells whether it is so now; instructions between registers do not. It knows
+//! nothing of what is measured, and ours and the peers' repetitions are taken again by the same
+//! rule.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
