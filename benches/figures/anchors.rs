@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::measure::ns_per_round;
 use crate::ping_pong;
 use crate::processors::{allowed_cpus, pin};
-use crate::quiet::{QUIET_FACTOR, shift_side_by_side};
+use crate::quiet::QUIET_FACTOR;
 
 /// What an anchor is, and its nanoseconds on the machine on which the goals were set, where they
 /// were taken then.
@@ -102,6 +102,17 @@ fn probe(other_cpu: usize) -> Anchors {
             black_box(shift_side_by_side(black_box([1, 2, 3, 4, 5, 6])));
         }),
     ]
+}
+
+/// As many instructions at a time as there are, none of which waits for memory.
+fn shift_side_by_side(seeds: [u64; 6]) -> [u64; 6] {
+    (0..100).fold(seeds, |numbers, _| {
+        numbers.map(|number| {
+            let number = number ^ number << 13;
+            let number = number ^ number >> 7;
+            number ^ number << 17
+        })
+    })
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -109,14 +109,3 @@ fn pulse_ns() -> f64 {
     };
     (0..PULSES).map(|_| pulse()).fold(f64::INFINITY, f64::min)
 }
-
-/// As many instructions at a time as there are, none of which waits for memory.
-pub(crate) fn shift_side_by_side(seeds: [u64; 6]) -> [u64; 6] {
-    (0..100).fold(seeds, |numbers, _| {
-        numbers.map(|number| {
-            let number = number ^ number << 13;
-            let number = number ^ number >> 7;
-            number ^ number << 17
-        })
-    })
-}

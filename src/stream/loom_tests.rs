@@ -160,39 +160,34 @@ fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     });
 }
 
-/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
-/// itself or by the other. Method: one place is left before a seam.
-#[test]
-fn loom_tasks_that_go_past_the_queue_are_run_once() {
-    model(3, || {
+/// A task is brought past an empty queue while another thread does something with the stream; each
+/// task runs once. One place is left before a seam.
+fn bring_beside(other: fn(&Arc<Stream>)) {
+    model(3, move || {
         let stream = Stream::new();
         stream.enqueue();
         assert!(stream.work());
-        let other = {
+        let beside = {
             let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.bring())
+            thread::spawn(move || other(&stream))
         };
         stream.bring();
-        other.join().unwrap();
+        beside.join().unwrap();
         stream.assert_all_ran(3);
     });
+}
+
+/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
+/// itself or by the other.
+#[test]
+fn loom_tasks_that_go_past_the_queue_are_run_once() {
+    bring_beside(|stream| stream.bring());
 }
 
 /// Goal: a task that goes past the queue leaves nothing behind that somebody enqueues meanwhile.
 #[test]
 fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
-    model(3, || {
-        let stream = Stream::new();
-        stream.enqueue();
-        assert!(stream.work());
-        let other = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.enqueue())
-        };
-        stream.bring();
-        other.join().unwrap();
-        stream.assert_all_ran(3);
-    });
+    bring_beside(|stream| stream.enqueue());
 }
 
 /// Goal: helper, worker and producer at once run every task once and leave nothing behind.
