@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::quiet::Patience;
+use crate::quiet::{Patience, Watch};
 
 pub(crate) const REPETITIONS: usize = 11;
 
@@ -28,23 +28,28 @@ impl Figure {
     }
 }
 
+/// Something that is measured, once a repetition.
+pub(crate) type Thing<'a> = dyn FnMut(&mut Watch<'_>) -> f64 + 'a;
+
 /// Measures several things in turns, so that whatever slows the machine slows all of them: their
 /// ratios come from one run. The first turn warms up and does not count.
-pub(crate) fn in_turns<const N: usize>(mut things: [&mut dyn FnMut() -> f64; N]) -> [Figure; N] {
+pub(crate) fn in_turns<const N: usize>(mut things: [&mut Thing<'_>; N]) -> [Figure; N] {
     let figures: Result<[Figure; N], _> = all_in_turns(&mut things).try_into();
     figures.expect("as many figures as things")
 }
 
 /// The same, of so many things.
-pub(crate) fn all_in_turns(things: &mut [&mut dyn FnMut() -> f64]) -> Vec<Figure> {
-    let mut patience = Patience::new();
+pub(crate) fn all_in_turns(things: &mut [&mut Thing<'_>]) -> Vec<Figure> {
+    let mut warm_up = Patience::none();
     for thing in things.iter_mut() {
-        thing();
+        thing(&mut Watch::new(&mut warm_up));
     }
+    let mut patience = Patience::of(things.len());
     let mut repetitions = vec![Vec::new(); things.len()];
     for _ in 0..REPETITIONS {
         for (thing, repetitions) in things.iter_mut().zip(&mut repetitions) {
-            repetitions.push(patience.measure(*thing));
+            let mut watch = Watch::new(&mut patience);
+            repetitions.push((thing(&mut watch), watch.was_quiet()));
         }
     }
     let figure = |repetitions: Vec<(f64, bool)>| {
@@ -56,9 +61,55 @@ pub(crate) fn all_in_turns(things: &mut [&mut dyn FnMut() -> f64]) -> Vec<Figure
 }
 
 /// Measures one thing.
-pub(crate) fn repeated(mut thing: impl FnMut() -> f64) -> Figure {
+pub(crate) fn repeated(mut thing: impl FnMut(&mut Watch<'_>) -> f64) -> Figure {
     let [figure] = in_turns([&mut thing]);
     figure
+}
+
+/// Ours and a peer's that are compared by their difference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) ours: Figure,
+    pub(crate) peer: Figure,
+    /// The median of what ours took more in each repetition.
+    pub(crate) excess_ns: f64,
+}
+
+/// Measures blocks of ours and of a peer in turns within each repetition, so that a difference is
+/// of neighbours; each is first as often as the other. The first repetition warms up.
+pub(crate) fn in_pairs(
+    blocks: usize,
+    rounds: usize,
+    mut ours_ns_of: impl FnMut(usize) -> f64,
+    mut peers_ns_of: impl FnMut(usize) -> f64,
+) -> Pair {
+    let mut repetition = |watch: &mut Watch<'_>| {
+        let [mut ours, mut peers] = [0.0; 2];
+        for block in 0..blocks {
+            for is_ours in [block % 2 == 0, block % 2 == 1] {
+                if is_ours {
+                    ours += watch.blocks(1, rounds, &mut ours_ns_of);
+                } else {
+                    peers += watch.blocks(1, rounds, &mut peers_ns_of);
+                }
+            }
+        }
+        [ours, peers].map(|sum| sum / number(blocks))
+    };
+    repetition(&mut Watch::new(&mut Patience::none()));
+    let mut patience = Patience::of(2);
+    let (mut ours, mut peers, mut excess, mut quiet) = (vec![], vec![], vec![], 0);
+    for _ in 0..REPETITIONS {
+        let mut watch = Watch::new(&mut patience);
+        let [our_ns, peers_ns] = repetition(&mut watch);
+        quiet += usize::from(watch.was_quiet());
+        ours.push(our_ns);
+        peers.push(peers_ns);
+        excess.push(our_ns - peers_ns);
+    }
+    let [ours, peer, excess] =
+        [ours, peers, excess].map(|values| Figure { quiet: Some(quiet), ..Figure::of(values) });
+    Pair { ours, peer, excess_ns: excess.median }
 }
 
 /// Nanoseconds that one of `count` rounds of `work` takes.

@@ -6,12 +6,14 @@ import time
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.quiet import Patience
+from accelrt.cli.bench.quiet import Patience, Watch
 
 _REPETITIONS = 11
+
+Thing: TypeAlias = Callable[[Watch], float]
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,36 @@ class Figure:
     quiet: int  # of the repetitions, that were taken while the machine was quiet
 
 
-def in_turns(*things: Callable[[], float]) -> list[Figure]:
+def in_turns(*things: Thing) -> list[Figure]:
     """Measure several things in turns, so that their ratios come from one run.
 
     Whatever slows the machine slows all of them. The first turn warms up and does not count.
     """
     for thing in things:
-        thing()
-    patience = Patience()
-    turns = [[patience.measure(thing) for thing in things] for _ in range(_REPETITIONS)]
+        _repetition(thing, Patience(0))
+    patience = Patience(len(things))
+    turns = [[_repetition(thing, patience) for thing in things] for _ in range(_REPETITIONS)]
     return [_figure(repetitions) for repetitions in zip(*turns, strict=True)]
+
+
+def once(thing: Callable[[], float]) -> Thing:
+    """Have something measured as a whole."""
+    return lambda watch: watch.once(thing)
+
+
+def in_blocks(blocks: int, rounds: int, statement: str, **names: object) -> Thing:
+    """Have a statement measured in blocks of its loop; the result is nanoseconds a round."""
+    timer = timeit.Timer(statement, globals=names)
+
+    def ns_of(count: int) -> float:
+        return timer.timeit(count) / max(count, 1) * 1e9
+
+    return lambda watch: watch.blocks(blocks, rounds, ns_of)
+
+
+def _repetition(thing: Thing, patience: Patience) -> tuple[float, bool]:
+    watch = Watch(patience)
+    return thing(watch), watch.was_quiet
 
 
 def _figure(repetitions: Sequence[tuple[float, bool]]) -> Figure:
