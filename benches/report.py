@@ -16,8 +16,8 @@ from accelrt.cli.bench import machine, table
 from accelrt.cli.bench.goals import GOALS, Measurement
 
 _PAIRS = """A goal of "peer + ns" is judged by the median of differences, which stands beside it:
-blocks of ours and of the peer's take turns within each of the eleven repetitions, each first as
-often as the other, and each repetition has one difference."""
+blocks of ours and of the peer's are taken in pairs, nine in each of the eleven repetitions, and
+who is first alternates. A repetition is the medians of its blocks and of their differences."""
 
 _BEGIN, _END = "<!-- the table -->\n", "<!-- the end of the table -->\n"
 

@@ -13,7 +13,7 @@ use crate::table::Table;
 const SMALLEST: &str = "C1.4KiB";
 const LARGEST: &str = "C1.64MiB";
 /// Of the smallest size.
-const BLOCKS: usize = 20;
+const BLOCKS: usize = 9;
 const PEER: &str = "memcpy";
 
 pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {

@@ -75,40 +75,42 @@ pub(crate) struct Pair {
     pub(crate) excess_ns: f64,
 }
 
-/// Measures blocks of ours and of a peer in turns within each repetition, so that a difference is
-/// of neighbours; each is first as often as the other. The first repetition warms up.
+/// Measures blocks of ours and of a peer in pairs, so that a difference is of neighbours; who is
+/// first alternates. A repetition is the medians of its blocks and of their differences: what one
+/// block was interrupted by is not the mean's. The first repetition warms up.
 pub(crate) fn in_pairs(
-    blocks: usize,
+    pairs: usize,
     rounds: usize,
     mut ours_ns_of: impl FnMut(usize) -> f64,
     mut peers_ns_of: impl FnMut(usize) -> f64,
 ) -> Pair {
-    let mut repetition = |watch: &mut Watch<'_>| {
-        let [mut ours, mut peers] = [0.0; 2];
-        for block in 0..blocks {
-            for is_ours in [block % 2 == 0, block % 2 == 1] {
-                if is_ours {
-                    ours += watch.blocks(1, rounds, &mut ours_ns_of);
-                } else {
-                    peers += watch.blocks(1, rounds, &mut peers_ns_of);
-                }
+    let mut is_ours_first = false;
+    let mut pair = |watch: &mut Watch<'_>| {
+        is_ours_first = !is_ours_first;
+        let (mut ours, mut peers) = (0.0, 0.0);
+        for is_ours in [is_ours_first, !is_ours_first] {
+            if is_ours {
+                ours = watch.blocks(1, rounds, &mut ours_ns_of);
+            } else {
+                peers = watch.blocks(1, rounds, &mut peers_ns_of);
             }
         }
-        [ours, peers].map(|sum| sum / number(blocks))
+        [ours, peers, ours - peers]
     };
-    repetition(&mut Watch::new(&mut Patience::none()));
+    let mut repetition = |patience: &mut Patience| {
+        let mut watch = Watch::new(patience);
+        let measured: Vec<_> = (0..pairs).map(|_| pair(&mut watch)).collect();
+        let median = |of: usize| Figure::of(measured.iter().map(|pair| pair[of]).collect()).median;
+        ([median(0), median(1), median(2)], watch.was_quiet())
+    };
+    repetition(&mut Patience::none());
     let mut patience = Patience::of(2);
-    let (mut ours, mut peers, mut excess, mut quiet) = (vec![], vec![], vec![], 0);
-    for _ in 0..REPETITIONS {
-        let mut watch = Watch::new(&mut patience);
-        let [our_ns, peers_ns] = repetition(&mut watch);
-        quiet += usize::from(watch.was_quiet());
-        ours.push(our_ns);
-        peers.push(peers_ns);
-        excess.push(our_ns - peers_ns);
-    }
-    let [ours, peer, excess] =
-        [ours, peers, excess].map(|values| Figure { quiet: Some(quiet), ..Figure::of(values) });
+    let repetitions: Vec<_> = (0..REPETITIONS).map(|_| repetition(&mut patience)).collect();
+    let quiet = Some(repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count());
+    let [ours, peer, excess] = [0, 1, 2].map(|of| {
+        let values = repetitions.iter().map(|(medians, _)| medians[of]);
+        Figure { quiet, ..Figure::of(values.collect()) }
+    });
     Pair { ours, peer, excess_ns: excess.median }
 }
 

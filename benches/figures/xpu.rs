@@ -10,8 +10,10 @@ use crate::raw_opencl::{Marker, Raw};
 use crate::table::Table;
 
 /// Enqueues while the device stands still.
-const BURST: usize = 256;
-const BURSTS: usize = 16;
+const BURST: usize = 512;
+const BURSTS: usize = 9;
+/// What a burst enqueues first, untimed: threads of the device have just run here.
+const FIRST: usize = 64;
 /// Records beside the device.
 const ROUNDS: usize = 2_000;
 /// Round trips.
@@ -67,7 +69,7 @@ fn held_rows(held: &Held<'_>, event: &Event, pair: &Pair, table: &mut Table) -> 
         BURST,
         |count| held.ns(count, || stream.record(event).expect("an event of it")),
         |count| {
-            let mut markers = Markers::of(raw, count);
+            let mut markers = Markers::of(raw, FIRST + count);
             held.ns(count, || markers.place())
         },
     );
@@ -146,8 +148,9 @@ struct Held<'a> {
 
 impl Held<'_> {
     /// Per enqueue, to whichever queue: the same is done before and after it.
-    fn ns(&self, count: usize, enqueue: impl FnMut()) -> f64 {
+    fn ns(&self, count: usize, mut enqueue: impl FnMut()) -> f64 {
         let gate = self.raw.hold();
+        (0..FIRST).for_each(|_| enqueue());
         let ns = ns_per_round(count, enqueue);
         gate.open();
         self.stream.synchronize().expect("no task fails");
