@@ -12,6 +12,7 @@ use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 use crate::laws;
 use crate::scenarios::{ALL, End, Scenario};
 use crate::table::Table;
+use crate::watchdog::receive_within;
 use crate::world::{Kind, World, locked};
 
 /// Far beyond what one run takes: only a hang lasts as long.
@@ -46,7 +47,7 @@ impl Campaign {
         let thread = std::thread::spawn(move || Self::run_all(kinds, &tell));
         let mut last = String::from("the first run");
         loop {
-            match told.recv_timeout(HANG) {
+            match receive_within(HANG, &told) {
                 Ok(case) => last = case,
                 Err(RecvTimeoutError::Timeout) => panic!("this run hangs: {last}"),
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -16,6 +16,9 @@ mod ledger;
 mod planted;
 mod scenarios;
 mod table;
+#[path = "../common/watchdog.rs"]
+#[expect(dead_code, reason = "the campaign says itself which run hangs")]
+mod watchdog;
 mod world;
 
 use accelrt::backend::fault::Method;

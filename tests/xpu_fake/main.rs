@@ -13,6 +13,8 @@ mod fake;
 mod library;
 #[path = "../engine/support/process.rs"]
 mod process;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
 
 mod callbacks;
 mod forks;

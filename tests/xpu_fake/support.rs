@@ -1,12 +1,12 @@
 //! What the tests share: runtimes over a fake, and a watch over tests that may hang.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use accelrt::{Buffer, Config, Device, DeviceKind, Error, FailureCause, Runtime};
 
 use crate::fake::Fake;
+use crate::watchdog::finishes_within;
 
 /// Far beyond what any test takes: only a hang lasts as long.
 const HANG: Duration = Duration::from_secs(60);
@@ -58,19 +58,7 @@ pub(crate) fn over(settings: &'static str, test: impl FnOnce(&Fake, Runtime) + S
 /// Runs a test that would hang if it failed; a hang is a failure then.
 #[track_caller]
 pub(crate) fn finishes(test: impl FnOnce() + Send + 'static) {
-    let (done, over) = mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let _done = done;
-        test();
-    });
-    match over.recv_timeout(HANG) {
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        _ => {
-            if let Err(panic) = thread.join() {
-                resume_unwind(panic);
-            }
-        }
-    }
+    finishes_within(HANG, test);
 }
 
 /// The bytes of a buffer, copied by its device.

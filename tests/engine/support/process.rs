@@ -5,6 +5,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::watchdog::receive_within;
+
 /// Names the program that a process is.
 const PROGRAM: &str = "ACCELRT_TEST_PROGRAM";
 
@@ -39,8 +41,8 @@ pub(crate) fn run(entry: &str, name: &str, variables: &[(&str, &str)]) -> Output
 fn wait(mut child: Child, name: &str) -> Output {
     let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
     // Both pipes close when the process, and whoever it forked, has ended.
-    let stdout = stdout.recv_timeout(HANG);
-    let stderr = stderr.recv_timeout(HANG);
+    let stdout = receive_within(HANG, &stdout);
+    let stderr = receive_within(HANG, &stderr);
     let (Ok(stdout), Ok(stderr)) = (stdout, stderr) else {
         // It may have ended meanwhile.
         let _ = child.kill();
