@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use accelrt::{Buffer, Device, Runtime, Stream, Transfer};
 
-use crate::measure::{in_pairs, in_turns, ns_each, ns_per_round, repeated};
+use crate::measure::{WARM_UP, in_pairs, in_turns, ns_each, repeated, warm_ns_per_round};
 use crate::table::Table;
 
 const SMALLEST: &str = "C1.4KiB";
@@ -27,8 +27,9 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
             buffer
         });
         let pipelined_ns = |count| pipelined_ns(&source, &target, &stream, count);
-        let memcpy_ns = |count| ns_per_round(count, || copy_directly(&source, &target));
-        let waited_ns = |count| ns_per_round(count, || wait_for(copy(&source, &target, &stream)));
+        let memcpy_ns = |count| warm_ns_per_round(count, || copy_directly(&source, &target));
+        let waited_ns =
+            |count| warm_ns_per_round(count, || wait_for(copy(&source, &target, &stream)));
         if name == SMALLEST {
             let pair = in_pairs(BLOCKS, copies, pipelined_ns, memcpy_ns);
             table.pair(name, PEER, pair)?;
@@ -68,6 +69,9 @@ fn libc_streams_from_bytes() -> Option<usize> {
 
 /// Per copy, of many that are enqueued before the last one is waited for.
 fn pipelined_ns(source: &Buffer, target: &Buffer, stream: &Stream, copies: usize) -> f64 {
+    for _ in 0..copies / WARM_UP {
+        wait_for(copy(source, target, stream));
+    }
     let started = Instant::now();
     for _ in 1..copies {
         copy(source, target, stream);

@@ -5,7 +5,7 @@ use std::io;
 
 use accelrt::{Device, Event, Runtime, Stream};
 
-use crate::measure::{in_turns, ns_per_round};
+use crate::measure::{in_turns, ns_per_round, warm_ns_per_round};
 use crate::peers::{Gate, Lane};
 use crate::quiet::Watch;
 use crate::table::Table;
@@ -26,7 +26,7 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
         &mut |watch| watch.once(|| record_beside_consumer_ns(&stream, &event)),
         &mut |watch| {
             let query = || assert!(black_box(&done).query(), "it is done");
-            watch.blocks(QUERY_BLOCKS, QUERIES, |count| ns_per_round(count, query))
+            watch.blocks(QUERY_BLOCKS, QUERIES, |count| warm_ns_per_round(count, query))
         },
     ]);
     table.row("E1", alone)?;
@@ -38,7 +38,8 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
 fn record_alone_ns(stream: &Stream, event: &Event, watch: &mut Watch<'_>) -> f64 {
     watch.blocks(BURSTS, BURST, |count| {
         let gate = Gate::shut(stream);
-        let ns = ns_per_round(count, || stream.record(event).expect("an event of this stream"));
+        let ns =
+            warm_ns_per_round(count, || stream.record(event).expect("an event of this stream"));
         gate.open();
         stream.finish();
         ns

@@ -6,6 +6,10 @@ use crate::quiet::{Patience, Watch};
 
 pub(crate) const REPETITIONS: usize = 11;
 
+/// Which part of a block's rounds comes first, untimed: the pulse and a wait leave caches cold and
+/// workers asleep.
+pub(crate) const WARM_UP: usize = 8;
+
 /// What was measured, in nanoseconds unless the row says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
@@ -44,11 +48,12 @@ pub(crate) fn all_in_turns(things: &mut [&mut Thing<'_>]) -> Vec<Figure> {
     for thing in things.iter_mut() {
         thing(&mut Watch::new(&mut warm_up));
     }
-    let mut patience = Patience::of(things.len());
-    let mut repetitions = vec![Vec::new(); things.len()];
+    // Of each its own: what a peer does may be seldom quiet.
+    let fresh = || (Patience::new(), Vec::new());
+    let mut measured: Vec<_> = things.iter().map(|_| fresh()).collect();
     for _ in 0..REPETITIONS {
-        for (thing, repetitions) in things.iter_mut().zip(&mut repetitions) {
-            let mut watch = Watch::new(&mut patience);
+        for (thing, (patience, repetitions)) in things.iter_mut().zip(&mut measured) {
+            let mut watch = Watch::new(patience);
             repetitions.push((thing(&mut watch), watch.was_quiet()));
         }
     }
@@ -57,7 +62,7 @@ pub(crate) fn all_in_turns(things: &mut [&mut Thing<'_>]) -> Vec<Figure> {
         let values = repetitions.into_iter().map(|(value, _)| value);
         Figure { quiet: Some(quiet), ..Figure::of(values.collect()) }
     };
-    repetitions.into_iter().map(figure).collect()
+    measured.into_iter().map(|(_, repetitions)| figure(repetitions)).collect()
 }
 
 /// Measures one thing.
@@ -104,7 +109,7 @@ pub(crate) fn in_pairs(
         ([median(0), median(1), median(2)], watch.was_quiet())
     };
     repetition(&mut Patience::none());
-    let mut patience = Patience::of(2);
+    let mut patience = Patience::new();
     let repetitions: Vec<_> = (0..REPETITIONS).map(|_| repetition(&mut patience)).collect();
     let quiet = Some(repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count());
     let [ours, peer, excess] = [0, 1, 2].map(|of| {
@@ -121,6 +126,12 @@ pub(crate) fn ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
         work();
     }
     ns_each(started.elapsed(), count)
+}
+
+/// The same, of a block.
+pub(crate) fn warm_ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
+    (0..count / WARM_UP).for_each(|_| work());
+    ns_per_round(count, work)
 }
 
 /// Nanoseconds of a time that `count` things took.

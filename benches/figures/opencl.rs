@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use std::mem;
 use std::ptr;
 
-use crate::measure::ns_per_round;
+use crate::measure::{ns_per_round, warm_ns_per_round};
 use crate::quiet::Watch;
 
 const MARKERS: usize = 2_000;
@@ -97,7 +97,7 @@ impl Opencl {
             self.enqueue_marker();
             self.wait();
         };
-        watch.blocks(TRIP_BLOCKS, TRIPS, |count| ns_per_round(count, round_trip))
+        watch.blocks(TRIP_BLOCKS, TRIPS, |count| warm_ns_per_round(count, round_trip))
     }
 
     fn enqueue_marker(&self) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use accelrt::{Device, Runtime};
 
-use crate::measure::{Figure, REPETITIONS, in_turns, ns_each, number, repeated};
+use crate::measure::{Figure, REPETITIONS, WARM_UP, in_turns, ns_each, number, repeated};
 use crate::opencl::Opencl;
 use crate::peers::{Channel, Gate, Lane};
 use crate::quiet::Watch;
@@ -72,6 +72,7 @@ fn task(number: usize) -> impl FnOnce() + Send + 'static {
 fn enqueue_alone_ns(lane: &impl Lane, watch: &mut Watch<'_>) -> f64 {
     watch.blocks(BURSTS, BURST, |count| {
         let gate = Gate::shut(lane);
+        (0..count / WARM_UP).for_each(|number| lane.put(task(number)));
         let started = Instant::now();
         (0..count).for_each(|number| lane.put(task(number)));
         let time = started.elapsed();

@@ -5,7 +5,7 @@
 //! and read in turns, tells whether it is so now; instructions between registers do not. It knows
 //! nothing of what is measured, and what is ours and the peers' is taken again by the same rule.
 //!
-//! The speed changes within milliseconds, so a loop is measured in *blocks* of some 200 us, each
+//! The speed changes within milliseconds, so a loop is measured in *blocks* of some 100 us, each
 //! between two pulses of its own.
 
 use std::hint::black_box;
@@ -30,25 +30,19 @@ const PULSES: usize = 4;
 /// Between two looks while the machine is slow.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 
-/// What a block runs first, untimed, as a part of its rounds: the pulse and a wait leave caches
-/// cold and workers asleep.
-const WARM_UP: usize = 8;
-
-/// What each thing that a row measures has unless the command line says otherwise.
+/// What each thing has unless the command line says otherwise.
 const USUAL_PATIENCE: Duration = Duration::from_secs(3);
 
 static PATIENCE: OnceLock<Duration> = OnceLock::new();
 
-/// What the repetitions of one row may spend on waiting and on what does not count.
+/// What the repetitions of one thing may spend on waiting and on what does not count.
 pub(crate) struct Patience {
     left: Duration,
 }
 
 impl Patience {
-    /// For a row of so many things.
-    pub(crate) fn of(things: usize) -> Self {
-        let each = *PATIENCE.get_or_init(|| USUAL_PATIENCE);
-        Self { left: each * u32::try_from(things).expect("a few") }
+    pub(crate) fn new() -> Self {
+        Self { left: *PATIENCE.get_or_init(|| USUAL_PATIENCE) }
     }
 
     /// For what does not count.
@@ -97,18 +91,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The mean of so many blocks: of each, `ns_of` is asked for its rounds after fewer of them.
+    /// The mean of so many blocks: for each, `ns_of` is asked for this many rounds.
     pub(crate) fn blocks(
         &mut self,
         blocks: usize,
         rounds: usize,
         mut ns_of: impl FnMut(usize) -> f64,
     ) -> f64 {
-        let mut block = || {
-            ns_of(rounds / WARM_UP);
-            ns_of(rounds)
-        };
-        (0..blocks).map(|_| self.once(&mut block)).sum::<f64>() / number(blocks)
+        (0..blocks).map(|_| self.once(|| ns_of(rounds))).sum::<f64>() / number(blocks)
     }
 
     /// True when a quiet moment came.

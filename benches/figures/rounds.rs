@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use accelrt::{Config, Device, Runtime, Stream};
 
-use crate::measure::{Figure, in_turns, ns_each, ns_per_round, number, repeated};
+use crate::measure::{
+    Figure, in_turns, ns_each, ns_per_round, number, repeated, warm_ns_per_round,
+};
 use crate::opencl::Opencl;
 use crate::peers::{Gate, Lane};
 use crate::ping_pong::{Ball, rested_rounds_ns, sleeping_ns, spinning_ns};
@@ -29,7 +31,7 @@ pub(crate) fn measure(
     let stream = runtime.stream(Device::cpu(0)).expect("a stream");
     // Not in turns with those after idleness: this one is of a warm loop.
     let helped = repeated(|watch| {
-        watch.blocks(HELPED_BLOCKS, HELPED_ROUNDS, |n| ns_per_round(n, || round(&stream)))
+        watch.blocks(HELPED_BLOCKS, HELPED_ROUNDS, |n| warm_ns_per_round(n, || round(&stream)))
     });
     let first = repeated(|watch| watch.once(|| first_after_idleness_ns(&stream)));
     table.row("Q3", helped)?;

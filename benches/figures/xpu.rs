@@ -5,15 +5,13 @@ use std::time::Instant;
 
 use accelrt::{Buffer, Config, Device, DeviceKind, Event, Runtime, Stream};
 
-use crate::measure::{in_pairs, in_turns, ns_each, ns_per_round};
+use crate::measure::{WARM_UP, in_pairs, in_turns, ns_each, ns_per_round, warm_ns_per_round};
 use crate::raw_opencl::{Marker, Raw};
 use crate::table::Table;
 
 /// Enqueues while the device stands still.
 const BURST: usize = 512;
 const BURSTS: usize = 9;
-/// What a burst enqueues first, untimed: threads of the device have just run here.
-const FIRST: usize = 64;
 /// Records beside the device.
 const ROUNDS: usize = 2_000;
 /// Round trips.
@@ -69,7 +67,7 @@ fn held_rows(held: &Held<'_>, event: &Event, pair: &Pair, table: &mut Table) -> 
         BURST,
         |count| held.ns(count, || stream.record(event).expect("an event of it")),
         |count| {
-            let mut markers = Markers::of(raw, FIRST + count);
+            let mut markers = Markers::of(raw, count);
             held.ns(count, || markers.place())
         },
     );
@@ -100,10 +98,12 @@ fn running_rows(stream: &Stream, raw: &Raw, event: &Event, table: &mut Table) ->
         &mut |watch| watch.once(records_ns),
         &mut |watch| watch.once(markers_ns),
         &mut |watch| {
-            watch.blocks(BLOCKS, TRIPS, |count| ns_per_round(count, || round_trip(stream, event)))
+            watch.blocks(BLOCKS, TRIPS, |count| {
+                warm_ns_per_round(count, || round_trip(stream, event))
+            })
         },
         &mut |watch| {
-            watch.blocks(BLOCKS, TRIPS, |count| ns_per_round(count, || raw_round_trip(raw)))
+            watch.blocks(BLOCKS, TRIPS, |count| warm_ns_per_round(count, || raw_round_trip(raw)))
         },
     ]);
     table.against(ROWS[2], record, (PEER, Some(marker)))?;
@@ -148,10 +148,9 @@ struct Held<'a> {
 
 impl Held<'_> {
     /// Per enqueue, to whichever queue: the same is done before and after it.
-    fn ns(&self, count: usize, mut enqueue: impl FnMut()) -> f64 {
+    fn ns(&self, count: usize, enqueue: impl FnMut()) -> f64 {
         let gate = self.raw.hold();
-        (0..FIRST).for_each(|_| enqueue());
-        let ns = ns_per_round(count, enqueue);
+        let ns = warm_ns_per_round(count, enqueue);
         gate.open();
         self.stream.synchronize().expect("no task fails");
         self.raw.finish();
@@ -168,7 +167,7 @@ struct Markers<'a> {
 
 impl<'a> Markers<'a> {
     fn of(raw: &'a Raw, count: usize) -> Self {
-        Self { raw, placed: Vec::with_capacity(count) }
+        Self { raw, placed: Vec::with_capacity(count + count / WARM_UP) }
     }
 
     fn place(&mut self) {

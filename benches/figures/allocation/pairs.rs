@@ -8,7 +8,7 @@ use accelrt::{Device, Runtime};
 use super::malloc::Peer;
 use super::model::Model;
 use super::{Memory, Numbers, Size, accounting, settings};
-use crate::measure::{Figure, Thing, all_in_turns, in_turns, ns_per_round, repeated};
+use crate::measure::{Figure, Thing, all_in_turns, in_turns, repeated, warm_ns_per_round};
 use crate::quiet::Watch;
 use crate::table::Table;
 
@@ -92,7 +92,7 @@ pub(super) fn pairs_ns(memory: &impl Memory, bytes: usize, watch: &mut Watch<'_>
 
 /// Per pair of a request and its free.
 pub(super) fn pair_ns(memory: &impl Memory, bytes: usize, pairs: usize) -> f64 {
-    ns_per_round(pairs, || {
+    warm_ns_per_round(pairs, || {
         let block = memory.allocate(black_box(bytes), 0);
         memory.free(black_box(block));
     })
@@ -120,7 +120,7 @@ impl<'a, M: Memory> Churn<'a, M> {
             self.memory.free(self.live[place]);
             self.live[place] = self.memory.allocate((self.size)(&mut self.numbers), 0);
         };
-        watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| ns_per_round(rounds, &mut round))
+        watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| warm_ns_per_round(rounds, &mut round))
     }
 
     /// What the names of the blocks take.

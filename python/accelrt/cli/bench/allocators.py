@@ -26,9 +26,9 @@ from accelrt.cli.bench.quiet import Watch
 
 # How many blocks of how many rounds.
 _ARRAYS = (
-    ("H1.512B", "empty(512, byte)", 10, 1_000),
-    ("H1.64KiB", "empty(1 << 16, byte)", 10, 1_000),
-    ("H1.2MiB", "empty(1 << 21, byte)", 10, 1_000),
+    ("H1.512B", "empty(512, byte)", 20, 500),
+    ("H1.64KiB", "empty(1 << 16, byte)", 20, 500),
+    ("H1.2MiB", "empty(1 << 21, byte)", 20, 500),
     ("H1.2MiB.ones", "ones(1 << 21, byte)", 30, 8),
     ("H1.2MiB.zeros", "zeros(1 << 21, byte)", 30, 8),
 )

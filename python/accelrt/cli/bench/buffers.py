@@ -8,7 +8,7 @@ from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import Thing, in_blocks, in_turns, optional, row
 
 _SIZES = (("A4.512B", 512), ("A4.64KiB", 64 << 10), ("A4.2MiB", 2 << 20))
-_ROUNDS, _BLOCKS = 1_000, 10
+_ROUNDS, _BLOCKS = 500, 20
 
 
 def measure() -> Iterator[Measurement]:

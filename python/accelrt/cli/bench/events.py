@@ -3,16 +3,18 @@
 import itertools
 import time
 from collections.abc import Iterable, Iterator
+from timeit import Timer
 
 import accelrt
 from accelrt.cli.bench.gate import held
 from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.machine import clock_source
-from accelrt.cli.bench.measure import Thing, in_turns, ns_per_round, once, row
+from accelrt.cli.bench.measure import Thing, in_turns, ns_per_round, once, row, warm_ns_per_round
 
 # Of a block, and beside a worker.
-_RECORDS, _BLOCKS = 2_000, 8
+_RECORDS, _BLOCKS = 1_000, 16
 _PIPELINED = 20_000
+_STATEMENT = "record(event)"
 _TIMED_RECORDS = 20_000
 _BRACKETS = 50
 
@@ -31,22 +33,23 @@ def measure() -> Iterator[Measurement]:
 
 
 def _alone(stream: accelrt.Stream) -> Thing:
+    timer = Timer(_STATEMENT, globals=_names(stream))
+
     def ns_of(count: int) -> float:
         with held(stream):
-            return _recording_ns(stream, count)
+            return warm_ns_per_round(count, timer)
 
     return lambda watch: watch.blocks(_BLOCKS, _RECORDS, ns_of)
 
 
 def _beside_ns(stream: accelrt.Stream) -> float:
-    ns = _recording_ns(stream, _PIPELINED)
+    ns = ns_per_round(_PIPELINED, _STATEMENT, **_names(stream))
     stream.synchronize()
     return ns
 
 
-def _recording_ns(stream: accelrt.Stream, count: int) -> float:
-    names = {"record": stream.record_event, "event": accelrt.Event()}
-    return ns_per_round(count, "record(event)", **names)
+def _names(stream: accelrt.Stream) -> dict[str, object]:
+    return {"record": stream.record_event, "event": accelrt.Event()}
 
 
 def _neighbours_ns(stream: accelrt.Stream) -> list[int]:

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from timeit import Timer
 
 import accelrt
 from accelrt.cli.bench import native, sycl
@@ -16,10 +17,11 @@ from accelrt.cli.bench.measure import (
     ns_per_round,
     once,
     row,
+    warm_ns_per_round,
 )
 
 # Of a block, and beside a worker.
-_LAUNCHES, _BLOCKS = 1_000, 10
+_LAUNCHES, _BLOCKS = 500, 20
 _PIPELINED = 20_000
 _PEER_TASKS = 2_000
 _PEER_TRIPS = 10  # each takes as long as a hundred launches
@@ -77,9 +79,11 @@ def _names(stream: accelrt.Stream) -> dict[str, object]:
 
 
 def _alone(stream: accelrt.Stream, statement: str) -> Thing:
+    timer = Timer(statement, globals=_names(stream))
+
     def ns_of(count: int) -> float:
         with held(stream):
-            return ns_per_round(count, statement, **_names(stream))
+            return warm_ns_per_round(count, timer)
 
     return lambda watch: watch.blocks(_BLOCKS, _LAUNCHES, ns_of)
 

@@ -13,6 +13,10 @@ from accelrt.cli.bench.quiet import Patience, Watch
 
 _REPETITIONS = 11
 
+#: Which part of a block's rounds comes first, untimed: the pulse and a wait leave caches cold and
+#: workers asleep.
+WARM_UP = 8
+
 Thing: TypeAlias = Callable[[Watch], float]
 
 
@@ -32,8 +36,9 @@ def in_turns(*things: Thing) -> list[Figure]:
     """
     for thing in things:
         _repetition(thing, Patience(0))
-    patience = Patience(len(things))
-    turns = [[_repetition(thing, patience) for thing in things] for _ in range(_REPETITIONS)]
+    # Of each its own: what a peer does may be seldom quiet.
+    patient = [(thing, Patience()) for thing in things]
+    turns = [[_repetition(*thing) for thing in patient] for _ in range(_REPETITIONS)]
     return [_figure(repetitions) for repetitions in zip(*turns, strict=True)]
 
 
@@ -45,11 +50,7 @@ def once(thing: Callable[[], float]) -> Thing:
 def in_blocks(blocks: int, rounds: int, statement: str, **names: object) -> Thing:
     """Have a statement measured in blocks of its loop; the result is nanoseconds a round."""
     timer = timeit.Timer(statement, globals=names)
-
-    def ns_of(count: int) -> float:
-        return timer.timeit(count) / max(count, 1) * 1e9
-
-    return lambda watch: watch.blocks(blocks, rounds, ns_of)
+    return lambda watch: watch.blocks(blocks, rounds, lambda count: warm_ns_per_round(count, timer))
 
 
 def _repetition(thing: Thing, patience: Patience) -> tuple[float, bool]:
@@ -65,6 +66,12 @@ def _figure(repetitions: Sequence[tuple[float, bool]]) -> Figure:
 def ns_per_round(count: int, statement: str, **names: object) -> float:
     """Nanoseconds of a statement in a loop, the loop included, as `timeit` measures it."""
     return timeit.Timer(statement, globals=names).timeit(count) / count * 1e9
+
+
+def warm_ns_per_round(count: int, timer: timeit.Timer) -> float:
+    """As `ns_per_round`, of a block; all blocks of a loop have one timer, whose code is warm."""
+    timer.timeit(count // WARM_UP)
+    return timer.timeit(count) / count * 1e9
 
 
 def ns_of_first_after_idleness(work: Callable[[], object]) -> float:

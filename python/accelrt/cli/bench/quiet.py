@@ -5,7 +5,7 @@ time runs at half its speed, for milliseconds or for hours. A pulse, a loop of t
 waits for nothing, tells whether it is so now. It knows nothing of what is measured, and what is
 ours and the peers' is taken again by the same rule.
 
-The speed changes within milliseconds, so a loop is measured in blocks of some 200 us, each between
+The speed changes within milliseconds, so a loop is measured in blocks of some 100 us, each between
 two pulses of its own.
 """
 
@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-#: A moment is quiet when its pulse is within this factor of the best one seen.
-_QUIET_FACTOR = 1.2
+#: A moment is quiet when its pulse is within this factor of the best one seen. At full speed it is
+#: mostly from 1.1 to 1.2 times the best, at the slow one from 1.5 on; between is next to nothing.
+_QUIET_FACTOR = 1.3
 
 #: How long the best pulse is looked for before the first repetition.
 _FIRST_LOOK_S = 1.0
@@ -23,30 +24,26 @@ _FIRST_LOOK_S = 1.0
 _BETWEEN_LOOKS_S = 5e-4
 
 #: Rounds of a pulse, and of how many the least is taken: what interrupts one is not the
-#: machine's speed. Some 60 us in all.
-_PULSE_ROUNDS, _PULSES = 1_000, 4
-
-#: What a block runs first, untimed, as a part of its rounds: the pulse and a wait leave caches cold
-#: and workers asleep.
-_WARM_UP = 8
+#: machine's speed. Some 25 us in all.
+_PULSE_ROUNDS, _PULSES = 400, 4
 
 
 class Patience:
-    """What the repetitions of one row may spend on waiting and on what does not count."""
+    """What the repetitions of one thing may spend on waiting and on what does not count."""
 
-    #: How many seconds each thing of a row has: as the command line says.
+    #: How many seconds each thing has: as the command line says.
     SECONDS: ClassVar[float] = 3.0
 
-    def __init__(self, things: int) -> None:
-        """Have all of them left, for so many things."""
-        self.left_s = self.SECONDS * things
+    def __init__(self, seconds: float | None = None) -> None:
+        """Have all of them left, or so many."""
+        self.left_s = self.SECONDS if seconds is None else seconds
 
 
 class Watch:
     """What one repetition is measured by."""
 
     def __init__(self, patience: Patience) -> None:
-        """Begin a repetition of a row that has this patience."""
+        """Begin a repetition of what has this patience."""
         self._patience = patience
         #: True when all that counts was taken in quiet moments.
         self.was_quiet = True
@@ -64,16 +61,8 @@ class Watch:
             self._patience.left_s -= time.perf_counter() - began
 
     def blocks(self, blocks: int, rounds: int, ns_of: Callable[[int], float]) -> float:
-        """Return the mean of so many blocks.
-
-        Of each, `ns_of` is asked for its rounds after fewer of them.
-        """
-
-        def block() -> float:
-            ns_of(rounds // _WARM_UP)
-            return ns_of(rounds)
-
-        return sum(self.once(block) for _ in range(blocks)) / blocks
+        """Return the mean of so many blocks; for each, `ns_of` is asked for this many rounds."""
+        return sum(self.once(lambda: ns_of(rounds)) for _ in range(blocks)) / blocks
 
     def _wait(self) -> bool:
         """Return True when a quiet moment came."""
