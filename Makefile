@@ -217,7 +217,7 @@ TRACES ?= ../shared/traces
 BENCH_SETTINGS ?=
 # How long the figures wait for a quiet machine, at most.
 BENCH_WAIT_S ?= 60
-# And how long each row waits for one, at most.
+# And how long each thing that a row measures waits for one, at most.
 BENCH_PATIENCE_S ?= 3
 FIGURES = $(CARGO) bench --features xpu --bench figures --
 

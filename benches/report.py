@@ -4,6 +4,7 @@ Usage: python benches/report.py FOLDER README.md, with rust.jsonl, python.json, 
 after.json in the folder, where figures.json is written.
 """
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from typing import Any
 
 from accelrt.cli.bench import machine, table
 from accelrt.cli.bench.goals import GOALS, Measurement
+
+_PAIRS = """A goal of "peer + ns" is judged by the median of differences, which stands beside it:
+blocks of ours and of the peer's are taken in pairs, nine in each of the eleven repetitions, and
+who is first alternates. A repetition is the medians of its blocks and of their differences."""
 
 _BEGIN, _END = "<!-- the table -->\n", "<!-- the end of the table -->\n"
 
@@ -26,7 +31,7 @@ def main(folder: Path, readme: Path) -> None:
         for goal, rust_record, python_record in zip(GOALS, of_rust, of_python, strict=True)
     ]
     anchors = _anchors(_read(folder / "before.json"), _read(folder / "after.json"))
-    shown = f"{machine.facts(compiler=_compiler())}\n\n{anchors}\n{table.text(records)}"
+    shown = f"{machine.facts(compiler=_compiler())}\n\n{anchors}\n{_PAIRS}\n\n{table.text(records)}"
     sys.stdout.write(shown)
     before, _, rest = readme.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
@@ -60,7 +65,7 @@ def _compiler() -> str:
 def _measurements(rust: Path) -> Iterator[Measurement]:
     for line in rust.read_text().splitlines():
         fields = json.loads(line)
-        names = ("name", "ours", "ours_min", "peer", "peer_ns", "reason", "quiet")
+        names = (field.name for field in dataclasses.fields(Measurement))
         yield Measurement(**{name: fields.get(name) for name in names})
 
 

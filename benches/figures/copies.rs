@@ -7,33 +7,48 @@ use std::time::Instant;
 
 use accelrt::{Buffer, Device, Runtime, Stream, Transfer};
 
-use crate::measure::{in_turns, ns_each, ns_per_round};
+use crate::measure::{WARM_UP, in_pairs, in_turns, ns_each, repeated, warm_ns_per_round};
 use crate::table::Table;
 
+const SMALLEST: &str = "C1.4KiB";
 const LARGEST: &str = "C1.64MiB";
+/// Of the smallest size.
+const BLOCKS: usize = 9;
+const PEER: &str = "memcpy";
 
 pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let stream = runtime.stream(Device::cpu(0)).expect("a stream");
     for (name, bytes, copies) in
-        [("C1.4KiB", 4 << 10, 20_000), ("C1.1MiB", 1 << 20, 100), (LARGEST, 64 << 20, 4)]
+        [(SMALLEST, 4 << 10, 1_000), ("C1.1MiB", 1 << 20, 100), (LARGEST, 64 << 20, 4)]
     {
         let [source, target] = [1, 2].map(|byte| {
             let buffer = runtime.empty(bytes, Device::cpu(0)).expect("memory");
             buffer.fill(byte, &stream).expect("a fill").wait().expect("no task fails");
             buffer
         });
+        let pipelined_ns = |count| pipelined_ns(&source, &target, &stream, count);
+        let memcpy_ns = |count| warm_ns_per_round(count, || copy_directly(&source, &target));
+        let waited_ns =
+            |count| warm_ns_per_round(count, || wait_for(copy(&source, &target, &stream)));
+        if name == SMALLEST {
+            let pair = in_pairs(BLOCKS, copies, pipelined_ns, memcpy_ns);
+            table.pair(name, PEER, pair)?;
+            let waited = repeated(|watch| watch.blocks(BLOCKS, copies, waited_ns));
+            table.against(&format!("{name}.waited"), waited, (PEER, Some(pair.peer)))?;
+            continue;
+        }
         let [pipelined, memcpy, waited] = in_turns([
-            &mut || pipelined_ns(&source, &target, &stream, copies),
-            &mut || ns_per_round(copies, || copy_directly(&source, &target)),
-            &mut || ns_per_round(copies, || wait_for(copy(&source, &target, &stream))),
+            &mut |watch| watch.once(|| pipelined_ns(copies)),
+            &mut |watch| watch.once(|| memcpy_ns(copies)),
+            &mut |watch| watch.once(|| waited_ns(copies)),
         ]);
-        table.against(name, pipelined, ("memcpy", Some(memcpy)))?;
-        table.against(&format!("{name}.waited"), waited, ("memcpy", Some(memcpy)))?;
+        table.against(name, pipelined, (PEER, Some(memcpy)))?;
+        table.against(&format!("{name}.waited"), waited, (PEER, Some(memcpy)))?;
         if name == LARGEST {
             let name = format!("{name}.unstreamed");
             match libc_streams_from_bytes() {
                 Some(threshold) if threshold > bytes => {
-                    table.against(&name, pipelined, ("memcpy", Some(memcpy)))?;
+                    table.against(&name, pipelined, (PEER, Some(memcpy)))?;
                 }
                 Some(_) => table.unmeasured(&name, "libc streams at this size")?,
                 None => table.unmeasured(&name, "libc does not say where it streams")?,
@@ -54,6 +69,9 @@ fn libc_streams_from_bytes() -> Option<usize> {
 
 /// Per copy, of many that are enqueued before the last one is waited for.
 fn pipelined_ns(source: &Buffer, target: &Buffer, stream: &Stream, copies: usize) -> f64 {
+    for _ in 0..copies / WARM_UP {
+        wait_for(copy(source, target, stream));
+    }
     let started = Instant::now();
     for _ in 1..copies {
         copy(source, target, stream);

@@ -2,18 +2,19 @@
 
 use std::hint::black_box;
 use std::io;
-use std::time::{Duration, Instant};
 
 use accelrt::{Device, Event, Runtime, Stream};
 
-use crate::measure::{in_turns, ns_each, ns_per_round};
+use crate::measure::{in_turns, ns_per_round, warm_ns_per_round};
 use crate::peers::{Gate, Lane};
+use crate::quiet::Watch;
 use crate::table::Table;
 
 const BURST: usize = 4_096;
-const BURSTS: usize = 32;
+const BURSTS: usize = 16;
 const RECORDS: usize = 200_000;
-const QUERIES: usize = 2_000_000;
+const QUERIES: usize = 100_000;
+const QUERY_BLOCKS: usize = 10;
 
 pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let stream = runtime.stream(Device::cpu(0)).expect("a stream");
@@ -21,9 +22,12 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     stream.record(&done).expect("the first record");
     done.synchronize().expect("no task fails");
     let [alone, beside, query] = in_turns([
-        &mut || record_alone_ns(&stream, &event),
-        &mut || record_beside_consumer_ns(&stream, &event),
-        &mut || ns_per_round(QUERIES, || assert!(black_box(&done).query(), "it is done")),
+        &mut |watch| record_alone_ns(&stream, &event, watch),
+        &mut |watch| watch.once(|| record_beside_consumer_ns(&stream, &event)),
+        &mut |watch| {
+            let query = || assert!(black_box(&done).query(), "it is done");
+            watch.blocks(QUERY_BLOCKS, QUERIES, |count| warm_ns_per_round(count, query))
+        },
     ]);
     table.row("E1", alone)?;
     table.row("E1.beside", beside)?;
@@ -31,17 +35,15 @@ pub(crate) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
 }
 
 /// Per record, of bursts onto a stream whose consumer stands still.
-fn record_alone_ns(stream: &Stream, event: &Event) -> f64 {
-    let mut time = Duration::ZERO;
-    for _ in 0..BURSTS {
+fn record_alone_ns(stream: &Stream, event: &Event, watch: &mut Watch<'_>) -> f64 {
+    watch.blocks(BURSTS, BURST, |count| {
         let gate = Gate::shut(stream);
-        let started = Instant::now();
-        (0..BURST).for_each(|_| stream.record(event).expect("an event of this stream"));
-        time += started.elapsed();
+        let ns =
+            warm_ns_per_round(count, || stream.record(event).expect("an event of this stream"));
         gate.open();
         stream.finish();
-    }
-    ns_each(time, BURSTS * BURST)
+        ns
+    })
 }
 
 /// Per record while a worker passes them.

@@ -2,8 +2,8 @@
 //!
 //! `cargo bench` prints them. `--json FILE` keeps them as JSON lines as well, one measurement a
 //! line; `make bench` joins those with what Python measures and judges them by the goals.
-//! `--traces` names the folder of recorded requests, `--allocation` asks for the rows A alone, and
-//! `--patience` is how long each row waits for a quiet machine.
+//! `--traces` names the folder of recorded requests, `--rows` the letter of the rows that are
+//! wanted, and `--patience` is how long each thing waits for a quiet machine.
 //! `--anchors FILE SECONDS` only says how fast the machine is, when it is quiet.
 
 mod allocation;
@@ -69,18 +69,19 @@ struct Wanted<'a> {
     json: Option<&'a Path>,
     traces: &'a Path,
     patience: Option<Duration>,
-    is_allocation_alone: bool,
+    /// The letter of the rows; `None` for all of them.
+    rows: Option<&'a str>,
 }
 
 const USAGE: &str =
     "usage: cargo bench --bench figures [-- [--json FILE] [--traces FOLDER] [--patience SECONDS]
-                                            [--allocation]]
+                                            [--rows LETTER]]
        cargo bench --bench figures -- --anchors FILE SECONDS";
 
 impl<'a> Wanted<'a> {
     fn read(mut arguments: &[&'a str]) -> io::Result<Self> {
         let traces = Path::new("../shared/traces");
-        let mut wanted = Self { json: None, traces, patience: None, is_allocation_alone: false };
+        let mut wanted = Self { json: None, traces, patience: None, rows: None };
         loop {
             match *arguments {
                 [] => return Ok(wanted),
@@ -90,37 +91,42 @@ impl<'a> Wanted<'a> {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
                     wanted.patience = Some(Duration::from_secs(seconds));
                 }
-                ["--allocation", ..] => wanted.is_allocation_alone = true,
+                ["--rows", letter @ ("A" | "C" | "D" | "E" | "Q"), ..] => {
+                    wanted.rows = Some(letter);
+                }
                 _ => return Err(io::Error::other(USAGE)),
             }
-            let taken = if arguments[0] == "--allocation" { 1 } else { 2 };
-            arguments = &arguments[taken..];
+            arguments = &arguments[2..];
         }
     }
 
+    /// The product is what ships: the default settings and the build of a release.
     fn measure(&self) -> io::Result<()> {
         self.patience.into_iter().for_each(Patience::set_usual);
         let mut table = Table::new(self.json)?;
-        if !self.is_allocation_alone {
+        let are_wanted = |letter| self.rows.is_none_or(|rows| rows == letter);
+        if are_wanted("Q") {
             backlog::measure(&mut table)?; // first: what later figures leave would hide memory
         }
         let runtime = Runtime::new(Config::default()).expect("the default settings are right");
-        if !self.is_allocation_alone {
-            figures(&runtime, &mut table)?;
+        if are_wanted("Q") {
+            let opencl = Opencl::open();
+            queue::measure(&runtime, opencl.as_ref(), &mut table)?;
+            rounds::measure(&runtime, opencl.as_ref(), &mut table)?;
         }
-        allocation::measure(&runtime, self.traces, &mut table)
+        if are_wanted("E") {
+            events::measure(&runtime, &mut table)?;
+        }
+        if are_wanted("C") {
+            copies::measure(&runtime, &mut table)?;
+        }
+        #[cfg(feature = "xpu")]
+        if are_wanted("D") {
+            xpu::measure(&mut table)?;
+        }
+        if are_wanted("A") {
+            allocation::measure(&runtime, self.traces, &mut table)?;
+        }
+        Ok(())
     }
-}
-
-/// Every figure but those of allocation. The product is what ships: the default settings and the
-/// build of a release.
-fn figures(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
-    let opencl = Opencl::open();
-    queue::measure(runtime, opencl.as_ref(), table)?;
-    rounds::measure(runtime, opencl.as_ref(), table)?;
-    events::measure(runtime, table)?;
-    copies::measure(runtime, table)?;
-    #[cfg(feature = "xpu")]
-    xpu::measure(table)?;
-    Ok(())
 }

@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::quiet::Patience;
+use crate::quiet::{Patience, Watch};
 
 pub(crate) const REPETITIONS: usize = 11;
+
+/// Which part of a block's rounds comes first, untimed: the pulse and a wait leave caches cold and
+/// workers asleep.
+pub(crate) const WARM_UP: usize = 8;
 
 /// What was measured, in nanoseconds unless the row says otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -28,23 +32,29 @@ impl Figure {
     }
 }
 
+/// Something that is measured, once a repetition.
+pub(crate) type Thing<'a> = dyn FnMut(&mut Watch<'_>) -> f64 + 'a;
+
 /// Measures several things in turns, so that whatever slows the machine slows all of them: their
 /// ratios come from one run. The first turn warms up and does not count.
-pub(crate) fn in_turns<const N: usize>(mut things: [&mut dyn FnMut() -> f64; N]) -> [Figure; N] {
+pub(crate) fn in_turns<const N: usize>(mut things: [&mut Thing<'_>; N]) -> [Figure; N] {
     let figures: Result<[Figure; N], _> = all_in_turns(&mut things).try_into();
     figures.expect("as many figures as things")
 }
 
 /// The same, of so many things.
-pub(crate) fn all_in_turns(things: &mut [&mut dyn FnMut() -> f64]) -> Vec<Figure> {
-    let mut patience = Patience::new();
+pub(crate) fn all_in_turns(things: &mut [&mut Thing<'_>]) -> Vec<Figure> {
+    let mut warm_up = Patience::none();
     for thing in things.iter_mut() {
-        thing();
+        thing(&mut Watch::new(&mut warm_up));
     }
-    let mut repetitions = vec![Vec::new(); things.len()];
+    // Of each its own: what a peer does may be seldom quiet.
+    let fresh = || (Patience::new(), Vec::new());
+    let mut measured: Vec<_> = things.iter().map(|_| fresh()).collect();
     for _ in 0..REPETITIONS {
-        for (thing, repetitions) in things.iter_mut().zip(&mut repetitions) {
-            repetitions.push(patience.measure(*thing));
+        for (thing, (patience, repetitions)) in things.iter_mut().zip(&mut measured) {
+            let mut watch = Watch::new(patience);
+            repetitions.push((thing(&mut watch), watch.was_quiet()));
         }
     }
     let figure = |repetitions: Vec<(f64, bool)>| {
@@ -52,13 +62,61 @@ pub(crate) fn all_in_turns(things: &mut [&mut dyn FnMut() -> f64]) -> Vec<Figure
         let values = repetitions.into_iter().map(|(value, _)| value);
         Figure { quiet: Some(quiet), ..Figure::of(values.collect()) }
     };
-    repetitions.into_iter().map(figure).collect()
+    measured.into_iter().map(|(_, repetitions)| figure(repetitions)).collect()
 }
 
 /// Measures one thing.
-pub(crate) fn repeated(mut thing: impl FnMut() -> f64) -> Figure {
+pub(crate) fn repeated(mut thing: impl FnMut(&mut Watch<'_>) -> f64) -> Figure {
     let [figure] = in_turns([&mut thing]);
     figure
+}
+
+/// Ours and a peer's that are compared by their difference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub(crate) ours: Figure,
+    pub(crate) peer: Figure,
+    /// The median of what ours took more in each repetition.
+    pub(crate) excess_ns: f64,
+}
+
+/// Measures blocks of ours and of a peer in pairs, so that a difference is of neighbours; who is
+/// first alternates. A repetition is the medians of its blocks and of their differences: what one
+/// block was interrupted by is not the mean's. The first repetition warms up.
+pub(crate) fn in_pairs(
+    pairs: usize,
+    rounds: usize,
+    mut ours_ns_of: impl FnMut(usize) -> f64,
+    mut peers_ns_of: impl FnMut(usize) -> f64,
+) -> Pair {
+    let mut is_ours_first = false;
+    let mut pair = |watch: &mut Watch<'_>| {
+        is_ours_first = !is_ours_first;
+        let (mut ours, mut peers) = (0.0, 0.0);
+        for is_ours in [is_ours_first, !is_ours_first] {
+            if is_ours {
+                ours = watch.blocks(1, rounds, &mut ours_ns_of);
+            } else {
+                peers = watch.blocks(1, rounds, &mut peers_ns_of);
+            }
+        }
+        [ours, peers, ours - peers]
+    };
+    let mut repetition = |patience: &mut Patience| {
+        let mut watch = Watch::new(patience);
+        let measured: Vec<_> = (0..pairs).map(|_| pair(&mut watch)).collect();
+        let median = |of: usize| Figure::of(measured.iter().map(|pair| pair[of]).collect()).median;
+        ([median(0), median(1), median(2)], watch.was_quiet())
+    };
+    repetition(&mut Patience::none());
+    let mut patience = Patience::new();
+    let repetitions: Vec<_> = (0..REPETITIONS).map(|_| repetition(&mut patience)).collect();
+    let quiet = Some(repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count());
+    let [ours, peer, excess] = [0, 1, 2].map(|of| {
+        let values = repetitions.iter().map(|(medians, _)| medians[of]);
+        Figure { quiet, ..Figure::of(values.collect()) }
+    });
+    Pair { ours, peer, excess_ns: excess.median }
 }
 
 /// Nanoseconds that one of `count` rounds of `work` takes.
@@ -68,6 +126,12 @@ pub(crate) fn ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
         work();
     }
     ns_each(started.elapsed(), count)
+}
+
+/// The same, of a block.
+pub(crate) fn warm_ns_per_round(count: usize, mut work: impl FnMut()) -> f64 {
+    (0..count / WARM_UP).for_each(|_| work());
+    ns_per_round(count, work)
 }
 
 /// Nanoseconds of a time that `count` things took.

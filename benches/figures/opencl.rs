@@ -5,9 +5,12 @@ use std::ffi::{CStr, c_void};
 use std::mem;
 use std::ptr;
 
-use crate::measure::ns_per_round;
+use crate::measure::{ns_per_round, warm_ns_per_round};
+use crate::quiet::Watch;
 
 const MARKERS: usize = 2_000;
+const TRIPS: usize = 100;
+const TRIP_BLOCKS: usize = 20;
 const CPU: u64 = 1 << 1;
 const SUCCESS: i32 = 0;
 
@@ -89,11 +92,12 @@ impl Opencl {
     }
 
     /// Per marker that is waited for.
-    pub(crate) fn round_trip_ns(&self) -> f64 {
-        ns_per_round(MARKERS, || {
+    pub(crate) fn round_trip_ns(&self, watch: &mut Watch<'_>) -> f64 {
+        let round_trip = || {
             self.enqueue_marker();
             self.wait();
-        })
+        };
+        watch.blocks(TRIP_BLOCKS, TRIPS, |count| warm_ns_per_round(count, round_trip))
     }
 
     fn enqueue_marker(&self) {

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use accelrt::{Device, Runtime};
 
-use crate::measure::{Figure, REPETITIONS, in_turns, ns_each, number, repeated};
+use crate::measure::{Figure, REPETITIONS, WARM_UP, in_turns, ns_each, number, repeated};
 use crate::opencl::Opencl;
 use crate::peers::{Channel, Gate, Lane};
+use crate::quiet::Watch;
 use crate::table::Table;
 
 /// Tasks of a burst that nobody drains: few enough to stay in a cache.
 const BURST: usize = 4_096;
-const BURSTS: usize = 32;
+const BURSTS: usize = 16;
 /// Tasks of a pipeline; far below the limit at which a stream holds its producers back.
 const PIPELINE: usize = 200_000;
 
@@ -32,27 +33,27 @@ pub(crate) fn measure(
         table.against(&format!("{name}.std"), ours, ("std", Some(with_std))).map(|()| ours)
     };
     let alone = in_turns([
-        &mut || enqueue_alone_ns(&stream),
-        &mut || enqueue_alone_ns(&crossbeam),
-        &mut || enqueue_alone_ns(&std),
+        &mut |watch| enqueue_alone_ns(&stream, watch),
+        &mut |watch| enqueue_alone_ns(&crossbeam, watch),
+        &mut |watch| enqueue_alone_ns(&std, watch),
     ]);
     let ours = rows("Q1", alone)?;
     let beside = in_turns([
-        &mut || enqueue_beside_consumer_ns(&stream),
-        &mut || enqueue_beside_consumer_ns(&crossbeam),
-        &mut || enqueue_beside_consumer_ns(&std),
+        &mut |watch| watch.once(|| enqueue_beside_consumer_ns(&stream)),
+        &mut |watch| watch.once(|| enqueue_beside_consumer_ns(&crossbeam)),
+        &mut |watch| watch.once(|| enqueue_beside_consumer_ns(&std)),
     ]);
     rows("Q1.beside", beside)?;
     for (name, producers) in [("Q6", 1), ("Q6.four", 4)] {
         let pipelines = in_turns([
-            &mut || pipeline_ns(&stream, producers),
-            &mut || pipeline_ns(&crossbeam, producers),
-            &mut || pipeline_ns(&std, producers),
+            &mut |watch| watch.once(|| pipeline_ns(&stream, producers)),
+            &mut |watch| watch.once(|| pipeline_ns(&crossbeam, producers)),
+            &mut |watch| watch.once(|| pipeline_ns(&std, producers)),
         ]);
         rows(name, pipelines)?;
     }
     drop((crossbeam, std));
-    let marker = opencl.map(|opencl| repeated(|| opencl.enqueue_marker_ns()));
+    let marker = opencl.map(|opencl| repeated(|watch| watch.once(|| opencl.enqueue_marker_ns())));
     table.against("Q1.opencl", ours, ("OpenCL marker", marker))?;
     let [young, old] = ageing_ns(runtime);
     table.against("Q6.flat", old, ("itself after 1e3 tasks", Some(young)))
@@ -68,17 +69,17 @@ fn task(number: usize) -> impl FnOnce() + Send + 'static {
 }
 
 /// Per task, of bursts onto a lane whose consumer stands still.
-fn enqueue_alone_ns(lane: &impl Lane) -> f64 {
-    let mut time = Duration::ZERO;
-    for _ in 0..BURSTS {
+fn enqueue_alone_ns(lane: &impl Lane, watch: &mut Watch<'_>) -> f64 {
+    watch.blocks(BURSTS, BURST, |count| {
         let gate = Gate::shut(lane);
+        (0..count / WARM_UP).for_each(|number| lane.put(task(number)));
         let started = Instant::now();
-        (0..BURST).for_each(|number| lane.put(task(number)));
-        time += started.elapsed();
+        (0..count).for_each(|number| lane.put(task(number)));
+        let time = started.elapsed();
         gate.open();
         lane.finish();
-    }
-    ns_each(time, BURSTS * BURST)
+        ns_each(time, count)
+    })
 }
 
 /// Per task, as the producer sees it while a consumer runs what it puts.

@@ -1,10 +1,12 @@
-//! Quiet moments: a repetition counts when the machine had its full speed before it and after it.
+//! Quiet moments: what counts was taken while the machine had its full speed before and after it.
 //!
 //! Where others use the other half of a processor's core, whatever reads again what it has just
 //! written runs at half its speed, for milliseconds or for hours. A *pulse*, words that are written
 //! and read in turns, tells whether it is so now; instructions between registers do not. It knows
-//! nothing of what is measured, and ours and the peers' repetitions are taken again by the same
-//! rule.
+//! nothing of what is measured, and what is ours and the peers' is taken again by the same rule.
+//!
+//! The speed changes within milliseconds, so a loop is measured in *blocks* of some 100 us, each
+//! between two pulses of its own.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::measure::ns_per_round;
+use crate::measure::{ns_per_round, number};
 
 /// A moment is quiet when its pulse is within this factor of the best one seen.
 pub(crate) const QUIET_FACTOR: f64 = 1.2;
@@ -26,14 +28,14 @@ const PULSE_ROUNDS: usize = 3_000;
 const PULSES: usize = 4;
 
 /// Between two looks while the machine is slow.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 
-/// What each row has unless the command line says otherwise.
+/// What each thing has unless the command line says otherwise.
 const USUAL_PATIENCE: Duration = Duration::from_secs(3);
 
 static PATIENCE: OnceLock<Duration> = OnceLock::new();
 
-/// What the repetitions of one row may spend on waiting and on repetitions that do not count.
+/// What the repetitions of one thing may spend on waiting and on what does not count.
 pub(crate) struct Patience {
     left: Duration,
 }
@@ -43,38 +45,72 @@ impl Patience {
         Self { left: *PATIENCE.get_or_init(|| USUAL_PATIENCE) }
     }
 
+    /// For what does not count.
+    pub(crate) fn none() -> Self {
+        Self { left: Duration::ZERO }
+    }
+
     /// For all rows: once, before the first.
     pub(crate) fn set_usual(patience: Duration) {
         PATIENCE.set(patience).expect("set before the first row");
     }
 
-    /// Measures in a quiet moment while there is patience, and then as it comes; whether the
-    /// moment was quiet, too.
-    pub(crate) fn measure(&mut self, thing: &mut dyn FnMut() -> f64) -> (f64, bool) {
+    fn spend(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+}
+
+/// What one repetition is measured by.
+pub(crate) struct Watch<'a> {
+    patience: &'a mut Patience,
+    is_quiet: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(patience: &'a mut Patience) -> Self {
+        Self { patience, is_quiet: true }
+    }
+
+    /// True when all that counts was taken in quiet moments.
+    pub(crate) fn was_quiet(&self) -> bool {
+        self.is_quiet
+    }
+
+    /// Measures in a quiet moment while there is patience, and then as it comes.
+    pub(crate) fn once(&mut self, mut thing: impl FnMut() -> f64) -> f64 {
         loop {
-            let began = Instant::now();
             let was_quiet = self.wait();
+            let began = Instant::now();
             let value = thing();
             let is_quiet = was_quiet && is_quiet();
-            if is_quiet || self.left.is_zero() {
-                return (value, is_quiet);
+            if is_quiet || self.patience.left.is_zero() {
+                self.is_quiet &= is_quiet;
+                return value;
             }
-            self.left = self.left.saturating_sub(began.elapsed());
+            self.patience.spend(began.elapsed());
         }
     }
 
+    /// The mean of so many blocks: for each, `ns_of` is asked for this many rounds.
+    pub(crate) fn blocks(
+        &mut self,
+        blocks: usize,
+        rounds: usize,
+        mut ns_of: impl FnMut(usize) -> f64,
+    ) -> f64 {
+        (0..blocks).map(|_| self.once(|| ns_of(rounds))).sum::<f64>() / number(blocks)
+    }
+
     /// True when a quiet moment came.
-    fn wait(&self) -> bool {
+    fn wait(&mut self) -> bool {
         let began = Instant::now();
-        loop {
-            if is_quiet() {
-                return true;
-            }
-            if began.elapsed() >= self.left {
-                return false;
-            }
+        let mut is_now = is_quiet();
+        while !is_now && began.elapsed() < self.patience.left {
             thread::sleep(BETWEEN_LOOKS);
+            is_now = is_quiet();
         }
+        self.patience.spend(began.elapsed());
+        is_now
     }
 }
 

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use accelrt::{Config, Device, Runtime, Stream};
 
-use crate::measure::{Figure, in_turns, ns_each, ns_per_round, number, repeated};
+use crate::measure::{
+    Figure, in_turns, ns_each, ns_per_round, number, repeated, warm_ns_per_round,
+};
 use crate::opencl::Opencl;
 use crate::peers::{Gate, Lane};
 use crate::ping_pong::{Ball, rested_rounds_ns, sleeping_ns, spinning_ns};
 use crate::processors::{allowed_cpus, pin};
 use crate::table::Table;
 
-const HELPED_ROUNDS: usize = 200_000;
+const HELPED_ROUNDS: usize = 5_000;
+const HELPED_BLOCKS: usize = 20;
 const AWAKE_ROUNDS: usize = 100_000;
 const ASLEEP_ROUNDS: usize = 60;
 const FIRST_ROUNDS: usize = 20;
@@ -27,10 +30,12 @@ pub(crate) fn measure(
 ) -> io::Result<()> {
     let stream = runtime.stream(Device::cpu(0)).expect("a stream");
     // Not in turns with those after idleness: this one is of a warm loop.
-    let helped = repeated(|| ns_per_round(HELPED_ROUNDS, || round(&stream)));
-    let first = repeated(|| first_after_idleness_ns(&stream));
+    let helped = repeated(|watch| {
+        watch.blocks(HELPED_BLOCKS, HELPED_ROUNDS, |n| warm_ns_per_round(n, || round(&stream)))
+    });
+    let first = repeated(|watch| watch.once(|| first_after_idleness_ns(&stream)));
     table.row("Q3", helped)?;
-    let marker = opencl.map(|opencl| repeated(|| opencl.round_trip_ns()));
+    let marker = opencl.map(|opencl| repeated(|watch| opencl.round_trip_ns(watch)));
     table.against("Q3.opencl", helped, ("OpenCL marker", marker))?;
     table.row("Q3.first", first)?;
     match allowed_cpus()[..] {
@@ -72,22 +77,27 @@ fn through_workers(caller_cpu: usize, worker_cpu: usize, table: &mut Table) -> i
     let ball = Arc::new(Ball::new());
 
     let [ours, spinning] = in_turns([
-        &mut || ns_per_round(AWAKE_ROUNDS, || through_looking_worker(&stream, &ball)),
-        &mut || spinning_ns(worker_cpu, AWAKE_ROUNDS),
+        &mut |watch| {
+            watch.once(|| ns_per_round(AWAKE_ROUNDS, || through_looking_worker(&stream, &ball)))
+        },
+        &mut |watch| watch.once(|| spinning_ns(worker_cpu, AWAKE_ROUNDS)),
     ]);
     table.against("Q4", ours, ("spin ping-pong", Some(spinning)))?;
 
     let mut wakes = Vec::new();
     let [ours, sleeping] = in_turns([
-        &mut || {
-            let before = runtime.counters().num_worker_wakes;
-            let ns = rested_rounds_ns(ASLEEP_ROUNDS, || through_sleeping_worker(&stream, &ball));
-            let woken = runtime.counters().num_worker_wakes - before;
-            let woken = usize::try_from(woken).expect("a count");
-            wakes.push(number(woken) / number(ASLEEP_ROUNDS));
-            ns
+        &mut |watch| {
+            watch.once(|| {
+                let before = runtime.counters().num_worker_wakes;
+                let ns =
+                    rested_rounds_ns(ASLEEP_ROUNDS, || through_sleeping_worker(&stream, &ball));
+                let woken = runtime.counters().num_worker_wakes - before;
+                let woken = usize::try_from(woken).expect("a count");
+                wakes.push(number(woken) / number(ASLEEP_ROUNDS));
+                ns
+            })
         },
-        &mut || sleeping_ns(worker_cpu, ASLEEP_ROUNDS),
+        &mut |watch| watch.once(|| sleeping_ns(worker_cpu, ASLEEP_ROUNDS)),
     ]);
     pin(&everywhere);
     table.against("Q5", ours, ("futex ping-pong", Some(sleeping)))?;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::measure::Figure;
+use crate::measure::{Figure, Pair};
 
 /// Who ours is compared with: a name, and what it took unless it is not here.
 pub(crate) type Peer<'a> = (&'a str, Option<Figure>);
@@ -23,17 +23,23 @@ impl Table {
 
     /// A row in nanoseconds without a peer.
     pub(crate) fn row(&mut self, name: &str, ours: Figure) -> io::Result<()> {
-        self.write(name, "ns", Ok(ours), None)
+        self.write(name, "ns", Ok(ours), None, None)
     }
 
     /// A row in another unit.
     pub(crate) fn row_in(&mut self, unit: &str, name: &str, ours: Figure) -> io::Result<()> {
-        self.write(name, unit, Ok(ours), None)
+        self.write(name, unit, Ok(ours), None, None)
     }
 
     /// A row beside a peer.
     pub(crate) fn against(&mut self, name: &str, ours: Figure, peer: Peer<'_>) -> io::Result<()> {
-        self.write(name, "ns", Ok(ours), Some(peer))
+        self.write(name, "ns", Ok(ours), Some(peer), None)
+    }
+
+    /// A row beside a peer, by their difference.
+    pub(crate) fn pair(&mut self, name: &str, peer: &str, pair: Pair) -> io::Result<()> {
+        let Pair { ours, peer: theirs, excess_ns } = pair;
+        self.write(name, "ns", Ok(ours), Some((peer, Some(theirs))), Some(excess_ns))
     }
 
     /// A row beside a peer, in another unit.
@@ -44,12 +50,12 @@ impl Table {
         ours: Figure,
         peer: Peer<'_>,
     ) -> io::Result<()> {
-        self.write(name, unit, Ok(ours), Some(peer))
+        self.write(name, unit, Ok(ours), Some(peer), None)
     }
 
     /// A row that cannot be measured here, and why.
     pub(crate) fn unmeasured(&mut self, name: &str, reason: &str) -> io::Result<()> {
-        self.write(name, "ns", Err(reason), None)
+        self.write(name, "ns", Err(reason), None, None)
     }
 
     fn write(
@@ -58,6 +64,7 @@ impl Table {
         unit: &str,
         ours: Result<Figure, &str>,
         peer: Option<Peer<'_>>,
+        excess_ns: Option<f64>,
     ) -> io::Result<()> {
         // Names, units and reasons are ours: plain words, nothing to escape.
         let mut line = format!(r#"{{"name": "{name}", "unit": "{unit}""#);
@@ -85,6 +92,10 @@ impl Table {
                 }
                 None => write!(text, "   {peer} missing").expect("a string"),
             }
+        }
+        if let Some(excess_ns) = excess_ns {
+            write!(line, r#", "excess_ns": {excess_ns}"#).expect("a string");
+            write!(text, "   {excess_ns:+.2}").expect("a string");
         }
         println!("{text}");
         match &mut self.json {

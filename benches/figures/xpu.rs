@@ -1,17 +1,22 @@
 //! The xpu kind (D1 to D3): enqueues, round trips and copies, beside the raw calls of its driver.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use accelrt::{Buffer, Config, Device, DeviceKind, Event, Runtime, Stream};
 
-use crate::measure::{in_turns, ns_each, ns_per_round};
-use crate::raw_opencl::Raw;
+use crate::measure::{WARM_UP, in_pairs, in_turns, ns_each, ns_per_round, warm_ns_per_round};
+use crate::raw_opencl::{Marker, Raw};
 use crate::table::Table;
 
+/// Enqueues while the device stands still.
 const BURST: usize = 512;
-const BURSTS: usize = 8;
+const BURSTS: usize = 9;
+/// Records beside the device.
 const ROUNDS: usize = 2_000;
+/// Round trips.
+const TRIPS: usize = 100;
+const BLOCKS: usize = 20;
 const PEER: &str = "raw OpenCL";
 const ROWS: [&str; 6] = ["D1", "D1.copy", "D1.beside", "D2", "D3.4KiB", "D3.64MiB"];
 
@@ -27,41 +32,26 @@ pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
     let raw = Raw::beside(native).expect("the loader that ours uses");
     let event = Event::new();
     let pair = Pair::new(&runtime, device, 64, &stream);
-    let [record, marker, copy, memcpy] = in_turns([
-        &mut || held_ns(&stream, &raw, || stream.record(&event).expect("an event of it")),
-        &mut || raw_markers_ns(&raw, true),
-        &mut || held_ns(&stream, &raw, || pair.copy(&stream)),
-        &mut || raw_copies_ns(&raw, &pair),
-    ]);
-    table.against(ROWS[0], record, (PEER, Some(marker)))?;
-    table.against(ROWS[1], copy, (PEER, Some(memcpy)))?;
-    let [record, marker, round, raw_round] = in_turns([
-        &mut || {
-            let record = || stream.record(&event).expect("an event of it");
-            let ns = ns_per_round(ROUNDS, record);
-            stream.synchronize().expect("no task fails");
-            ns
-        },
-        &mut || raw_markers_ns(&raw, false),
-        &mut || ns_per_round(ROUNDS, || round_trip(&stream, &event)),
-        &mut || ns_per_round(ROUNDS, || raw_round_trip(&raw)),
-    ]);
-    table.against(ROWS[2], record, (PEER, Some(marker)))?;
-    table.against(ROWS[3], round, (PEER, Some(raw_round)))?;
+    held_rows(&Held { stream: &stream, raw: &raw }, &event, &pair, table)?;
+    running_rows(&stream, &raw, &event, table)?;
     for (name, bytes, copies) in [(ROWS[4], 4 << 10, 5_000), (ROWS[5], 64 << 20, 4)] {
         let pair = Pair::new(&runtime, device, bytes, &stream);
         let [ours, theirs] = in_turns([
-            &mut || {
-                let started = Instant::now();
-                (0..copies).for_each(|_| pair.copy(&stream));
-                stream.synchronize().expect("no task fails");
-                ns_each(started.elapsed(), copies)
+            &mut |watch| {
+                watch.once(|| {
+                    let started = Instant::now();
+                    (0..copies).for_each(|_| pair.copy(&stream));
+                    stream.synchronize().expect("no task fails");
+                    ns_each(started.elapsed(), copies)
+                })
             },
-            &mut || {
-                let started = Instant::now();
-                (0..copies).for_each(|_| pair.copy_raw(&raw));
-                raw.finish();
-                ns_each(started.elapsed(), copies)
+            &mut |watch| {
+                watch.once(|| {
+                    let started = Instant::now();
+                    (0..copies).for_each(|_| pair.copy_raw(&raw));
+                    raw.finish();
+                    ns_each(started.elapsed(), copies)
+                })
             },
         ]);
         table.against(name, ours, (PEER, Some(theirs)))?;
@@ -69,81 +59,129 @@ pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// Two buffers of one size.
-struct Pair([Buffer; 2]);
+/// While nothing runs: by differences to the peer.
+fn held_rows(held: &Held<'_>, event: &Event, pair: &Pair, table: &mut Table) -> io::Result<()> {
+    let Held { stream, raw } = held;
+    let records = in_pairs(
+        BURSTS,
+        BURST,
+        |count| held.ns(count, || stream.record(event).expect("an event of it")),
+        |count| {
+            let mut markers = Markers::of(raw, count);
+            held.ns(count, || markers.place())
+        },
+    );
+    table.pair(ROWS[0], PEER, records)?;
+    let copies = in_pairs(
+        BURSTS,
+        BURST,
+        |count| held.ns(count, || pair.copy(stream)),
+        |count| held.ns(count, || pair.copy_raw(raw)),
+    );
+    table.pair(ROWS[1], PEER, copies)
+}
+
+/// While the device goes on.
+fn running_rows(stream: &Stream, raw: &Raw, event: &Event, table: &mut Table) -> io::Result<()> {
+    let records_ns = || {
+        let ns = ns_per_round(ROUNDS, || stream.record(event).expect("an event of it"));
+        stream.synchronize().expect("no task fails");
+        ns
+    };
+    let markers_ns = || {
+        let mut markers = Markers::of(raw, ROUNDS);
+        let ns = ns_per_round(ROUNDS, || markers.place());
+        raw.finish();
+        ns
+    };
+    let [record, marker, trip, raw_trip] = in_turns([
+        &mut |watch| watch.once(records_ns),
+        &mut |watch| watch.once(markers_ns),
+        &mut |watch| {
+            watch.blocks(BLOCKS, TRIPS, |count| {
+                warm_ns_per_round(count, || round_trip(stream, event))
+            })
+        },
+        &mut |watch| {
+            watch.blocks(BLOCKS, TRIPS, |count| warm_ns_per_round(count, || raw_round_trip(raw)))
+        },
+    ]);
+    table.against(ROWS[2], record, (PEER, Some(marker)))?;
+    table.against(ROWS[3], trip, (PEER, Some(raw_trip)))
+}
+
+/// Two buffers of one size, and where they are: the peer does not ask for that each time.
+struct Pair {
+    to: Buffer,
+    from: Buffer,
+    addresses: [u64; 2],
+}
 
 impl Pair {
     fn new(runtime: &Runtime, device: Device, bytes: usize, stream: &Stream) -> Self {
-        let pair = [1, 2].map(|byte| {
+        let [to, from] = [1, 2].map(|byte| {
             let buffer = runtime.empty(bytes, device).expect("memory");
             buffer.fill(byte, stream).expect("a fill").wait().expect("no task fails");
             buffer
         });
-        Self(pair)
+        let addresses = [&to, &from].map(|buffer| buffer.address().expect("it is not released"));
+        Self { to, from, addresses }
     }
 
     fn copy(&self, stream: &Stream) {
-        self.0[0].copy_from(&self.0[1], stream).expect("buffers of one size");
+        self.to.copy_from(&self.from, stream).expect("buffers of one size");
     }
 
     /// As ours, which tells the device of each copy.
     fn copy_raw(&self, raw: &Raw) {
-        let [to, from] = &self.0;
-        let [to_address, from_address] =
-            [to, from].map(|buffer| buffer.address().expect("it is not released"));
-        raw.copy(to_address, from_address, to.nbytes());
+        let [to, from] = self.addresses;
+        raw.copy(to, from, self.to.nbytes());
         raw.flush();
     }
 }
 
-/// Per enqueue while the device stands still.
-fn held_ns(stream: &Stream, raw: &Raw, mut enqueue: impl FnMut()) -> f64 {
-    let mut time = Duration::ZERO;
-    for _ in 0..BURSTS {
-        let gate = raw.hold();
-        let started = Instant::now();
-        (0..BURST).for_each(|_| enqueue());
-        time += started.elapsed();
-        gate.open();
-        stream.synchronize().expect("no task fails");
-        raw.finish();
-    }
-    ns_each(time, BURSTS * BURST)
+/// Both queues while the device stands still.
+struct Held<'a> {
+    stream: &'a Stream,
+    raw: &'a Raw,
 }
 
-/// Per marker that the device is told of, while it stands still or not. Ours are given back when
-/// the device has passed them, so here too that is not timed.
-fn raw_markers_ns(raw: &Raw, is_held: bool) -> f64 {
-    let mut time = Duration::ZERO;
-    let mut markers = Vec::with_capacity(BURST);
-    for _ in 0..BURSTS {
-        let gate = is_held.then(|| raw.hold());
-        let started = Instant::now();
-        for _ in 0..BURST {
-            markers.push(raw.marker());
-            raw.flush();
-        }
-        time += started.elapsed();
-        if let Some(gate) = gate {
-            gate.open();
-        }
-        raw.finish();
-        markers.drain(..).for_each(|marker| raw.release(marker));
+impl Held<'_> {
+    /// Per enqueue, to whichever queue: the same is done before and after it.
+    fn ns(&self, count: usize, enqueue: impl FnMut()) -> f64 {
+        let gate = self.raw.hold();
+        let ns = warm_ns_per_round(count, enqueue);
+        gate.open();
+        self.stream.synchronize().expect("no task fails");
+        self.raw.finish();
+        ns
     }
-    ns_each(time, BURSTS * BURST)
 }
 
-fn raw_copies_ns(raw: &Raw, pair: &Pair) -> f64 {
-    let mut time = Duration::ZERO;
-    for _ in 0..BURSTS {
-        let gate = raw.hold();
-        let started = Instant::now();
-        (0..BURST).for_each(|_| pair.copy_raw(raw));
-        time += started.elapsed();
-        gate.open();
-        raw.finish();
+/// Markers of which the device was told. Ours are given back when the device has passed them, so
+/// here too that is not timed.
+struct Markers<'a> {
+    raw: &'a Raw,
+    placed: Vec<Marker>,
+}
+
+impl<'a> Markers<'a> {
+    fn of(raw: &'a Raw, count: usize) -> Self {
+        Self { raw, placed: Vec::with_capacity(count + count / WARM_UP) }
     }
-    ns_each(time, BURSTS * BURST)
+
+    fn place(&mut self) {
+        self.placed.push(self.raw.marker());
+        self.raw.flush();
+    }
+}
+
+impl Drop for Markers<'_> {
+    fn drop(&mut self) {
+        for marker in self.placed.drain(..) {
+            self.raw.release(marker);
+        }
+    }
 }
 
 fn round_trip(stream: &Stream, event: &Event) {

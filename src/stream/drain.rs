@@ -215,8 +215,7 @@ impl StreamCore {
         }
         context.is_marker = false;
         self.progress.settle(ticket);
-        let served = self.waiters.served(ticket);
-        if !served.is_empty() {
+        if let Some(served) = self.waiters.served(ticket) {
             wake(served);
         }
     }

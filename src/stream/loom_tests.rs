@@ -254,7 +254,7 @@ impl Source {
     /// The consumer retires the marker 1.
     fn settle(&self) {
         self.progress.settle(1);
-        for waiter in self.waiters.served(1) {
+        for waiter in self.waiters.served(1).into_iter().flatten() {
             match waiter {
                 Waiter::Stream(stream, parking) => {
                     stream.schedule(stream.turnstile.unpark(parking))

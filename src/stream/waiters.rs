@@ -76,13 +76,14 @@ impl<S> Waiters<S> {
     }
 
     /// Everybody who waits for a ticket up to `retired`, called by the consumer after it stored
-    /// that number with [`Progress::settle`]. The caller wakes them without a lock.
+    /// that number with [`Progress::settle`]; `None` for nobody. The caller wakes them without a
+    /// lock.
     #[inline]
-    pub(crate) fn served(&self, retired: u64) -> Vec<Waiter<S>> {
+    pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
         dekker_fence();
         // SeqCst: looked at after the counter was stored; partner: `update_lowest` in `register`.
         let is_waited_for = self.lowest.load(Ordering::SeqCst) <= retired;
-        if is_waited_for { self.take_served(retired) } else { Vec::new() }
+        is_waited_for.then(|| self.take_served(retired))
     }
 
     #[inline(never)]

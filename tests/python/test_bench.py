@@ -3,6 +3,7 @@
 Method: what takes no time is measured; nothing here is about how fast something is.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from accelrt import _core, cli
 from accelrt.cli import bench
 from accelrt.cli.bench import generators, launches, quiet, replays
 from accelrt.cli.bench.goals import GOALS, Measurement
-from accelrt.cli.bench.quiet import Patience
-from accelrt.cli.bench.table import records
+from accelrt.cli.bench.quiet import Patience, Watch
+from accelrt.cli.bench.table import records, text
 
 NAMES = [goal.name for goal in GOALS]
 
@@ -39,6 +40,18 @@ def test_rows_of_traces_say_that_there_are_none(tmp_path: Path) -> None:
     }
     judged = {record["name"]: record for record in records(measured.values())}
     assert judged["A7.max"]["met"] is None
+
+
+def test_a_goal_of_a_difference_is_judged_by_pairs_and_not_by_medians() -> None:
+    def judged(excess_ns: float | None) -> object:
+        measured = Measurement("D1", ours=600.0, peer="raw", peer_ns=550.0, excess_ns=excess_ns)
+        (record,) = [it for it in records([measured]) if it["name"] == "D1"]
+        line = text([record]).splitlines()[-1]
+        return record["met"], record["excess_ns"], line.split("|")[9].strip()
+
+    assert judged(100.0) == (True, 100.0, "yes: +100 ns")
+    assert judged(120.0) == (False, 120.0, "no: +120 ns")
+    assert judged(None) == (None, None, "")
 
 
 def test_random_numbers_are_measured_beside_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,21 +82,58 @@ def test_rows_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) 
     assert "argument --rows: no row's name begins with 'ZZ'" in capsys.readouterr().err
 
 
-def test_a_repetition_that_was_not_quiet_is_taken_again_while_there_is_patience(
+def test_what_was_not_quiet_is_taken_again_while_there_is_patience(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Patience, "SECONDS", 60.0)
-    # Before and after each of three repetitions.
+    # Before and after each of three times.
     moments = iter([True, False, True, False, True, True])
     monkeypatch.setattr(quiet, "_is_quiet", lambda: next(moments))
-    values = iter([1.0, 2.0, 3.0])
-    assert Patience().measure(lambda: next(values)) == (3.0, True)
+    values, watch = iter([1.0, 2.0, 3.0]), Watch(Patience())
+    assert watch.once(lambda: next(values)) == 3.0
+    assert watch.was_quiet
     assert next(moments, None) is None
 
 
-def test_without_patience_a_repetition_counts_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_patience_what_is_measured_counts_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(quiet, "_is_quiet", lambda: False)
-    assert Patience().measure(lambda: 1.0) == (1.0, False)
+    watch = Watch(Patience())
+    assert watch.once(lambda: 1.0) == 1.0
+    assert not watch.was_quiet
+
+
+def test_nothing_waits_for_quiet_moments_longer_than_its_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Patience, "SECONDS", 40.0)
+    # A quiet moment comes after many looks, and then another one: both waits are of one patience.
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    now = iter(range(1_000))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(now)))
+    moments = iter([*[False] * 20, True, True, *[False] * 40])
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: next(moments))
+    watch = Watch(Patience())
+    assert watch.once(lambda: 1.0) == 1.0
+    assert watch.was_quiet
+    assert watch.once(lambda: 2.0) == 2.0
+    assert not watch.was_quiet
+    assert len(list(moments)) > 15
+
+
+def test_a_repetition_is_quiet_when_all_of_its_blocks_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([True, True, False, True, True])
+    monkeypatch.setattr(quiet, "_is_quiet", lambda: next(moments))
+    asked, watch = [], Watch(Patience())
+
+    def ns_of(rounds: int) -> float:
+        asked.append(rounds)
+        return float(len(asked))
+
+    assert watch.blocks(2, 80, ns_of) == 1.5
+    assert asked == [80, 80]
+    assert not watch.was_quiet
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])

@@ -8,23 +8,22 @@ use super::pairs::Churn;
 use super::{Numbers, accounting};
 use crate::table::Table;
 
-const ROUNDS: usize = 100_000;
 /// What the largest number of blocks needs at most.
 const NEEDED_BYTES: usize = 8 << 30;
 
 pub(super) fn measure(table: &mut Table) -> io::Result<()> {
     let ours = accounting();
-    let few = Churn::new(&ours, 1_000, size).figure(ROUNDS);
-    let many = Churn::new(&ours, 1_000_000, size).figure(ROUNDS);
+    let few = Churn::new(&ours, 1_000, size).figure();
+    let many = Churn::new(&ours, 1_000_000, size).figure();
     table.against("A11", many, ("itself among 1e3", Some(few)))?;
     let model = Model::new();
-    let of_model = Churn::new(&model, 1_000_000, size).figure(ROUNDS);
+    let of_model = Churn::new(&model, 1_000_000, size).figure();
     table.against("A11.model", many, ("model among 1e6", Some(of_model)))?;
     drop(model);
     if available_bytes() < Some(NEEDED_BYTES) {
         return table.unmeasured("A11.most", "less than 8 GiB of memory are available");
     }
-    let most = Churn::new(&ours, 10_000_000, size).figure(ROUNDS);
+    let most = Churn::new(&ours, 10_000_000, size).figure();
     table.against("A11.most", most, ("itself among 1e3", Some(few)))
 }
 

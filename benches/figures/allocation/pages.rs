@@ -26,9 +26,9 @@ pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
         }
     } else {
         let [ours, small, huge] = in_turns([
-            &mut || fresh_ns(runtime),
-            &mut || mapping_ns(libc::MADV_NOHUGEPAGE, false),
-            &mut || mapping_ns(libc::MADV_HUGEPAGE, false),
+            &mut |watch| watch.once(|| fresh_ns(runtime)),
+            &mut |watch| watch.once(|| mapping_ns(libc::MADV_NOHUGEPAGE, false)),
+            &mut |watch| watch.once(|| mapping_ns(libc::MADV_HUGEPAGE, false)),
         ]);
         table.against("A13", ours, ("4 KiB pages", Some(small)))?;
         table.against("A13.huge", ours, ("huge pages", Some(huge)))?;
@@ -37,8 +37,9 @@ pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let Some(pages) = cpu.virtual_memory(0) else {
         return table.unmeasured("A14", "the device has no virtual memory");
     };
-    let [moved, refault] =
-        in_turns([&mut || moved_ns(pages), &mut || mapping_ns(libc::MADV_NOHUGEPAGE, true)]);
+    let [moved, refault] = in_turns([&mut |watch| watch.once(|| moved_ns(pages)), &mut |watch| {
+        watch.once(|| mapping_ns(libc::MADV_NOHUGEPAGE, true))
+    }]);
     table.against("A14", moved, ("give back, fault again", Some(refault)))
 }
 

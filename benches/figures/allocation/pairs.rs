@@ -8,12 +8,18 @@ use accelrt::{Device, Runtime};
 use super::malloc::Peer;
 use super::model::Model;
 use super::{Memory, Numbers, Size, accounting, settings};
-use crate::measure::{Figure, all_in_turns, in_turns, ns_per_round};
+use crate::measure::{Figure, Thing, all_in_turns, in_turns, repeated, warm_ns_per_round};
+use crate::quiet::Watch;
 use crate::table::Table;
 
-const PAIRS: usize = 100_000;
+/// Pairs of a block of one's own, and how many blocks.
+const PAIRS: usize = 2_000;
+const BLOCKS: usize = 50;
 /// Of sizes for which some ask the system each time.
-const LARGE_PAIRS: usize = 1_000;
+const LARGE_PAIRS: usize = 20;
+/// The same among many live blocks.
+const ROUNDS: usize = 500;
+const ROUND_BLOCKS: usize = 200;
 const LIVE: usize = 1_000;
 
 const SIZES: [(&str, usize); 4] =
@@ -27,7 +33,7 @@ pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let (ours, model) = (accounting(), Model::new());
     let (mut of_ours, mut of_model) =
         (Churn::new(&ours, LIVE, middle), Churn::new(&model, LIVE, middle));
-    let [ours, model] = in_turns([&mut || of_ours.ns(PAIRS), &mut || of_model.ns(PAIRS)]);
+    let [ours, model] = in_turns([&mut |watch| of_ours.ns(watch), &mut |watch| of_model.ns(watch)]);
     table.row("A2", ours)?;
     table.against("A2.model", ours, ("model of PyTorch's", Some(model)))
 }
@@ -50,13 +56,20 @@ fn cached(
     let ours = runtime.separate_allocator(Device::cpu(0), settings()).expect("an allocator");
     let model = Model::new();
     let peer_pairs = if bytes > 64 << 10 { LARGE_PAIRS } else { PAIRS };
-    let (mut of_ours, mut of_model) =
-        (|| pair_ns(&ours, bytes, PAIRS), || pair_ns(&model, bytes, PAIRS));
-    let mut things: Vec<&mut dyn FnMut() -> f64> = vec![&mut of_ours, &mut of_model];
+    let mut of_ours = |watch: &mut Watch<'_>| pairs_ns(&ours, bytes, watch);
+    let mut of_model = |watch: &mut Watch<'_>| pairs_ns(&model, bytes, watch);
+    let mut things: Vec<&mut Thing<'_>> = vec![&mut of_ours, &mut of_model];
     let present = peers.iter_mut().filter_map(|(_, peer)| peer.as_mut());
-    let (names, mut of_peers): (Vec<_>, Vec<_>) =
-        present.map(|peer| (peer.name, move || peer.pair_ns(bytes, peer_pairs))).unzip();
-    things.extend(of_peers.iter_mut().map(|thing| thing as &mut dyn FnMut() -> f64));
+    let (names, mut of_peers): (Vec<_>, Vec<_>) = present
+        .map(|peer| {
+            let name = peer.name;
+            let measured = move |watch: &mut Watch<'_>| {
+                watch.blocks(BLOCKS, peer_pairs, |pairs| peer.pair_ns(bytes, pairs))
+            };
+            (name, measured)
+        })
+        .unzip();
+    things.extend(of_peers.iter_mut().map(|thing| thing as &mut Thing<'_>));
     let figures = all_in_turns(&mut things);
     let (ours, model) = (figures[0], figures[1]);
     table.row(name, ours)?;
@@ -72,9 +85,14 @@ fn cached(
     table.against(&format!("{name}.best"), ours, (label, figure))
 }
 
+/// Per pair, as every figure of them is measured.
+pub(super) fn pairs_ns(memory: &impl Memory, bytes: usize, watch: &mut Watch<'_>) -> f64 {
+    watch.blocks(BLOCKS, PAIRS, |pairs| pair_ns(memory, bytes, pairs))
+}
+
 /// Per pair of a request and its free.
 pub(super) fn pair_ns(memory: &impl Memory, bytes: usize, pairs: usize) -> f64 {
-    ns_per_round(pairs, || {
+    warm_ns_per_round(pairs, || {
         let block = memory.allocate(black_box(bytes), 0);
         memory.free(black_box(block));
     })
@@ -96,12 +114,13 @@ impl<'a, M: Memory> Churn<'a, M> {
     }
 
     /// Per round.
-    pub(super) fn ns(&mut self, rounds: usize) -> f64 {
-        ns_per_round(rounds, || {
+    fn ns(&mut self, watch: &mut Watch<'_>) -> f64 {
+        let mut round = || {
             let place = self.numbers.below(self.live.len());
             self.memory.free(self.live[place]);
             self.live[place] = self.memory.allocate((self.size)(&mut self.numbers), 0);
-        })
+        };
+        watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| warm_ns_per_round(rounds, &mut round))
     }
 
     /// What the names of the blocks take.
@@ -110,8 +129,8 @@ impl<'a, M: Memory> Churn<'a, M> {
     }
 
     /// The median and the least of as many measurements as every figure has.
-    pub(super) fn figure(&mut self, rounds: usize) -> Figure {
-        crate::measure::repeated(|| self.ns(rounds))
+    pub(super) fn figure(&mut self) -> Figure {
+        repeated(|watch| self.ns(watch))
     }
 }
 

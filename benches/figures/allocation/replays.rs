@@ -24,7 +24,10 @@ pub(super) fn measure(folder: &Path, table: &mut Table) -> io::Result<()> {
     };
     let ours =
         |events: &[Operation]| replay(&accounting(), events).expect("there is enough").ns_per_event;
-    let [ours, model]: [Figure; 2] = in_turns([&mut || of_all(&ours), &mut || of_all(&of_model)]);
+    let [ours, model]: [Figure; 2] =
+        in_turns([&mut |watch| watch.once(|| of_all(&ours)), &mut |watch| {
+            watch.once(|| of_all(&of_model))
+        }]);
     table.row("A3", ours)?;
     table.against("A3.model", ours, ("model of PyTorch's", Some(model)))
 }

@@ -13,10 +13,11 @@ use std::time::Instant;
 use accelrt::{Device, Runtime};
 
 use super::malloc::Peer;
-use super::pairs::pair_ns;
+use super::pairs::pairs_ns;
 use super::{Memory, settings};
-use crate::measure::{all_in_turns, in_turns, ns_each};
+use crate::measure::{Thing, all_in_turns, in_turns, ns_each};
 use crate::processors::{allowed_cpus, pin};
+use crate::quiet::Watch;
 use crate::table::Table;
 
 const PAIRS: usize = 100_000;
@@ -30,17 +31,22 @@ pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
             .try_for_each(|name| table.unmeasured(name, "needs two processors"));
     }
     let ours = runtime.separate_allocator(Device::cpu(0), settings()).expect("an allocator");
-    let [one, two] =
-        in_turns([&mut || pair_ns(&ours, BYTES, PAIRS), &mut || two_threads_ns(&ours, &cpus)]);
+    let [one, two] = in_turns([&mut |watch| pairs_ns(&ours, BYTES, watch), &mut |watch| {
+        watch.once(|| two_threads_ns(&ours, &cpus))
+    }]);
     table.against("A5", two, ("one thread", Some(one)))?;
 
     let mut peers = Peer::all()?;
-    let mut of_ours = || handed_over_ns(&ours, BYTES, PAIRS);
+    let mut of_ours = |watch: &mut Watch<'_>| watch.once(|| handed_over_ns(&ours, BYTES, PAIRS));
     let present = peers.iter_mut().filter_map(|(_, peer)| peer.as_mut());
-    let (names, mut of_peers): (Vec<_>, Vec<_>) =
-        present.map(|peer| (peer.name, move || peer.handed_over_ns(BYTES, PAIRS))).unzip();
-    let mut things: Vec<&mut dyn FnMut() -> f64> = vec![&mut of_ours];
-    things.extend(of_peers.iter_mut().map(|thing| thing as &mut dyn FnMut() -> f64));
+    let (names, mut of_peers): (Vec<_>, Vec<_>) = present
+        .map(|peer| {
+            let name = peer.name;
+            (name, |watch: &mut Watch<'_>| watch.once(|| peer.handed_over_ns(BYTES, PAIRS)))
+        })
+        .unzip();
+    let mut things: Vec<&mut Thing<'_>> = vec![&mut of_ours];
+    things.extend(of_peers.iter_mut().map(|thing| thing as &mut Thing<'_>));
     let figures = all_in_turns(&mut things);
     table.row("A6", figures[0])?;
     for (peer, _) in &peers {

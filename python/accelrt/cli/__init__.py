@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=Patience.SECONDS,
         metavar="SECONDS",
-        help="how long each row waits for a quiet machine, at most (default %(default)g)",
+        help="how long each thing waits for a quiet machine, at most (default %(default)g)",
     )
     figures.add_argument(
         "--traces",

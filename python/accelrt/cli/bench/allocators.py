@@ -13,14 +13,24 @@ from types import ModuleType
 import accelrt
 from accelrt.backends import mkl
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, ns_per_round, optional, row
+from accelrt.cli.bench.measure import (
+    Thing,
+    in_blocks,
+    in_turns,
+    ns_per_round,
+    once,
+    optional,
+    row,
+)
+from accelrt.cli.bench.quiet import Watch
 
+# How many blocks of how many rounds.
 _ARRAYS = (
-    ("H1.512B", "empty(512, byte)", 20_000),
-    ("H1.64KiB", "empty(1 << 16, byte)", 20_000),
-    ("H1.2MiB", "empty(1 << 21, byte)", 20_000),
-    ("H1.2MiB.ones", "ones(1 << 21, byte)", 500),
-    ("H1.2MiB.zeros", "zeros(1 << 21, byte)", 500),
+    ("H1.512B", "empty(512, byte)", 20, 500),
+    ("H1.64KiB", "empty(1 << 16, byte)", 20, 500),
+    ("H1.2MiB", "empty(1 << 21, byte)", 20, 500),
+    ("H1.2MiB.ones", "ones(1 << 21, byte)", 30, 8),
+    ("H1.2MiB.zeros", "zeros(1 << 21, byte)", 30, 8),
 )
 _PRODUCTS = (
     ("H2.64", "gemm(64)", 300),
@@ -42,27 +52,25 @@ def _of_arrays() -> Iterator[Measurement]:
     if numpy is None:
         yield from (Measurement(name, reason="numpy is missing") for name, *_ in _ARRAYS)
         return
-    for name, statement, rounds in _ARRAYS:
-        figures = in_turns(*(_arrays(numpy, scope, statement, rounds) for scope in _SCOPES))
+    for name, statement, blocks, rounds in _ARRAYS:
+        measured = (in_blocks(blocks, rounds, statement, **_names(numpy)) for _ in _SCOPES)
+        figures = in_turns(*map(_within, _SCOPES, measured))
         yield row(name, figures[0], "NumPy's own", figures[1])
 
 
 _SCOPES = (accelrt.numpy_memory, contextlib.nullcontext)
 
 
-def _arrays(
-    numpy: ModuleType,
-    scope: Callable[[], contextlib.AbstractContextManager[None]],
-    statement: str,
-    rounds: int,
-) -> Callable[[], float]:
-    names = {"empty": numpy.empty, "ones": numpy.ones, "zeros": numpy.zeros, "byte": numpy.uint8}
+def _names(numpy: ModuleType) -> dict[str, object]:
+    return {"empty": numpy.empty, "ones": numpy.ones, "zeros": numpy.zeros, "byte": numpy.uint8}
 
-    def thing() -> float:
+
+def _within(scope: Callable[[], contextlib.AbstractContextManager[None]], thing: Thing) -> Thing:
+    def scoped(watch: Watch) -> float:
         with scope():
-            return ns_per_round(rounds, statement, **names)
+            return thing(watch)
 
-    return thing
+    return scoped
 
 
 def _of_products() -> Iterator[Measurement]:
@@ -100,8 +108,8 @@ def _process(allocator: str | None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, context, _Products.begin, (allocator,))
 
 
-def _products(pool: ProcessPoolExecutor, statement: str, rounds: int) -> Callable[[], float]:
-    return lambda: pool.submit(_Products.measure, statement, rounds).result()
+def _products(pool: ProcessPoolExecutor, statement: str, rounds: int) -> Thing:
+    return once(lambda: pool.submit(_Products.measure, statement, rounds).result())
 
 
 class _Products:

@@ -1,13 +1,14 @@
 """Buffers: `accelrt.empty` and its release (A4), beside arrays of NumPy and tensors of torch."""
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import accelrt
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, ns_per_round, optional, row
+from accelrt.cli.bench.measure import Thing, in_blocks, in_turns, optional, row
 
 _SIZES = (("A4.512B", 512), ("A4.64KiB", 64 << 10), ("A4.2MiB", 2 << 20))
-_ROUNDS = 20_000
+_ROUNDS, _BLOCKS = 500, 20
 
 
 def measure() -> Iterator[Measurement]:
@@ -22,11 +23,11 @@ def measure() -> Iterator[Measurement]:
             yield row(f"{name}{suffix}", ours, peer, figure)
 
 
-Peer = Callable[[int], Callable[[], float]]
+Peer: TypeAlias = Callable[[int], Thing]
 
 
-def _ours(size: int) -> Callable[[], float]:
-    return lambda: ns_per_round(_ROUNDS, "empty(size)", empty=accelrt.empty, size=size)
+def _ours(size: int) -> Thing:
+    return in_blocks(_BLOCKS, _ROUNDS, "empty(size)", empty=accelrt.empty, size=size)
 
 
 def _numpy() -> Peer | None:
@@ -34,7 +35,7 @@ def _numpy() -> Peer | None:
     if numpy is None:
         return None
     names = {"empty": numpy.empty, "kind": numpy.uint8}
-    return lambda size: lambda: ns_per_round(_ROUNDS, "empty(size, kind)", size=size, **names)
+    return lambda size: in_blocks(_BLOCKS, _ROUNDS, "empty(size, kind)", size=size, **names)
 
 
 def _torch() -> Peer | None:
@@ -42,4 +43,4 @@ def _torch() -> Peer | None:
     if torch is None:
         return None
     names = {"empty": torch.empty, "kind": torch.uint8}
-    return lambda size: lambda: ns_per_round(_ROUNDS, "empty(size, dtype=kind)", size=size, **names)
+    return lambda size: in_blocks(_BLOCKS, _ROUNDS, "empty(size, dtype=kind)", size=size, **names)

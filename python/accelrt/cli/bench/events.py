@@ -3,14 +3,18 @@
 import itertools
 import time
 from collections.abc import Iterable, Iterator
+from timeit import Timer
 
 import accelrt
 from accelrt.cli.bench.gate import held
 from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.machine import clock_source
-from accelrt.cli.bench.measure import in_turns, ns_per_round, row
+from accelrt.cli.bench.measure import Thing, in_turns, ns_per_round, once, row, warm_ns_per_round
 
-_RECORDS = 20_000
+# Of a block, and beside a worker.
+_RECORDS, _BLOCKS = 1_000, 16
+_PIPELINED = 20_000
+_STATEMENT = "record(event)"
 _TIMED_RECORDS = 20_000
 _BRACKETS = 50
 
@@ -18,27 +22,34 @@ _BRACKETS = 50
 def measure() -> Iterator[Measurement]:
     """Yield the rows."""
     stream = accelrt.Stream()
-    alone, beside = in_turns(lambda: _alone_ns(stream), lambda: _recording_ns(stream))
+    alone, beside = in_turns(_alone(stream), once(lambda: _beside_ns(stream)))
     yield row("E1.python", alone)
     yield row("E1.python.beside", beside)
     elapsed_ns = _neighbours_ns(stream)
     yield from _tick(_step(elapsed_ns))
     yield _exact("E2.negative", sum(ns < 0 for ns in elapsed_ns))
-    (drift,) = in_turns(lambda: _drift_ns(stream))
+    (drift,) = in_turns(once(lambda: _drift_ns(stream)))
     yield row("E3", drift)
 
 
-def _alone_ns(stream: accelrt.Stream) -> float:
-    with held(stream):
-        return _recording_ns(stream, is_drained=False)
+def _alone(stream: accelrt.Stream) -> Thing:
+    timer = Timer(_STATEMENT, globals=_names(stream))
+
+    def ns_of(count: int) -> float:
+        with held(stream):
+            return warm_ns_per_round(count, timer)
+
+    return lambda watch: watch.blocks(_BLOCKS, _RECORDS, ns_of)
 
 
-def _recording_ns(stream: accelrt.Stream, *, is_drained: bool = True) -> float:
-    names = {"record": stream.record_event, "event": accelrt.Event()}
-    ns = ns_per_round(_RECORDS, "record(event)", **names)
-    if is_drained:
-        stream.synchronize()
+def _beside_ns(stream: accelrt.Stream) -> float:
+    ns = ns_per_round(_PIPELINED, _STATEMENT, **_names(stream))
+    stream.synchronize()
     return ns
+
+
+def _names(stream: accelrt.Stream) -> dict[str, object]:
+    return {"record": stream.record_event, "event": accelrt.Event()}
 
 
 def _neighbours_ns(stream: accelrt.Stream) -> list[int]:

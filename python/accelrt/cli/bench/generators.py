@@ -2,12 +2,12 @@
 
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import accelrt
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, row
+from accelrt.cli.bench.measure import Thing, in_turns, once, row
 
 _BYTES = 64 << 20
 # NumPy's integers take no array to fill: pieces that its allocator keeps spare it fresh pages.
@@ -39,7 +39,7 @@ def measure() -> Iterator[Measurement]:
             yield row(f"{name}.{peer.lower()}", figure, f"NumPy {peer}", known)
 
 
-def _ours(buffer: accelrt.Buffer, method: str, dtype: str) -> Callable[[], float]:
+def _ours(buffer: accelrt.Buffer, method: str, dtype: str) -> Thing:
     fill = getattr(accelrt.Generator("cpu"), method)
 
     def work() -> float:
@@ -48,10 +48,10 @@ def _ours(buffer: accelrt.Buffer, method: str, dtype: str) -> Callable[[], float
         accelrt.cpu.synchronize()
         return time.perf_counter_ns() - started
 
-    return work
+    return once(work)
 
 
-def _peer(numpy: Any, peer: str, method: str, dtype: str) -> Callable[[], float]:  # noqa: ANN401
+def _peer(numpy: Any, peer: str, method: str, dtype: str) -> Thing:  # noqa: ANN401
     generator = numpy.random.Generator(getattr(numpy.random, peer)(1))
     array = numpy.zeros(_BYTES // numpy.dtype(dtype).itemsize, dtype)
 
@@ -70,4 +70,4 @@ def _peer(numpy: Any, peer: str, method: str, dtype: str) -> Callable[[], float]
             generator.standard_normal(out=array, dtype=dtype)
         return time.perf_counter_ns() - started
 
-    return work
+    return once(work)

@@ -7,6 +7,20 @@ NEEDS_THE_SOURCE_TREE = "needs the source tree: make bench"
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """What was measured for a row, or why it was not."""
+
+    name: str
+    ours: float | None = None
+    ours_min: float | None = None
+    peer: str | None = None
+    peer_ns: float | None = None
+    excess_ns: float | None = None  # the median of what ours took more, of pairs with the peer's
+    reason: str | None = None
+    quiet: int | None = None  # of eleven repetitions, that were taken while the machine was quiet
+
+
+@dataclass(frozen=True)
 class Goal:
     """One row: what is measured, and the limit that counts, if there is one."""
 
@@ -15,7 +29,7 @@ class Goal:
     unit: str = "ns"
     at_most: float | None = None  # of ours
     ratio: float | None = None  # of ours over the peer's
-    excess_ns: float | None = None  # of ours minus the peer's
+    excess_ns: float | None = None  # of ours over the peer's, taken in pairs
     is_for_rust: bool = False
 
     def __str__(self) -> str:
@@ -26,35 +40,21 @@ class Goal:
             return f"≤ {self.ratio:.3g} x"
         return "" if self.excess_ns is None else f"≤ peer + {self.excess_ns:g} ns"
 
-    def is_met(self, ours: float | None, peer: float | None) -> bool | None:
+    def is_met(self, measured: Measurement) -> bool | None:
         """Judge a measurement; `None` when there is no limit or too little was measured.
 
         >>> goal = Goal("Q4", "through an awake worker", ratio=2)
-        >>> goal.is_met(100, 66), goal.is_met(200, 66), goal.is_met(100, None)
-        (True, False, None)
+        >>> [goal.is_met(Measurement("Q4", ours=100, peer_ns=ns)) for ns in (66, 40, None)]
+        [True, False, None]
         """
+        ours, peer_ns = measured.ours, measured.peer_ns
         if ours is None:
             return None
         if self.at_most is not None:
             return ours <= self.at_most
-        if peer is None:
-            return None
-        if self.ratio is not None:
-            return ours <= self.ratio * peer
-        return None if self.excess_ns is None else ours <= peer + self.excess_ns
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured for a row, or why it was not."""
-
-    name: str
-    ours: float | None = None
-    ours_min: float | None = None
-    peer: str | None = None
-    peer_ns: float | None = None
-    reason: str | None = None
-    quiet: int | None = None  # of eleven repetitions, that were taken while the machine was quiet
+        if self.excess_ns is not None:
+            return None if measured.excess_ns is None else measured.excess_ns <= self.excess_ns
+        return None if self.ratio is None or peer_ns is None else ours <= self.ratio * peer_ns
 
 
 def _rust(

@@ -8,7 +8,7 @@ from pathlib import Path
 import accelrt
 from accelrt.cli.bench import native
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, row
+from accelrt.cli.bench.measure import in_turns, once, row
 
 _UNREST_NS = 100_000
 _TASKS, _SCHEDULING = Path("/proc/self/task"), Path("/proc/self/schedstat")
@@ -32,7 +32,7 @@ def measure() -> Iterator[Measurement]:
     if not _SCHEDULING.is_file():
         yield Measurement("Q7", reason="the kernel does not say what each thread used")
         return
-    (idle,) = in_turns(idle_ns)
+    (idle,) = in_turns(once(idle_ns))
     yield row("Q7", idle)
 
 

@@ -3,16 +3,28 @@
 import operator
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from timeit import Timer
 
 import accelrt
 from accelrt.cli.bench import native, sycl
 from accelrt.cli.bench.gate import held
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, ns_of_first_after_idleness, ns_per_round, row
+from accelrt.cli.bench.measure import (
+    Thing,
+    in_blocks,
+    in_turns,
+    ns_of_first_after_idleness,
+    ns_per_round,
+    once,
+    row,
+    warm_ns_per_round,
+)
 
-_LAUNCHES = 20_000
+# Of a block, and beside a worker.
+_LAUNCHES, _BLOCKS = 500, 20
+_PIPELINED = 20_000
 _PEER_TASKS = 2_000
-_PEER_TRIPS = 200  # each takes as long as a hundred launches
+_PEER_TRIPS = 10  # each takes as long as a hundred launches
 _WITHOUT, _WITH_TWO = "launch(nothing)", "launch(difference, 1, 2)"
 
 
@@ -27,20 +39,24 @@ def measure() -> Iterator[Measurement]:
     barrier, barrier_round_trip = sycl.figures()
     with ThreadPoolExecutor(1) as executor:
         alone, alone_two, beside, beside_two, submit = in_turns(
-            lambda: _alone_ns(stream, _WITHOUT),
-            lambda: _alone_ns(stream, _WITH_TWO),
-            lambda: _beside_ns(stream, _WITHOUT),
-            lambda: _beside_ns(stream, _WITH_TWO),
-            lambda: _submitting_ns(executor),
+            _alone(stream, _WITHOUT),
+            _alone(stream, _WITH_TWO),
+            once(lambda: _beside_ns(stream, _WITHOUT)),
+            once(lambda: _beside_ns(stream, _WITH_TWO)),
+            once(lambda: _submitting_ns(executor)),
         )
         # Not in turns with those after idleness: this one is of a warm loop.
         trip, executor_trip = in_turns(
-            lambda: ns_per_round(_LAUNCHES, f"{_WITHOUT}; synchronize()", **_names(stream)),
-            lambda: ns_per_round(
-                _PEER_TRIPS, "submit(f, 0).result()", submit=executor.submit, f=operator.not_
+            in_blocks(_BLOCKS, _LAUNCHES, f"{_WITHOUT}; synchronize()", **_names(stream)),
+            in_blocks(
+                _BLOCKS,
+                _PEER_TRIPS,
+                "submit(f, 0).result()",
+                submit=executor.submit,
+                f=operator.not_,
             ),
         )
-        (first,) = in_turns(lambda: ns_of_first_after_idleness(there_and_back))
+        (first,) = in_turns(once(lambda: ns_of_first_after_idleness(there_and_back)))
     yield row("Q2", alone)
     yield row("Q2.executor", alone, "ThreadPoolExecutor", submit)
     yield row("Q2.dpctl", alone, sycl.NAME, barrier)
@@ -62,13 +78,18 @@ def _names(stream: accelrt.Stream) -> dict[str, object]:
     }
 
 
-def _alone_ns(stream: accelrt.Stream, statement: str) -> float:
-    with held(stream):
-        return ns_per_round(_LAUNCHES, statement, **_names(stream))
+def _alone(stream: accelrt.Stream, statement: str) -> Thing:
+    timer = Timer(statement, globals=_names(stream))
+
+    def ns_of(count: int) -> float:
+        with held(stream):
+            return warm_ns_per_round(count, timer)
+
+    return lambda watch: watch.blocks(_BLOCKS, _LAUNCHES, ns_of)
 
 
 def _beside_ns(stream: accelrt.Stream, statement: str) -> float:
-    ns = ns_per_round(_LAUNCHES, statement, **_names(stream))
+    ns = ns_per_round(_PIPELINED, statement, **_names(stream))
     stream.synchronize()
     return ns
 

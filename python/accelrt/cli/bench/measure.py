@@ -6,12 +6,18 @@ import time
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.quiet import Patience
+from accelrt.cli.bench.quiet import Patience, Watch
 
 _REPETITIONS = 11
+
+#: Which part of a block's rounds comes first, untimed: the pulse and a wait leave caches cold and
+#: workers asleep.
+WARM_UP = 8
+
+Thing: TypeAlias = Callable[[Watch], float]
 
 
 @dataclass(frozen=True)
@@ -23,16 +29,33 @@ class Figure:
     quiet: int  # of the repetitions, that were taken while the machine was quiet
 
 
-def in_turns(*things: Callable[[], float]) -> list[Figure]:
+def in_turns(*things: Thing) -> list[Figure]:
     """Measure several things in turns, so that their ratios come from one run.
 
     Whatever slows the machine slows all of them. The first turn warms up and does not count.
     """
     for thing in things:
-        thing()
-    patience = Patience()
-    turns = [[patience.measure(thing) for thing in things] for _ in range(_REPETITIONS)]
+        _repetition(thing, Patience(0))
+    # Of each its own: what a peer does may be seldom quiet.
+    patient = [(thing, Patience()) for thing in things]
+    turns = [[_repetition(*thing) for thing in patient] for _ in range(_REPETITIONS)]
     return [_figure(repetitions) for repetitions in zip(*turns, strict=True)]
+
+
+def once(thing: Callable[[], float]) -> Thing:
+    """Have something measured as a whole."""
+    return lambda watch: watch.once(thing)
+
+
+def in_blocks(blocks: int, rounds: int, statement: str, **names: object) -> Thing:
+    """Have a statement measured in blocks of its loop; the result is nanoseconds a round."""
+    timer = timeit.Timer(statement, globals=names)
+    return lambda watch: watch.blocks(blocks, rounds, lambda count: warm_ns_per_round(count, timer))
+
+
+def _repetition(thing: Thing, patience: Patience) -> tuple[float, bool]:
+    watch = Watch(patience)
+    return thing(watch), watch.was_quiet
 
 
 def _figure(repetitions: Sequence[tuple[float, bool]]) -> Figure:
@@ -43,6 +66,12 @@ def _figure(repetitions: Sequence[tuple[float, bool]]) -> Figure:
 def ns_per_round(count: int, statement: str, **names: object) -> float:
     """Nanoseconds of a statement in a loop, the loop included, as `timeit` measures it."""
     return timeit.Timer(statement, globals=names).timeit(count) / count * 1e9
+
+
+def warm_ns_per_round(count: int, timer: timeit.Timer) -> float:
+    """As `ns_per_round`, of a block; all blocks of a loop have one timer, whose code is warm."""
+    timer.timeit(count // WARM_UP)
+    return timer.timeit(count) / count * 1e9
 
 
 def ns_of_first_after_idleness(work: Callable[[], object]) -> float:

@@ -1,61 +1,78 @@
-"""Quiet moments: a repetition counts when the machine had its full speed before and after it.
+"""Quiet moments: what counts was taken while the machine had its full speed before and after it.
 
 Where others use the other half of a processor's core, whatever executes many instructions at a
 time runs at half its speed, for milliseconds or for hours. A pulse, a loop of the interpreter that
-waits for nothing, tells whether it is so now. It knows nothing of what is measured, and ours and
-the peers' repetitions are taken again by the same rule.
+waits for nothing, tells whether it is so now. It knows nothing of what is measured, and what is
+ours and the peers' is taken again by the same rule.
+
+The speed changes within milliseconds, so a loop is measured in blocks of some 100 us, each between
+two pulses of its own.
 """
 
 import time
 from collections.abc import Callable
 from typing import ClassVar
 
-#: A moment is quiet when its pulse is within this factor of the best one seen.
-_QUIET_FACTOR = 1.2
+#: A moment is quiet when its pulse is within this factor of the best one seen. At full speed it is
+#: mostly from 1.1 to 1.2 times the best, at the slow one from 1.5 on; between is next to nothing.
+_QUIET_FACTOR = 1.3
 
 #: How long the best pulse is looked for before the first repetition.
 _FIRST_LOOK_S = 1.0
 
 #: Between two looks while the machine is slow.
-_BETWEEN_LOOKS_S = 2e-3
+_BETWEEN_LOOKS_S = 5e-4
 
 #: Rounds of a pulse, and of how many the least is taken: what interrupts one is not the
-#: machine's speed. Some 60 us in all.
-_PULSE_ROUNDS, _PULSES = 1_000, 4
+#: machine's speed. Some 25 us in all.
+_PULSE_ROUNDS, _PULSES = 400, 4
 
 
 class Patience:
-    """What the repetitions of one row may spend on waiting and on those that do not count."""
+    """What the repetitions of one thing may spend on waiting and on what does not count."""
 
-    #: How many seconds each row has: as the command line says.
+    #: How many seconds each thing has: as the command line says.
     SECONDS: ClassVar[float] = 3.0
 
-    def __init__(self) -> None:
-        """Have all of them left."""
-        self._left_s = self.SECONDS
+    def __init__(self, seconds: float | None = None) -> None:
+        """Have all of them left, or so many."""
+        self.left_s = self.SECONDS if seconds is None else seconds
 
-    def measure(self, thing: Callable[[], float]) -> tuple[float, bool]:
-        """Measure in a quiet moment while there is patience, and then as it comes.
 
-        Whether the moment was quiet is the second result.
-        """
+class Watch:
+    """What one repetition is measured by."""
+
+    def __init__(self, patience: Patience) -> None:
+        """Begin a repetition of what has this patience."""
+        self._patience = patience
+        #: True when all that counts was taken in quiet moments.
+        self.was_quiet = True
+
+    def once(self, thing: Callable[[], float]) -> float:
+        """Measure in a quiet moment while there is patience, and then as it comes."""
         while True:
-            began = time.perf_counter()
             was_quiet = self._wait()
+            began = time.perf_counter()
             value = thing()
             is_quiet = was_quiet and _is_quiet()
-            if is_quiet or self._left_s <= 0:
-                return value, is_quiet
-            self._left_s -= time.perf_counter() - began
+            if is_quiet or self._patience.left_s <= 0:
+                self.was_quiet = self.was_quiet and is_quiet
+                return value
+            self._patience.left_s -= time.perf_counter() - began
+
+    def blocks(self, blocks: int, rounds: int, ns_of: Callable[[int], float]) -> float:
+        """Return the mean of so many blocks; for each, `ns_of` is asked for this many rounds."""
+        return sum(self.once(lambda: ns_of(rounds)) for _ in range(blocks)) / blocks
 
     def _wait(self) -> bool:
         """Return True when a quiet moment came."""
-        end = time.perf_counter() + self._left_s
-        while not _is_quiet():
-            if time.perf_counter() >= end:
-                return False
+        began = time.perf_counter()
+        while not (is_now := _is_quiet()):
+            if time.perf_counter() - began >= self._patience.left_s:
+                break
             time.sleep(_BETWEEN_LOOKS_S)
-        return True
+        self._patience.left_s -= time.perf_counter() - began
+        return is_now
 
 
 class _Best:

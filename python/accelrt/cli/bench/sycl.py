@@ -3,10 +3,11 @@
 import importlib
 from typing import Any, Final
 
-from accelrt.cli.bench.measure import Figure, in_turns, ns_per_round
+from accelrt.cli.bench.measure import Figure, in_blocks, in_turns, ns_per_round, once
 
 NAME: Final = "dpctl barrier"
 _BARRIERS = 1_000
+_TRIPS, _BLOCKS = 50, 10
 
 
 def figures() -> list[Figure] | list[None]:
@@ -15,8 +16,8 @@ def figures() -> list[Figure] | list[None]:
     if queue is None:
         return [None, None]
     return in_turns(
-        lambda: _enqueueing_ns(queue),
-        lambda: ns_per_round(_BARRIERS, "queue.submit_barrier().wait()", queue=queue),
+        once(lambda: _enqueueing_ns(queue)),
+        in_blocks(_BLOCKS, _TRIPS, "queue.submit_barrier().wait()", queue=queue),
     )
 
 

@@ -39,9 +39,10 @@ def _record(goal: Goal, measured: Measurement | None) -> Record:
         "ours_min": measured.ours_min,
         "peer": measured.peer,
         "peer_ns": peer_ns,
+        "excess_ns": measured.excess_ns,
         "ratio": None if ours is None or not peer_ns else ours / peer_ns,
         "goal": str(goal) or None,
-        "met": goal.is_met(ours, peer_ns),
+        "met": goal.is_met(measured),
         "reason": f"{measured.peer} is missing" if is_missing else measured.reason,
         "quiet": measured.quiet,
     }
@@ -86,7 +87,9 @@ def _cells(record: Record) -> tuple[str, ...]:
 
 def _verdict(record: Record) -> str:
     if record["met"] is not None:
-        return "yes" if record["met"] else "no"
+        verdict = "yes" if record["met"] else "no"
+        excess_ns = record["excess_ns"]
+        return verdict if excess_ns is None else f"{verdict}: {excess_ns:+.0f} ns"
     if record["reason"] is None:
         return ""
     # That a peer is missing stands in its own column.

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import accelrt
 from accelrt.cli.bench import sycl
 from accelrt.cli.bench.goals import Measurement
-from accelrt.cli.bench.measure import in_turns, ns_per_round, row
+from accelrt.cli.bench.measure import in_blocks, in_turns, ns_per_round, once, row
 
 _ROWS = ("D1.python", "D2.python")
 _RECORDS = 2_000
+_TRIPS, _BLOCKS = 100, 10
 
 
 def measure() -> Iterator[Measurement]:
@@ -19,9 +20,10 @@ def measure() -> Iterator[Measurement]:
         return
     stream, event = accelrt.Stream("xpu"), accelrt.Event("xpu")
     record, round_trip = in_turns(
-        lambda: _enqueueing_ns(stream, event),
-        lambda: ns_per_round(
-            _RECORDS,
+        once(lambda: _enqueueing_ns(stream, event)),
+        in_blocks(
+            _BLOCKS,
+            _TRIPS,
             "record(event); wait()",
             record=stream.record_event,
             wait=event.synchronize,
