@@ -114,7 +114,7 @@ impl Config {
             config.exit_timeout = Duration::from_millis(milliseconds);
         }
         if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
-            let allowed = "a number of tasks of at least 64";
+            let allowed = "a number of tasks from 64 to 18446744073709551615";
             config.stream_task_limit =
                 number("ACCELRT_STREAM_TASKS", value, 64..=u64::MAX, allowed)?;
         }

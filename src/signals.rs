@@ -1,17 +1,28 @@
-//! Signals are for the program's own threads: those that we start block all of them.
+//! Signals are for the program's own threads: those that we start block them, but for those that tell
+//! a thread of its own fault.
 #![expect(unsafe_code, reason = "calls the system's signal functions")]
 
 use std::mem::MaybeUninit;
 
-/// Calls `start` while this thread blocks all signals: threads it starts inherit that.
+/// What a thread is told that did something forbidden. Blocked, it would end the process without a
+/// word: no handler that prints where would run, whether Python's, Rust's or a crash reporter's.
+const OWN_FAULTS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Calls `start` while this thread blocks the signals that others send: threads it starts inherit
+/// that.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut others = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set that the call initialises.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    unsafe { libc::sigfillset(others.as_mut_ptr()) };
+    for own in OWN_FAULTS {
+        // SAFETY: the set was initialised above, and the number is a signal's.
+        unsafe { libc::sigdelset(others.as_mut_ptr(), own) };
+    }
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the first set was initialised above, the second is written by the call, which cannot
     // fail with these arguments.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, others.as_ptr(), before.as_mut_ptr()) };
     let result = start();
     // SAFETY: `before` was written by the call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };

@@ -151,8 +151,8 @@ impl PyBuffer {
         Ok(slf)
     }
 
-    /// Frees the memory now, behind the work that uses it. `BufferError` while others have
-    /// the bytes.
+    /// Frees the memory now, behind the work that uses it: all of it, also from a slice, which
+    /// shares it. `BufferError` while others have the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         drop_parked(py); // of which some may have the bytes
         Ok(self.current.buffer(py).release()?)

@@ -25,6 +25,9 @@ use crate::stream::Stream;
 /// existing one again. As a context manager it is the current stream, and its device the current
 /// device, of this thread.
 ///
+/// Who takes more streams of a pool than it has gets some again, or those of others: they share the
+/// order of their tasks and its errors, which the first of them to synchronize ends.
+///
 /// >>> import accelrt
 /// >>> stream = accelrt.Stream()
 /// >>> with stream:

@@ -25,7 +25,8 @@ MALFORMED = [
     ("ACCELRT_CPU_THREADS", "1025", "a whole number from 1 to 1024"),
     ("ACCELRT_CPU_MEMORY", "4GiB", "a number of bytes from 1 to 9223372036854775807"),
     ("ACCELRT_EXIT_MS", "1.5", "a number of milliseconds from 0 to 86400000"),
-    ("ACCELRT_STREAM_TASKS", "63", "a number of tasks of at least 64"),
+    ("ACCELRT_STREAM_TASKS", "63", "a number of tasks from 64 to 18446744073709551615"),
+    ("ACCELRT_STREAM_TASKS", f"{2**64}", "a number of tasks from 64 to 18446744073709551615"),
 ]
 
 

@@ -9,6 +9,8 @@ import ctypes.util
 import gc
 import inspect
 import os
+import signal
+import textwrap
 import threading
 import weakref
 from typing import Any
@@ -19,6 +21,7 @@ import pytest
 import accelrt
 from gates import Gate, libc
 from kinds import host_cores
+from processes import run
 
 pytestmark = host_cores
 
@@ -325,6 +328,23 @@ def test_events_order_native_tasks_of_two_streams() -> None:
     gate.open()
     second.synchronize()
     assert text.value == b"bba"
+
+
+def test_a_native_function_that_crashes_says_so() -> None:
+    # Goal: who prints where a program fell hears of a fault on a worker. Method: a process of its
+    # own that writes to an address where nothing is.
+    code = """
+        import ctypes, faulthandler
+        import accelrt
+
+        faulthandler.enable()
+        stream = accelrt.Stream()
+        stream.launch(ctypes.CDLL(None).memset, ctypes.c_void_p(8), 0, ctypes.c_size_t(1))
+        stream.synchronize()
+    """
+    ended = run("-c", textwrap.dedent(code))
+    assert ended.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in ended.stderr
 
 
 def test_functions_that_need_the_gil_are_refused() -> None:

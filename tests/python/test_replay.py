@@ -426,9 +426,10 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
 
 
 def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    ended = replay(OWN, "--json", tmp_path / "none" / "out.json")
+    place = tmp_path / "none" / "out.json"
+    ended = replay(OWN, "--json", place)
     assert ended.returncode == 2
-    assert ended.stderr == "accelrt replay: cannot write: No such file or directory\n"
+    assert ended.stderr == f"accelrt replay: cannot write {place}: No such file or directory\n"
 
 
 def as_table(operations: Sequence[tuple[bool, int, int, int]]) -> str:

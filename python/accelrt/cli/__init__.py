@@ -31,9 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has seen enough
         _drop_output()
         return 128 + signal.SIGPIPE
-    except OSError as error:  # a full disk
+    except OSError as error:  # a full disk, or a place that is not there
         _drop_output()
-        return _refuse(given, f"cannot write: {error.strerror}")
+        where = "" if error.filename is None else f" {error.filename}"
+        return _refuse(given, f"cannot write{where}: {error.strerror}")
     except (MemoryError, RuntimeError) as error:
         return _refuse(given, str(error) or "out of memory")
     return status

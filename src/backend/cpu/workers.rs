@@ -1,7 +1,7 @@
 //! The worker threads of one cpu device: look, run, look, sleep.
 //!
 //! Workers are started as work asks for them, up to the configured number, and one more for each
-//! that blocks inside a task. They block all signals, which are the main thread's business.
+//! that blocks inside a task. They block signals, which are the main thread's business.
 
 use std::cell::Cell;
 use std::fmt;
