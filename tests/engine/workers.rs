@@ -110,10 +110,10 @@ fn workers_block_all_signals_but_of_their_own_faults_and_the_starting_thread_doe
         let before = mask(ThreadId::current());
         let worker = enqueue_question(&stream(&runtime), ThreadId::current);
         let blocked = mask(worker.recv().unwrap());
-        let set = |signals: &[u32]| signals.iter().map(|signal| 1_u64 << (signal - 1)).sum::<u64>();
+        let set = |signals: &[u32]| signals.iter().map(|number| 1_u64 << (number - 1)).sum::<u64>();
         // KILL 9 and STOP 19 cannot be blocked; 32 and 33 are the C library's own.
         let may_stay_open = set(&[9, 19, 32, 33]);
-        // ILL 4, TRAP 5, BUS 7, FPE 8, SEGV 11, SYS 31: who prints where a thread fell must hear it.
+        // ILL 4, TRAP 5, BUS 7, FPE 8, SEGV 11, SYS 31: who prints where a thread fell hears it.
         let own_faults = set(&[4, 5, 7, 8, 11, 31]);
         assert_eq!(!blocked & !may_stay_open, own_faults, "signals left open");
         assert_eq!(mask(ThreadId::current()), before);
