@@ -252,7 +252,9 @@ impl Kept {
     ) {
         let number = key.bin();
         if self.bins[number].key != key {
-            self.drain_bin(number, BIN_DEPTH, out);
+            if self.bins[number].pieces.count() > 0 {
+                self.drain_bin(number, BIN_DEPTH, out);
+            }
             self.dedicate(key, class);
         }
         let Bin { pieces, limit, .. } = self.bins[number];
