@@ -33,8 +33,8 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Some(Allocated::default());
         }
-        if let Some(block) = self.caches.take_and_settle(request) {
-            return Some(block);
+        if self.is_native_for_sure(request) {
+            return self.take_native_ready(request, home);
         }
         let books = self.books.lock();
         if books.serves_natively(request.pool) {

@@ -153,8 +153,8 @@ impl CachingAllocator {
         if request.bytes == 0 {
             return Ok(Allocated::default());
         }
-        if let Some(block) = self.caches.take_and_settle(request) {
-            return Ok(block);
+        if self.is_native_for_sure(request) {
+            return self.allocate_native(request, home, interrupt);
         }
         let plan = {
             let books = self.books.lock();
@@ -174,6 +174,12 @@ impl CachingAllocator {
             None => self.take_or_reclaim(&plan, interrupt)?,
         };
         Ok(Allocated::of(id, &self.books.lock()))
+    }
+
+    /// True when the native policy serves a request, as far as can be told without the lock. A
+    /// policy that changes just now changes behind the request.
+    pub(super) fn is_native_for_sure(&self, request: &Request) -> bool {
+        request.pool == PoolId::DEFAULT && self.caches.is_on()
     }
 
     /// A free block for a request, handed out.

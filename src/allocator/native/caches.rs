@@ -94,6 +94,12 @@ impl Caches {
         self.id_when_on.load(Ordering::Relaxed)
     }
 
+    /// True while threads keep pieces, and requests are served by this policy.
+    #[inline]
+    pub(in crate::allocator) fn is_on(&self) -> bool {
+        self.id_when_on() != OFF
+    }
+
     #[inline]
     fn most_bytes(&self) -> u64 {
         // Relaxed: a bound, which is as good when it is a little old.
@@ -107,12 +113,17 @@ impl Caches {
         Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
     }
 
-    /// As [`Caches::take`] for a request that it did not serve only because counting it takes more
-    /// than a step.
-    pub(in crate::allocator) fn take_and_settle(&self, request: &Request) -> Option<Allocated> {
-        let is_plain = request.is_plain(UNIT_BYTES);
-        let mut inside = is_plain.then(|| self.enter_when_on())??;
-        inside.kept.take_and_settle(self.key(request), request.bytes)
+    /// This thread's cache, which is made when there is none, and from there a piece for a request
+    /// that [`Caches::take`] did not serve only because counting it takes more than a step.
+    pub(super) fn enter_and_take(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> (Option<Stay<'_>>, Option<Allocated>) {
+        let mut inside = self.enter_prepared();
+        let kept = inside.as_mut().filter(|_| self.is_on() && request.is_plain(UNIT_BYTES));
+        let key = self.key(request);
+        let block = kept.and_then(|inside| inside.kept.take_and_settle(key, request.bytes));
+        (inside, block)
     }
 
     /// Keeps a piece whose use is over, with what was in its way driven out. It is the caller's
@@ -151,7 +162,7 @@ impl Caches {
     /// Has a thread keep a few more pieces of a small size, which were never in use.
     pub(super) fn stock(&self, kept: &mut Kept, books: &mut Books, plan: &NativePlan) {
         let Some(class) = plan.class else { return };
-        if plan.owner.pool != PoolId::DEFAULT || self.id_when_on() == OFF {
+        if plan.owner.pool != PoolId::DEFAULT || !self.is_on() {
             return;
         }
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };

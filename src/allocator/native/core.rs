@@ -157,6 +157,9 @@ impl Native {
     /// Where a block fits into a free one.
     fn fit(&self, id: BlockId, units: u32, align_bytes: usize) -> Option<Found> {
         let block = &self.blocks[id];
+        if block.units < units {
+            return None;
+        }
         let area = &self.areas[block.area];
         let mut offset = block.offset;
         if align_bytes > area.unit_bytes {

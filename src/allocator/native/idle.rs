@@ -31,21 +31,24 @@ pub(super) struct IdlePage {
 }
 
 /// Runs below which none is forgotten.
-const LEAST_SWEEP: usize = 256;
+const LEAST_SWEEP: usize = 1024;
 
 impl IdlePages {
     /// Pages of an area that no block in use touches any more; those without memory are not meant.
     pub(super) fn rest(&mut self, area: AreaId, pages: Range<usize>, areas: &mut Areas) {
         let table = areas[area].pages.as_mut().expect("an area with pages");
-        let mut mapped = table.first_mapped(pages.clone());
-        while !mapped.is_empty() {
-            self.clock += 1;
-            table.rest(mapped.clone(), self.clock);
-            self.runs.push_back(Run { area, pages: mapped.clone(), since: self.clock });
-            mapped = table.first_mapped(mapped.end..pages.end);
+        let mut left = pages;
+        while !left.is_empty() {
+            let mapped = table.first_mapped(left.clone());
+            left.start = mapped.end;
+            if !mapped.is_empty() {
+                self.clock += 1;
+                table.rest(mapped.clone(), self.clock);
+                self.runs.push_back(Run { area, pages: mapped, since: self.clock });
+            }
         }
         if self.runs.len() > self.sweep_at.max(LEAST_SWEEP) {
-            self.runs.retain(|run| run.idle(areas).next().is_some());
+            self.runs.retain(|run| run.is_idle(areas));
             self.sweep_at = 2 * self.runs.len();
         }
     }
@@ -59,7 +62,7 @@ impl IdlePages {
 
     /// Forgets what is not idle at the front.
     pub(super) fn forget_used(&mut self, areas: &Areas) {
-        while self.runs.front().is_some_and(|run| run.idle(areas).next().is_none()) {
+        while self.runs.front().is_some_and(|run| !run.is_idle(areas)) {
             self.runs.pop_front();
         }
     }
@@ -71,6 +74,12 @@ impl IdlePages {
 }
 
 impl Run {
+    /// True when a page of it is idle since then.
+    fn is_idle(&self, areas: &Areas) -> bool {
+        let table = areas.get(self.area).and_then(|area| area.pages.as_ref());
+        table.is_some_and(|table| table.is_any_idle_since(self.pages.clone(), self.since))
+    }
+
     fn idle(&self, areas: &Areas) -> impl Iterator<Item = usize> {
         let table = areas.get(self.area).and_then(|area| area.pages.as_ref());
         let pages = table.map_or(0..0, |_| self.pages.clone());

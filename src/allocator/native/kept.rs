@@ -252,7 +252,9 @@ impl Kept {
     ) {
         let number = key.bin();
         if self.bins[number].key != key {
-            self.drain_bin(number, BIN_DEPTH, out);
+            if self.bins[number].pieces.count() > 0 {
+                self.drain_bin(number, BIN_DEPTH, out);
+            }
             self.dedicate(key, class);
         }
         let Bin { pieces, limit, .. } = self.bins[number];
@@ -264,8 +266,7 @@ impl Kept {
             return self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
         }
         // What is claimed and not there keeps other sizes out: of large pieces it is one at a time.
-        let part =
-            usize::try_from(most_bytes / STEP_PART).map_or(BIN_DEPTH, |most| most / key.bytes);
+        let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
         let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
         if self.claim(number, limit as usize + step, most_bytes) == 0 {
             self.drain(out);
@@ -305,18 +306,17 @@ impl Kept {
     /// Has a bin keep as many pieces as that, or as there is room for. Returns how many more than
     /// it has.
     fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
-        let bytes = self.bins[number].key.bytes as u64;
+        let bytes = self.bins[number].key.bytes;
         let mut more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
-        if self.claimed_bytes + more as u64 * bytes > most_bytes {
+        if self.claimed_bytes + (more * bytes) as u64 > most_bytes {
             self.claim_what_is_there();
             more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
-            let left = most_bytes.saturating_sub(self.claimed_bytes) / bytes;
-            let least = u64::from(self.claimed_bytes == 0);
-            more = usize::try_from(left.max(least)).map_or(more, |left| more.min(left));
+            let least = more.min(usize::from(self.claimed_bytes == 0));
+            more = at_most(most_bytes.saturating_sub(self.claimed_bytes), bytes, more).max(least);
         }
         let bin = &mut self.bins[number];
         bin.limit += u8::try_from(more).expect("at most the depth");
-        self.claimed_bytes += more as u64 * bytes;
+        self.claimed_bytes += (more * bytes) as u64;
         self.open |= 1 << number;
         (bin.limit - bin.pieces.count()) as usize
     }
@@ -379,7 +379,19 @@ impl Kept {
         for single in &entries[..old_count] {
             out(&single.of(bin.key.bytes, bin.key.stream));
         }
-        entries.copy_within(old_count..count, 0);
+        if old_count < count {
+            entries.copy_within(old_count..count, 0);
+        }
         bin.pieces = bin.pieces.with_count(count - old_count);
     }
+}
+
+/// How many pieces of a size fit into bytes, of as many at most as are wanted: most often none, and
+/// without a division then.
+fn at_most(left_bytes: u64, bytes: usize, wanted: usize) -> usize {
+    let bytes = bytes as u64;
+    if left_bytes < bytes {
+        return 0;
+    }
+    usize::try_from(left_bytes / bytes).map_or(wanted, |count| count.min(wanted))
 }

@@ -127,6 +127,10 @@ impl Pages {
         self.idle_since[range].fill(since);
     }
 
+    pub(super) fn is_any_idle_since(&self, range: Range<usize>, since: u64) -> bool {
+        self.idle_since[range].contains(&since)
+    }
+
     pub(super) fn idle_since(&self, page: usize) -> u64 {
         self.idle_since[page]
     }

@@ -10,6 +10,7 @@ use crate::allocator::native::core::{Awaiting, Extent};
 use crate::allocator::native::growth::Step;
 use crate::allocator::native::handle::Handle;
 use crate::allocator::native::heap::HeapStream;
+use crate::allocator::native::own::Stay;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::pending::{Freed, UsePoint};
@@ -35,8 +36,12 @@ impl CachingAllocator {
             let owner = Owner { stream, class: PoolClass::Large, pool };
             return Err(self.out_of_memory(bytes, &owner, None));
         };
+        let (inside, kept) = self.caches.enter_and_take(request);
+        if let Some(block) = kept {
+            return Ok(block);
+        }
         let mut step = None;
-        let served = self.hand_out(&plan, home, |books| {
+        let served = self.hand_out(inside, &plan, home, |books| {
             match books.native_step(&plan, home, false) {
                 Step::Done(piece) => return Some(piece),
                 more => step = Some(more),
@@ -54,7 +59,7 @@ impl CachingAllocator {
                 None => self.reclaim_native(&plan, home, told, interrupt)?,
             },
         };
-        let block = self.hand_out(&plan, home, |_| Some(piece));
+        let block = self.hand_out(self.caches.enter_prepared(), &plan, home, |_| Some(piece));
         Ok(block.expect("there is a piece"))
     }
 
@@ -66,23 +71,27 @@ impl CachingAllocator {
         home: &Arc<StreamCore>,
     ) -> Option<Allocated> {
         let plan = self.caches.sizes.plan(request)?;
-        self.hand_out(&plan, Some(home), |books| {
+        let (inside, kept) = self.caches.enter_and_take(request);
+        if kept.is_some() {
+            return kept;
+        }
+        self.hand_out(inside, &plan, Some(home), |books| {
             books.complete_passed_if_free();
             books.take_ready(&plan, Some(home))
         })
     }
 
-    /// A program has a piece now, and this thread's cache a few more of its size if it is small: in
-    /// one hold of the lock.
+    /// A program has a piece now, and this thread's cache, if it is inside, a few more of its size
+    /// if it is small: in one hold of the lock.
     #[inline]
     fn hand_out(
         &self,
+        inside: Option<Stay<'_>>,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
         find: impl FnOnce(&mut Books) -> Option<Piece>,
     ) -> Option<Allocated> {
         let caches = &self.caches;
-        let inside = caches.enter_prepared();
         let mut books = self.books.lock();
         let piece = find(&mut books)?;
         let (block, counted) = books.begin_piece(piece, plan, home);
