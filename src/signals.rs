@@ -1,5 +1,4 @@
-//! Signals are for the program's own threads: those that we start block them, but for what tells a
-//! thread of its own fault.
+//! Signals: threads that we start block them, but for those that tell of a thread's own fault.
 #![expect(unsafe_code, reason = "calls the system's signal functions")]
 
 use std::mem::MaybeUninit;
