@@ -34,8 +34,9 @@ impl Generator {
     /// copied. A fill on a failed stream is skipped; its words are used all the same.
     ///
     /// Fails when the generator is of another kind, the buffer's size or address is no multiple of
-    /// the type's, the stream is of another device, the device has no double precision or no
-    /// kernels, after a release or a shutdown, and in a forked child. No words are used then.
+    /// the type's, the stream is of another device, the device has no double precision, has no
+    /// kernels or does not say what it is, after a release or a shutdown, and in a forked child. No
+    /// words are used then.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
         let values = match dtype {
             RawType::Uint32 => Values::RawUint32,
@@ -80,7 +81,7 @@ impl Generator {
         let (kit, blocks) = (self.kits().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
         buffer.check_stream(stream)?;
         if stream.core().on_host {
-            let core_count = kit.core_count(stream);
+            let core_count = kit.core_count(stream)?;
             let (seed, first_block) = self.take(blocks)?;
             return buffer.overwrite(stream, |to| {
                 HostFill(Range { seed, first_block, to, bytes, values, core_count })

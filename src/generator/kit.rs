@@ -42,12 +42,14 @@ pub(super) struct Kit {
 }
 
 impl Kit {
-    /// Cores of a device whose tasks run on the host; 1 when it does not tell.
-    pub(super) fn core_count(&self, stream: &Stream) -> u16 {
-        *self.core_count.get_or_init(|| {
-            let properties = stream.core().backend.properties(stream.device().index());
-            properties.map_or(1, |it| u16::try_from(it.core_count).unwrap_or(u16::MAX))
-        })
+    /// Cores of a device whose tasks run on the host.
+    pub(super) fn core_count(&self, stream: &Stream) -> Result<u16> {
+        if let Some(count) = self.core_count.get() {
+            return Ok(*count);
+        }
+        let properties = stream.core().backend.properties(stream.device().index())?;
+        let count = u16::try_from(properties.core_count).unwrap_or(u16::MAX);
+        Ok(*self.core_count.get_or_init(|| count))
     }
 
     /// The kernel that writes these numbers. Compiles at the first call, which blocks; threads that

@@ -176,13 +176,13 @@ fn run_in_world(world: World, scenario: &Scenario, fault: Option<Fault>) -> Outc
     backend().clear();
     world.synchronize();
     let mut violations = laws::of_errors(&world.take_errors(), fault, failures);
-    violations.extend(laws::at_rest(&world, failures));
+    violations.extend(laws::at_rest(&world, scenario, failures));
     // The fault is over: everything works, from the first call to the end.
     (scenario.run)(&world);
     world.synchronize();
     let late = world.take_errors();
     violations.extend(late.iter().map(|error| format!("after the fault was over: {error}")));
-    violations.extend(laws::at_rest(&world, failures));
+    violations.extend(laws::at_rest(&world, scenario, failures));
     world.shut_down();
     violations.extend(laws::at_the_end(world, failures, true));
     Outcome { violations, failures, calls }

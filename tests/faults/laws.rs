@@ -8,6 +8,7 @@ use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::LiveCounts;
 use accelrt::{Error, FailureCause};
 
+use crate::scenarios::Scenario;
 use crate::world::{Machine, World};
 
 /// The code of planned driver errors.
@@ -79,11 +80,11 @@ pub(crate) fn of_errors(errors: &[Error], fault: Option<Fault>, failures: u64) -
 
 /// What is wrong once all is synchronised with, nothing fails any more, and the scenario's handles
 /// are gone. `failures` is how often tasks may have been their stream's failure themselves.
-pub(crate) fn at_rest(world: &World, failures: u64) -> Vec<String> {
+pub(crate) fn at_rest(world: &World, scenario: &Scenario, failures: u64) -> Vec<String> {
     world.machines.iter().for_each(Machine::settle);
     let mut found = world.ledger.violations();
     world.empty_caches();
-    found.extend(world.machines.iter().flat_map(Machine::at_rest));
+    found.extend(world.machines.iter().flat_map(|machine| machine.at_rest(scenario.kept_until)));
     let counters = [&world.runtime, &world.neighbour].map(accelrt::Runtime::counters);
     let skipped: u64 = counters.iter().map(|counters| counters.num_skipped_tasks).sum();
     found.extend(of_unrun(world, skipped, failures));
@@ -122,11 +123,15 @@ pub(crate) fn at_the_end(world: World, failures: u64, is_clean: bool) -> Vec<Str
 }
 
 impl Machine {
-    /// What is out although nobody has a buffer or an event.
-    fn at_rest(&self) -> Vec<String> {
-        let is_of_stream = |text: &String| text.starts_with(Method::StreamDestroy.name());
-        let mut found: Vec<_> =
-            self.still_out().into_iter().filter(|text| !is_of_stream(text)).collect();
+    /// What is out although nobody has a buffer or an event. Streams are kept for the next user, as
+    /// is what these methods give back.
+    fn at_rest(&self, kept_until: &[Method]) -> Vec<String> {
+        let is_kept = |text: &str| {
+            let mut methods = kept_until.iter().chain(&[Method::StreamDestroy]);
+            methods.any(|method| text.starts_with(method.name()))
+        };
+        let mut found = self.still_out();
+        found.retain(|text| !is_kept(text));
         if self.taken_bytes() != 0 {
             found.push(format!("{} bytes are not back", self.taken_bytes()));
         }

@@ -8,11 +8,14 @@ mod marks;
 mod memory;
 mod pages;
 mod probing;
+mod random_fills;
 mod shutdown;
 mod streams;
 mod threads;
 
 use std::time::Duration;
+
+use accelrt::backend::fault::Method;
 
 use crate::world::World;
 
@@ -34,11 +37,20 @@ pub(crate) struct Scenario {
     pub(crate) exit_timeout: Duration,
     /// Settings of the allocators.
     pub(crate) settings: &'static str,
+    /// What gives back what the runtime keeps for its life, beside streams.
+    pub(crate) kept_until: &'static [Method],
 }
 
 impl Scenario {
     pub(crate) const fn new(name: &'static str, run: fn(&World)) -> Self {
-        Self { name, run, end: End::Synchronise, exit_timeout: FINISHES, settings: "" }
+        Self {
+            name,
+            run,
+            end: End::Synchronise,
+            exit_timeout: FINISHES,
+            settings: "",
+            kept_until: &[],
+        }
     }
 }
 
@@ -55,6 +67,10 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario::new("copies", copies::run),
     Scenario::new("virtual memory", pages::run),
     Scenario::new("kernels", kernels::run),
+    Scenario {
+        kept_until: &[Method::KernelsKernelRelease, Method::KernelsProgramRelease],
+        ..Scenario::new("random fills", random_fills::run)
+    },
     Scenario::new("threads", threads::run),
     Scenario { end: End::Shutdown, ..Scenario::new("shutdown", shutdown::run) },
     Scenario {
