@@ -49,7 +49,7 @@ pub(crate) fn all_in_turns(things: &mut [&mut Thing<'_>]) -> Vec<Figure> {
         thing(&mut Watch::new(&mut warm_up));
     }
     // Of each its own: what a peer does may be seldom quiet.
-    let fresh = || (Patience::new(), Vec::new());
+    let fresh = || (Patience::of(1), Vec::new());
     let mut measured: Vec<_> = things.iter().map(|_| fresh()).collect();
     for _ in 0..REPETITIONS {
         for (thing, (patience, repetitions)) in things.iter_mut().zip(&mut measured) {
@@ -109,7 +109,7 @@ pub(crate) fn in_pairs(
         ([median(0), median(1), median(2)], watch.was_quiet())
     };
     repetition(&mut Patience::none());
-    let mut patience = Patience::new();
+    let mut patience = Patience::of(2);
     let repetitions: Vec<_> = (0..REPETITIONS).map(|_| repetition(&mut patience)).collect();
     let quiet = Some(repetitions.iter().filter(|(_, is_quiet)| *is_quiet).count());
     let [ours, peer, excess] = [0, 1, 2].map(|of| {

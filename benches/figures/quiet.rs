@@ -1,9 +1,11 @@
 //! Quiet moments: what counts was taken while the machine had its full speed before and after it.
 //!
-//! Where others use the other half of a processor's core, whatever reads again what it has just
-//! written runs at half its speed, for milliseconds or for hours. A *pulse*, words that are written
-//! and read in turns, tells whether it is so now; instructions between registers do not. It knows
-//! nothing of what is measured, and what is ours and the peers' is taken again by the same rule.
+//! Where others use the other half of a processor's core, code with many calls, branches and
+//! accesses runs at half its speed, for milliseconds or for hours. A *pulse*, blocks of memory that
+//! are taken and given back in turns, tells whether it is so now: it takes up to 1.1 times its
+//! best or from 1.5 times on, and never what is between, which instructions between registers and
+//! words that are written and read again do. It knows nothing of what is measured, and what is ours
+//! and the peers' is taken again by the same rule.
 //!
 //! The speed changes within milliseconds, so a loop is measured in *blocks* of some 100 us, each
 //! between two pulses of its own.
@@ -24,7 +26,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Rounds of a pulse, and of how many the least is taken: what interrupts one is not the machine's
 /// speed. Some 10 us in all.
-const PULSE_ROUNDS: usize = 3_000;
+const PULSE_ROUNDS: usize = 250;
 const PULSES: usize = 4;
 
 /// Between two looks while the machine is slow.
@@ -41,8 +43,9 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(crate) fn new() -> Self {
-        Self { left: *PATIENCE.get_or_init(|| USUAL_PATIENCE) }
+    /// For so many things.
+    pub(crate) fn of(things: u32) -> Self {
+        Self { left: *PATIENCE.get_or_init(|| USUAL_PATIENCE) * things }
     }
 
     /// For what does not count.
@@ -133,15 +136,6 @@ fn is_quiet() -> bool {
 }
 
 fn pulse_ns() -> f64 {
-    let mut words = [0_u64; 9];
-    let mut round = 0;
-    let mut pulse = || {
-        ns_per_round(PULSE_ROUNDS, || {
-            let words = black_box(&mut words); // in memory, at each round
-            words[round % 8] = words[(round + 1) % 8].wrapping_add(1);
-            words[8] = words[8].wrapping_add(1);
-            round += 1;
-        })
-    };
+    let pulse = || ns_per_round(PULSE_ROUNDS, || drop(black_box(Box::new([0_u64; 4]))));
     (0..PULSES).map(|_| pulse()).fold(f64::INFINITY, f64::min)
 }

@@ -16,7 +16,7 @@ use crate::table::Table;
 const PAIRS: usize = 2_000;
 const BLOCKS: usize = 50;
 /// Of sizes for which some ask the system each time.
-const LARGE_PAIRS: usize = 20;
+const LARGE_PAIRS: usize = 1_000;
 /// The same among many live blocks.
 const ROUNDS: usize = 500;
 const ROUND_BLOCKS: usize = 200;
@@ -55,7 +55,7 @@ fn cached(
 ) -> io::Result<()> {
     let ours = runtime.separate_allocator(Device::cpu(0), settings()).expect("an allocator");
     let model = Model::new();
-    let peer_pairs = if bytes > 64 << 10 { LARGE_PAIRS } else { PAIRS };
+    let (blocks, peer_pairs) = if bytes > 64 << 10 { (1, LARGE_PAIRS) } else { (BLOCKS, PAIRS) };
     let mut of_ours = |watch: &mut Watch<'_>| pairs_ns(&ours, bytes, watch);
     let mut of_model = |watch: &mut Watch<'_>| pairs_ns(&model, bytes, watch);
     let mut things: Vec<&mut Thing<'_>> = vec![&mut of_ours, &mut of_model];
@@ -64,7 +64,7 @@ fn cached(
         .map(|peer| {
             let name = peer.name;
             let measured = move |watch: &mut Watch<'_>| {
-                watch.blocks(BLOCKS, peer_pairs, |pairs| peer.pair_ns(bytes, pairs))
+                watch.blocks(blocks, peer_pairs, |pairs| peer.pair_ns(bytes, pairs))
             };
             (name, measured)
         })
