@@ -75,6 +75,17 @@ impl Element {
         })
     }
 
+    /// True when numbers of another type, side by side, are what this one is read as: a complex
+    /// number is two floats, an integer any of its width, and bytes are anything.
+    pub(super) fn holds(self, other: Self) -> bool {
+        let (own_bytes, bytes) = (self.item_bytes, other.item_bytes);
+        match (self.kind, other.kind) {
+            ('f', 'f') | ('i' | 'u', 'u') if own_bytes == bytes => true,
+            ('c', 'f') => own_bytes == 2 * bytes,
+            _ => self.name == BYTE.name,
+        }
+    }
+
     /// The type that DLPack describes.
     pub(super) fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Option<Self> {
         let is_it = |element: &&Element| {

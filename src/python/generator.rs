@@ -15,6 +15,7 @@ use crate::python::functions::existing;
 use crate::python::parameters::size;
 use crate::python::parked::drop_parked;
 use crate::python::transfers::{current_stream, written};
+use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, make_room};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -127,18 +128,20 @@ impl PyGenerator {
         Ok(numbers)
     }
 
-    /// Fills a buffer, or a view of one, with raw numbers of the type "uint32" or "uint64"; returns
-    /// it. Does not block; the first fill on a device other than the cpu compiles a program.
+    /// Fills a buffer, or a view of one, with raw numbers of the type "uint32" or "uint64", which a
+    /// view has to be of: integers as wide, or bytes. Returns it. Does not block; the first fill on a device other than the cpu compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = match Element::extract(dtype)?.name {
+        let element = Element::extract(dtype)?;
+        let dtype = match element.name {
             "uint32" => RawType::Uint32,
             "uint64" => RawType::Uint64,
             other => return Err(wrong_dtype("uint32 or uint64", other)),
         };
+        check_holds(buffer, element)?;
         self.fill(buffer, |own, buffer, stream| own.fill_raw(buffer, dtype, stream))
     }
 
@@ -149,7 +152,7 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = float_type(dtype)?;
+        let dtype = float_type(buffer, dtype)?;
         self.fill(buffer, |own, buffer, stream| own.fill_uniform(buffer, dtype, stream))
     }
 
@@ -160,7 +163,7 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = float_type(dtype)?;
+        let dtype = float_type(buffer, dtype)?;
         self.fill(buffer, |own, buffer, stream| own.fill_normal(buffer, dtype, stream))
     }
 
@@ -231,12 +234,26 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
     })
 }
 
-fn float_type(dtype: &Bound<'_, PyAny>) -> PyResult<FloatType> {
-    match Element::extract(dtype)?.name {
-        "float32" => Ok(FloatType::Float32),
-        "float64" => Ok(FloatType::Float64),
-        other => Err(wrong_dtype("float32 or float64", other)),
+fn float_type(target: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> PyResult<FloatType> {
+    let element = Element::extract(dtype)?;
+    let float = match element.name {
+        "float32" => FloatType::Float32,
+        "float64" => FloatType::Float64,
+        other => return Err(wrong_dtype("float32 or float64", other)),
+    };
+    check_holds(target, element)?;
+    Ok(float)
+}
+
+/// A view is read as what it is of: numbers of another type would be none there.
+fn check_holds(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
+    let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
+    let own = view.get().element;
+    if own.holds(dtype) {
+        return Ok(());
     }
+    let allowed = format!("what a view of {} holds", own.name);
+    Err(wrong_dtype(&allowed, dtype.name))
 }
 
 fn wrong_dtype(allowed: &str, given: &str) -> PyErr {

@@ -41,7 +41,7 @@ pub(super) struct PyView {
     pub(super) memory: Memory,
     /// The buffer that it is a view of, whose version is its own.
     pub(super) owner: Option<Py<PyBuffer>>,
-    element: Element,
+    pub(super) element: Element,
     shape: Vec<usize>,
 }
 

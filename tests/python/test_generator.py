@@ -232,6 +232,28 @@ def test_fills_run_on_the_current_stream_into_buffers_and_views() -> None:
     assert (content(copied), content(buffer)) == (expected, bytes(64))
 
 
+@pytest.mark.parametrize(
+    ("method", "dtype", "held"),
+    [
+        ("fill_raw_", "uint32", {"uint8", "int32", "uint32"}),
+        ("fill_raw_", "uint64", {"uint8", "int64", "uint64"}),
+        ("fill_uniform_", "float32", {"uint8", "float32", "complex64"}),
+        ("fill_normal_", "float64", {"uint8", "float64", "complex128"}),
+    ],
+)
+@needs_a_compiler
+def test_a_view_is_filled_with_what_it_is_of(method: str, dtype: str, held: set[str]) -> None:
+    generator, buffer = accelrt.Generator(), accelrt.empty(64)
+    fill = getattr(generator, method)
+    for name in held:
+        fill(buffer.view(name), dtype)
+    offset = generator.get_offset()
+    for name in {"bool", "int8", "float16", "int32", "float32", "float64", "complex128"} - held:
+        with pytest.raises(TypeError, match=f"what a view of {name} holds, not {dtype}"):
+            fill(buffer.view(name), dtype)
+    assert generator.get_offset() == offset
+
+
 @needs_a_compiler
 def test_a_fill_is_one_task_and_no_copy() -> None:
     """Counted in the runtime's own lines."""
