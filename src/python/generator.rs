@@ -129,7 +129,8 @@ impl PyGenerator {
     }
 
     /// Fills a buffer, or a view of one, with raw numbers of the type "uint32" or "uint64", which a
-    /// view has to be of: integers as wide, or bytes. Returns it. Does not block; the first fill on a device other than the cpu compiles a program.
+    /// view has to be of: integers as wide, or bytes. Returns it. Does not block; the first fill on
+    /// a device other than the cpu compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,
