@@ -198,7 +198,7 @@ fn loom_helper_worker_and_producer_share_one_stream() {
         stream.enqueue();
         let worker = {
             let stream = Arc::clone(&stream);
-            thread::spawn(move || drop(stream.work()))
+            thread::spawn(move || stream.work())
         };
         let helper = {
             let stream = Arc::clone(&stream);
@@ -220,7 +220,7 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
         stream.enqueue();
         let worker = {
             let stream = Arc::clone(&stream);
-            thread::spawn(move || drop(stream.work()))
+            thread::spawn(move || stream.work())
         };
         if let Some(pass) = stream.turnstile.enter_to_help() {
             stream.schedule(pass.leave_with_work());
