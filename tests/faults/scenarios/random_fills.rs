@@ -44,8 +44,11 @@ fn filled(world: &World, generator: &Generator, fill: impl FnOnce() -> Result<()
     let offset = || generator.offset().expect("a generator needs no backend");
     let before = offset();
     let is_taken = match fill() {
-        // No kernels there, or a driver that compiles none of them.
-        Err(Error::Unsupported { .. } | Error::BuildFailed { .. }) => false,
+        Err(Error::Unsupported { .. }) => false,
+        Err(Error::BuildFailed { .. }) => {
+            world.note_refused_program();
+            false
+        }
         outcome => world.transfer(outcome).is_some(),
     };
     assert_eq!(offset() - before, if is_taken { WORDS } else { 0 }, "words used by a fill");
