@@ -72,15 +72,22 @@ impl Uses {
     /// lock: it may be the last reference to a stream.
     #[inline]
     pub(super) fn record(&mut self, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
-        if let Some(known) = self.others_mut().find(|known| known.is_on(stream)) {
+        if let Some(first) = &mut self.first
+            && first.is_on(stream)
+        {
+            first.raise_to(task);
+            return None;
+        }
+        self.record_further(stream, task)
+    }
+
+    #[inline(never)]
+    fn record_further(&mut self, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
+        if let Some(known) = self.more.iter_mut().find(|known| known.is_on(stream)) {
             known.raise_to(task);
             return None;
         }
-        Some(self.record_further(Use { stream: Arc::clone(stream), task }))
-    }
-
-    #[cold]
-    fn record_further(&mut self, new: Use) -> Vec<Use> {
+        let new = Use { stream: Arc::clone(stream), task };
         let mut forgotten: Vec<Use> = self.more.extract_if(.., |known| known.is_over()).collect();
         forgotten.extend(self.first.take_if(|known| known.is_over()));
         if self.first.is_none() {
@@ -88,11 +95,7 @@ impl Uses {
         } else {
             self.more.push(new);
         }
-        forgotten
-    }
-
-    fn others_mut(&mut self) -> impl Iterator<Item = &mut Use> {
-        self.first.iter_mut().chain(&mut self.more)
+        Some(forgotten)
     }
 
     /// The uses on streams that are not the home stream.
