@@ -13,8 +13,8 @@ use crate::quiet::Watch;
 use crate::table::Table;
 
 /// Pairs of a block of one's own, and how many blocks.
-const PAIRS: usize = 2_000;
-const BLOCKS: usize = 50;
+const PAIRS: usize = 10_000;
+const BLOCKS: usize = 10;
 /// Of sizes for which some ask the system each time.
 const LARGE_PAIRS: usize = 1_000;
 /// The same among many live blocks.
