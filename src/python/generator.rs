@@ -136,13 +136,8 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let element = Element::extract(dtype)?;
-        let dtype = match element.name {
-            "uint32" => RawType::Uint32,
-            "uint64" => RawType::Uint64,
-            other => return Err(wrong_dtype("uint32 or uint64", other)),
-        };
-        check_holds(buffer, element)?;
+        let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
+        let dtype = number_type(buffer, dtype, known)?;
         self.fill(buffer, |own, buffer, stream| own.fill_raw(buffer, dtype, stream))
     }
 
@@ -153,7 +148,7 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = float_type(buffer, dtype)?;
+        let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| own.fill_uniform(buffer, dtype, stream))
     }
 
@@ -164,7 +159,7 @@ impl PyGenerator {
         buffer: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = float_type(buffer, dtype)?;
+        let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| own.fill_normal(buffer, dtype, stream))
     }
 
@@ -235,15 +230,22 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
     })
 }
 
-fn float_type(target: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> PyResult<FloatType> {
+const FLOATS: [(&str, FloatType); 2] =
+    [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
+
+/// The type of numbers that an argument names, of two, which what is filled holds.
+fn number_type<T: Copy>(
+    target: &Bound<'_, PyAny>,
+    dtype: &Bound<'_, PyAny>,
+    known: [(&str, T); 2],
+) -> PyResult<T> {
     let element = Element::extract(dtype)?;
-    let float = match element.name {
-        "float32" => FloatType::Float32,
-        "float64" => FloatType::Float64,
-        other => return Err(wrong_dtype("float32 or float64", other)),
-    };
+    let found = known.iter().find(|(name, _)| *name == element.name);
+    let [(first, _), (second, _)] = known;
+    let unknown = || wrong_dtype(&format!("{first} or {second}"), element.name);
+    let (_, found) = found.ok_or_else(unknown)?;
     check_holds(target, element)?;
-    Ok(float)
+    Ok(*found)
 }
 
 /// A view is read as what it is of: numbers of another type would be none there.
