@@ -39,14 +39,11 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> R + Send + 'scope,
         R: TaskOutcome,
     {
-        let pending = Pending::new(&self.pending);
-        let task: Task<'scope> = Box::new(move || {
-            // Dropped behind the function and everything it borrows, also when it panics.
-            let _pending = pending;
-            function().into_task_result()
-        });
+        let borrowing = Borrowing { function, pending: Pending::new(&self.pending) };
+        let task: Task<'scope> = Box::new(move || borrowing.run());
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
-        // returns, also by a panic, only when no task enqueued here is pending.
+        // returns, also by a panic, only when no task enqueued here is pending, and `Borrowing`
+        // ends that behind everything that borrows.
         let task = unsafe { std::mem::transmute::<Task<'scope>, Task<'static>>(task) };
         self.stream.enqueue(task)
     }
@@ -83,6 +80,7 @@ impl Stream {
     {
         self.core().check_wait()?;
         let pending = Arc::new(AtomicU64::new(0));
+        let end = End { stream: self, pending: &pending };
         let scope = Scope {
             stream: self,
             pending: Arc::clone(&pending),
@@ -91,11 +89,26 @@ impl Stream {
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
         let synchronized = self.core().synchronize(&mut None);
-        finish(&pending);
+        drop(end);
         match outcome {
             Ok(value) => synchronized.map(|()| value),
             Err(panic) => resume_unwind(panic),
         }
+    }
+}
+
+/// A task of a scope. The order of the fields is the order in which they are dropped, run or not:
+/// the task is pending until nothing of it borrows any more.
+struct Borrowing<F> {
+    function: F,
+    pending: Pending,
+}
+
+impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
+    fn run(self) -> Result<(), TaskError> {
+        // A variable is dropped behind what the function had, also when that panics.
+        let Self { function, pending: _pending } = self;
+        function().into_task_result()
     }
 }
 
@@ -105,7 +118,7 @@ struct Pending(Arc<AtomicU64>);
 impl Pending {
     fn new(count: &Arc<AtomicU64>) -> Self {
         // Relaxed: raised by the scope's thread or inside a pending task, so never from zero while
-        // somebody could leave the scope.
+        // the scope could end.
         count.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(count))
     }
@@ -113,17 +126,36 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // Release: the task's borrows ended; pairs with `finish`.
+        // Release: the task's borrows ended; pairs with `End`.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Blocks until no task is pending, whatever a synchronise said: tasks may have enqueued more, and
-/// after a shutdown it is refused. In a forked child nothing will ever run.
-fn finish(pending: &AtomicU64) {
-    // Acquire: pairs with the release of each task's end.
-    while pending.load(Ordering::Acquire) > 0 && !crate::fork::is_child() {
-        park(Some(PENDING_PERIOD));
+/// The end of a scope: dropped when no task is pending, whatever a synchronise said and whatever
+/// panics. Tasks may have enqueued more, and a synchronise may be refused.
+struct End<'a> {
+    stream: &'a Stream,
+    pending: &'a AtomicU64,
+}
+
+impl End<'_> {
+    fn is_reached(&self) -> bool {
+        // Acquire: pairs with the release of each task's end. In a forked child nothing is ever
+        // run or dropped.
+        self.pending.load(Ordering::Acquire) == 0 || crate::fork::is_child()
+    }
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        while !self.is_reached() {
+            let core = self.stream.core();
+            // Helps, and lets a pool replace this thread; raises nothing.
+            let _ = core.wait_ticket(core.pushed(), false, &mut None);
+            if !self.is_reached() {
+                park(Some(PENDING_PERIOD)); // a task was counted and is being enqueued
+            }
+        }
     }
 }
 

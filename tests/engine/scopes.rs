@@ -1,13 +1,14 @@
 //! Scopes: tasks that borrow, all done when the scope ends, whatever happened inside.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use accelrt::{Config, Error, Runtime};
+use accelrt::{Config, Error, Runtime, Scope};
 
 use crate::support::gate::Gate;
+use crate::support::thread::ThreadId;
 use crate::support::{
     CountDrop, enqueue_failure, enqueue_question, finishes, stream, stream_error, workers,
 };
@@ -113,9 +114,9 @@ fn a_scope_that_a_shutdown_overtakes_ends_only_when_its_tasks_are_run_or_dropped
         let runtime = Runtime::new(config).unwrap();
         let stream = stream(&runtime);
         let (mut is_left, drops) = (false, Arc::new(AtomicUsize::new(0)));
-        let (open, opened) = std::sync::mpsc::channel::<()>();
-        let (enter, inside) = std::sync::mpsc::channel();
-        let (start, may_start) = std::sync::mpsc::channel();
+        let (open, opened) = mpsc::channel::<()>();
+        let (enter, inside) = mpsc::channel();
+        let (start, may_start) = mpsc::channel();
         let held = CountDrop(Arc::clone(&drops));
         let shut_down = runtime.clone();
         let ending = std::thread::spawn(move || {
@@ -140,5 +141,118 @@ fn a_scope_that_a_shutdown_overtakes_ends_only_when_its_tasks_are_run_or_dropped
         assert!(is_left);
         assert_eq!(drops.load(Ordering::SeqCst), 1);
         assert_eq!(ending.join().unwrap().num_busy_threads, 1);
+    });
+}
+
+/// Tells, when it is dropped, whether the scope had ended.
+struct Borrowed {
+    has_ended: Arc<AtomicBool>,
+    tell: mpsc::Sender<bool>,
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        std::thread::sleep(Duration::from_millis(50)); // the scope stays idle at its end
+        self.tell.send(self.has_ended.load(Ordering::SeqCst)).unwrap();
+    }
+}
+
+#[test]
+fn a_scope_ends_behind_the_drop_of_what_a_discarded_task_borrows() {
+    // Goal: what is skipped, cancelled or refused borrows until it is dropped. Method: a task that
+    // runs while the scope's end is queued enqueues what is discarded behind that end, so only the
+    // count of pending tasks keeps the scope open.
+    for (fails, shuts_down) in [(true, false), (false, true), (true, true)] {
+        finishes(move || {
+            let config = Config { exit_timeout: Duration::ZERO, ..Config::default() };
+            let runtime = Runtime::new(config).unwrap();
+            let stream = stream(&runtime);
+            let has_ended = Arc::new(AtomicBool::new(false));
+            let (tell, told) = mpsc::channel();
+            let (enter, inside) = mpsc::channel();
+            let waiting = ThreadId::current();
+            let ended = stream.scope(|scope| {
+                let borrowed =
+                    || Borrowed { has_ended: Arc::clone(&has_ended), tell: tell.clone() };
+                let [before, behind] = [borrowed(), borrowed()];
+                let runtime = runtime.clone();
+                let task = move || {
+                    enter.send(()).unwrap();
+                    waiting.wait_until_asleep(); // the end is queued
+                    if fails {
+                        enqueue_failure(scope.stream(), "skips what follows");
+                    }
+                    scope.enqueue(move || drop(before)).unwrap();
+                    if shuts_down {
+                        runtime.shutdown();
+                    }
+                    let refused = scope.enqueue(move || drop(behind));
+                    assert_eq!(refused.is_err(), shuts_down);
+                };
+                scope.enqueue(task).unwrap();
+                inside.recv().unwrap(); // a worker is, so nobody helps
+            });
+            has_ended.store(true, Ordering::SeqCst);
+            assert_eq!((told.recv(), told.recv()), (Ok(false), Ok(false)), "{ended:?}");
+        });
+    }
+}
+
+/// Enqueues something through the scope when it is dropped.
+struct EnqueueAtDrop<'scope, 'env>(&'scope Scope<'scope, 'env>, &'env Arc<AtomicUsize>);
+
+impl Drop for EnqueueAtDrop<'_, '_> {
+    fn drop(&mut self) {
+        let Self(scope, drops) = self;
+        let counted = CountDrop(Arc::clone(drops));
+        scope.enqueue(move || drop(counted)).unwrap();
+        std::panic::panic_any("a drop that panics");
+    }
+}
+
+#[test]
+fn what_a_discarded_task_enqueues_at_its_drop_is_awaited_too() {
+    finishes(|| {
+        let runtime = workers(2);
+        let stream = stream(&runtime);
+        let drops = Arc::new(AtomicUsize::new(0));
+        let waiting = ThreadId::current();
+        let (enter, inside) = mpsc::channel();
+        let ended = stream.scope(|scope| {
+            let at_drop = EnqueueAtDrop(scope, &drops);
+            let task = move || {
+                enter.send(()).unwrap();
+                waiting.wait_until_asleep(); // the end is queued
+                enqueue_failure(scope.stream(), "skips what follows");
+                scope.enqueue(move || drop(at_drop)).unwrap();
+            };
+            scope.enqueue(task).unwrap();
+            inside.recv().unwrap();
+        });
+        ended.unwrap(); // the failure came behind the end of the scope
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+        stream_error(stream.synchronize());
+    });
+}
+
+#[test]
+fn a_scope_inside_a_task_runs_what_was_enqueued_behind_its_end() {
+    // Goal: the end of a scope leaves no task without a thread. Method: the only worker is inside
+    // of the scope and helps; what its tasks enqueue stands behind what the end waits for.
+    finishes(|| {
+        let runtime = workers(1);
+        let [outer, inner] = [stream(&runtime), stream(&runtime)];
+        let task = move || {
+            let ran = AtomicUsize::new(0);
+            let scoped = inner.scope(|scope| {
+                let ran = &ran;
+                let count = move || _ = ran.fetch_add(1, Ordering::SeqCst);
+                let again = move || scope.enqueue(count).unwrap();
+                scope.enqueue(move || scope.enqueue(again).unwrap()).unwrap();
+            });
+            (scoped.is_ok(), ran.load(Ordering::SeqCst))
+        };
+        let told = enqueue_question(&outer, task);
+        assert_eq!(told.recv().unwrap(), (true, 1));
     });
 }
