@@ -86,6 +86,9 @@ pub mod size;
 mod spin;
 mod stream;
 mod sync;
+#[cfg(test)]
+#[path = "../tests/common/trusted.rs"]
+mod trusted;
 #[cfg(not(loom))] // models have no statics with locks
 mod verbose;
 

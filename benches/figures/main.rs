@@ -23,6 +23,8 @@ mod quiet;
 mod raw_opencl;
 mod rounds;
 mod table;
+#[path = "../../tests/common/trusted.rs"]
+mod trusted;
 #[cfg(feature = "xpu")]
 mod xpu;
 
@@ -32,7 +34,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use accelrt::{Config, Runtime};
+use accelrt::{Config, Result, Runtime, backend};
 
 use crate::allocation::bookkeeping::Counting;
 use crate::allocation::malloc;

@@ -16,9 +16,9 @@ use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::segment::Owner;
 use crate::allocator::shared::Sibling;
 use crate::allocator::snapshot::PoolClass;
-use crate::allocator::source::Source;
+use crate::allocator::source::{DevicePages, Source};
 use crate::allocator::stats::Statistics;
-use crate::backend::contract::{Backend, VirtualMemory};
+use crate::backend::contract::Backend;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::size::MIB;
@@ -64,7 +64,7 @@ impl CachingAllocator {
         let total_bytes = backend.memory_info(device.index())?.total_bytes;
         let source = Source { backend, device, host: None, is_shared: false };
         let config = source.in_force(config);
-        let page_bytes = source.virtual_memory().map(VirtualMemory::granularity_bytes);
+        let page_bytes = source.virtual_memory().map(DevicePages::granularity_bytes);
         Ok(Self::of_source(source, Books::new(config, total_bytes, false, page_bytes)))
     }
 
@@ -355,7 +355,7 @@ impl CachingAllocator {
 
     /// Size of the pages that page operations are counted in.
     pub(crate) fn page_bytes(&self) -> usize {
-        self.source.virtual_memory().map_or(2 * MIB, VirtualMemory::granularity_bytes)
+        self.source.virtual_memory().map_or(2 * MIB, DevicePages::granularity_bytes)
     }
 
     /// Every peak becomes the current value.

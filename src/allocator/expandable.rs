@@ -13,7 +13,8 @@ use crate::allocator::caching::CachingAllocator;
 use crate::allocator::growth::{Range, none_if_short};
 use crate::allocator::policy::Policy;
 use crate::allocator::segment::{Owner, Pages};
-use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
+use crate::allocator::source::DevicePages;
+use crate::backend::contract::{Address, PhysicalHandle};
 use crate::error::Result;
 use crate::size::{round_up, to_usize};
 
@@ -61,7 +62,7 @@ impl CachingAllocator {
     pub(super) fn grow_by_pages(
         &self,
         plan: &Plan,
-        memory: &dyn VirtualMemory,
+        memory: DevicePages<'_>,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
         let granularity_bytes = memory.granularity_bytes();
@@ -112,7 +113,7 @@ impl CachingAllocator {
 }
 
 /// Maps pages one after the other; when one is refused those before it go back.
-fn map_pages(mapping: &Mapping, memory: &dyn VirtualMemory) -> Result<Vec<PhysicalHandle>> {
+fn map_pages(mapping: &Mapping, memory: DevicePages<'_>) -> Result<Vec<PhysicalHandle>> {
     let mut mapped = Vec::with_capacity(mapping.page_count);
     while mapped.len() < mapping.page_count {
         let to = mapping.to.offset(mapped.len() * mapping.page_bytes);
@@ -137,7 +138,7 @@ fn map_pages(mapping: &Mapping, memory: &dyn VirtualMemory) -> Result<Vec<Physic
 
 /// Gives a mapped page back, also when it cannot be unmapped first. What is refused stays with the
 /// device.
-pub(super) fn drop_page(handle: PhysicalHandle, memory: &dyn VirtualMemory) {
+pub(super) fn drop_page(handle: PhysicalHandle, memory: DevicePages<'_>) {
     let _ = memory.unmap(handle);
     let _ = memory.release(handle);
 }

@@ -12,6 +12,7 @@ use crate::allocator::pending::UsePoint;
 use crate::allocator::{CachingAllocator, Request};
 use crate::backend::contract::Backend;
 use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::backend::owned::OwnedStream;
 use crate::device::{Device, DeviceKind};
 use crate::size::MIB;
 use crate::stream::core::{Identity, StreamCore};
@@ -42,9 +43,9 @@ impl World {
     }
 
     fn stream(&self) -> Arc<StreamCore> {
-        let handle = self.null.stream_create(0, 0).unwrap();
         let identity = Identity { device: self.device, id: 1, priority: 0, is_dedicated: true };
         let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&self.null);
+        let handle = OwnedStream::create(&backend, 0, 0).unwrap();
         StreamCore::new(identity, backend, handle, Lifecycle::new(1000))
     }
 }

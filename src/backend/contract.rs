@@ -6,6 +6,18 @@
 //! method; a backend makes its context current itself. Handles are opaque numbers of the backend
 //! that made them. No method may be called with a lock of ours held.
 //!
+//! What takes a handle or an address is an `unsafe fn`: a kind may follow it as a pointer, or have
+//! a device write there. The words of these contracts:
+//!
+//! - a handle is *live* from the call that made it until the one that gives it back, which is made
+//!   once, whatever it returns, and while no other call with the handle is under way;
+//! - addresses are *valid* for a task when they are memory of this backend, allocated or mapped, or
+//!   memory that its devices reach anyhow, and stay that until the stream has done the task;
+//! - a task has memory *alone* when whatever else uses it is ordered before the task or behind it.
+//!
+//! `backend/owned.rs` keeps these promises for streams and marks, `allocator/source.rs` for memory,
+//! `program/` for programs and kernels, `buffer/` for what tasks read and write.
+//!
 //! How each method maps to the drivers:
 //!
 //! | method | CUDA driver API | OpenCL with unified shared memory |
@@ -48,6 +60,7 @@
 //! | `Kernels::kernel_names` | `cuModuleEnumerateFunctions` | `clGetProgramInfo(KERNEL_NAMES)` |
 //! | `Kernels::parameters` | `cuFuncGetParamInfo`: sizes alone | `clGetKernelArgInfo` |
 //! | `Kernels::launch` | `cuLaunchKernel` with global / local blocks | `clSetKernelArg`, `clSetKernelArgMemPointerINTEL`, `clEnqueueNDRangeKernel` |
+#![expect(unsafe_code, reason = "what takes a handle or an address asks for promises")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,11 +70,13 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
 mod kernels;
+mod virtual_memory;
 
 pub use kernels::{
     KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
     ProgramHandle, ProgramSource, ValueBytes,
 };
+pub use virtual_memory::{PhysicalHandle, VirtualMemory};
 
 /// A stream of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,10 +100,6 @@ impl Address {
         Self(self.0.checked_add(bytes as u64).expect("an address inside an allocation"))
     }
 }
-
-/// Physical memory made by [`VirtualMemory::create`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PhysicalHandle(pub u64);
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -289,7 +300,38 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 }
 
 /// One kind of device. See the head of this file for the rules and the mapping to drivers.
-pub trait Backend: Send + Sync + fmt::Debug {
+///
+/// Safe code does not reach memory by a number:
+///
+/// ```compile_fail
+/// use accelrt::backend::contract::{Address, Backend};
+/// let cpu = accelrt::backend::cpu::CpuBackend::new(&accelrt::Config::default())?;
+/// let stream = cpu.stream_create(0, 0)?;
+/// cpu.fill(stream, Address(0x10), 7, 8)?; // would write anywhere
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+///
+/// ```
+/// use accelrt::backend::contract::{Address, Backend};
+/// let cpu = accelrt::backend::cpu::CpuBackend::new(&accelrt::Config::default())?;
+/// let (stream, address) = (cpu.stream_create(0, 0)?, cpu.allocate(0, 8, 64)?);
+/// // SAFETY: the stream is live; the memory is there until the kind, on which a fill is done when
+/// // it returns, is given it back, and nothing else uses it.
+/// unsafe { cpu.fill(stream, address, 7, 8)? };
+/// // SAFETY: allocated above, and not used any more.
+/// unsafe { cpu.release(0, address)? };
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+///
+/// # Safety
+/// The engine's memory safety rests on what an implementation says. Memory that it allocates or
+/// maps is there, as large and aligned as asked, and no one else's until it is given back; the host
+/// may follow its addresses where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`] says
+/// so and [`MemoryKind`] is not `Device`. A copy, a fill or a launch touches what it was given and
+/// nothing else. Work is run by one thread at a time and not at all once it was dropped; a stream
+/// that was synchronised and a mark that is done stand for work that does not go on. Methods that
+/// are not `unsafe` are sound with every argument.
+pub unsafe trait Backend: Send + Sync + fmt::Debug {
     // --- Probing: none of these initialises a device or starts a thread of ours. ---
 
     /// The kind that this backend implements.
@@ -339,57 +381,103 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle>;
 
     /// Gives a stream back. Nothing is queued in it any more, or the device finishes it alone.
-    fn stream_destroy(&self, stream: StreamHandle) -> Result<()>;
+    ///
+    /// # Safety
+    /// The stream is live, and this ends it.
+    unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()>;
 
     /// Takes a stream that other code made, by its native handle, without owning it.
-    fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
+    ///
+    /// # Safety
+    /// `native` is a stream of the driver that exists; its owner keeps it until the wrapped one is
+    /// destroyed.
+    unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
 
     /// The driver's own handle.
-    fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
+    ///
+    /// # Safety
+    /// The stream is live.
+    unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
 
     /// Has the tasks of a stream executed: on the calling thread by drivers, on a worker by cpu.
     /// Called by the thread that enqueued, so order of submission is order of enqueueing. The
     /// stream is not destroyed before this returns: the caller holds it beside `work`.
-    fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
+    ///
+    /// # Safety
+    /// The stream is live until this returns.
+    unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
     /// Has the device begin with what tasks gave to the stream on this thread. Called behind each
     /// task that is executed without [`Backend::submit`], which does it by itself.
-    fn flush(&self, _stream: StreamHandle) {}
+    ///
+    /// # Safety
+    /// The stream is live.
+    unsafe fn flush(&self, _stream: StreamHandle) {}
 
     /// As [`Backend::submit`], called by a completer: never executes on the caller's stack. On
     /// kinds that run on the host `work` may also be a part of a task that others may help with.
-    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>);
+    ///
+    /// # Safety
+    /// The stream is live until this returns.
+    unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
     /// True when the device has done everything submitted to the stream.
-    fn stream_query(&self, stream: StreamHandle) -> Result<bool>;
+    ///
+    /// # Safety
+    /// The stream is live.
+    unsafe fn stream_query(&self, stream: StreamHandle) -> Result<bool>;
 
     /// Blocks until the device has done everything submitted to the stream.
-    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;
+    ///
+    /// # Safety
+    /// The stream is live.
+    unsafe fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;
 
     // --- Marks. Each mark is released exactly once, also when it was never waited for. ---
 
     /// Marks the place that the stream has reached; with a time stamp when `timed`.
-    fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark>;
+    ///
+    /// # Safety
+    /// The stream is live.
+    unsafe fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark>;
 
     /// True when the device has reached the mark.
-    fn mark_done(&self, mark: Mark) -> Result<bool>;
+    ///
+    /// # Safety
+    /// The mark is live.
+    unsafe fn mark_done(&self, mark: Mark) -> Result<bool>;
 
     /// Blocks until the device has reached the mark.
-    fn wait_mark(&self, mark: Mark) -> Result<()>;
+    ///
+    /// # Safety
+    /// The mark is live.
+    unsafe fn wait_mark(&self, mark: Mark) -> Result<()>;
 
     /// What is submitted to `stream` from now on waits, on the device, for the mark.
-    fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
+    ///
+    /// # Safety
+    /// The stream and the mark are live.
+    unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
 
     /// Calls back once when the device has reached the mark, on any thread, possibly before this
     /// returns. The callback only posts: it never calls a backend. It is called also when the
     /// device is lost; it is dropped uncalled when this returns an error.
-    fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()>;
+    ///
+    /// # Safety
+    /// The mark is live until this returns.
+    unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()>;
 
     /// Nanoseconds from one timed mark to another of the same device; both are done.
-    fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64>;
+    ///
+    /// # Safety
+    /// Both marks are live.
+    unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64>;
 
     /// Gives a mark back.
-    fn mark_release(&self, mark: Mark) -> Result<()>;
+    ///
+    /// # Safety
+    /// The mark is live, and this ends it.
+    unsafe fn mark_release(&self, mark: Mark) -> Result<()>;
 
     // --- Memory. ---
 
@@ -409,23 +497,44 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Gives back what `allocate` or `allocate_shared` returned. No task uses it any more.
-    fn release(&self, device_index: usize, address: Address) -> Result<()>;
+    ///
+    /// # Safety
+    /// `allocate` or `allocate_shared` of this backend returned the address for this device, and it
+    /// was not given back since. No task or thread uses the memory, now or later.
+    unsafe fn release(&self, device_index: usize, address: Address) -> Result<()>;
 
     /// Host memory that the devices of this kind reach directly, aligned to at least 64 bytes.
     /// `bytes` is not zero.
     fn allocate_host(&self, bytes: usize) -> Result<Address>;
 
     /// Gives back what `allocate_host` returned.
-    fn release_host(&self, address: Address) -> Result<()>;
+    ///
+    /// # Safety
+    /// `allocate_host` of this backend returned the address, and it was not given back since. No
+    /// task or thread uses the memory, now or later.
+    unsafe fn release_host(&self, address: Address) -> Result<()>;
 
     /// The allocation that contains this address, if it is one of this backend's.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>>;
 
     /// Copies `bytes` on a stream; the ranges do not overlap, and are host or device memory.
-    fn copy(&self, stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()>;
+    ///
+    /// # Safety
+    /// The stream is live. Both ranges are valid for the task, it has `to` alone, and nothing
+    /// writes to `from` meanwhile.
+    unsafe fn copy(
+        &self,
+        stream: StreamHandle,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<()>;
 
     /// Fills `bytes` on a stream with one byte.
-    fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
+    ///
+    /// # Safety
+    /// The stream is live. The range is valid for the task, which has it alone.
+    unsafe fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
 
     /// Pages that can be mapped and moved, where the device has that.
     fn virtual_memory(&self, _device_index: usize) -> Option<&dyn VirtualMemory> {
@@ -439,33 +548,4 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Stops: nothing is submitted any more. Threads that come back before the deadline are joined.
     fn shutdown(&self, deadline: Instant) -> Leftover;
-}
-
-/// Address ranges whose pages can be mapped, unmapped and moved. All sizes and addresses are
-/// multiples of the granularity. Mapping acts at once, not in stream order: the caller knows that
-/// every use of the pages is done.
-pub trait VirtualMemory: Send + Sync {
-    /// Size of one page of this capability.
-    fn granularity_bytes(&self) -> usize;
-
-    /// Reserves addresses without memory behind them.
-    fn reserve(&self, bytes: usize) -> Result<Address>;
-
-    /// Gives a reserved range back; nothing is mapped in it.
-    fn unreserve(&self, range: Address, bytes: usize) -> Result<()>;
-
-    /// Makes physical memory, counted against the device's capacity.
-    fn create(&self, bytes: usize) -> Result<PhysicalHandle>;
-
-    /// Puts physical memory at an address inside a reserved range, with access for the device.
-    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()>;
-
-    /// Takes it out again; the physical memory stays, with its contents.
-    fn unmap(&self, physical: PhysicalHandle) -> Result<()>;
-
-    /// Moves mapped physical memory to another place inside reserved ranges, contents included.
-    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()>;
-
-    /// Gives physical memory back; it is not mapped, unless its `unmap` was refused.
-    fn release(&self, physical: PhysicalHandle) -> Result<()>;
 }

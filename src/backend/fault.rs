@@ -9,6 +9,7 @@
 //! What cannot fail is handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the
 //! priorities, the cheap look for a GPU, the devices that are left out, whether addresses are the
 //! host's.
+#![expect(unsafe_code, reason = "hands calls on whose callers keep the contract")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +21,16 @@ use crate::backend::contract::{
 };
 use crate::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Result;
+
+/// Hands a call on, to what is inside of the wrapper.
+macro_rules! hand_on {
+    ($inner:ident.$method:ident($($argument:expr),*)) => {{
+        // SAFETY: handles and addresses go through unchanged in both directions, so what the caller
+        // promises of them here holds inside. A thing that is given back is gone, also where the
+        // call is reported as failed, and the caller does not try again.
+        unsafe { $inner.$method($($argument),*) }
+    }};
+}
 
 mod kernels;
 mod method;
@@ -98,7 +109,8 @@ impl FaultBackend {
     }
 }
 
-impl Backend for FaultBackend {
+// SAFETY: whatever is handed out is the inner backend's, which keeps the contract.
+unsafe impl Backend for FaultBackend {
     fn kind(&self) -> DeviceKind {
         self.inner().kind()
     }
@@ -146,69 +158,76 @@ impl Backend for FaultBackend {
         self.injector.call(Method::StreamCreate, Request::of(device_index), create)
     }
 
-    fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
-        let destroy = |inner: &dyn Backend| inner.stream_destroy(stream);
+    unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()> {
+        let destroy = |inner: &dyn Backend| hand_on!(inner.stream_destroy(stream));
         self.injector.call(Method::StreamDestroy, Request::ANY, destroy)
     }
 
-    fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
-        let wrap = |inner: &dyn Backend| inner.stream_wrap(device_index, native);
+    unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle> {
+        let wrap = |inner: &dyn Backend| hand_on!(inner.stream_wrap(device_index, native));
         self.injector.call(Method::StreamWrap, Request::of(device_index), wrap)
     }
 
-    fn stream_native(&self, stream: StreamHandle) -> Result<u64> {
-        self.injector.call(Method::StreamNative, Request::ANY, |inner| inner.stream_native(stream))
+    unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64> {
+        self.injector
+            .call(Method::StreamNative, Request::ANY, |inner| hand_on!(inner.stream_native(stream)))
     }
 
-    fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        self.inner().submit(stream, work);
+    unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        let inner = self.inner();
+        hand_on!(inner.submit(stream, work));
     }
 
-    fn flush(&self, stream: StreamHandle) {
-        self.inner().flush(stream);
+    unsafe fn flush(&self, stream: StreamHandle) {
+        let inner = self.inner();
+        hand_on!(inner.flush(stream));
     }
 
-    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        self.inner().resume(stream, work);
+    unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        let inner = self.inner();
+        hand_on!(inner.resume(stream, work));
     }
 
-    fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
-        self.injector.call(Method::StreamQuery, Request::ANY, |inner| inner.stream_query(stream))
+    unsafe fn stream_query(&self, stream: StreamHandle) -> Result<bool> {
+        self.injector
+            .call(Method::StreamQuery, Request::ANY, |inner| hand_on!(inner.stream_query(stream)))
     }
 
-    fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
-        let synchronize = |inner: &dyn Backend| inner.stream_synchronize(stream);
+    unsafe fn stream_synchronize(&self, stream: StreamHandle) -> Result<()> {
+        let synchronize = |inner: &dyn Backend| hand_on!(inner.stream_synchronize(stream));
         self.injector.call(Method::StreamSynchronize, Request::ANY, synchronize)
     }
 
-    fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark> {
-        self.injector.call(Method::Mark, Request::ANY, |inner| inner.mark(stream, timed))
+    unsafe fn mark(&self, stream: StreamHandle, timed: bool) -> Result<Mark> {
+        self.injector.call(Method::Mark, Request::ANY, |inner| hand_on!(inner.mark(stream, timed)))
     }
 
-    fn mark_done(&self, mark: Mark) -> Result<bool> {
-        self.injector.call(Method::MarkDone, Request::ANY, |inner| inner.mark_done(mark))
+    unsafe fn mark_done(&self, mark: Mark) -> Result<bool> {
+        self.injector.call(Method::MarkDone, Request::ANY, |inner| hand_on!(inner.mark_done(mark)))
     }
 
-    fn wait_mark(&self, mark: Mark) -> Result<()> {
-        self.injector.call(Method::WaitMark, Request::ANY, |inner| inner.wait_mark(mark))
+    unsafe fn wait_mark(&self, mark: Mark) -> Result<()> {
+        self.injector.call(Method::WaitMark, Request::ANY, |inner| hand_on!(inner.wait_mark(mark)))
     }
 
-    fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
-        let wait = |inner: &dyn Backend| inner.stream_wait(stream, mark);
+    unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()> {
+        let wait = |inner: &dyn Backend| hand_on!(inner.stream_wait(stream, mark));
         self.injector.call(Method::StreamWait, Request::ANY, wait)
     }
 
-    fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
-        let register = |inner: &dyn Backend| inner.when_done(mark, callback);
+    unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
+        let register = |inner: &dyn Backend| hand_on!(inner.when_done(mark, callback));
         self.injector.call(Method::WhenDone, Request::ANY, register)
     }
 
-    fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
-        self.injector.call(Method::ElapsedNs, Request::ANY, |inner| inner.elapsed_ns(start, end))
+    unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
+        self.injector
+            .call(Method::ElapsedNs, Request::ANY, |inner| hand_on!(inner.elapsed_ns(start, end)))
     }
 
-    fn mark_release(&self, mark: Mark) -> Result<()> {
-        self.injector.call(Method::MarkRelease, Request::ANY, |inner| inner.mark_release(mark))
+    unsafe fn mark_release(&self, mark: Mark) -> Result<()> {
+        self.injector
+            .call(Method::MarkRelease, Request::ANY, |inner| hand_on!(inner.mark_release(mark)))
     }
 
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address> {
@@ -227,8 +246,8 @@ impl Backend for FaultBackend {
         self.injector.call(Method::AllocateShared, Request { device_index, bytes }, allocate)
     }
 
-    fn release(&self, device_index: usize, address: Address) -> Result<()> {
-        let release = |inner: &dyn Backend| inner.release(device_index, address);
+    unsafe fn release(&self, device_index: usize, address: Address) -> Result<()> {
+        let release = |inner: &dyn Backend| hand_on!(inner.release(device_index, address));
         self.injector.call(Method::Release, Request::of(device_index), release)
     }
 
@@ -237,21 +256,28 @@ impl Backend for FaultBackend {
         self.injector.call(Method::AllocateHost, request, |inner| inner.allocate_host(bytes))
     }
 
-    fn release_host(&self, address: Address) -> Result<()> {
-        self.injector.call(Method::ReleaseHost, Request::ANY, |inner| inner.release_host(address))
+    unsafe fn release_host(&self, address: Address) -> Result<()> {
+        self.injector
+            .call(Method::ReleaseHost, Request::ANY, |inner| hand_on!(inner.release_host(address)))
     }
 
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
         self.injector.call(Method::PointerOwner, Request::ANY, |inner| inner.pointer_owner(address))
     }
 
-    fn copy(&self, stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {
-        let copy = |inner: &dyn Backend| inner.copy(stream, to, from, bytes);
+    unsafe fn copy(
+        &self,
+        stream: StreamHandle,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<()> {
+        let copy = |inner: &dyn Backend| hand_on!(inner.copy(stream, to, from, bytes));
         self.injector.call(Method::Copy, Request::ANY, copy)
     }
 
-    fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        let fill = |inner: &dyn Backend| inner.fill(stream, to, byte, bytes);
+    unsafe fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
+        let fill = |inner: &dyn Backend| hand_on!(inner.fill(stream, to, byte, bytes));
         self.injector.call(Method::Fill, Request::ANY, fill)
     }
 
@@ -292,7 +318,8 @@ fn pages(inner: &dyn Backend, device_index: usize) -> &dyn VirtualMemory {
     inner.virtual_memory(device_index).expect("a device keeps its capabilities")
 }
 
-impl VirtualMemory for FaultVirtualMemory {
+// SAFETY: as for the backend.
+unsafe impl VirtualMemory for FaultVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         pages(&*self.injector.inner, self.device_index).granularity_bytes()
     }
@@ -301,28 +328,28 @@ impl VirtualMemory for FaultVirtualMemory {
         self.call(Method::VmReserve, bytes, |inner| inner.reserve(bytes))
     }
 
-    fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
-        self.call(Method::VmUnreserve, bytes, |inner| inner.unreserve(range, bytes))
+    unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
+        self.call(Method::VmUnreserve, bytes, |inner| hand_on!(inner.unreserve(range, bytes)))
     }
 
     fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
         self.call(Method::VmCreate, bytes, |inner| inner.create(bytes))
     }
 
-    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
-        self.call(Method::VmMap, 0, |inner| inner.map(to, physical))
+    unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
+        self.call(Method::VmMap, 0, |inner| hand_on!(inner.map(to, physical)))
     }
 
-    fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
-        self.call(Method::VmUnmap, 0, |inner| inner.unmap(physical))
+    unsafe fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
+        self.call(Method::VmUnmap, 0, |inner| hand_on!(inner.unmap(physical)))
     }
 
-    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
-        self.call(Method::VmRelocate, 0, |inner| inner.relocate(physical, to))
+    unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+        self.call(Method::VmRelocate, 0, |inner| hand_on!(inner.relocate(physical, to)))
     }
 
-    fn release(&self, physical: PhysicalHandle) -> Result<()> {
-        self.call(Method::VmRelease, 0, |inner| inner.release(physical))
+    unsafe fn release(&self, physical: PhysicalHandle) -> Result<()> {
+        self.call(Method::VmRelease, 0, |inner| hand_on!(inner.release(physical)))
     }
 }
 

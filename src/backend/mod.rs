@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod fault;
 pub mod null;
 pub(crate) mod opencl_c;
+pub(crate) mod owned;
 pub mod registry;
 #[cfg(feature = "xpu")]
 pub mod xpu;

@@ -1,4 +1,5 @@
 //! Copies and fills as tasks. They hold addresses, no buffer: a free stands behind them.
+#![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
 
 use crate::backend::contract::Address;
 use crate::error::FailureCause;
@@ -27,7 +28,10 @@ impl Command<TaskContext> for Copy {
         // Threads wait for single copies, and this is little beside one.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
-        if let Err(refusal) = context.backend.copy(context.handle, to, from, bytes) {
+        // SAFETY: `transfer.rs`, which alone makes these, has checked the ranges and recorded the
+        // use of their buffers, or owns or borrows the host's side until the task is over; streams
+        // order what touches them.
+        if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }
     }
@@ -69,7 +73,8 @@ impl Command<TaskContext> for Fill {
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
         let Self { to, bytes, byte } = self;
-        if let Err(refusal) = context.backend.fill(context.handle, to, byte, bytes) {
+        // SAFETY: as for the copy.
+        if let Err(refusal) = unsafe { context.handle.fill(to, byte, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }
     }

@@ -4,12 +4,11 @@
 //! the mark that the record leaves there.
 
 use crate::backend::blocking::while_blocked;
-use crate::backend::contract::Mark;
 use crate::event::core::EventCore;
 use crate::event::shared::Pending;
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
-use crate::stream::marks::{OwnedMark, Placed};
+use crate::stream::marks::Placed;
 
 pub(super) struct RecordCommand(pub(super) Pending);
 
@@ -35,24 +34,23 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     if context.on_host && is_plain {
         return;
     }
-    let mark = context.place(event.finished.is_timed);
-    if is_plain && let Some(mark) = mark {
-        // Only times are asked of an event's own mark: who waits takes the stream's.
+    if is_plain && let Some(mark) = context.place(false) {
+        // Only times are asked of an event's own mark: a wait takes the stream's.
         context.effects().mark = Some(Placed::Alone(mark));
         return;
     }
-    finish(event, version, mark, context);
+    finish(event, version, is_plain, context);
 }
 
 /// Leaves what a record is asked for later: its time, or how it failed.
 #[inline(never)]
-fn finish(event: &EventCore, version: u64, mark: Option<Mark>, context: &mut TaskContext) {
+fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut TaskContext) {
+    let mark = if was_refused { None } else { context.mark(event.finished.is_timed) };
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
         // The record is failed, and still not complete before the device is there.
-        let _ = while_blocked(|| context.backend.stream_synchronize(context.handle));
+        let _ = while_blocked(|| context.handle.synchronize());
     }
-    let mark = mark.map(|mark| OwnedMark::new(&context.backend, mark));
     event.finish(version, mark.clone(), context.failure().cloned());
     if is_refused {
         event.complete(version);

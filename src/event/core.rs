@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 
 use crate::backend::blocking::while_blocked;
+use crate::backend::owned::OwnedMark;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result, StreamError};
 use crate::spin::{SpinGuard, SpinMutex};
 use crate::stream::core::StreamCore;
-use crate::stream::marks::OwnedMark;
 use crate::stream::wait::Interrupt;
 use crate::sync::{AtomicU64, Life, Ordering};
 
@@ -188,7 +188,7 @@ impl EventCore {
         source.wait_retired(*ticket, interrupt)?;
         if !source.on_host {
             if let Some(mark) = source.marks.at(*ticket) {
-                while_blocked(|| source.backend.wait_mark(mark.mark()))?;
+                while_blocked(|| mark.wait())?;
                 source.marks.reached(*ticket);
             }
             self.complete(*version);

@@ -172,7 +172,7 @@ impl Event {
             let capability = "elapsed time between events of two devices";
             return Err(Error::Unsupported { kind: source.identity.device.kind(), capability });
         }
-        let elapsed_ns = this_record.source.backend.elapsed_ns(start.mark(), end.mark())?;
+        let elapsed_ns = start.elapsed_ns(&end)?;
         #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days")]
         Ok(elapsed_ns as f64 / 1e6)
     }

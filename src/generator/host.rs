@@ -108,7 +108,7 @@ impl Command<TaskContext> for HostFill {
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
             // Never on this stack, and no more than a hint: what nobody takes is done here.
-            context.backend.resume(context.handle, Arc::clone(&team) as Arc<dyn Work>);
+            context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();
         team.shares.wait();

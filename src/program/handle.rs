@@ -1,4 +1,5 @@
 //! The public program, and its kernels.
+#![expect(unsafe_code, reason = "handles are live for as long as their owners are there")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,7 +80,9 @@ impl Program {
     /// The names of its kernels. Fails in a forked child.
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         fork::check()?;
-        kernels_of(&self.compiled.backend)?.kernel_names(self.compiled.handle)
+        let kernels = kernels_of(&self.compiled.backend)?;
+        // SAFETY: the program is live: only the drop of `Compiled` ends it.
+        unsafe { kernels.kernel_names(self.compiled.handle) }
     }
 
     /// One of its kernels. Fails when there is none of this name, and in a forked child.
@@ -89,11 +92,13 @@ impl Program {
             return Err(Error::NoSuchKernel { name: name.to_owned(), names });
         }
         let kernels = kernels_of(&self.compiled.backend)?;
-        let handle = kernels.kernel(self.compiled.handle, name)?;
+        // SAFETY: the program is live, as above.
+        let handle = unsafe { kernels.kernel(self.compiled.handle, name) }?;
         let program = Arc::clone(&self.compiled);
         let mut core =
             KernelCore { program, handle, name: name.to_owned(), parameters: Vec::new() };
-        core.parameters = kernels.parameters(handle)?; // a refusal drops the kernel again
+        // SAFETY: the kernel is live: `core`, which a refusal drops, ends it.
+        core.parameters = unsafe { kernels.parameters(handle) }?;
         Ok(Kernel { core: Inherited::new(Arc::new(core)) })
     }
 }
@@ -139,13 +144,18 @@ impl KernelCore {
 impl Drop for Compiled {
     fn drop(&mut self) {
         // Here and below: a refusal leaves nothing to do, the driver keeps it.
-        let _ = kernels_of(&self.backend).and_then(|kernels| kernels.program_release(self.handle));
+        let Ok(kernels) = kernels_of(&self.backend) else { return };
+        // SAFETY: the program is live until here, and nothing else ends it; what has its handle has
+        // this.
+        let _ = unsafe { kernels.program_release(self.handle) };
     }
 }
 
 impl Drop for KernelCore {
     fn drop(&mut self) {
-        let _ = self.kernels().and_then(|kernels| kernels.kernel_release(self.handle));
+        let Ok(kernels) = self.kernels() else { return };
+        // SAFETY: as for the program; tasks that launch the kernel hold this.
+        let _ = unsafe { kernels.kernel_release(self.handle) };
     }
 }
 

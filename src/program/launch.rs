@@ -34,9 +34,12 @@ impl Command<TaskContext> for Launch {
         // As copies: threads wait for the host's access to single buffers.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
-        let launched = kernel
-            .kernels()
-            .and_then(|kernels| kernels.launch(kernel.handle(), context.handle, &arguments, &size));
+        let launched = kernel.kernels().and_then(|kernels| {
+            // SAFETY: the task holds the kernel; `launch_kernel` has checked that it is of this
+            // stream's backend and device, and the number and the classes of the arguments. What it
+            // does with them, the caller there has promised.
+            unsafe { context.handle.launch(kernels, kernel.handle(), &arguments, &size) }
+        });
         if let Err(refusal) = launched {
             context.fail(FailureCause::Backend(refusal));
         }

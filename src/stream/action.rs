@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::blocking::while_blocked;
+use crate::backend::owned::OwnedMark;
 use crate::device::Device;
 use crate::queue::{Class, Entry};
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::Stop;
-use crate::stream::marks::OwnedMark;
 
 /// Something that was done.
 #[derive(Clone, Copy, Debug)]
@@ -63,15 +63,14 @@ impl StreamCore {
         if self.on_host {
             return None;
         }
-        let mark = self.backend.mark(self.handle, true).ok()?;
-        Some(OwnedMark::new(&self.backend, mark))
+        self.handle.mark(true).ok()
     }
 
     /// The device's time from a mark until it has done everything so far, which is waited for.
     fn time_since(&self, start: Option<&Arc<OwnedMark>>) -> Option<Duration> {
         let end = start.and_then(|_| self.place_mark())?;
-        while_blocked(|| self.backend.wait_mark(end.mark())).ok()?;
-        let elapsed = self.backend.elapsed_ns(start?.mark(), end.mark()).ok()?;
+        while_blocked(|| end.wait()).ok()?;
+        let elapsed = start?.elapsed_ns(&end).ok()?;
         u64::try_from(elapsed).ok().map(Duration::from_nanos)
     }
 }

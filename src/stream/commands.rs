@@ -115,11 +115,11 @@ impl WaitFor {
             }
             return Some(Blocker::Reached(Arc::clone(source), ticket));
         }
-        if let Err(refusal) = context.backend.stream_wait(context.handle, mark.mark()) {
+        if let Err(refusal) = context.handle.wait(&mark) {
             context.fail(FailureCause::Backend(refusal));
             // The order that was promised holds all the same: this thread waits in place of the
             // stream. A driver that refuses that too is lost.
-            let _ = while_blocked(|| source.backend.wait_mark(mark.mark()));
+            let _ = while_blocked(|| mark.wait());
         }
         None
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::backend::contract::{Backend, Mark, StreamHandle};
+use crate::backend::contract::Backend;
+use crate::backend::owned::{BareMark, OwnedMark, OwnedStream};
 use crate::device::Device;
-use crate::error::{FailureCause, StreamError};
+use crate::error::{FailureCause, Result, StreamError};
 use crate::stream::action::Since;
 use crate::stream::core::StreamCore;
 use crate::stream::gate::Gate;
-use crate::stream::marks::{OwnedMark, Placed};
+use crate::stream::marks::Placed;
 use crate::stream::synchronize::SyncPoint;
 
 /// The consumer's view of one stream. Owned by whoever drains it.
@@ -16,7 +17,7 @@ pub(crate) struct TaskContext {
     pub(crate) device: Device,
     pub(crate) stream_id: u64,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) handle: StreamHandle,
+    pub(crate) handle: Arc<OwnedStream>,
     /// True when a task that returned is done.
     pub(crate) on_host: bool,
     /// The open error: user tasks are retired without running.
@@ -77,13 +78,20 @@ impl TaskContext {
 
     /// Marks the place that the stream has reached. A refusal becomes the stream's error.
     pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
-        self.place(timed).map(|mark| OwnedMark::new(&self.backend, mark))
+        let marked = self.handle.mark(timed);
+        self.told(marked)
     }
 
     /// The same, for who keeps it alone and releases it.
-    pub(crate) fn place(&mut self, timed: bool) -> Option<Mark> {
-        let placed = self.backend.mark(self.handle, timed);
-        placed.map_err(|error| self.fail(FailureCause::Backend(error))).ok()
+    #[inline]
+    pub(crate) fn place(&mut self, timed: bool) -> Option<BareMark> {
+        let placed = self.handle.bare_mark(timed);
+        self.told(placed)
+    }
+
+    #[inline]
+    fn told<T>(&mut self, outcome: Result<T>) -> Option<T> {
+        outcome.map_err(|refusal| self.fail(FailureCause::Backend(refusal))).ok()
     }
 
     /// The error that extends over the running task.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::backend::contract::{Backend, StreamHandle, Turn, Work};
+use crate::backend::contract::{Backend, Turn, Work};
+use crate::backend::owned::OwnedStream;
 use crate::device::Device;
 use crate::error::{Result, StreamError};
 use crate::frontier::{History, Progress};
@@ -43,7 +44,8 @@ pub(crate) struct Identity {
 pub(crate) struct StreamCore {
     pub(crate) identity: Identity,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) handle: StreamHandle,
+    /// The backend's stream, shared with the context of its tasks.
+    pub(crate) handle: Arc<OwnedStream>,
     /// True when a task that returned is done.
     pub(crate) on_host: bool,
     pub(crate) lifecycle: Arc<Lifecycle>,
@@ -73,7 +75,7 @@ impl StreamCore {
     pub(crate) fn new(
         identity: Identity,
         backend: Arc<dyn Backend>,
-        handle: StreamHandle,
+        handle: Arc<OwnedStream>,
         lifecycle: Arc<Lifecycle>,
     ) -> Arc<Self> {
         static KEYS: AtomicU64 = AtomicU64::new(1);
@@ -86,7 +88,7 @@ impl StreamCore {
             device: identity.device,
             stream_id: identity.id,
             backend: Arc::clone(&backend),
-            handle,
+            handle: Arc::clone(&handle),
             on_host,
             error: None,
             effects: Effects::default(),
@@ -195,14 +197,14 @@ impl StreamCore {
             // The workers are ending: what arrives this late is retired here, without running.
             return Arc::clone(self).run(&Turn::unshared());
         }
-        self.backend.submit(self.handle, Arc::clone(self) as Arc<dyn Work>);
+        self.handle.submit(Arc::clone(self) as Arc<dyn Work>);
     }
 
     /// The head that the stream parked on can go on. Called by completers, so nothing is executed
     /// here: a chain of streams that wait for each other would grow one stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
-            self.backend.resume(self.handle, Arc::clone(self) as Arc<dyn Work>);
+            self.handle.resume(Arc::clone(self) as Arc<dyn Work>);
         }
         // When cancelled, the shutdown looks at every stream until all are retired.
     }
@@ -246,7 +248,7 @@ impl StreamCore {
                     reached.progress.reach(ticket);
                     own.unpark(parking);
                 });
-                if source.backend.when_done(mark.mark(), resume).is_err() {
+                if mark.when_done(resume).is_err() {
                     // The driver refuses to tell: the wait's second look asks it again.
                     self.unpark(parking);
                 }
@@ -301,8 +303,6 @@ impl Drop for StreamCore {
         self.progress.end();
         // Nobody executes it any more: what was not submitted will not be.
         self.finish_held(u64::MAX);
-        // A refusal leaves nothing to do: nobody has the stream any more.
-        let _ = self.backend.stream_destroy(self.handle);
     }
 }
 

@@ -126,14 +126,14 @@ fn approach(context: &mut TaskContext) -> Option<Entrance> {
     let mark = context.mark(false)?;
     let gate = Gate::new();
     let reached = Arc::clone(&gate);
-    let registered = match context.backend.mark_done(mark.mark()) {
+    let registered = match mark.is_done() {
         Ok(true) => {
             open(&gate, Ok(()));
             Ok(())
         }
         Ok(false) => {
             let callback = Box::new(move || open(&reached, Ok(())));
-            context.backend.when_done(mark.mark(), callback)
+            mark.when_done(callback)
         }
         Err(refusal) => Err(refusal),
     };

@@ -108,7 +108,7 @@ impl Direct<'_> {
         let frame = Frame::enter(core.key());
         task(context);
         drop(frame);
-        core.backend.flush(core.handle);
+        core.handle.flush();
         core.retire(receiver.consumed(), context);
         context.error.is_some()
     }

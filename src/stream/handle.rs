@@ -82,7 +82,7 @@ impl Stream {
 
     /// The driver's handle. Fails on kinds without one, as cpu.
     pub fn native_handle(&self) -> Result<u64> {
-        self.core.backend.stream_native(self.core.handle)
+        self.core.handle.native()
     }
 
     /// Enqueues a function. Does not block, except that a stream with more tasks queued than its
@@ -175,7 +175,7 @@ impl Stream {
         // The stream's counter first: what is enqueued meanwhile does not make it look done.
         let retired = self.core.progress.retired();
         let is_drained = self.core.pushed() <= retired;
-        let is_done = |core: &StreamCore| core.backend.stream_query(core.handle).unwrap_or(false);
+        let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
         is_drained && (self.core.on_host || is_done(&self.core))
     }
 

@@ -3,14 +3,15 @@
 //! Beside them stands what is held until the device has passed a task: memory to give back, and
 //! owners of memory that a copy still uses. It costs no mark of its own; whoever learns how far the
 //! device is drops what it has passed.
+#![expect(unsafe_code, reason = "marks that have no owner are of this stream's backend")]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
 
-use crate::backend::contract::{Backend, Mark};
+use crate::backend::contract::Backend;
+use crate::backend::owned::{BareMark, OwnedMark};
 use crate::error::Result;
 use crate::frontier::Progress;
 use crate::spin::SpinMutex;
@@ -23,51 +24,27 @@ const MARKS_PER_POLL: usize = 64;
 /// What a device may still use although nobody can ask it any more.
 static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
-/// A mark that is released when nobody needs it any more.
-pub(crate) struct OwnedMark {
-    backend: Arc<dyn Backend>,
-    mark: Mark,
-}
-
-impl OwnedMark {
-    pub(crate) fn new(backend: &Arc<dyn Backend>, mark: Mark) -> Arc<Self> {
-        Arc::new(Self { backend: Arc::clone(backend), mark })
-    }
-
-    pub(crate) fn mark(&self) -> Mark {
-        self.mark
-    }
-}
-
-impl Drop for OwnedMark {
-    fn drop(&mut self) {
-        // A refusal leaves nothing to do: the driver keeps the mark, and the next call tells.
-        let _ = self.backend.mark_release(self.mark);
-    }
-}
-
-impl fmt::Debug for OwnedMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.mark, f)
-    }
-}
-
 /// A mark in a stream. Nobody asks for most of them, so an owner is made for who does.
 #[derive(Debug)]
 pub(crate) enum Placed {
     /// Nobody else has it: whoever takes it out releases it.
-    Alone(Mark),
+    Alone(BareMark),
     /// Others may have it.
     Shared(Arc<OwnedMark>),
 }
 
 impl Placed {
     /// The mark, with one more owner.
-    fn share(&mut self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
+    ///
+    /// # Safety
+    /// A stream of this backend made it.
+    unsafe fn share(&mut self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         match self {
             Self::Shared(mark) => Arc::clone(mark),
             Self::Alone(mark) => {
-                let mark = OwnedMark::new(backend, *mark);
+                // SAFETY: of this backend, as the caller promises; of nobody else, as the variant
+                // says, which is left here.
+                let mark = unsafe { mark.own(backend) };
                 *self = Self::Shared(Arc::clone(&mark));
                 mark
             }
@@ -173,7 +150,9 @@ impl Marks {
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<OwnedMark>> {
         let mut pending = self.pending.lock();
         let place = pending.partition_point(|(at, _)| *at < ticket);
-        pending.get_mut(place).map(|(_, mark)| mark.share(&self.backend))
+        let (_, mark) = pending.get_mut(place)?;
+        // SAFETY: the marks in here are of one stream, whose backend this is.
+        Some(unsafe { mark.share(&self.backend) })
     }
 
     /// Asks the device how far it is, and forgets what it has reached.
@@ -181,7 +160,7 @@ impl Marks {
         loop {
             let Some((ticket, mark)) = self.first() else { return Ok(()) };
             // No lock is held while the driver is asked (law 7).
-            if !self.backend.mark_done(mark.mark())? {
+            if !mark.is_done()? {
                 return Ok(());
             }
             self.reached(ticket);
@@ -190,14 +169,16 @@ impl Marks {
 
     fn first(&self) -> Option<(u64, Arc<OwnedMark>)> {
         let mut pending = self.pending.lock();
-        pending.front_mut().map(|(ticket, mark)| (*ticket, mark.share(&self.backend)))
+        let (ticket, mark) = pending.front_mut()?;
+        // SAFETY: as in `at`.
+        Some((*ticket, unsafe { mark.share(&self.backend) }))
     }
 
     /// Releases a mark that was taken out, unless others have it.
     fn release(&self, mark: Placed) {
         match mark {
-            // A refusal leaves nothing to do: as with an owned one.
-            Placed::Alone(mark) => drop(self.backend.mark_release(mark)),
+            // SAFETY: as in `at`; whatever is alone in here is released by nothing else.
+            Placed::Alone(mark) => unsafe { mark.release(&*self.backend) },
             Placed::Shared(mark) => drop(mark),
         }
     }

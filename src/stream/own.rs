@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use crate::backend::blocking::while_blocked;
+use crate::backend::owned::OwnedMark;
 use crate::error::{Error, Result};
 use crate::queue::{Class, Command};
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
-use crate::stream::marks::OwnedMark;
 use crate::stream::turnstile::Next;
 
 /// A place that threads wait for.
@@ -60,7 +60,7 @@ impl StreamCore {
     pub(super) fn mark_now(&self) -> Result<Arc<OwnedMark>> {
         // The counter first: what it counts was submitted before the mark.
         let submitted = self.progress.retired();
-        let mark = OwnedMark::new(&self.backend, self.backend.mark(self.handle, false)?);
+        let mark = self.handle.mark(false)?;
         self.marks.insert(submitted, Arc::clone(&mark));
         Ok(mark)
     }
@@ -119,12 +119,8 @@ impl StreamCore {
     /// Blocks until the device executes nothing of what was submitted: it is done, or it is lost. A
     /// driver that refuses to wait for the stream is asked to wait for a mark.
     pub(super) fn wait_idle(&self) -> Result<()> {
-        let by_mark = |_| {
-            let mark = OwnedMark::new(&self.backend, self.backend.mark(self.handle, false)?);
-            self.backend.wait_mark(mark.mark())
-        };
-        let waited =
-            while_blocked(|| self.backend.stream_synchronize(self.handle).or_else(by_mark));
+        let by_mark = |_| self.handle.mark(false)?.wait();
+        let waited = while_blocked(|| self.handle.synchronize().or_else(by_mark));
         waited.or_else(|refusal| match refusal {
             Error::DeviceLost { .. } => Ok(()),
             refusal => Err(refusal),

@@ -158,7 +158,7 @@ impl StreamCore {
     fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.wait_retired(pending.ticket, interrupt)?;
         if !self.on_host {
-            while_blocked(|| self.backend.stream_synchronize(self.handle))?;
+            while_blocked(|| self.handle.synchronize())?;
             self.marks.reached(pending.ticket);
         }
         Ok(())

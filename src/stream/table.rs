@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::backend::contract::Backend;
+use crate::backend::owned::OwnedStream;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork;
@@ -154,7 +155,7 @@ impl StreamTable {
 
     fn make(&self, id: u64, priority: i32, is_dedicated: bool) -> Result<Arc<StreamCore>> {
         self.lifecycle.check()?;
-        let handle = self.backend.stream_create(self.device.index(), priority)?;
+        let handle = OwnedStream::create(&self.backend, self.device.index(), priority)?;
         let identity = Identity { device: self.device, id, priority, is_dedicated };
         let (backend, lifecycle) = (Arc::clone(&self.backend), Arc::clone(&self.lifecycle));
         Ok(StreamCore::new(identity, backend, handle, lifecycle))

@@ -94,9 +94,9 @@ impl StreamCore {
         assert_no_lock_held();
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
         while_blocked(|| match marked {
-            Ok(mark) => self.backend.wait_mark(mark.mark()),
+            Ok(mark) => mark.wait(),
             // Without a mark the whole stream is waited for.
-            Err(_) => self.backend.stream_synchronize(self.handle),
+            Err(_) => self.handle.synchronize(),
         })?;
         self.marks.reached(ticket);
         Ok(())

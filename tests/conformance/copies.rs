@@ -1,29 +1,22 @@
 //! Copies and fills: the right bytes, no others, in the order of streams and waits.
 
-use std::sync::Arc;
-
-use accelrt::backend::contract::{Address, Backend, StreamHandle};
+use accelrt::backend::contract::{Address, StreamHandle};
 use accelrt::size::{KIB, MIB};
 
 use crate::support::{
     HostMemory, Subject, destroy_streams, devices, on_stream, pattern, release_marks, settle,
     stream_on,
 };
+use crate::trusted::Trusted;
 
 /// Has a copy submitted by a task of a stream, as the engine does.
-fn copy(
-    backend: &Arc<dyn Backend>,
-    stream: StreamHandle,
-    to: Address,
-    from: Address,
-    bytes: usize,
-) {
-    let task = move |inside: &dyn Backend, stream| inside.copy(stream, to, from, bytes);
+fn copy(backend: &Trusted, stream: StreamHandle, to: Address, from: Address, bytes: usize) {
+    let task = move |inside: &Trusted, stream| inside.copy(stream, to, from, bytes);
     on_stream(backend, stream, task).unwrap();
 }
 
-fn fill(backend: &Arc<dyn Backend>, stream: StreamHandle, to: Address, byte: u8, bytes: usize) {
-    let task = move |inside: &dyn Backend, stream| inside.fill(stream, to, byte, bytes);
+fn fill(backend: &Trusted, stream: StreamHandle, to: Address, byte: u8, bytes: usize) {
+    let task = move |inside: &Trusted, stream| inside.fill(stream, to, byte, bytes);
     on_stream(backend, stream, task).unwrap();
 }
 
@@ -31,8 +24,8 @@ pub(crate) fn bytes_survive_the_way_through_a_device(subject: &impl Subject) {
     // Goal: host to device to device to host changes nothing. Method: sizes around those where copy
     // loops change their ways; the target holds other bytes before.
     let backend = subject.backend();
-    for device in devices(&*backend) {
-        let stream = stream_on(&*backend, device);
+    for device in devices(&backend) {
+        let stream = stream_on(&backend, device);
         for (salt, bytes) in [1, 7, 63, 64, 65, 4 * KIB, MIB + 3].into_iter().enumerate() {
             let sent = pattern(bytes, salt);
             let source = HostMemory::with(subject, &sent);
@@ -41,7 +34,7 @@ pub(crate) fn bytes_survive_the_way_through_a_device(subject: &impl Subject) {
             copy(&backend, stream, first, source.address, bytes);
             copy(&backend, stream, second, first, bytes);
             copy(&backend, stream, target.address, second, bytes);
-            settle(&*backend, stream);
+            settle(&backend, stream);
             target.assert_holds(&sent);
             source.assert_holds(&sent);
             backend.release(device, first).unwrap();
@@ -56,7 +49,7 @@ pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &impl Subject) {
     // lengths, into memory whose other bytes are compared too.
     const BYTES: usize = 512;
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let (old, new) = (pattern(BYTES, 1), pattern(BYTES, 2));
     let source = HostMemory::with(subject, &new);
     let staged = HostMemory::with(subject, &old);
@@ -67,7 +60,7 @@ pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &impl Subject) {
             copy(&backend, stream, device, staged.address, BYTES);
             copy(&backend, stream, device.offset(to), source.address.offset(from), bytes);
             copy(&backend, stream, result.address, device, BYTES);
-            settle(&*backend, stream);
+            settle(&backend, stream);
             let mut expected = old.clone();
             expected[to..to + bytes].copy_from_slice(&new[from..from + bytes]);
             result.assert_holds(&expected);
@@ -79,7 +72,7 @@ pub(crate) fn odd_sizes_and_offsets_touch_nothing_else(subject: &impl Subject) {
 
 pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     for (bytes, start, length) in [(1, 0, 1), (300, 1, 298), (MIB, 4 * KIB, MIB - 8 * KIB)] {
         let old = pattern(bytes, 3);
         let (staged, result) = (HostMemory::with(subject, &old), HostMemory::new(subject, bytes));
@@ -88,12 +81,12 @@ pub(crate) fn a_fill_sets_its_range_and_nothing_else(subject: &impl Subject) {
             copy(&backend, stream, device, staged.address, bytes);
             fill(&backend, stream, device.offset(start), byte, length);
             copy(&backend, stream, result.address, device, bytes);
-            settle(&*backend, stream);
+            settle(&backend, stream);
             let mut expected = old.clone();
             expected[start..start + length].fill(byte);
             result.assert_holds(&expected);
             fill(&backend, stream, result.address, byte, bytes);
-            settle(&*backend, stream);
+            settle(&backend, stream);
             result.assert_holds(&vec![byte; bytes]);
         }
         backend.release(0, device).unwrap();
@@ -106,7 +99,7 @@ pub(crate) fn copies_of_one_stream_run_in_order(subject: &impl Subject) {
     // copies over each other in one task; the last one wins everywhere.
     const BYTES: usize = 64 * KIB;
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let [first, second] = [(); 2].map(|()| backend.allocate(0, BYTES, 64).unwrap());
     let result = HostMemory::with(subject, &pattern(BYTES, 4));
     let host = result.address;
@@ -131,7 +124,7 @@ pub(crate) fn copies_across_streams_run_in_the_order_of_their_waits(subject: &im
     // to copy one memory into the other; only the last is waited for.
     const BYTES: usize = 256 * KIB;
     let backend = subject.backend();
-    let streams = [0; 2].map(|device| stream_on(&*backend, device));
+    let streams = [0; 2].map(|device| stream_on(&backend, device));
     let places = [(); 2].map(|()| backend.allocate(0, BYTES, 64).unwrap());
     let sent = pattern(BYTES, 5);
     let source = HostMemory::with(subject, &sent);
@@ -146,13 +139,13 @@ pub(crate) fn copies_across_streams_run_in_the_order_of_their_waits(subject: &im
         marks.push(backend.mark(stream, false).unwrap());
     }
     copy(&backend, streams[0], result.address, places[0], BYTES);
-    settle(&*backend, streams[0]);
+    settle(&backend, streams[0]);
     result.assert_holds(&sent);
-    release_marks(&*backend, marks);
+    release_marks(&backend, marks);
     for place in places {
         backend.release(0, place).unwrap();
     }
-    destroy_streams(&*backend, streams);
+    destroy_streams(&backend, streams);
 }
 
 pub(crate) fn bytes_go_from_device_to_device(subject: &impl Subject) {
@@ -161,15 +154,15 @@ pub(crate) fn bytes_go_from_device_to_device(subject: &impl Subject) {
     let sent = pattern(bytes, 7);
     let source = HostMemory::with(subject, &sent);
     let result = HostMemory::with(subject, &pattern(bytes, 8));
-    let stream = stream_on(&*backend, devices(&*backend).end - 1);
+    let stream = stream_on(&backend, devices(&backend).end - 1);
     let places: Vec<Address> =
-        devices(&*backend).map(|device| backend.allocate(device, bytes, 64).unwrap()).collect();
+        devices(&backend).map(|device| backend.allocate(device, bytes, 64).unwrap()).collect();
     let mut last = source.address;
     for place in places.iter().copied().chain([result.address]) {
         copy(&backend, stream, place, last, bytes);
         last = place;
     }
-    settle(&*backend, stream);
+    settle(&backend, stream);
     result.assert_holds(&sent);
     for (device, place) in places.into_iter().enumerate() {
         backend.release(device, place).unwrap();
@@ -181,18 +174,18 @@ pub(crate) fn the_host_and_a_device_see_the_same_bytes_of_shared_memory(subject:
     // Goal: one memory, two who write it. Method: each writes and the other looks, across sizes of
     // a line, a page and more; where the subject cannot look the same calls are made.
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         if !backend.properties(device).unwrap().has_shared_memory {
             continue;
         }
-        let stream = stream_on(&*backend, device);
+        let stream = stream_on(&backend, device);
         for (salt, bytes) in [1, 64, 4 * KIB, MIB + 3].into_iter().enumerate() {
             let sent = pattern(bytes, salt);
             let shared = backend.allocate_shared(device, bytes, 64).unwrap();
             let there = backend.allocate(device, bytes, 64).unwrap();
             let result = HostMemory::new(subject, bytes);
             fill(&backend, stream, shared, 5, bytes);
-            settle(&*backend, stream);
+            settle(&backend, stream);
             if let Some(view) = subject.host_bytes() {
                 let mut found = vec![0; bytes];
                 view.read(shared, &mut found);
@@ -200,7 +193,7 @@ pub(crate) fn the_host_and_a_device_see_the_same_bytes_of_shared_memory(subject:
                 view.write(shared, &sent);
                 copy(&backend, stream, there, shared, bytes);
                 copy(&backend, stream, result.address, there, bytes);
-                settle(&*backend, stream);
+                settle(&backend, stream);
                 result.assert_holds(&sent);
             }
             for address in [shared, there] {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use accelrt::Config;
-use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::size::MIB;
 
 use crate::support::{HostView, OwnMemory, Subject};
+use crate::trusted::Trusted;
 
 pub(crate) struct CpuSubject {
     backend: Arc<CpuBackend>,
@@ -28,8 +28,8 @@ impl CpuSubject {
 }
 
 impl Subject for CpuSubject {
-    fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.backend) as _
+    fn backend(&self) -> Trusted {
+        Trusted(Arc::clone(&self.backend) as _)
     }
 
     fn host_bytes(&self) -> Option<&dyn HostView> {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use accelrt::Config;
-use accelrt::backend::contract::Backend;
 use accelrt::backend::xpu::XpuBackend;
 use accelrt::size::MIB;
 
 use crate::fake::Fake;
 use crate::support::{HostView, OwnMemory, Subject};
+use crate::trusted::Trusted;
 
 pub(crate) struct FakeSubject {
     backend: Arc<XpuBackend>,
@@ -27,8 +27,8 @@ impl FakeSubject {
 }
 
 impl Subject for FakeSubject {
-    fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.backend) as _
+    fn backend(&self) -> Trusted {
+        Trusted(Arc::clone(&self.backend) as _)
     }
 
     fn host_bytes(&self) -> Option<&dyn HostView> {

@@ -1,15 +1,15 @@
 //! Programs and their kernels, where a kind has a compiler. The text is OpenCL C.
 
-use std::sync::Arc;
 use std::thread;
 
 use accelrt::Error;
 use accelrt::backend::contract::{
-    Address, Backend, KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize,
-    ParameterClass, ProgramHandle, ProgramSource, StreamHandle, ValueBytes,
+    Address, KernelHandle, KernelParameter, LaunchArgument, LaunchSize, ParameterClass,
+    ProgramHandle, ProgramSource, StreamHandle, ValueBytes,
 };
 
 use crate::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
+use crate::trusted::{Trusted, TrustedKernels};
 
 const TEXT: &str = "
 kernel void add(global int* numbers, int number) {
@@ -31,11 +31,11 @@ const COUNT: usize = 256;
 /// Calls a test for each device of a kind with a compiler, with a program of [`TEXT`].
 fn each_device(
     subject: &impl Subject,
-    test: impl Fn(&Arc<dyn Backend>, &dyn Kernels, ProgramHandle, usize),
+    test: impl Fn(&Trusted, TrustedKernels<'_>, ProgramHandle, usize),
 ) {
     let backend = subject.backend();
     let Some(kernels) = backend.kernels() else { return };
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let program = kernels.compile(device, ProgramSource::Text(TEXT), "").unwrap();
         test(&backend, kernels, program, device);
         kernels.program_release(program).unwrap();
@@ -48,14 +48,14 @@ fn value(bytes: &[u8]) -> LaunchArgument {
 
 /// Has a launch over [`COUNT`] work-items submitted by a task of a stream, as the engine does.
 fn launch(
-    backend: &Arc<dyn Backend>,
+    backend: &Trusted,
     stream: StreamHandle,
     kernel: KernelHandle,
     arguments: Vec<LaunchArgument>,
     local: Option<[usize; 3]>,
 ) {
     let size = LaunchSize { global: [COUNT, 1, 1], local, dimensions: 1 };
-    let task = move |inside: &dyn Backend, stream| {
+    let task = move |inside: &Trusted, stream| {
         let kernels = inside.kernels().expect("a kind keeps its capabilities");
         kernels.launch(kernel, stream, &arguments, &size)
     };
@@ -64,17 +64,17 @@ fn launch(
 
 /// Numbers on a device that begin with zeros.
 struct Numbers {
-    backend: Arc<dyn Backend>,
+    backend: Trusted,
     device: usize,
     address: Address,
 }
 
 impl Numbers {
-    fn new(backend: &Arc<dyn Backend>, device: usize, stream: StreamHandle) -> Self {
+    fn new(backend: &Trusted, device: usize, stream: StreamHandle) -> Self {
         let address = backend.allocate(device, COUNT * 4, 64).unwrap();
-        let fill = move |inside: &dyn Backend, stream| inside.fill(stream, address, 0, COUNT * 4);
+        let fill = move |inside: &Trusted, stream| inside.fill(stream, address, 0, COUNT * 4);
         on_stream(backend, stream, fill).unwrap();
-        Self { backend: Arc::clone(backend), device, address }
+        Self { backend: backend.clone(), device, address }
     }
 
     fn argument(&self) -> LaunchArgument {
@@ -90,9 +90,9 @@ impl Numbers {
     ) {
         let result = HostMemory::new(subject, COUNT * 4);
         let (to, from) = (result.address, self.address);
-        let copy = move |inside: &dyn Backend, stream| inside.copy(stream, to, from, COUNT * 4);
+        let copy = move |inside: &Trusted, stream| inside.copy(stream, to, from, COUNT * 4);
         on_stream(&self.backend, stream, copy).unwrap();
-        settle(&*self.backend, stream);
+        settle(&self.backend, stream);
         let expected: Vec<u8> = (0..COUNT).flat_map(|place| number(place).to_ne_bytes()).collect();
         result.assert_holds(&expected);
         self.backend.release(self.device, self.address).unwrap();
@@ -150,7 +150,7 @@ pub(crate) fn launches_of_one_stream_run_in_order(subject: &impl Subject) {
     // Goal: the numbers show every launch in its place. Method: additions and multiplications do
     // not commute.
     each_device(subject, |backend, kernels, program, device| {
-        let stream = stream_on(&**backend, device);
+        let stream = stream_on(backend, device);
         let [add, multiply] =
             ["add", "multiply"].map(|name| kernels.kernel(program, name).unwrap());
         let numbers = Numbers::new(backend, device, stream);
@@ -178,7 +178,7 @@ pub(crate) fn launches_of_one_stream_run_in_order(subject: &impl Subject) {
 pub(crate) fn a_launch_takes_memory_values_and_memory_of_its_groups(subject: &impl Subject) {
     const GROUP: usize = 32;
     each_device(subject, |backend, kernels, program, device| {
-        let stream = stream_on(&**backend, device);
+        let stream = stream_on(backend, device);
         let through = kernels.kernel(program, "through").unwrap();
         let numbers = Numbers::new(backend, device, stream);
         let arguments = vec![
@@ -199,7 +199,7 @@ pub(crate) fn a_launch_takes_memory_values_and_memory_of_its_groups(subject: &im
 pub(crate) fn kernels_may_be_given_back_before_their_launches_are_done(subject: &impl Subject) {
     let backend = subject.backend();
     let Some(kernels) = backend.kernels() else { return };
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let numbers = Numbers::new(&backend, 0, stream);
     for _ in 0..20 {
         let program = kernels.compile(0, ProgramSource::Text(TEXT), "").unwrap();
@@ -223,7 +223,7 @@ pub(crate) fn one_kernel_is_launched_from_many_threads_with_arguments_of_their_o
         let add = kernels.kernel(program, "add").unwrap();
         let work: Vec<_> = (1..=THREADS)
             .map(|number| {
-                let stream = stream_on(&**backend, device);
+                let stream = stream_on(backend, device);
                 (number, stream, Numbers::new(backend, device, stream))
             })
             .collect();

@@ -21,7 +21,11 @@ mod shutdown;
 mod streams;
 mod support;
 mod threads;
+#[path = "../common/trusted.rs"]
+mod trusted;
 mod virtual_memory;
+
+use accelrt::{Result, backend};
 
 /// One test function for each test of the suite, on a fresh subject each.
 macro_rules! tests_on {

@@ -3,12 +3,13 @@
 use std::sync::mpsc;
 use std::thread;
 
-use accelrt::backend::contract::{Backend, Mark, StreamHandle};
+use accelrt::backend::contract::{Mark, StreamHandle};
 
 use crate::support::{
     Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream, release_marks,
     stream_on,
 };
+use crate::trusted::Trusted;
 
 /// Untimed marks, one behind the other, with a task before each.
 fn marks_on<const COUNT: usize>(subject: &impl Subject, stream: StreamHandle) -> [Mark; COUNT] {
@@ -17,29 +18,29 @@ fn marks_on<const COUNT: usize>(subject: &impl Subject, stream: StreamHandle) ->
         .map(|()| on_stream(&backend, stream, |inside, stream| inside.mark(stream, false).unwrap()))
 }
 
-fn is_done(backend: &dyn Backend, mark: Mark) -> bool {
+fn is_done(backend: &Trusted, mark: Mark) -> bool {
     backend.mark_done(mark).unwrap()
 }
 
 pub(crate) fn a_mark_becomes_done_by_being_asked(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let marks = marks_on::<3>(subject, stream);
     for mark in marks {
-        ask_until(|| is_done(&*backend, mark));
-        assert!(is_done(&*backend, mark), "what is done stays done");
+        ask_until(|| is_done(&backend, mark));
+        assert!(is_done(&backend, mark), "what is done stays done");
     }
-    release_marks(&*backend, marks);
+    release_marks(&backend, marks);
     backend.stream_destroy(stream).unwrap();
 }
 
 pub(crate) fn a_mark_that_was_waited_for_is_done_and_stays_so(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let [mark] = marks_on(subject, stream);
     for _ in 0..3 {
         backend.wait_mark(mark).unwrap();
-        assert!(is_done(&*backend, mark));
+        assert!(is_done(&backend, mark));
         on_stream(&backend, stream, |_, _| ());
     }
     backend.mark_release(mark).unwrap();
@@ -50,23 +51,23 @@ pub(crate) fn marks_of_one_stream_complete_in_order(subject: &impl Subject) {
     // Goal: a later mark is never done before an earlier one. Method: each is asked until done, the
     // last first; everything before a done one must be done at the first question.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     for last in [0, 3, 7] {
         let marks = marks_on::<8>(subject, stream);
-        ask_until(|| is_done(&*backend, marks[last]));
-        assert!(marks[..last].iter().all(|mark| is_done(&*backend, *mark)));
-        release_marks(&*backend, marks);
+        ask_until(|| is_done(&backend, marks[last]));
+        assert!(marks[..last].iter().all(|mark| is_done(&backend, *mark)));
+        release_marks(&backend, marks);
     }
     backend.stream_destroy(stream).unwrap();
 }
 
 pub(crate) fn a_wait_for_a_later_mark_completes_the_earlier_ones(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let marks = marks_on::<8>(subject, stream);
     backend.wait_mark(marks[5]).unwrap();
-    assert!(marks[..=5].iter().all(|mark| is_done(&*backend, *mark)));
-    release_marks(&*backend, marks);
+    assert!(marks[..=5].iter().all(|mark| is_done(&backend, *mark)));
+    release_marks(&backend, marks);
     backend.stream_destroy(stream).unwrap();
 }
 
@@ -74,29 +75,29 @@ pub(crate) fn a_mark_behind_a_wait_is_never_done_before_what_it_waits_for(subjec
     // Goal: law 4 across streams. Method: only the waiting stream's mark is asked for; at the first
     // yes the other one must be done at once. Then the same by waiting.
     let backend = subject.backend();
-    let [first, second] = [0; 2].map(|device| stream_on(&*backend, device));
+    let [first, second] = [0; 2].map(|device| stream_on(&backend, device));
     for is_asked in [true, false] {
         let [before] = marks_on(subject, first);
         backend.stream_wait(second, before).unwrap();
         let [behind] = marks_on(subject, second);
         if is_asked {
-            ask_until(|| is_done(&*backend, behind));
+            ask_until(|| is_done(&backend, behind));
         } else {
             backend.wait_mark(behind).unwrap();
         }
-        assert!(is_done(&*backend, before), "asked: {is_asked}");
-        release_marks(&*backend, [before, behind]);
+        assert!(is_done(&backend, before), "asked: {is_asked}");
+        release_marks(&backend, [before, behind]);
     }
-    destroy_streams(&*backend, [first, second]);
+    destroy_streams(&backend, [first, second]);
 }
 
 pub(crate) fn waits_are_transitive_across_streams_and_devices(subject: &impl Subject) {
     // Goal: order goes through streams that nobody asks. Method: a chain of 12 over all devices;
     // only the last mark is waited for.
     let backend = subject.backend();
-    let count = devices(&*backend).end;
+    let count = devices(&backend).end;
     let streams: Vec<StreamHandle> =
-        (0..12).map(|place| stream_on(&*backend, place % count)).collect();
+        (0..12).map(|place| stream_on(&backend, place % count)).collect();
     let mut marks: Vec<Mark> = Vec::new();
     for stream in &streams {
         if let Some(before) = marks.last() {
@@ -105,18 +106,18 @@ pub(crate) fn waits_are_transitive_across_streams_and_devices(subject: &impl Sub
         marks.extend(marks_on::<1>(subject, *stream));
     }
     backend.wait_mark(marks[11]).unwrap();
-    assert!(marks.iter().all(|mark| is_done(&*backend, *mark)));
-    release_marks(&*backend, marks);
-    destroy_streams(&*backend, streams);
+    assert!(marks.iter().all(|mark| is_done(&backend, *mark)));
+    release_marks(&backend, marks);
+    destroy_streams(&backend, streams);
 }
 
 pub(crate) fn a_stream_may_wait_for_its_own_mark(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let [mark] = marks_on(subject, stream);
     backend.stream_wait(stream, mark).unwrap();
     backend.stream_synchronize(stream).unwrap();
-    assert!(is_done(&*backend, mark));
+    assert!(is_done(&backend, mark));
     backend.mark_release(mark).unwrap();
     backend.stream_destroy(stream).unwrap();
 }
@@ -125,22 +126,22 @@ pub(crate) fn a_wait_outlives_the_mark_it_was_made_with(subject: &impl Subject) 
     // Goal: a mark may be given back right behind the wait. Method: a second mark of the same place
     // tells whether the wait still orders.
     let backend = subject.backend();
-    let [first, second] = [0; 2].map(|device| stream_on(&*backend, device));
+    let [first, second] = [0; 2].map(|device| stream_on(&backend, device));
     let [witness, waited_for] = marks_on(subject, first);
     backend.stream_wait(second, waited_for).unwrap();
     backend.mark_release(waited_for).unwrap();
     let [behind] = marks_on(subject, second);
-    ask_until(|| is_done(&*backend, behind));
-    assert!(is_done(&*backend, witness));
-    release_marks(&*backend, [witness, behind]);
-    destroy_streams(&*backend, [first, second]);
+    ask_until(|| is_done(&backend, behind));
+    assert!(is_done(&backend, witness));
+    release_marks(&backend, [witness, behind]);
+    destroy_streams(&backend, [first, second]);
 }
 
 pub(crate) fn a_callback_comes_exactly_once(subject: &impl Subject) {
     // Goal: never zero times, never twice, before or after completion. Method: the channel ends
     // when the last callback is gone; what came until then is counted.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let marks = marks_on::<4>(subject, stream);
     let (sender, receiver) = mpsc::channel();
     backend.wait_mark(marks[0]).unwrap();
@@ -151,14 +152,14 @@ pub(crate) fn a_callback_comes_exactly_once(subject: &impl Subject) {
     let mut numbers = all_sent(sender, receiver);
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 1, 2, 3, 4]);
-    assert!(marks.iter().all(|mark| is_done(&*backend, *mark)));
-    release_marks(&*backend, marks);
+    assert!(marks.iter().all(|mark| is_done(&backend, *mark)));
+    release_marks(&backend, marks);
     backend.stream_destroy(stream).unwrap();
 }
 
 pub(crate) fn callbacks_come_once_each_when_registered_from_many_threads(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let marks = marks_on::<3>(subject, stream);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
@@ -174,13 +175,13 @@ pub(crate) fn callbacks_come_once_each_when_registered_from_many_threads(subject
     let mut numbers = all_sent(sender, receiver);
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(0..400));
-    release_marks(&*backend, marks);
+    release_marks(&backend, marks);
     backend.stream_destroy(stream).unwrap();
 }
 
 pub(crate) fn a_callback_comes_also_when_the_mark_is_given_back_first(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let [mark] = marks_on(subject, stream);
     let (sender, receiver) = mpsc::channel();
     backend.when_done(mark, callback(&sender, 7)).unwrap();
@@ -193,7 +194,7 @@ pub(crate) fn a_mark_can_be_given_back_at_any_time(subject: &impl Subject) {
     // Goal: never used, asked, waited for, timed, a stream waits for it, its stream is gone: each
     // mark is given back without an error. Method: one of each; the subject counts what is left.
     let backend = subject.backend();
-    let [stream, other] = [0; 2].map(|device| stream_on(&*backend, device));
+    let [stream, other] = [0; 2].map(|device| stream_on(&backend, device));
     let [unused, asked, waited, waited_on, orphan] = marks_on(subject, stream);
     let timed = backend.mark(stream, true).unwrap();
     backend.mark_release(unused).unwrap();
@@ -202,7 +203,7 @@ pub(crate) fn a_mark_can_be_given_back_at_any_time(subject: &impl Subject) {
     backend.wait_mark(waited).unwrap();
     backend.mark_release(waited).unwrap();
     backend.stream_wait(other, waited_on).unwrap();
-    release_marks(&*backend, [waited_on, timed]);
+    release_marks(&backend, [waited_on, timed]);
     backend.stream_destroy(stream).unwrap();
     backend.mark_release(orphan).unwrap();
     backend.stream_synchronize(other).unwrap();
@@ -218,8 +219,8 @@ pub(crate) fn elapsed_time_is_not_negative_and_adds_up(subject: &impl Subject) {
     // timed marks; a driver that counts in float milliseconds may round each distance.
     const ROUNDING_NS: i64 = 1_000;
     let backend = subject.backend();
-    for device in devices(&*backend) {
-        let stream = stream_on(&*backend, device);
+    for device in devices(&backend) {
+        let stream = stream_on(&backend, device);
         let marks = [(); 5].map(|()| timed_mark(subject, stream));
         backend.wait_mark(marks[4]).unwrap();
         let elapsed = |start, end| backend.elapsed_ns(start, end).unwrap();
@@ -228,21 +229,21 @@ pub(crate) fn elapsed_time_is_not_negative_and_adds_up(subject: &impl Subject) {
         let (sum, whole) = (steps.iter().sum::<i64>(), elapsed(marks[0], marks[4]));
         assert!((sum - whole).abs() <= 5 * ROUNDING_NS, "{steps:?} are {sum}, not {whole}");
         assert_eq!(elapsed(marks[2], marks[2]), 0);
-        release_marks(&*backend, marks);
+        release_marks(&backend, marks);
         backend.stream_destroy(stream).unwrap();
     }
 }
 
 pub(crate) fn elapsed_time_across_a_wait_is_not_negative(subject: &impl Subject) {
     let backend = subject.backend();
-    let [first, second] = [0; 2].map(|device| stream_on(&*backend, device));
+    let [first, second] = [0; 2].map(|device| stream_on(&backend, device));
     for _ in 0..10 {
         let start = timed_mark(subject, first);
         backend.stream_wait(second, start).unwrap();
         let end = timed_mark(subject, second);
         backend.wait_mark(end).unwrap();
         assert!(backend.elapsed_ns(start, end).unwrap() >= 0);
-        release_marks(&*backend, [start, end]);
+        release_marks(&backend, [start, end]);
     }
-    destroy_streams(&*backend, [first, second]);
+    destroy_streams(&backend, [first, second]);
 }

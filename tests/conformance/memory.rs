@@ -1,12 +1,13 @@
 //! Memory: alignment, owners, what is free, and what is said when there is too little.
 
 use accelrt::Error;
-use accelrt::backend::contract::{Address, Backend, MemoryKind, PointerOwner};
+use accelrt::backend::contract::{Address, MemoryKind, PointerOwner};
 use accelrt::size::{KIB, MIB};
 
 use crate::support::{Subject, devices};
+use crate::trusted::Trusted;
 
-fn free_bytes(backend: &dyn Backend, device: usize) -> usize {
+fn free_bytes(backend: &Trusted, device: usize) -> usize {
     backend.memory_info(device).unwrap().free_bytes
 }
 
@@ -36,14 +37,14 @@ pub(crate) fn live_allocations_do_not_overlap(subject: &impl Subject) {
     let mut live: Vec<(Option<usize>, Address, usize)> = Vec::new();
     for round in 0..60 {
         let bytes = [1, 63, 64, 65, 1000, 4 * KIB, 100 * KIB, MIB][round % 8];
-        let device = (round % 5 != 4).then_some(round % devices(&*backend).end);
+        let device = (round % 5 != 4).then_some(round % devices(&backend).end);
         let address = match device {
             Some(device) => backend.allocate(device, bytes, 64).unwrap(),
             None => backend.allocate_host(bytes).unwrap(),
         };
         live.push((device, address, bytes));
         if round % 3 == 2 {
-            give_back(&*backend, live.remove(round / 3));
+            give_back(&backend, live.remove(round / 3));
         }
     }
     live.sort_by_key(|(_, address, _)| *address);
@@ -52,11 +53,11 @@ pub(crate) fn live_allocations_do_not_overlap(subject: &impl Subject) {
         assert!(first.offset(*bytes) <= *next, "{pair:x?}");
     }
     for allocation in live {
-        give_back(&*backend, allocation);
+        give_back(&backend, allocation);
     }
 }
 
-fn give_back(backend: &dyn Backend, (device, address, _): (Option<usize>, Address, usize)) {
+fn give_back(backend: &Trusted, (device, address, _): (Option<usize>, Address, usize)) {
     match device {
         Some(device) => backend.release(device, address).unwrap(),
         None => backend.release_host(address).unwrap(),
@@ -67,7 +68,7 @@ pub(crate) fn every_address_of_an_allocation_has_its_owner(subject: &impl Subjec
     // Goal: the first, an interior and the last byte are owned, one past the end and what was given
     // back are not. Method: two sizes on every device.
     let backend = subject.backend();
-    for device_index in devices(&*backend) {
+    for device_index in devices(&backend) {
         for bytes in [1, 100 * KIB] {
             let base = backend.allocate(device_index, bytes, 64).unwrap();
             for offset in [0, bytes / 2, bytes - 1] {
@@ -103,7 +104,7 @@ pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl 
     // Goal: it is aligned as asked, has its owner, counts against its device and comes back, and
     // a device without it takes nothing. Method: free memory before, during and after.
     let backend = subject.backend();
-    for device_index in devices(&*backend) {
+    for device_index in devices(&backend) {
         let info = backend.memory_info(device_index).unwrap();
         if !backend.properties(device_index).unwrap().has_shared_memory {
             let refused = backend.allocate_shared(device_index, 64, 64).unwrap_err();
@@ -114,7 +115,7 @@ pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl 
         for (bytes, align) in [(1, 1), (100 * KIB, 4 * KIB), (3 * MIB, 2 * MIB)] {
             let base = backend.allocate_shared(device_index, bytes, align).unwrap();
             assert_eq!(base.0 % align.max(64) as u64, 0, "{base:x?} for {align}");
-            assert!(free_bytes(&*backend, device_index) <= info.free_bytes - bytes);
+            assert!(free_bytes(&backend, device_index) <= info.free_bytes - bytes);
             let expected = PointerOwner { device_index, base, bytes, memory: MemoryKind::Shared };
             for offset in [0, bytes / 2, bytes - 1] {
                 let owner = backend.pointer_owner(base.offset(offset)).unwrap();
@@ -142,25 +143,25 @@ pub(crate) fn free_memory_comes_back_with_a_release(subject: &impl Subject) {
     // Goal: the device's numbers follow every allocation, and all of it comes back. Method: free
     // memory before, during and after; a backend may round up, never down.
     let backend = subject.backend();
-    for device in devices(&*backend) {
-        let before = free_bytes(&*backend, device);
+    for device in devices(&backend) {
+        let before = free_bytes(&backend, device);
         let live = [1, 100 * KIB, 3 * MIB].map(|bytes| {
-            let free = free_bytes(&*backend, device);
+            let free = free_bytes(&backend, device);
             let address = backend.allocate(device, bytes, 64).unwrap();
-            assert!(free_bytes(&*backend, device) <= free - bytes, "after {bytes} bytes");
+            assert!(free_bytes(&backend, device) <= free - bytes, "after {bytes} bytes");
             address
         });
         for address in live {
-            let free = free_bytes(&*backend, device);
+            let free = free_bytes(&backend, device);
             backend.release(device, address).unwrap();
-            assert!(free_bytes(&*backend, device) > free);
+            assert!(free_bytes(&backend, device) > free);
         }
-        assert_eq!(free_bytes(&*backend, device), before);
+        assert_eq!(free_bytes(&backend, device), before);
     }
 }
 
 /// Asserts that asking for so much fails, with numbers that are true.
-fn assert_refused(backend: &dyn Backend, device: usize, bytes: usize, free_at_most: usize) {
+fn assert_refused(backend: &Trusted, device: usize, bytes: usize, free_at_most: usize) {
     let total = backend.memory_info(device).unwrap().total_bytes;
     let refused = backend.allocate(device, bytes, 64).unwrap_err();
     let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
@@ -175,10 +176,10 @@ fn assert_refused(backend: &dyn Backend, device: usize, bytes: usize, free_at_mo
 
 pub(crate) fn too_much_is_refused_with_true_numbers(subject: &impl Subject) {
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let info = backend.memory_info(device).unwrap();
-        assert_refused(&*backend, device, info.total_bytes + 1, info.total_bytes);
-        assert_refused(&*backend, device, usize::MAX / 2, info.total_bytes);
+        assert_refused(&backend, device, info.total_bytes + 1, info.total_bytes);
+        assert_refused(&backend, device, usize::MAX / 2, info.total_bytes);
         assert_eq!(backend.memory_info(device).unwrap(), info, "a refusal takes nothing");
         let address = backend.allocate(device, KIB, 64).unwrap();
         backend.release(device, address).unwrap();
@@ -191,7 +192,7 @@ pub(crate) fn a_full_device_serves_again_after_a_release(subject: &impl Subject)
     let backend = subject.backend();
     let quarter = backend.memory_info(0).unwrap().total_bytes / 4;
     let [first, second, third] = [(); 3].map(|()| backend.allocate(0, quarter, 64).unwrap());
-    assert_refused(&*backend, 0, 2 * quarter, quarter + 3);
+    assert_refused(&backend, 0, 2 * quarter, quarter + 3);
     backend.release(0, second).unwrap();
     let half = backend.allocate(0, 2 * quarter, 64).unwrap();
     for address in [first, third, half] {
@@ -201,10 +202,10 @@ pub(crate) fn a_full_device_serves_again_after_a_release(subject: &impl Subject)
 
 pub(crate) fn devices_have_capacities_of_their_own(subject: &impl Subject) {
     let backend = subject.backend();
-    let free: Vec<usize> = devices(&*backend).map(|each| free_bytes(&*backend, each)).collect();
+    let free: Vec<usize> = devices(&backend).map(|each| free_bytes(&backend, each)).collect();
     let address = backend.allocate(0, 2 * MIB, 64).unwrap();
-    for device in devices(&*backend).skip(1) {
-        assert_eq!(free_bytes(&*backend, device), free[device], "device {device}");
+    for device in devices(&backend).skip(1) {
+        assert_eq!(free_bytes(&backend, device), free[device], "device {device}");
     }
     backend.release(0, address).unwrap();
 }

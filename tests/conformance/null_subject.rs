@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
 
 use crate::support::{HostView, Subject};
+use crate::trusted::Trusted;
 
 pub(crate) struct NullSubject {
     null: Arc<NullBackend>,
-    backend: Arc<dyn Backend>,
+    backend: Trusted,
 }
 
 impl NullSubject {
     fn new(config: NullConfig) -> Self {
         let null = NullBackend::new(config);
-        Self { backend: Arc::clone(&null) as _, null }
+        Self { backend: Trusted(Arc::<NullBackend>::clone(&null)), null }
     }
 
     pub(crate) fn at_once() -> Self {
@@ -38,14 +38,14 @@ impl NullSubject {
     /// A fault layer without a planned fault: it must not be noticed.
     pub(crate) fn behind_faults() -> Self {
         let mut subject = Self::when_asked();
-        subject.backend = FaultBackend::new(subject.backend);
+        subject.backend = Trusted(FaultBackend::new(subject.backend.0));
         subject
     }
 }
 
 impl Subject for NullSubject {
-    fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.backend)
+    fn backend(&self) -> Trusted {
+        self.backend.clone()
     }
 
     fn host_bytes(&self) -> Option<&dyn HostView> {

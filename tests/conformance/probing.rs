@@ -17,7 +17,7 @@ pub(crate) fn a_kind_has_devices_that_can_be_counted(subject: &impl Subject) {
 pub(crate) fn a_device_says_what_it_is(subject: &impl Subject) {
     // Goal: no property is nonsense that others would divide by. Method: bounds of each.
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let properties = backend.properties(device).unwrap();
         assert!(!properties.name.trim().is_empty());
         assert!(properties.total_memory_bytes > 0);
@@ -32,7 +32,7 @@ pub(crate) fn a_device_says_what_it_is(subject: &impl Subject) {
 
 pub(crate) fn memory_info_agrees_with_the_properties(subject: &impl Subject) {
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let info = backend.memory_info(device).unwrap();
         assert_eq!(info.total_bytes, backend.properties(device).unwrap().total_memory_bytes);
         assert!(info.free_bytes <= info.total_bytes, "{info:?}");
@@ -41,7 +41,7 @@ pub(crate) fn memory_info_agrees_with_the_properties(subject: &impl Subject) {
 
 pub(crate) fn priorities_go_from_the_first_to_the_last_through_zero(subject: &impl Subject) {
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let range = backend.priority_range(device);
         assert!(range.greatest <= 0 && 0 <= range.least, "{range:?}");
         assert!(range.contains(range.greatest) && range.contains(range.least));
@@ -53,7 +53,7 @@ pub(crate) fn probing_changes_nothing(subject: &impl Subject) {
     // Goal: looking is free. Method: everything is asked twice; the answers are the same.
     let backend = subject.backend();
     let look = || {
-        let each = devices(&*backend).map(|device| {
+        let each = devices(&backend).map(|device| {
             let (properties, memory) = (backend.properties(device), backend.memory_info(device));
             (properties.unwrap(), memory.unwrap(), backend.priority_range(device))
         });

@@ -1,6 +1,6 @@
 //! Shutdown: threads end, later work is dropped, and everything can still be given back.
 
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
@@ -16,9 +16,9 @@ pub(crate) fn an_unused_backend_stops(subject: &impl Subject) {
 
 pub(crate) fn a_second_shutdown_finds_nothing(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
-    resume_once(&*backend, stream, || ()).recv().unwrap();
+    resume_once(&backend, stream, || ()).recv().unwrap();
     backend.stream_destroy(stream).unwrap();
     for _ in 0..2 {
         assert_eq!(backend.shutdown(far_deadline()), Leftover::default());
@@ -31,11 +31,11 @@ pub(crate) fn work_before_a_shutdown_runs_or_is_dropped(subject: &impl Subject) 
     let backend = subject.backend();
     let mut answers = Vec::new();
     let mut streams = Vec::new();
-    for device in devices(&*backend) {
-        let stream = stream_on(&*backend, device);
+    for device in devices(&backend) {
+        let stream = stream_on(&backend, device);
         for _ in 0..20 {
-            answers.push(submit_once(&*backend, stream, || ()));
-            answers.push(resume_once(&*backend, stream, || ()));
+            answers.push(submit_once(&backend, stream, || ()));
+            answers.push(resume_once(&backend, stream, || ()));
         }
         streams.push(stream);
     }
@@ -43,18 +43,18 @@ pub(crate) fn work_before_a_shutdown_runs_or_is_dropped(subject: &impl Subject) 
     for answer in answers {
         assert!(answer.into_iter().count() <= 1);
     }
-    crate::support::destroy_streams(&*backend, streams);
+    crate::support::destroy_streams(&backend, streams);
 }
 
 pub(crate) fn work_after_a_shutdown_is_dropped_or_over_at_once(subject: &impl Subject) {
     // Goal: a late submission neither hangs nor is kept: it is dropped, or executed at once so that
     // a cancelled stream retires what it has. Method: its channel has ended when `submit` returns.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
     assert_eq!(backend.shutdown(far_deadline()), Leftover::default());
     for _ in 0..10 {
-        let answer = submit_once(&*backend, stream, || ());
+        let answer = submit_once(&backend, stream, || ());
         assert_ne!(answer.try_recv(), Err(mpsc::TryRecvError::Empty));
     }
     backend.stream_destroy(stream).unwrap();
@@ -64,11 +64,11 @@ pub(crate) fn work_resumed_after_a_shutdown_is_not_on_the_callers_stack(subject:
     // Goal: the promise of `resume` has no end: a chain of completers would grow one stack. Method:
     // the work says where it ran, if it was not dropped.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
     assert_eq!(backend.shutdown(far_deadline()), Leftover::default());
     for _ in 0..10 {
-        let answer = resume_once(&*backend, stream, || thread::current().id());
+        let answer = resume_once(&backend, stream, || thread::current().id());
         assert_ne!(answer.recv(), Ok(thread::current().id()));
     }
     backend.stream_destroy(stream).unwrap();
@@ -78,10 +78,10 @@ pub(crate) fn a_thread_inside_user_code_is_left_alone(subject: &impl Subject) {
     // Goal: a shutdown ends at its deadline and says what it left. Method: a resumed task waits for
     // the test; the deadline has passed already.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let (started, has_started) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let ended = resume_once(&*backend, stream, move || {
+    let ended = resume_once(&backend, stream, move || {
         started.send(()).unwrap();
         may_go_on.recv().unwrap();
     });
@@ -95,7 +95,7 @@ pub(crate) fn a_thread_inside_user_code_is_left_alone(subject: &impl Subject) {
 pub(crate) fn everything_can_be_given_back_after_a_shutdown(subject: &impl Subject) {
     // Goal: objects that outlive the runtime do not fail. Method: one of each is given back late.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let mark = on_stream(&backend, stream, |inside, stream| inside.mark(stream, true).unwrap());
     let (place, host) =
         (backend.allocate(0, 100, 64).unwrap(), backend.allocate_host(100).unwrap());
@@ -105,7 +105,7 @@ pub(crate) fn everything_can_be_given_back_after_a_shutdown(subject: &impl Subje
         pages.map(range, physical).unwrap();
         (pages, granule, range, physical)
     });
-    assert_eq!(Arc::clone(&backend).shutdown(far_deadline()), Leftover::default());
+    assert_eq!(backend.clone().shutdown(far_deadline()), Leftover::default());
     backend.mark_release(mark).unwrap();
     backend.release(0, place).unwrap();
     backend.release_host(host).unwrap();

@@ -7,32 +7,33 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use accelrt::Error;
-use accelrt::backend::contract::{Backend, StreamHandle};
+use accelrt::backend::contract::StreamHandle;
 
 use crate::support::{
     Actor, Subject, all_sent, ask_until, destroy_streams, devices, on_stream, once, resume_once,
     settle, stream_on, submit_once,
 };
+use crate::trusted::Trusted;
 
 pub(crate) fn live_streams_of_a_driver_have_handles_of_their_own(subject: &impl Subject) {
     // Goal: what is submitted to one stream is not in another. Method: many at once everywhere.
     // A kind that runs on the host may give one handle for all: its streams are the engine's alone.
     let backend = subject.backend();
     let mut streams = Vec::new();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         for _ in 0..40 {
-            let stream = stream_on(&*backend, device);
+            let stream = stream_on(&backend, device);
             assert!(backend.runs_on_host() || !streams.contains(&stream), "{stream:?} twice");
             streams.push(stream);
         }
     }
-    destroy_streams(&*backend, streams);
+    destroy_streams(&backend, streams);
 }
 
 pub(crate) fn a_stream_can_have_any_priority_of_its_range(subject: &impl Subject) {
     // Goal: no level is for show. Method: a stream of every level executes a task.
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let range = backend.priority_range(device);
         for priority in range.greatest..=range.least {
             let stream = backend.stream_create(device, priority).unwrap();
@@ -44,7 +45,7 @@ pub(crate) fn a_stream_can_have_any_priority_of_its_range(subject: &impl Subject
 
 pub(crate) fn a_fresh_stream_is_idle(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     assert!(backend.stream_query(stream).unwrap());
     backend.stream_synchronize(stream).unwrap();
     backend.stream_destroy(stream).unwrap();
@@ -54,8 +55,8 @@ pub(crate) fn submitted_work_runs_where_the_kind_says(subject: &impl Subject) {
     // Goal: a kind that runs on the host never executes on the enqueuing thread, a driver kind
     // always. Method: tasks say which thread they were on.
     let backend = subject.backend();
-    for device in devices(&*backend) {
-        let stream = stream_on(&*backend, device);
+    for device in devices(&backend) {
+        let stream = stream_on(&backend, device);
         let thread = on_stream(&backend, stream, |_, _| thread::current().id());
         assert_eq!(thread != thread::current().id(), backend.runs_on_host());
         backend.stream_destroy(stream).unwrap();
@@ -72,9 +73,9 @@ pub(crate) fn submitted_work_runs_in_order_on_a_kind_that_uses_the_calling_threa
     if backend.runs_on_host() {
         return;
     }
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     for number in 0..100 {
-        assert_eq!(submit_once(&*backend, stream, move || number).try_recv(), Ok(number));
+        assert_eq!(submit_once(&backend, stream, move || number).try_recv(), Ok(number));
     }
     backend.stream_destroy(stream).unwrap();
 }
@@ -83,7 +84,7 @@ pub(crate) fn tasks_of_one_stream_run_in_order(subject: &impl Subject) {
     // Goal: law 4 for a stream's work, however it is batched and resumed. Method: three streams
     // fed in turns, numbered tasks.
     let backend = subject.backend();
-    let streams = [0; 3].map(|device| stream_on(&*backend, device));
+    let streams = [0; 3].map(|device| stream_on(&backend, device));
     let channels = streams.map(|_| mpsc::channel());
     let actors = streams.map(|stream| Actor::new(&backend, stream));
     for number in 0..1_000 {
@@ -96,13 +97,13 @@ pub(crate) fn tasks_of_one_stream_run_in_order(subject: &impl Subject) {
         assert!(all_sent(sender, receiver).into_iter().eq(0..1_000));
     }
     drop(actors);
-    destroy_streams(&*backend, streams);
+    destroy_streams(&backend, streams);
 }
 
 pub(crate) fn every_work_runs_exactly_once(subject: &impl Subject) {
     // Goal: law 5. Method: separate works by both doors, counted; a second run would panic.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let runs = Arc::new(AtomicUsize::new(0));
     let (sender, receiver) = mpsc::channel();
     for number in 0..400 {
@@ -128,10 +129,10 @@ pub(crate) fn every_work_runs_exactly_once(subject: &impl Subject) {
 
 pub(crate) fn resumed_work_never_runs_on_the_callers_stack(subject: &impl Subject) {
     let backend = subject.backend();
-    for device in devices(&*backend) {
-        let stream = stream_on(&*backend, device);
+    for device in devices(&backend) {
+        let stream = stream_on(&backend, device);
         for _ in 0..10 {
-            let thread = resume_once(&*backend, stream, || thread::current().id());
+            let thread = resume_once(&backend, stream, || thread::current().id());
             assert_ne!(thread.recv().unwrap(), thread::current().id());
         }
         backend.stream_destroy(stream).unwrap();
@@ -145,19 +146,19 @@ thread_local! {
 pub(crate) fn work_that_resumes_another_does_not_execute_it(subject: &impl Subject) {
     // Goal: a completer that is itself inside a task keeps its stack. Method: a chain of works,
     // each of which resumes the next and looks for another one below it on its thread's stack.
-    fn link(backend: &Arc<dyn Backend>, stream: StreamHandle, left: usize, answer: Sender<bool>) {
+    fn link(backend: &Trusted, stream: StreamHandle, left: usize, answer: Sender<bool>) {
         let is_nested = IS_INSIDE.replace(true);
         answer.send(is_nested).unwrap();
         if left > 0 {
-            let inside = Arc::clone(backend);
+            let inside = backend.clone();
             backend.resume(stream, once(move || link(&inside, stream, left - 1, answer)));
         }
         IS_INSIDE.set(is_nested);
     }
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let (sender, receiver) = mpsc::channel();
-    let (inside, answer) = (Arc::clone(&backend), sender.clone());
+    let (inside, answer) = (backend.clone(), sender.clone());
     backend.resume(stream, once(move || link(&inside, stream, 50, answer)));
     assert_eq!(all_sent(sender, receiver), [false; 51]);
     backend.stream_destroy(stream).unwrap();
@@ -165,7 +166,7 @@ pub(crate) fn work_that_resumes_another_does_not_execute_it(subject: &impl Subje
 
 pub(crate) fn a_stream_is_idle_after_a_synchronise(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     for _ in 0..3 {
         on_stream(&backend, stream, |_, _| ());
         backend.stream_synchronize(stream).unwrap();
@@ -176,7 +177,7 @@ pub(crate) fn a_stream_is_idle_after_a_synchronise(subject: &impl Subject) {
 
 pub(crate) fn a_stream_becomes_idle_by_being_asked(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
     ask_until(|| backend.stream_query(stream).unwrap());
     assert!(backend.stream_query(stream).unwrap(), "what is done stays done");
@@ -186,7 +187,7 @@ pub(crate) fn a_stream_becomes_idle_by_being_asked(subject: &impl Subject) {
 pub(crate) fn a_stream_can_be_given_back_right_behind_its_submissions(subject: &impl Subject) {
     // Goal: the device finishes alone what was submitted. Method: a mark outlives its stream.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     on_stream(&backend, stream, |_, _| ());
     let mark = backend.mark(stream, false).unwrap();
     backend.stream_destroy(stream).unwrap();
@@ -201,8 +202,8 @@ pub(crate) fn native_handles_come_back_as_the_same_stream_or_are_unsupported(
     // Goal: a wrapped stream is used like one of ours and gives its owner's nothing away. Method:
     // a stream is wrapped by its own native handle, used and unwrapped; the owner's still works.
     let backend = subject.backend();
-    let device = devices(&*backend).end - 1;
-    let stream = stream_on(&*backend, device);
+    let device = devices(&backend).end - 1;
+    let stream = stream_on(&backend, device);
     match backend.stream_native(stream).and_then(|native| backend.stream_wrap(device, native)) {
         Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
         Ok(wrapped) => {
@@ -210,10 +211,10 @@ pub(crate) fn native_handles_come_back_as_the_same_stream_or_are_unsupported(
                 backend.stream_native(wrapped).unwrap(),
                 backend.stream_native(stream).unwrap()
             );
-            settle(&*backend, wrapped);
+            settle(&backend, wrapped);
             backend.stream_destroy(wrapped).unwrap();
         }
     }
-    settle(&*backend, stream);
+    settle(&backend, stream);
     backend.stream_destroy(stream).unwrap();
 }

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use accelrt::backend::contract::{
-    Address, Backend, DoneCallback, Leftover, Mark, StreamHandle, Turn, Work,
-};
+use crate::trusted::Trusted;
+use accelrt::backend::contract::{Address, DoneCallback, Leftover, Mark, StreamHandle, Turn, Work};
 
 /// A backend under test, with what only code that knows its kind can do.
 pub(crate) trait Subject {
     /// The backend: the same one at every call.
-    fn backend(&self) -> Arc<dyn Backend>;
+    fn backend(&self) -> Trusted;
 
     /// A look at memory from `allocate_host`; `None` where addresses are no pointers.
     fn host_bytes(&self) -> Option<&dyn HostView>;
@@ -62,12 +61,12 @@ pub(crate) fn far_deadline() -> Instant {
 }
 
 /// The index of every device of a backend.
-pub(crate) fn devices(backend: &dyn Backend) -> std::ops::Range<usize> {
+pub(crate) fn devices(backend: &Trusted) -> std::ops::Range<usize> {
     0..backend.device_count().unwrap()
 }
 
 /// A stream of priority 0.
-pub(crate) fn stream_on(backend: &dyn Backend, device_index: usize) -> StreamHandle {
+pub(crate) fn stream_on(backend: &Trusted, device_index: usize) -> StreamHandle {
     backend.stream_create(device_index, 0).unwrap()
 }
 
@@ -80,7 +79,7 @@ pub(crate) fn ask_until(mut is_done: impl FnMut() -> bool) {
 }
 
 /// Places a mark and waits until it is reached.
-pub(crate) fn settle(backend: &dyn Backend, stream: StreamHandle) {
+pub(crate) fn settle(backend: &Trusted, stream: StreamHandle) {
     let mark = backend.mark(stream, false).unwrap();
     backend.wait_mark(mark).unwrap();
     backend.mark_release(mark).unwrap();
@@ -103,7 +102,7 @@ pub(crate) fn once(function: impl FnOnce() + Send + 'static) -> Arc<dyn Work> {
 
 /// Has a function executed as a task of a stream; what it returns, or nothing when it was dropped.
 pub(crate) fn submit_once<R: Send + 'static>(
-    backend: &dyn Backend,
+    backend: &Trusted,
     stream: StreamHandle,
     function: impl FnOnce() -> R + Send + 'static,
 ) -> Receiver<R> {
@@ -115,7 +114,7 @@ pub(crate) fn submit_once<R: Send + 'static>(
 
 /// As [`submit_once`], by way of `resume`.
 pub(crate) fn resume_once<R: Send + 'static>(
-    backend: &dyn Backend,
+    backend: &Trusted,
     stream: StreamHandle,
     function: impl FnOnce() -> R + Send + 'static,
 ) -> Receiver<R> {
@@ -126,12 +125,12 @@ pub(crate) fn resume_once<R: Send + 'static>(
 
 /// Executes a task on a stream and waits for the task, not for what it submitted.
 pub(crate) fn on_stream<R: Send + 'static>(
-    backend: &Arc<dyn Backend>,
+    backend: &Trusted,
     stream: StreamHandle,
-    task: impl FnOnce(&dyn Backend, StreamHandle) -> R + Send + 'static,
+    task: impl FnOnce(&Trusted, StreamHandle) -> R + Send + 'static,
 ) -> R {
-    let inside = Arc::clone(backend);
-    let answer = submit_once(&**backend, stream, move || task(&*inside, stream));
+    let inside = backend.clone();
+    let answer = submit_once(backend, stream, move || task(&inside, stream));
     answer.recv().expect("a task of a running backend is executed")
 }
 
@@ -140,7 +139,7 @@ type Task = Box<dyn FnOnce() + Send>;
 /// A stream's work as the engine has it: one object a stream, scheduled when it becomes runnable,
 /// executed by one thread at a time, scheduled again when it yields.
 pub(crate) struct Actor {
-    backend: Arc<dyn Backend>,
+    backend: Trusted,
     stream: StreamHandle,
     state: Mutex<ActorState>,
 }
@@ -155,9 +154,9 @@ struct ActorState {
 const BATCH_TASKS: usize = 16;
 
 impl Actor {
-    pub(crate) fn new(backend: &Arc<dyn Backend>, stream: StreamHandle) -> Arc<Self> {
+    pub(crate) fn new(backend: &Trusted, stream: StreamHandle) -> Arc<Self> {
         let state = Mutex::new(ActorState::default());
-        Arc::new(Self { backend: Arc::clone(backend), stream, state })
+        Arc::new(Self { backend: backend.clone(), stream, state })
     }
 
     pub(crate) fn enqueue(self: &Arc<Self>, task: impl FnOnce() + Send + 'static) {
@@ -186,7 +185,7 @@ impl Work for Actor {
             task();
             executed += 1;
             if turn.must_yield() || (turn.others_wait() && executed >= BATCH_TASKS) {
-                let backend = Arc::clone(&self.backend);
+                let backend = self.backend.clone();
                 return backend.resume(self.stream, self);
             }
         }
@@ -205,16 +204,13 @@ pub(crate) fn all_sent<T>(sender: mpsc::Sender<T>, receiver: Receiver<T>) -> Vec
     receiver.into_iter().collect()
 }
 
-pub(crate) fn release_marks(backend: &dyn Backend, marks: impl IntoIterator<Item = Mark>) {
+pub(crate) fn release_marks(backend: &Trusted, marks: impl IntoIterator<Item = Mark>) {
     for mark in marks {
         backend.mark_release(mark).unwrap();
     }
 }
 
-pub(crate) fn destroy_streams(
-    backend: &dyn Backend,
-    streams: impl IntoIterator<Item = StreamHandle>,
-) {
+pub(crate) fn destroy_streams(backend: &Trusted, streams: impl IntoIterator<Item = StreamHandle>) {
     for stream in streams {
         backend.stream_destroy(stream).unwrap();
     }
@@ -222,7 +218,7 @@ pub(crate) fn destroy_streams(
 
 /// Memory from `allocate_host`, given back at the end, and looked at where the subject can.
 pub(crate) struct HostMemory<'a> {
-    backend: Arc<dyn Backend>,
+    backend: Trusted,
     view: Option<&'a dyn HostView>,
     pub(crate) address: Address,
     bytes: usize,

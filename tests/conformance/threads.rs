@@ -1,14 +1,15 @@
 //! Threads: any method from any thread, each thread's order kept, and no deadlock.
 
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Barrier, mpsc};
 use std::thread;
 
-use accelrt::backend::contract::{Backend, StreamHandle};
+use accelrt::backend::contract::StreamHandle;
 
 use crate::support::{
     Actor, Subject, all_sent, ask_until, callback, destroy_streams, devices, on_stream,
     release_marks, stream_on,
 };
+use crate::trusted::Trusted;
 
 const THREADS: usize = 4;
 
@@ -30,7 +31,7 @@ pub(crate) fn tasks_from_many_threads_keep_each_threads_order(subject: &impl Sub
     // Goal: order of submission is order of enqueueing, for each thread. Method: four threads feed
     // one stream; the tasks of each arrive in its order, all of them once.
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     let actor = Actor::new(&backend, stream);
     let (sender, receiver) = mpsc::channel();
     at_once(|thread| {
@@ -50,8 +51,8 @@ pub(crate) fn tasks_from_many_threads_keep_each_threads_order(subject: &impl Sub
 }
 
 /// One life of everything a thread can make, on streams of its own.
-fn one_life(backend: &Arc<dyn Backend>, device: usize) {
-    let stream = stream_on(&**backend, device);
+fn one_life(backend: &Trusted, device: usize) {
+    let stream = stream_on(backend, device);
     let place = backend.allocate(device, 5_000, 256).unwrap();
     let host = backend.allocate_host(5_000).unwrap();
     assert_eq!(backend.pointer_owner(place).unwrap().unwrap().device_index, device);
@@ -78,7 +79,7 @@ fn one_life(backend: &Arc<dyn Backend>, device: usize) {
         pages.release(physical).unwrap();
         pages.unreserve(range, 2 * granule).unwrap();
     }
-    release_marks(&**backend, [start, end]);
+    release_marks(backend, [start, end]);
     backend.release_host(host).unwrap();
     backend.release(device, place).unwrap();
     backend.stream_destroy(stream).unwrap();
@@ -89,9 +90,9 @@ pub(crate) fn every_method_may_be_called_from_any_thread(subject: &impl Subject)
     // life at once; then nothing is taken any more, and no counter went back.
     let backend = subject.backend();
     let look = || -> Vec<_> {
-        devices(&*backend).map(|device| backend.memory_info(device).unwrap()).collect()
+        devices(&backend).map(|device| backend.memory_info(device).unwrap()).collect()
     };
-    let (before, count) = (look(), devices(&*backend).end);
+    let (before, count) = (look(), devices(&backend).end);
     let counters = backend.counters();
     at_once(|thread| {
         for round in 0..25 {
@@ -105,7 +106,7 @@ pub(crate) fn every_method_may_be_called_from_any_thread(subject: &impl Subject)
 
 pub(crate) fn a_mark_of_one_thread_is_waited_for_by_others(subject: &impl Subject) {
     let backend = subject.backend();
-    let stream = stream_on(&*backend, 0);
+    let stream = stream_on(&backend, 0);
     for _ in 0..20 {
         let mark =
             on_stream(&backend, stream, |inside, stream| inside.mark(stream, false).unwrap());
@@ -126,9 +127,9 @@ pub(crate) fn streams_wait_for_each_other_without_deadlock(subject: &impl Subjec
     // Goal: waits across streams never wait for each other, whoever makes them. Method: each thread
     // has a stream and makes it wait for the next thread's latest mark, all around, fifty times.
     let backend = subject.backend();
-    let count = devices(&*backend).end;
+    let count = devices(&backend).end;
     let streams: Vec<StreamHandle> =
-        (0..THREADS).map(|thread| stream_on(&*backend, thread % count)).collect();
+        (0..THREADS).map(|thread| stream_on(&backend, thread % count)).collect();
     let rounds: Vec<Barrier> = (0..50).map(|_| Barrier::new(THREADS)).collect();
     let (sender, receiver) = mpsc::channel();
     let latest: Vec<_> = streams.iter().map(|_| std::sync::Mutex::new(None)).collect();
@@ -145,6 +146,6 @@ pub(crate) fn streams_wait_for_each_other_without_deadlock(subject: &impl Subjec
     });
     let marks = all_sent(sender, receiver);
     assert!(marks.iter().all(|mark| backend.mark_done(*mark).unwrap()));
-    release_marks(&*backend, marks);
-    destroy_streams(&*backend, streams);
+    release_marks(&backend, marks);
+    destroy_streams(&backend, streams);
 }

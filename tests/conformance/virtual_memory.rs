@@ -1,19 +1,18 @@
 //! Virtual memory: reserved addresses, physical memory, and pages that move; where a device has it.
 
-use std::sync::Arc;
-
 use accelrt::Error;
-use accelrt::backend::contract::{Address, Backend, StreamHandle, VirtualMemory};
+use accelrt::backend::contract::{Address, StreamHandle, VirtualMemory};
 
 use crate::support::{HostMemory, Subject, devices, on_stream, pattern, settle, stream_on};
+use crate::trusted::{Trusted, TrustedPages};
 
 /// Calls a test for each device that has virtual memory, with its index.
 fn each_device(
     subject: &impl Subject,
-    test: impl Fn(&Arc<dyn Backend>, &dyn VirtualMemory, usize),
+    test: impl Fn(&Trusted, TrustedPages<&dyn VirtualMemory>, usize),
 ) {
     let backend = subject.backend();
-    for device in devices(&*backend) {
+    for device in devices(&backend) {
         let Some(pages) = backend.virtual_memory(device) else { continue };
         let before = backend.memory_info(device).unwrap();
         assert!(pages.granularity_bytes() > 0);
@@ -24,16 +23,10 @@ fn each_device(
 }
 
 /// Submits a copy and waits for it: mapping acts at once, so every use has to be over.
-fn copy(
-    backend: &Arc<dyn Backend>,
-    stream: StreamHandle,
-    to: Address,
-    from: Address,
-    bytes: usize,
-) {
-    let task = move |inside: &dyn Backend, stream| inside.copy(stream, to, from, bytes);
+fn copy(backend: &Trusted, stream: StreamHandle, to: Address, from: Address, bytes: usize) {
+    let task = move |inside: &Trusted, stream| inside.copy(stream, to, from, bytes);
     on_stream(backend, stream, task).unwrap();
-    settle(&**backend, stream);
+    settle(backend, stream);
 }
 
 pub(crate) fn a_reservation_takes_addresses_and_no_memory(subject: &impl Subject) {
@@ -95,7 +88,7 @@ pub(crate) fn pages_keep_their_bytes_while_they_move(subject: &impl Subject) {
     // by `relocate` and by `unmap` and `map`, into another range too; the bytes come out there.
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();
-        let stream = stream_on(&**backend, device);
+        let stream = stream_on(backend, device);
         let sent = pattern(granule, 9);
         let source = HostMemory::with(subject, &sent);
         let [near, far] = [(); 2].map(|()| pages.reserve(4 * granule).unwrap());
@@ -126,7 +119,7 @@ pub(crate) fn pages_that_touch_are_one_range(subject: &impl Subject) {
     // side by side in reverse; one copy crosses both borders, in and out.
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();
-        let stream = stream_on(&**backend, device);
+        let stream = stream_on(backend, device);
         let bytes = granule + granule / 2;
         let sent = pattern(bytes, 12);
         let source = HostMemory::with(subject, &sent);
@@ -154,7 +147,7 @@ pub(crate) fn a_place_is_used_again_after_its_page_left(subject: &impl Subject) 
     // Goal: an address shows what is mapped there now. Method: two pages swap places.
     each_device(subject, |backend, pages, device| {
         let granule = pages.granularity_bytes();
-        let stream = stream_on(&**backend, device);
+        let stream = stream_on(backend, device);
         let range = pages.reserve(3 * granule).unwrap();
         let [left, right, spare] = [0, 1, 2].map(|place| range.offset(place * granule));
         let physical = [left, right].map(|place| {

@@ -12,9 +12,10 @@ use accelrt::size::MIB;
 use accelrt::{Config, DeviceKind};
 
 use crate::support::{HostView, OwnMemory, Subject, devices};
+use crate::trusted::Trusted;
 
 pub(crate) struct XpuSubject {
-    backend: Arc<dyn Backend>,
+    backend: Trusted,
     view: OwnMemory,
 }
 
@@ -26,21 +27,22 @@ impl XpuSubject {
             Config { xpu_memory_bytes: Some(256 * MIB), opencl_library, ..Config::default() };
         let backend = XpuBackend::new(&config);
         assert_eq!(backend.kind(), DeviceKind::Xpu);
-        print_devices(&*backend);
+        let backend = Trusted(backend as Arc<dyn Backend>);
+        print_devices(&backend);
         Self { backend, view: OwnMemory::open() }
     }
 
     /// A fault layer without a planned fault: it must not be noticed.
     pub(crate) fn behind_faults() -> Self {
         let mut subject = Self::new();
-        subject.backend = FaultBackend::new(subject.backend);
+        subject.backend = Trusted(FaultBackend::new(subject.backend.0));
         subject
     }
 }
 
 /// Once a process: a failure should not have to be looked for between names.
 #[expect(clippy::print_stdout, reason = "which device passed, for who runs these")]
-fn print_devices(backend: &dyn Backend) {
+fn print_devices(backend: &Trusted) {
     static PRINTED: Once = Once::new();
     PRINTED.call_once(|| {
         for device in devices(backend) {
@@ -50,8 +52,8 @@ fn print_devices(backend: &dyn Backend) {
 }
 
 impl Subject for XpuSubject {
-    fn backend(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.backend)
+    fn backend(&self) -> Trusted {
+        self.backend.clone()
     }
 
     fn host_bytes(&self) -> Option<&dyn HostView> {
@@ -59,7 +61,7 @@ impl Subject for XpuSubject {
     }
 
     fn assert_nothing_left(&self) {
-        for device in devices(&*self.backend) {
+        for device in devices(&self.backend) {
             let info = self.backend.memory_info(device).unwrap();
             assert_eq!(info.free_bytes, info.total_bytes, "memory of xpu:{device} is out");
         }

@@ -2,6 +2,7 @@
 //!
 //! Goal: the words of `Turn::linger` and `Work::leave_for`. Method: a backend that executes nothing
 //! by itself; the test is the worker, and what comes in during a linger is enqueued by the linger.
+#![expect(unsafe_code, reason = "a backend of the test's own")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,9 +26,10 @@ struct KeepingBackend {
     work: Mutex<Vec<Arc<dyn Work>>>,
 }
 
-impl Backend for KeepingBackend {
+// SAFETY: the inner backend keeps the contract of whatever is handed on; work is the test's.
+unsafe impl Backend for KeepingBackend {
     hand_on_the_usual!();
-    hand_on! {
+    hand_on_unsafe! {
         when_done(mark: Mark, callback: DoneCallback) -> Result<()>;
     }
 
@@ -35,12 +37,13 @@ impl Backend for KeepingBackend {
         true
     }
 
-    fn submit(&self, _stream: StreamHandle, work: Arc<dyn Work>) {
+    unsafe fn submit(&self, _stream: StreamHandle, work: Arc<dyn Work>) {
         self.work.lock().unwrap().push(work);
     }
 
-    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        self.submit(stream, work);
+    unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+        // SAFETY: as for this method.
+        unsafe { self.submit(stream, work) };
     }
 }
 

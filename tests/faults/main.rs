@@ -16,6 +16,8 @@ mod ledger;
 mod planted;
 mod scenarios;
 mod table;
+#[path = "../common/trusted.rs"]
+mod trusted;
 #[path = "../common/watchdog.rs"]
 #[expect(dead_code, reason = "the campaign says itself which run hangs")]
 mod watchdog;
@@ -23,6 +25,7 @@ mod world;
 
 use accelrt::backend::fault::Method;
 use accelrt::backend::null::Completion;
+use accelrt::{Result, backend};
 
 use crate::campaign::Campaign;
 use crate::world::Kind;

@@ -13,6 +13,7 @@ use accelrt::{Runtime, ShutdownReport, Stream};
 
 use crate::ledger::{Ledger, TaskId};
 use crate::scenarios::Scenario;
+use crate::trusted::Trusted;
 
 /// Capacity of each device: so little that a scenario runs out of it.
 pub(crate) const CAPACITY_BYTES: usize = 64 << 20;
@@ -88,7 +89,7 @@ impl Machine {
     /// Waits until the threads that carry callbacks and resumed work are done with what was posted
     /// before: what they were the last to hold is given back then.
     pub(crate) fn settle(&self) {
-        let inner = self.backend.inner();
+        let inner = Trusted(Arc::clone(self.backend.inner()));
         if inner.runs_on_host() {
             return;
         }

@@ -1,4 +1,5 @@
 //! A null backend whose callbacks come when the test says so, as a driver's come at any time.
+#![expect(unsafe_code, reason = "a backend of the test's own")]
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -42,15 +43,18 @@ impl std::fmt::Debug for LateBackend {
     }
 }
 
-impl Backend for LateBackend {
+// SAFETY: the inner backend keeps the contract of whatever is handed on; work is the test's.
+unsafe impl Backend for LateBackend {
     hand_on_the_usual!();
     hand_on! {
         runs_on_host() -> bool;
+    }
+    hand_on_unsafe! {
         submit(stream: StreamHandle, work: Arc<dyn Work>) -> ();
         resume(stream: StreamHandle, work: Arc<dyn Work>) -> ();
     }
 
-    fn when_done(&self, _mark: Mark, callback: DoneCallback) -> Result<()> {
+    unsafe fn when_done(&self, _mark: Mark, callback: DoneCallback) -> Result<()> {
         self.callbacks.lock().unwrap().push(callback);
         Ok(())
     }

@@ -65,6 +65,7 @@ const AREAS: &[Area] = &[
     area("backend::capacity", 1, &["backend::contract"]),
     area("backend::courier", 1, &["backend::contract"]),
     area("backend::opencl_c", 1, &["backend::contract"]),
+    area("backend::owned", 1, &["backend::contract"]),
     area("backend::fault", 1, &["backend::contract", "backend::courier"]),
     kind("backend::null"),
     kind("backend::cpu"),

@@ -6,6 +6,7 @@ use accelrt::backend::xpu::XpuBackend;
 use std::sync::mpsc;
 
 use crate::support::{config, over, runtime, xpu};
+use crate::trusted::Trusted;
 
 /// A deferred task behind a copy; true when it has started.
 fn deferred(runtime: &Runtime) -> mpsc::Receiver<std::thread::ThreadId> {
@@ -45,7 +46,7 @@ fn a_callback_on_the_callers_stack_is_as_good() {
         runtime.synchronize(xpu(0)).unwrap();
     });
     over("inline_callbacks=1", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         let stream = backend.stream_create(0, 0).unwrap();
         let mark = backend.mark(stream, false).unwrap();
         backend.wait_mark(mark).unwrap();
@@ -63,7 +64,7 @@ fn a_callback_on_the_callers_stack_is_as_good() {
 fn callbacks_that_come_after_everything_was_given_back_are_harmless() {
     // Goal: what a callback holds outlives the stream, the mark and the backend.
     over("hold_callbacks=1", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         let stream = backend.stream_create(0, 0).unwrap();
         let (tell, told) = mpsc::channel();
         for number in 0..10 {
@@ -84,7 +85,7 @@ fn callbacks_that_come_after_everything_was_given_back_are_harmless() {
 #[test]
 fn a_callback_comes_also_when_the_device_is_lost() {
     over("hold=1", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         let stream = backend.stream_create(0, 0).unwrap();
         let mark = backend.mark(stream, false).unwrap();
         let (tell, told) = mpsc::channel();

@@ -13,6 +13,8 @@ mod fake;
 mod library;
 #[path = "../engine/support/process.rs"]
 mod process;
+#[path = "../common/trusted.rs"]
+mod trusted;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 
@@ -25,3 +27,5 @@ mod programs;
 mod queues;
 mod refusals;
 mod support;
+
+use accelrt::{Result, backend};

@@ -6,6 +6,7 @@ use accelrt::size::MIB;
 use accelrt::{Config, Error, Runtime};
 
 use crate::support::{bytes_of, config, over, pattern, xpu};
+use crate::trusted::Trusted;
 
 /// What an allocation was refused with: requested, free, total.
 #[track_caller]
@@ -92,7 +93,7 @@ fn another_refusal_of_an_allocation_keeps_the_drivers_code() {
 #[test]
 fn an_alignment_that_the_driver_refuses_is_kept_all_the_same() {
     over("most_align=128,memory=64M", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         for align in [64, 256, 4096, 2 * MIB] {
             let [first, second] = [(); 2].map(|()| backend.allocate(0, 1000, align).unwrap());
             for base in [first, second] {
@@ -159,7 +160,7 @@ fn the_host_reads_and_writes_shared_memory_where_it_is_behind_what_uses_it() {
 #[test]
 fn shared_memory_is_owned_by_its_device_and_known_as_shared_to_the_driver_too() {
     over("devices=2", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         let base = backend.allocate_shared(1, 1000, 64).unwrap();
         let (memory, bytes) = (MemoryKind::Shared, 1000);
         let expected = PointerOwner { device_index: 1, base, bytes, memory };

@@ -6,6 +6,7 @@ use accelrt::{Error, Event};
 
 use crate::fake::Fake;
 use crate::support::{assert_nothing_left, bytes_of, config, over, pattern, xpu};
+use crate::trusted::Trusted;
 
 #[test]
 fn without_hints_there_is_one_priority_and_queues_ask_for_none() {
@@ -159,7 +160,7 @@ fn elapsed_time_is_the_devices() {
 #[test]
 fn a_queue_of_others_is_shared_and_left_to_them() {
     over("", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         let own = backend.stream_create(0, 0).unwrap();
         let native = backend.stream_native(own).unwrap();
         let wrapped = backend.stream_wrap(0, native).unwrap();
@@ -178,7 +179,7 @@ fn a_queue_of_others_is_shared_and_left_to_them() {
 #[test]
 fn numbers_that_are_no_queue_of_this_device_are_refused() {
     let fake = Fake::new("devices=2");
-    let backend = XpuBackend::new(&config(&fake));
+    let backend = Trusted(XpuBackend::new(&config(&fake)));
     let other = backend.stream_create(1, 0).unwrap();
     let native = backend.stream_native(other).unwrap();
     assert!(backend.stream_wrap(0, native).is_err(), "a queue of another device");
@@ -191,7 +192,7 @@ fn numbers_that_are_no_queue_of_this_device_are_refused() {
 #[test]
 fn a_mark_outlives_the_stream_it_was_placed_in() {
     over("", |fake, _| {
-        let backend = XpuBackend::new(&config(fake));
+        let backend = Trusted(XpuBackend::new(&config(fake)));
         let [first, second] = [(); 2].map(|()| backend.stream_create(0, 0).unwrap());
         let marks = [(); 2].map(|()| backend.mark(first, true).unwrap());
         backend.stream_destroy(first).unwrap();

@@ -14,6 +14,7 @@ use accelrt::{Config, Device, Runtime};
 use super::{PAGE_BYTES, settings};
 use crate::measure::{in_turns, ns_each};
 use crate::table::Table;
+use crate::trusted::TrustedPages;
 
 const BLOCKS: usize = 32;
 const SMALL_PAGE_BYTES: usize = 4 << 10;
@@ -37,9 +38,10 @@ pub(super) fn measure(runtime: &Runtime, table: &mut Table) -> io::Result<()> {
     let Some(pages) = cpu.virtual_memory(0) else {
         return table.unmeasured("A14", "the device has no virtual memory");
     };
-    let [moved, refault] = in_turns([&mut |watch| watch.once(|| moved_ns(pages)), &mut |watch| {
-        watch.once(|| mapping_ns(libc::MADV_NOHUGEPAGE, true))
-    }]);
+    let [moved, refault] =
+        in_turns([&mut |watch| watch.once(|| moved_ns(TrustedPages(pages))), &mut |watch| {
+            watch.once(|| mapping_ns(libc::MADV_NOHUGEPAGE, true))
+        }]);
     table.against("A14", moved, ("give back, fault again", Some(refault)))
 }
 
@@ -98,7 +100,7 @@ fn mapping_ns(advice: libc::c_int, is_resident: bool) -> f64 {
 }
 
 /// Per resident 2 MiB that moves into another range.
-fn moved_ns(pages: &dyn VirtualMemory) -> f64 {
+fn moved_ns(pages: TrustedPages<&dyn VirtualMemory>) -> f64 {
     let page_bytes = pages.granularity_bytes();
     let bytes = BLOCKS * page_bytes;
     let [from, to] = [(); 2].map(|()| pages.reserve(bytes).expect("addresses"));

@@ -18,7 +18,8 @@ use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::size_class::UNIT_BYTES;
-use crate::backend::contract::{Address, PhysicalHandle, VirtualMemory};
+use crate::allocator::source::DevicePages;
+use crate::backend::contract::{Address, PhysicalHandle};
 use crate::error::{Error, Result};
 use crate::size::{GIB, MIB};
 use crate::stream::core::StreamCore;
@@ -141,7 +142,7 @@ impl CachingAllocator {
 
 impl PageWork {
     /// The device's part. When a page is refused, new pages go back; those that moved stay.
-    fn run(&self, memory: &dyn VirtualMemory) -> PageOutcome {
+    fn run(&self, memory: DevicePages<'_>) -> PageOutcome {
         let mut handles = Vec::with_capacity(self.targets.len());
         let mut refusal = None;
         for (_, to) in &self.targets[..self.fresh_count] {
@@ -166,7 +167,7 @@ impl PageWork {
 }
 
 /// A page from the device at an address.
-fn new_page(memory: &dyn VirtualMemory, bytes: usize, to: Address) -> Result<PhysicalHandle> {
+fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<PhysicalHandle> {
     let handle = memory.create(bytes)?;
     let placed = memory.map(to, handle).inspect_err(|_| {
         let _ = memory.release(handle); // what is refused stays with the device

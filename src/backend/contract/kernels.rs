@@ -1,4 +1,5 @@
 //! Compilers of kernels: the part of the contract for kinds that have one.
+#![expect(unsafe_code, reason = "what takes a handle or an address asks for promises")]
 
 use crate::backend::contract::{Address, StreamHandle};
 use crate::error::Result;
@@ -99,7 +100,11 @@ pub struct LaunchSize {
 
 /// Programs that are compiled for a device, and their kernels. Handles are numbers of the backend.
 /// A kernel may be given back before its launches are done, and a program before its kernels.
-pub trait Kernels: Send + Sync {
+///
+/// # Safety
+/// As [`Backend`](super::Backend): a launch runs this kernel, with these arguments and no others.
+/// Methods that are not `unsafe` are sound with every argument.
+pub unsafe trait Kernels: Send + Sync {
     /// Compiles for a device; blocks. `options` are the compiler's.
     fn compile(
         &self,
@@ -109,17 +114,31 @@ pub trait Kernels: Send + Sync {
     ) -> Result<ProgramHandle>;
 
     /// The names of a program's kernels.
-    fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>>;
+    ///
+    /// # Safety
+    /// The program is live: see the head of `contract`.
+    unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>>;
 
     /// A kernel by one of these names.
-    fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle>;
+    ///
+    /// # Safety
+    /// The program is live.
+    unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle>;
 
     /// What a kernel takes, in order.
-    fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
+    ///
+    /// # Safety
+    /// The kernel is live.
+    unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
 
     /// Runs a kernel on a stream of its device. The arguments fit what is known of the parameters.
     /// Any thread may launch one kernel at any time.
-    fn launch(
+    ///
+    /// # Safety
+    /// Kernel and stream are live, and of one device. The arguments are of the number and the
+    /// classes that the kernel has. What the kernel does with them is sound: what it reads and
+    /// writes is valid for the task, and it has alone what it writes.
+    unsafe fn launch(
         &self,
         kernel: KernelHandle,
         stream: StreamHandle,
@@ -128,8 +147,14 @@ pub trait Kernels: Send + Sync {
     ) -> Result<()>;
 
     /// Gives a kernel back.
-    fn kernel_release(&self, kernel: KernelHandle) -> Result<()>;
+    ///
+    /// # Safety
+    /// The kernel is live, and this ends it.
+    unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()>;
 
     /// Gives a program back.
-    fn program_release(&self, program: ProgramHandle) -> Result<()>;
+    ///
+    /// # Safety
+    /// The program is live, and this ends it.
+    unsafe fn program_release(&self, program: ProgramHandle) -> Result<()>;
 }

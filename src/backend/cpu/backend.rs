@@ -81,7 +81,9 @@ fn place_of(stream: StreamHandle) -> (usize, usize) {
     (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
 
-impl Backend for CpuBackend {
+// SAFETY: memory comes from the allocator or the kernel and is in the books until it is given back;
+// streams and marks are numbers, so that every one of them is live.
+unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::Cpu
     }
@@ -118,19 +120,19 @@ impl Backend for CpuBackend {
         Ok(StreamHandle(device_index as u64 * LEVELS as u64 + level))
     }
 
-    fn stream_destroy(&self, _stream: StreamHandle) -> Result<()> {
+    unsafe fn stream_destroy(&self, _stream: StreamHandle) -> Result<()> {
         Ok(())
     }
 
-    fn stream_wrap(&self, _device_index: usize, _native: u64) -> Result<StreamHandle> {
+    unsafe fn stream_wrap(&self, _device_index: usize, _native: u64) -> Result<StreamHandle> {
         Self::unsupported("streams made by other code")
     }
 
-    fn stream_native(&self, _stream: StreamHandle) -> Result<u64> {
+    unsafe fn stream_native(&self, _stream: StreamHandle) -> Result<u64> {
         Self::unsupported("native stream handles: no driver stands behind them")
     }
 
-    fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+    unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = place_of(stream);
         if let Err(work) = self.device(device).workers.submit(level, work) {
             // No worker is left: what still arrives is the submitting thread's to retire.
@@ -138,46 +140,46 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
+    unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = place_of(stream);
         // After the shutdown the work is dropped: a completer never executes it.
         let _ = self.device(device).workers.submit(level, work);
     }
 
-    fn stream_query(&self, _stream: StreamHandle) -> Result<bool> {
+    unsafe fn stream_query(&self, _stream: StreamHandle) -> Result<bool> {
         Ok(true)
     }
 
-    fn stream_synchronize(&self, _stream: StreamHandle) -> Result<()> {
+    unsafe fn stream_synchronize(&self, _stream: StreamHandle) -> Result<()> {
         Ok(())
     }
 
-    fn mark(&self, _stream: StreamHandle, timed: bool) -> Result<Mark> {
+    unsafe fn mark(&self, _stream: StreamHandle, timed: bool) -> Result<Mark> {
         Ok(Mark(if timed { Clock::get().now_ticks() } else { 0 }))
     }
 
-    fn mark_done(&self, _mark: Mark) -> Result<bool> {
+    unsafe fn mark_done(&self, _mark: Mark) -> Result<bool> {
         Ok(true)
     }
 
-    fn wait_mark(&self, _mark: Mark) -> Result<()> {
+    unsafe fn wait_mark(&self, _mark: Mark) -> Result<()> {
         Ok(())
     }
 
-    fn stream_wait(&self, _stream: StreamHandle, _mark: Mark) -> Result<()> {
+    unsafe fn stream_wait(&self, _stream: StreamHandle, _mark: Mark) -> Result<()> {
         Ok(())
     }
 
-    fn when_done(&self, _mark: Mark, callback: DoneCallback) -> Result<()> {
+    unsafe fn when_done(&self, _mark: Mark, callback: DoneCallback) -> Result<()> {
         callback();
         Ok(())
     }
 
-    fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
+    unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64> {
         Ok(Clock::get().ticks_between_ns(start.0, end.0))
     }
 
-    fn mark_release(&self, _mark: Mark) -> Result<()> {
+    unsafe fn mark_release(&self, _mark: Mark) -> Result<()> {
         Ok(())
     }
 
@@ -195,7 +197,7 @@ impl Backend for CpuBackend {
         self.allocate(device_index, bytes, align_bytes)
     }
 
-    fn release(&self, device_index: usize, address: Address) -> Result<()> {
+    unsafe fn release(&self, device_index: usize, address: Address) -> Result<()> {
         self.device(device_index).memory.release(address);
         Ok(())
     }
@@ -204,7 +206,7 @@ impl Backend for CpuBackend {
         self.host.allocate(bytes, 1)
     }
 
-    fn release_host(&self, address: Address) -> Result<()> {
+    unsafe fn release_host(&self, address: Address) -> Result<()> {
         self.host.release(address);
         Ok(())
     }
@@ -228,19 +230,31 @@ impl Backend for CpuBackend {
         Ok(on_device.or_else(|| owner(&self.host, 0, MemoryKind::Host)))
     }
 
-    fn copy(&self, _stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()> {
+    unsafe fn copy(
+        &self,
+        _stream: StreamHandle,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<()> {
         let (to, from) = (to_usize(to.0), to_usize(from.0));
         let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
-        // SAFETY: both ranges are valid for `bytes` and do not overlap: checked by the caller, who
-        // keeps their owners alive until this task is done.
+        // SAFETY: both ranges are valid for `bytes` and do not overlap: the caller
+        // promises it, until this task is done.
         unsafe { copy_nonoverlapping_streaming(to, from, bytes) };
         Ok(())
     }
 
-    fn fill(&self, _stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()> {
+    unsafe fn fill(
+        &self,
+        _stream: StreamHandle,
+        to: Address,
+        byte: u8,
+        bytes: usize,
+    ) -> Result<()> {
         let to = ptr::with_exposed_provenance_mut(to_usize(to.0));
-        // SAFETY: the range is valid for `bytes`: checked by the caller, who keeps its owner alive
-        // until this task is done.
+        // SAFETY: the range is valid for `bytes`: the caller promises it, until this
+        // task is done.
         unsafe { fill_streaming(to, byte, bytes) };
         Ok(())
     }

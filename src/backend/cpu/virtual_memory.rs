@@ -156,7 +156,8 @@ impl VirtualMemory {
     }
 }
 
-impl contract::VirtualMemory for VirtualMemory {
+// SAFETY: ranges and pages are the kernel's, and in the books from `reserve` and `create` on.
+unsafe impl contract::VirtualMemory for VirtualMemory {
     fn granularity_bytes(&self) -> usize {
         GRANULE_BYTES
     }
@@ -172,7 +173,7 @@ impl contract::VirtualMemory for VirtualMemory {
         Ok(span.address())
     }
 
-    fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
+    unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
         let span = Span::new(range, bytes);
         let mut books = self.books.lock();
         let reservation = books.reservation(span);
@@ -199,7 +200,7 @@ impl contract::VirtualMemory for VirtualMemory {
         Ok(self.books.lock().create(bytes))
     }
 
-    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
+    unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
         let mut books = self.books.lock();
         let Physical { bytes, place } = *books.physical(physical);
         assert!(!matches!(place, Place::Mapped(_)), "{physical:?} is mapped already");
@@ -207,11 +208,11 @@ impl contract::VirtualMemory for VirtualMemory {
         self.place(&mut books, physical, target)
     }
 
-    fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
+    unsafe fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
         self.park(&mut self.books.lock(), physical)
     }
 
-    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+    unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
         let mut books = self.books.lock();
         let Physical { bytes, place } = *books.physical(physical);
         let Place::Mapped(from) = place else { panic!("{physical:?} is not mapped") };
@@ -230,7 +231,7 @@ impl contract::VirtualMemory for VirtualMemory {
         })
     }
 
-    fn release(&self, physical: PhysicalHandle) -> Result<()> {
+    unsafe fn release(&self, physical: PhysicalHandle) -> Result<()> {
         let mut books = self.books.lock();
         let Physical { bytes, place } = *books.physical(physical);
         match place {
@@ -293,12 +294,13 @@ mod tests {
     use super::*;
     use crate::backend::contract::VirtualMemory as _;
     use crate::device::Device;
+    use crate::trusted::TrustedPages;
 
     #[test]
     fn too_many_mappings_and_too_much_memory_are_refused_before_the_kernel_would() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
         let mappings = MapCount::for_test(3);
-        let memory = VirtualMemory::with_mappings(capacity, mappings);
+        let memory = TrustedPages(Box::new(VirtualMemory::with_mappings(capacity, mappings)));
         let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
         let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());
         assert!(matches!(memory.create(GRANULE_BYTES), Err(Error::OutOfMemory { .. })));
@@ -314,7 +316,8 @@ mod tests {
     fn memory_whose_unmap_was_refused_goes_where_it_is() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
         let mappings = MapCount::for_test(3);
-        let memory = VirtualMemory::with_mappings(Arc::clone(&capacity), mappings);
+        let memory =
+            TrustedPages(Box::new(VirtualMemory::with_mappings(Arc::clone(&capacity), mappings)));
         let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
         let middle = range.offset(GRANULE_BYTES);
         let handle = memory.create(GRANULE_BYTES).unwrap();
@@ -332,7 +335,7 @@ mod tests {
     #[should_panic(expected = "holds other pages")]
     fn two_physical_memories_cannot_be_at_one_place() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
-        let memory = VirtualMemory::new(capacity).unwrap();
+        let memory = TrustedPages(Box::new(VirtualMemory::new(capacity).unwrap()));
         let range = memory.reserve(2 * GRANULE_BYTES).unwrap();
         let handles = [1, 2].map(|n| memory.create(n * GRANULE_BYTES).unwrap());
         memory.map(range.offset(GRANULE_BYTES), handles[0]).unwrap();

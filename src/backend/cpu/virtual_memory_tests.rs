@@ -7,12 +7,13 @@ use crate::backend::contract::VirtualMemory as _;
 use crate::device::Device;
 use crate::numbers::Numbers;
 use crate::seed::seed;
+use crate::trusted::TrustedPages;
 
 const CAPACITY_BYTES: usize = 64 * GRANULE_BYTES;
 
-fn memory() -> VirtualMemory {
+fn memory() -> TrustedPages<Box<VirtualMemory>> {
     let capacity = Arc::new(Capacity::new(Device::cpu(0), CAPACITY_BYTES));
-    VirtualMemory::with_mappings(capacity, MapCount::for_test(1000))
+    TrustedPages(Box::new(VirtualMemory::with_mappings(capacity, MapCount::for_test(1000))))
 }
 
 /// What virtual memory promises after everything was given back.

@@ -1,4 +1,5 @@
 //! Programs and kernels whose planned calls fail.
+#![expect(unsafe_code, reason = "hands calls on whose callers keep the contract")]
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ impl FaultKernels {
     }
 }
 
-impl Kernels for FaultKernels {
+// SAFETY: as for `FaultBackend`.
+unsafe impl Kernels for FaultKernels {
     fn compile(
         &self,
         device_index: usize,
@@ -44,36 +46,40 @@ impl Kernels for FaultKernels {
         self.call(Method::KernelsCompile, Request::of(device_index), compile)
     }
 
-    fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
-        self.call(Method::KernelsNames, Request::ANY, |inner| inner.kernel_names(program))
+    unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
+        self.call(Method::KernelsNames, Request::ANY, |inner| hand_on!(inner.kernel_names(program)))
     }
 
-    fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
-        self.call(Method::KernelsKernel, Request::ANY, |inner| inner.kernel(program, name))
+    unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
+        self.call(Method::KernelsKernel, Request::ANY, |inner| {
+            hand_on!(inner.kernel(program, name))
+        })
     }
 
-    fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
-        self.call(Method::KernelsParameters, Request::ANY, |inner| inner.parameters(kernel))
+    unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
+        self.call(Method::KernelsParameters, Request::ANY, |inner| {
+            hand_on!(inner.parameters(kernel))
+        })
     }
 
-    fn launch(
+    unsafe fn launch(
         &self,
         kernel: KernelHandle,
         stream: StreamHandle,
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        let launch = |inner: &dyn Kernels| inner.launch(kernel, stream, arguments, size);
+        let launch = |inner: &dyn Kernels| hand_on!(inner.launch(kernel, stream, arguments, size));
         self.call(Method::KernelsLaunch, Request::ANY, launch)
     }
 
-    fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
-        let release = |inner: &dyn Kernels| inner.kernel_release(kernel);
+    unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
+        let release = |inner: &dyn Kernels| hand_on!(inner.kernel_release(kernel));
         self.call(Method::KernelsKernelRelease, Request::ANY, release)
     }
 
-    fn program_release(&self, program: ProgramHandle) -> Result<()> {
-        let release = |inner: &dyn Kernels| inner.program_release(program);
+    unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
+        let release = |inner: &dyn Kernels| hand_on!(inner.program_release(program));
         self.call(Method::KernelsProgramRelease, Request::ANY, release)
     }
 }

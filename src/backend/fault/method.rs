@@ -178,12 +178,17 @@ mod tests {
     use super::*;
 
     /// Every file of the contract.
-    const CONTRACT: &str =
-        concat!(include_str!("../contract.rs"), include_str!("../contract/kernels.rs"));
+    const CONTRACT: [&str; 3] = [
+        include_str!("../contract.rs"),
+        include_str!("../contract/virtual_memory.rs"),
+        include_str!("../contract/kernels.rs"),
+    ];
 
     /// The names of the methods of a trait of the contract that return a `Result`.
     fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
-        let body = CONTRACT.split_once(trait_head).expect("the trait is in the contract").1;
+        // What a call asks for does not say whether it can fail.
+        let contract = CONTRACT.concat().replace("unsafe fn ", "fn ");
+        let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
         let body = body.split_once("\n}").expect("a trait ends").0;
         let signatures = body.split("\n    fn ").skip(1);
         let fallible = signatures.filter_map(|text| {
@@ -198,9 +203,9 @@ mod tests {
     fn every_fallible_method_of_the_contract_is_listed_once_and_in_order() {
         // Goal: a method that is added to a trait cannot be forgotten here. Method: the signatures
         // are read from the contract's text.
-        let mut expected = fallible("pub trait Backend:", "");
-        expected.extend(fallible("pub trait VirtualMemory:", "VirtualMemory::"));
-        expected.extend(fallible("pub trait Kernels:", "Kernels::"));
+        let mut expected = fallible("pub unsafe trait Backend:", "");
+        expected.extend(fallible("pub unsafe trait VirtualMemory:", "VirtualMemory::"));
+        expected.extend(fallible("pub unsafe trait Kernels:", "Kernels::"));
         let listed: Vec<&str> = Method::ALL.into_iter().map(Method::name).collect();
         assert_eq!(listed, expected);
         for (place, method) in Method::ALL.into_iter().enumerate() {

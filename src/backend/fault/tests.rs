@@ -7,18 +7,24 @@ use super::*;
 use crate::backend::contract::{LaunchSize, ProgramSource};
 use crate::backend::null::{LiveCounts, NullBackend, NullConfig};
 use crate::error::Error;
+use crate::trusted::Trusted;
 
 const PAGE: usize = 4096;
 
-fn around_null() -> (Arc<NullBackend>, Arc<FaultBackend>) {
+fn around_null() -> (Arc<NullBackend>, Trusted<FaultBackend>) {
     let config = NullConfig { device_count: 2, granularity_bytes: PAGE, ..NullConfig::default() };
     let null = NullBackend::new(config);
-    (Arc::clone(&null), FaultBackend::new(null))
+    (Arc::clone(&null), Trusted(FaultBackend::new(null)))
+}
+
+/// What stands behind the layer.
+fn inner(backend: &FaultBackend) -> Trusted {
+    Trusted(Arc::clone(backend.inner()))
 }
 
 /// Calls every fallible method once, in a life of everything that can be made; a method that fails
 /// as planned is undone as far as it got, as an engine would. Says which methods failed.
-fn whole_life(backend: &FaultBackend) -> Vec<Method> {
+fn whole_life(backend: &Trusted<FaultBackend>) -> Vec<Method> {
     let mut failed = Vec::new();
     let mut note = |method, is_error: bool| {
         if is_error {
@@ -38,7 +44,7 @@ fn whole_life(backend: &FaultBackend) -> Vec<Method> {
 }
 
 fn life_of_stream(
-    backend: &FaultBackend,
+    backend: &Trusted<FaultBackend>,
     stream: StreamHandle,
     note: &mut impl FnMut(Method, bool),
 ) {
@@ -46,7 +52,7 @@ fn life_of_stream(
         Err(_) => note(Method::StreamNative, true),
         Ok(native) => match backend.stream_wrap(1, native) {
             Err(_) => note(Method::StreamWrap, true),
-            Ok(wrapped) => backend.inner().stream_destroy(wrapped).unwrap(),
+            Ok(wrapped) => inner(backend).stream_destroy(wrapped).unwrap(),
         },
     }
     note(Method::StreamQuery, backend.stream_query(stream).is_err());
@@ -73,7 +79,7 @@ fn life_of_stream(
 }
 
 fn life_of_kernels(
-    backend: &FaultBackend,
+    backend: &Trusted<FaultBackend>,
     stream: StreamHandle,
     note: &mut impl FnMut(Method, bool),
 ) {
@@ -95,7 +101,7 @@ fn life_of_kernels(
     note(Method::KernelsProgramRelease, kernels.program_release(program).is_err());
 }
 
-fn life_of_memory(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
+fn life_of_memory(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, bool)) {
     match backend.allocate(1, 100, 64) {
         Err(_) => note(Method::Allocate, true),
         Ok(address) => {
@@ -106,7 +112,7 @@ fn life_of_memory(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
     match backend.allocate_shared(1, 100, 64) {
         Err(_) => note(Method::AllocateShared, true),
         // Each method is called once: this goes back behind the layer.
-        Ok(address) => backend.inner().release(1, address).unwrap(),
+        Ok(address) => inner(backend).release(1, address).unwrap(),
     }
     match backend.allocate_host(100) {
         Err(_) => note(Method::AllocateHost, true),
@@ -114,7 +120,7 @@ fn life_of_memory(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
     }
 }
 
-fn life_of_pages(backend: &FaultBackend, note: &mut impl FnMut(Method, bool)) {
+fn life_of_pages(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, bool)) {
     let pages = backend.virtual_memory(1).unwrap();
     assert_eq!(pages.granularity_bytes(), PAGE);
     let (range, physical) = match (pages.reserve(2 * PAGE), pages.create(PAGE)) {
@@ -201,7 +207,7 @@ fn errors_carry_the_inner_devices_numbers_and_the_methods_name() {
         }
         other => panic!("{other:?}"),
     }
-    backend.inner().release(1, held).unwrap();
+    inner(&backend).release(1, held).unwrap();
     let stream = backend.stream_create(0, 0).unwrap();
     let message = backend.mark(stream, false).unwrap_err().to_string();
     assert!(message.starts_with("mark failed on null with code 999"), "{message}");

@@ -1,4 +1,5 @@
 //! One device of the null kind: its properties, its capacity and the books of its memory.
+#![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::BTreeSet;
 
@@ -152,7 +153,8 @@ impl NullDevice {
     }
 }
 
-impl VirtualMemory for NullDevice {
+// SAFETY: there is no memory behind these numbers, which are handed out once at a time.
+unsafe impl VirtualMemory for NullDevice {
     fn granularity_bytes(&self) -> usize {
         self.granularity_bytes
     }
@@ -164,7 +166,7 @@ impl VirtualMemory for NullDevice {
         range.ok_or_else(|| driver_error(self.device.kind(), "reserve", Code::OutOfAddresses))
     }
 
-    fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
+    unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
         let mut books = self.books.lock();
         let Books { arena, pages, .. } = &mut *books;
         pages.unreserve(arena, range, bytes);
@@ -177,24 +179,24 @@ impl VirtualMemory for NullDevice {
         Ok(books.pages.create(bytes))
     }
 
-    fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
+    unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
         self.books.lock().pages.map(to, physical);
         Ok(())
     }
 
-    fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
+    unsafe fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
         self.books.lock().pages.unmap(physical);
         Ok(())
     }
 
-    fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
+    unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
         let mut books = self.books.lock();
         books.pages.unmap(physical);
         books.pages.map(to, physical);
         Ok(())
     }
 
-    fn release(&self, physical: PhysicalHandle) -> Result<()> {
+    unsafe fn release(&self, physical: PhysicalHandle) -> Result<()> {
         self.books.lock().pages.release(physical);
         Ok(())
     }
@@ -204,14 +206,15 @@ impl VirtualMemory for NullDevice {
 mod tests {
     use super::*;
     use crate::device::DeviceKind;
+    use crate::trusted::TrustedPages;
 
     const GRANULE: usize = 4096;
 
-    fn device(capacity_bytes: usize) -> NullDevice {
+    fn device(capacity_bytes: usize) -> TrustedPages<Box<NullDevice>> {
         let device = Device::new(DeviceKind::Null, 1).unwrap();
         let config =
             NullConfig { capacity_bytes, granularity_bytes: GRANULE, ..NullConfig::default() };
-        NullDevice::new(device, &config)
+        TrustedPages(Box::new(NullDevice::new(device, &config)))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! The bodies are numbers too: nothing is executed. A text is refused when its braces do not match
 //! or it has no kernel; a binary is the same text, whose kernels tell no types.
+#![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::HashMap;
 
@@ -106,7 +107,8 @@ impl Programs {
     }
 }
 
-impl Kernels for NullBackend {
+// SAFETY: nothing is executed.
+unsafe impl Kernels for NullBackend {
     fn compile(
         &self,
         device_index: usize,
@@ -119,21 +121,21 @@ impl Kernels for NullBackend {
         compiled.map_err(|log| Error::BuildFailed { device, log })
     }
 
-    fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
+    unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
         let programs = self.programs.lock();
         Ok(programs.kernels_of(program).iter().map(|kernel| kernel.name.clone()).collect())
     }
 
-    fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
+    unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
         let kernel = self.programs.lock().make(program, name).map(KernelHandle);
         kernel.ok_or_else(|| driver_error(self.kind, "kernel", Code::InvalidHandle))
     }
 
-    fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
+    unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
         Ok(self.programs.lock().kernel(kernel.0).parameters.clone())
     }
 
-    fn launch(
+    unsafe fn launch(
         &self,
         kernel: KernelHandle,
         stream: StreamHandle,
@@ -157,12 +159,12 @@ impl Kernels for NullBackend {
         Ok(())
     }
 
-    fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
+    unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
         self.programs.lock().release_kernel(kernel.0);
         Ok(())
     }
 
-    fn program_release(&self, program: ProgramHandle) -> Result<()> {
+    unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
         self.programs.lock().release_program(program);
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! Tests of the null kind as a whole; those of its parts stand beside them.
 
 use super::*;
-use crate::backend::contract::{Kernels, ProgramSource};
+use crate::backend::contract::{Backend as _, ProgramSource};
+use crate::trusted::Trusted;
 
-fn small() -> Arc<NullBackend> {
-    NullBackend::new(NullConfig { device_count: 2, ..NullConfig::default() })
+fn small() -> Trusted<NullBackend> {
+    Trusted(NullBackend::new(NullConfig { device_count: 2, ..NullConfig::default() }))
 }
 
 #[test]
@@ -52,8 +53,9 @@ fn what_is_not_given_back_shows() {
     null.virtual_memory(1).unwrap().create(page_bytes).unwrap();
     null.allocate(1, 10, 64).unwrap();
     null.allocate_host(20).unwrap();
-    let program = null.compile(1, ProgramSource::Text("kernel void nop() {}"), "").unwrap();
-    null.kernel(program, "nop").unwrap();
+    let kernels = null.kernels().unwrap();
+    let program = kernels.compile(1, ProgramSource::Text("kernel void nop() {}"), "").unwrap();
+    kernels.kernel(program, "nop").unwrap();
     let expected = LiveCounts {
         streams: 1,
         marks: 1,

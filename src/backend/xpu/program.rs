@@ -56,7 +56,10 @@ pub(super) struct XpuKernel {
 }
 
 /// What the holder of a handle keeps alive.
-fn held<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
+///
+/// # Safety
+/// The handle is live, and of this type's.
+unsafe fn held<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
     let address = usize::try_from(handle).expect("addresses have 64 bits");
     // SAFETY: a handle of this type's is an address from `into_handle`, and its share is given back
     // by a release alone: the contract's callers use no handle after that.
@@ -67,12 +70,22 @@ fn into_handle<T>(thing: T) -> u64 {
     Arc::into_raw(Arc::new(thing)).expose_provenance() as u64
 }
 
-fn program_of(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
-    held(handle.0)
+/// The program behind a handle.
+///
+/// # Safety
+/// It is live.
+unsafe fn program_of(handle: ProgramHandle) -> ManuallyDrop<Arc<XpuProgram>> {
+    // SAFETY: the caller promises it.
+    unsafe { held(handle.0) }
 }
 
-fn kernel_of(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
-    held(handle.0)
+/// The kernel behind a handle.
+///
+/// # Safety
+/// It is live.
+unsafe fn kernel_of(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
+    // SAFETY: the caller promises it.
+    unsafe { held(handle.0) }
 }
 
 impl XpuProgram {
@@ -203,7 +216,8 @@ impl XpuBackend {
     }
 }
 
-impl Kernels for XpuBackend {
+// SAFETY: a launch hands the kernel and its arguments to the driver, and nothing else.
+unsafe impl Kernels for XpuBackend {
     fn compile(
         &self,
         device_index: usize,
@@ -215,40 +229,48 @@ impl Kernels for XpuBackend {
         Ok(ProgramHandle(into_handle(program)))
     }
 
-    fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
-        let program = program_of(program);
+    unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {
+        // SAFETY: the program is live, as the caller promises.
+        let program = unsafe { program_of(program) };
         self.told_by(program.device_index, program.kernel_names())
     }
 
-    fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
-        let program = program_of(program);
+    unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle> {
+        // SAFETY: the program is live, as the caller promises.
+        let program = unsafe { program_of(program) };
         let kernel = self.told_by(program.device_index, program.kernel(name))?;
         Ok(KernelHandle(into_handle(kernel)))
     }
 
-    fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
-        let kernel = kernel_of(kernel);
+    unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>> {
+        // SAFETY: the kernel is live, as the caller promises.
+        let kernel = unsafe { kernel_of(kernel) };
         self.told_by(kernel.device_index, kernel.parameters())
     }
 
-    fn launch(
+    unsafe fn launch(
         &self,
         kernel: KernelHandle,
         stream: StreamHandle,
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        let stream: Held = Self::usable(stream)?;
-        self.told(&stream, stream.launch(&kernel_of(kernel), arguments, size))
+        // SAFETY: the stream is live, as the caller promises.
+        let stream: Held = unsafe { Self::usable(stream) }?;
+        // SAFETY: so is the kernel.
+        let kernel = unsafe { kernel_of(kernel) };
+        self.told(&stream, stream.launch(&kernel, arguments, size))
     }
 
-    fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
-        drop(ManuallyDrop::into_inner(kernel_of(kernel)));
+    unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
+        // SAFETY: the kernel is live, as the caller promises, who gives its share up.
+        drop(ManuallyDrop::into_inner(unsafe { kernel_of(kernel) }));
         Ok(())
     }
 
-    fn program_release(&self, program: ProgramHandle) -> Result<()> {
-        drop(ManuallyDrop::into_inner(program_of(program)));
+    unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
+        // SAFETY: the program is live, as the caller promises, who gives its share up.
+        drop(ManuallyDrop::into_inner(unsafe { program_of(program) }));
         Ok(())
     }
 }

@@ -49,7 +49,10 @@ pub(super) struct Held(ManuallyDrop<Arc<XpuStream>>);
 
 impl Held {
     /// The stream behind a handle.
-    pub(super) fn of(handle: StreamHandle) -> Self {
+    ///
+    /// # Safety
+    /// The stream is live.
+    pub(super) unsafe fn of(handle: StreamHandle) -> Self {
         let address = usize::try_from(handle.0).expect("addresses have 64 bits");
         let stream = std::ptr::with_exposed_provenance(address);
         // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`, and

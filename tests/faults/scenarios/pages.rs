@@ -5,6 +5,7 @@
 use accelrt::Device;
 use accelrt::backend::contract::{Address, Backend, PhysicalHandle, VirtualMemory};
 
+use crate::trusted::TrustedPages;
 use crate::world::World;
 
 pub(crate) fn run(world: &World) {
@@ -19,6 +20,7 @@ pub(crate) fn run(world: &World) {
 fn ranges(world: &World, device: Device) {
     let backend = world.backend();
     let Some(pages) = backend.virtual_memory(device.index()) else { return };
+    let pages = TrustedPages(pages);
     let granule = pages.granularity_bytes();
     let before = free_bytes(world, device);
     if let Some(range) = world.note(pages.reserve(3 * granule)) {
@@ -37,7 +39,7 @@ fn ranges(world: &World, device: Device) {
 
 fn map_and_move(
     world: &World,
-    pages: &dyn VirtualMemory,
+    pages: TrustedPages<&dyn VirtualMemory>,
     page: PhysicalHandle,
     to: Address,
     then: Address,

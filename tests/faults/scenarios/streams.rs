@@ -1,8 +1,11 @@
 //! Streams: default, pooled, dedicated and wrapped ones, with tasks in each.
 
+use std::sync::Arc;
+
 use accelrt::backend::contract::Backend;
 use accelrt::{Error, Runtime, Stream};
 
+use crate::trusted::Trusted;
 use crate::world::World;
 
 pub(crate) fn run(world: &World) {
@@ -38,7 +41,7 @@ pub(crate) fn run(world: &World) {
 /// Goes through a second handle of the stream, which nothing above a backend does yet. A kind
 /// without native handles says so, unless the call fails first.
 fn wrap(world: &World, stream: &Stream) {
-    let backend = world.backend();
+    let backend = Trusted(Arc::clone(world.backend()));
     let native = match stream.native_handle() {
         Err(Error::Unsupported { .. }) => Some(0),
         outcome => world.note(outcome),

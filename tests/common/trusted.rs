@@ -1,0 +1,128 @@
+//! Backends whose contract the test keeps: their unsafe methods, without a block at each call.
+//!
+//! Test targets have `use accelrt::{Result, backend};` at their root for this. A test that breaks a
+//! promise on purpose does so on the null kind, which looks everything up.
+#![expect(unsafe_code, reason = "calls what tests keep the contract of")]
+#![allow(dead_code, reason = "each test target calls some of it")]
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::backend::contract::{
+    Address, Backend, DoneCallback, KernelHandle, KernelParameter, Kernels, LaunchArgument,
+    LaunchSize, Mark, PhysicalHandle, ProgramHandle, StreamHandle, VirtualMemory, Work,
+};
+
+/// A backend.
+#[derive(Debug)]
+pub(crate) struct Trusted<B: ?Sized = dyn Backend>(pub(crate) Arc<B>);
+
+/// Pages.
+#[derive(Clone, Copy)]
+pub(crate) struct TrustedPages<M>(pub(crate) M);
+
+/// Its kernels.
+#[derive(Clone, Copy)]
+pub(crate) struct TrustedKernels<'a>(pub(crate) &'a dyn Kernels);
+
+/// Safe methods, by the same names, for methods that are not.
+macro_rules! trusted {
+    ($($method:ident($($name:ident: $kind:ty),*) -> $returned:ty;)*) => {
+        $(pub(crate) fn $method(&self, $($name: $kind),*) -> $returned {
+            // SAFETY: the test keeps the contract of `Backend`: it makes its handles itself, gives
+            // each back once, and names memory that it has.
+            unsafe { self.0.$method($($name),*) }
+        })*
+    };
+}
+
+impl<B: Backend + ?Sized> Trusted<B> {
+    trusted! {
+        stream_destroy(stream: StreamHandle) -> Result<()>;
+        stream_wrap(device_index: usize, native: u64) -> Result<StreamHandle>;
+        stream_native(stream: StreamHandle) -> Result<u64>;
+        submit(stream: StreamHandle, work: Arc<dyn Work>) -> ();
+        resume(stream: StreamHandle, work: Arc<dyn Work>) -> ();
+        stream_query(stream: StreamHandle) -> Result<bool>;
+        stream_synchronize(stream: StreamHandle) -> Result<()>;
+        mark(stream: StreamHandle, timed: bool) -> Result<Mark>;
+        mark_done(mark: Mark) -> Result<bool>;
+        wait_mark(mark: Mark) -> Result<()>;
+        stream_wait(stream: StreamHandle, mark: Mark) -> Result<()>;
+        when_done(mark: Mark, callback: DoneCallback) -> Result<()>;
+        elapsed_ns(start: Mark, end: Mark) -> Result<i64>;
+        mark_release(mark: Mark) -> Result<()>;
+        release(device_index: usize, address: Address) -> Result<()>;
+        release_host(address: Address) -> Result<()>;
+        copy(stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()>;
+        fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
+    }
+
+    pub(crate) fn virtual_memory(
+        &self,
+        device_index: usize,
+    ) -> Option<TrustedPages<&dyn VirtualMemory>> {
+        self.0.virtual_memory(device_index).map(TrustedPages)
+    }
+
+    pub(crate) fn kernels(&self) -> Option<TrustedKernels<'_>> {
+        self.0.kernels().map(TrustedKernels)
+    }
+}
+
+impl<M: Deref<Target: VirtualMemory>> TrustedPages<M> {
+    trusted! {
+        unreserve(range: Address, bytes: usize) -> Result<()>;
+        map(to: Address, physical: PhysicalHandle) -> Result<()>;
+        unmap(physical: PhysicalHandle) -> Result<()>;
+        relocate(physical: PhysicalHandle, to: Address) -> Result<()>;
+        release(physical: PhysicalHandle) -> Result<()>;
+    }
+}
+
+impl TrustedKernels<'_> {
+    trusted! {
+        kernel_names(program: ProgramHandle) -> Result<Vec<String>>;
+        kernel(program: ProgramHandle, name: &str) -> Result<KernelHandle>;
+        parameters(kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
+        launch(
+            kernel: KernelHandle,
+            stream: StreamHandle,
+            arguments: &[LaunchArgument],
+            size: &LaunchSize
+        ) -> Result<()>;
+        kernel_release(kernel: KernelHandle) -> Result<()>;
+        program_release(program: ProgramHandle) -> Result<()>;
+    }
+}
+
+impl<B: ?Sized> Clone for Trusted<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B: ?Sized> Deref for Trusted<B> {
+    type Target = B;
+
+    fn deref(&self) -> &B {
+        &self.0
+    }
+}
+
+impl<M: Deref> Deref for TrustedPages<M> {
+    type Target = M::Target;
+
+    fn deref(&self) -> &M::Target {
+        &self.0
+    }
+}
+
+impl<'a> Deref for TrustedKernels<'a> {
+    type Target = dyn Kernels + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
