@@ -14,6 +14,7 @@ mod seed;
 mod defaults;
 mod driver;
 mod expandable;
+mod free_memory;
 mod model;
 mod native;
 mod pinned;

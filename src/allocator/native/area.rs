@@ -1,6 +1,6 @@
 //! Areas: ranges of addresses that one arena cuts into blocks, and which block an address is in.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::allocator::native::block::{Block, BlockId, Blocks};
 use crate::allocator::native::heap::{HeapId, Kind};
@@ -82,6 +82,61 @@ impl Area {
     pub(super) fn count_missing(&self, offset: u32, units: u32) -> usize {
         let range = self.pages_of(offset, units);
         self.pages.as_ref().map_or(0, |pages| pages.count_missing(&range))
+    }
+
+    /// The offsets in a free block where a piece fits, of which each `align_bytes` is one.
+    fn offsets(
+        &self,
+        block: &Block,
+        units: u32,
+        align_bytes: usize,
+    ) -> Option<RangeInclusive<u32>> {
+        let room = block.units.checked_sub(units)?;
+        if align_bytes <= self.unit_bytes {
+            return Some(block.offset..=block.offset + room);
+        }
+        let align_bytes = align_bytes as u64;
+        let begin = self.address_of(block);
+        let last = (begin + self.bytes_of(room) as u64) / align_bytes * align_bytes;
+        let first = begin.checked_next_multiple_of(align_bytes).filter(|first| *first <= last)?;
+        let [first, last] = [first, last].map(|address| (address - self.base.0) >> self.unit_shift);
+        Some(u32::try_from(first).ok()?..=u32::try_from(last).ok()?)
+    }
+
+    /// Where a piece fits into a free block with the fewest pages missing, and how many are: at the
+    /// beginning, at the end, or at a border of the first `run_looks` runs of pages with memory.
+    pub(super) fn place(
+        &self,
+        block: &Block,
+        units: u32,
+        align_bytes: usize,
+        run_looks: usize,
+    ) -> Option<(u32, usize)> {
+        let (first, last) = self.offsets(block, units, align_bytes)?.into_inner();
+        let mut best = (first, self.count_missing(first, units));
+        let Some(pages) = self.pages.as_ref().filter(|_| best.1 > 0 && run_looks > 0) else {
+            return Some(best);
+        };
+        let to_units = self.page_shift - self.unit_shift;
+        let step = (align_bytes >> self.unit_shift).max(1);
+        let first_unit = first as usize;
+        let borders = pages.runs(self.pages_of(block.offset, block.units)).take(run_looks);
+        let at_borders = borders.flat_map(|run| {
+            let begin = (run.start << to_units).saturating_sub(first_unit).next_multiple_of(step);
+            let end = (run.end << to_units).saturating_sub(first_unit + units as usize);
+            [first_unit + begin, first_unit + end / step * step]
+        });
+        for offset in std::iter::once(last as usize).chain(at_borders) {
+            let Ok(offset) = u32::try_from(offset.min(last as usize)) else { continue };
+            let missing = self.count_missing(offset, units);
+            if missing < best.1 {
+                best = (offset, missing);
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        Some(best)
     }
 
     fn stretch_of(&self, offset: u32) -> usize {

@@ -26,10 +26,29 @@ use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::stream::core::StreamCore;
 
-/// How many blocks of the list of a request's own size are looked at, some of which may be smaller.
-const OWN_LIST_LOOKS: usize = 8;
-/// How many larger ones are, for one that needs the fewest pages.
-const LARGER_LOOKS: usize = 16;
+/// How much of what is free a search looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    /// Blocks of the list of a request's own size, some of which may be smaller.
+    own_list: usize,
+    /// Larger blocks.
+    larger: usize,
+    /// Runs of pages with memory inside one block.
+    runs: usize,
+}
+
+impl Search {
+    /// A bounded number of steps: for a request that other memory may serve as well.
+    pub(super) const QUICK: Self = Self { own_list: 8, larger: 16, runs: 4 };
+    /// Everything, before the device is asked for more.
+    pub(super) const WHOLE: Self =
+        Self { own_list: usize::MAX, larger: usize::MAX, runs: usize::MAX };
+
+    /// By which the pages of a request are found.
+    pub(super) fn of(has_reached_caches: bool) -> Self {
+        if has_reached_caches { Self::WHOLE } else { Self::QUICK }
+    }
+}
 
 /// What the native policy of one allocator knows. See the head of this file.
 #[derive(Debug)]
@@ -90,12 +109,6 @@ pub(super) struct Found {
     pub(super) missing: usize,
 }
 
-impl Found {
-    pub(super) fn block(&self) -> BlockId {
-        self.id
-    }
-}
-
 impl Native {
     /// Knows nothing yet. `page_bytes` is the size of pages that are mapped one by one.
     pub(in crate::allocator) fn new(page_bytes: Option<usize>) -> Self {
@@ -123,52 +136,45 @@ impl Native {
         Want { heap, kind: plan.kind, bytes, align_bytes: plan.align_bytes }
     }
 
-    /// A free block that is large enough: of those that were looked at the one that needs the
+    /// A place in a free block that is ready: of those that were looked at the one that needs the
     /// fewest pages, the first of them by size.
-    pub(super) fn find(&self, want: &Want) -> Option<Found> {
+    pub(super) fn find(
+        &self,
+        want: &Want,
+        search: Search,
+        is_ready: impl Fn(&Block) -> bool,
+    ) -> Option<Found> {
         let Want { heap, kind, bytes, align_bytes } = *want;
         let units = units_of(bytes, self.sizes.unit_bytes(kind));
         let index = &self.heaps[heap].arena(kind).index;
-        let (mut own_looks, mut larger_looks) = (OWN_LIST_LOOKS, LARGER_LOOKS);
+        let Search { mut own_list, mut larger, runs } = search;
+        let runs = if self.ignores_pages { 0 } else { runs };
         let mut best: Option<Found> = None;
         for (is_own, first) in index.lists_from(units) {
-            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
+            let looks = if is_own { &mut own_list } else { &mut larger };
             let mut next = Some(first);
             while *looks > 0
                 && let Some(id) = next
             {
                 *looks -= 1;
-                next = self.blocks[id].listed_behind;
-                let Some(found) = self.fit(id, units, align_bytes) else { continue };
-                if found.missing == 0 || self.ignores_pages {
+                let block = &self.blocks[id];
+                next = block.listed_behind;
+                let area = &self.areas[block.area];
+                let place = area.place(block, units, align_bytes, runs);
+                let Some((offset, missing)) = place.filter(|_| is_ready(block)) else { continue };
+                let found = Found { id, offset, units, missing };
+                if missing == 0 || self.ignores_pages {
                     return Some(found); // none is better
                 }
-                if best.is_none_or(|best| found.missing < best.missing) {
+                if best.is_none_or(|best| missing < best.missing) {
                     best = Some(found);
                 }
             }
-            if larger_looks == 0 {
+            if larger == 0 {
                 break;
             }
         }
         best
-    }
-
-    /// Where a block fits into a free one.
-    fn fit(&self, id: BlockId, units: u32, align_bytes: usize) -> Option<Found> {
-        let block = &self.blocks[id];
-        if block.units < units {
-            return None;
-        }
-        let area = &self.areas[block.area];
-        let mut offset = block.offset;
-        if align_bytes > area.unit_bytes {
-            let address = area.address_of(block);
-            let aligned = address.checked_next_multiple_of(align_bytes as u64)?;
-            offset += u32::try_from((aligned - address) / area.unit_bytes as u64).ok()?;
-        }
-        let is_enough = offset.checked_add(units).is_some_and(|end| end <= block.end());
-        is_enough.then(|| Found { id, offset, units, missing: area.count_missing(offset, units) })
     }
 
     /// Takes a place out of its free block.

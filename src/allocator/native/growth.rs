@@ -12,7 +12,7 @@ use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::none_if_short;
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
-use crate::allocator::native::core::{Found, Native, Want};
+use crate::allocator::native::core::{Found, Native, Search, Want};
 use crate::allocator::native::heap::{HeapId, HeapStream, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
@@ -86,7 +86,7 @@ impl CachingAllocator {
         }
         let mut books = self.books.lock();
         let want = books.native.want(plan);
-        Ok(books.take_elsewhere(plan, &want, home))
+        Ok(books.take_elsewhere(plan, &want, Search::WHOLE, home))
     }
 
     fn take_or_grow(
@@ -186,12 +186,13 @@ impl Books {
         self.complete_passed_if_free();
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
-        let found = match self.native.take_or_find(plan, &want) {
+        let search = Search::of(has_reached_caches);
+        let found = match self.native.take_or_find(plan, &want, search) {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
         };
         if !plan.prefers_own_pages()
-            && let Some(piece) = self.take_elsewhere(plan, &want, home)
+            && let Some(piece) = self.take_elsewhere(plan, &want, search, home)
         {
             return Step::Done(piece);
         }
@@ -210,9 +211,10 @@ impl Books {
         &mut self,
         plan: &NativePlan,
         want: &Want,
+        search: Search,
         home: Option<&Arc<StreamCore>>,
     ) -> Option<Piece> {
-        let found = self.find_elsewhere(want, home)?;
+        let found = self.find_elsewhere(want, search, home)?;
         let block = self.native.carve(&found);
         self.statistics.num_frontier_reuses += 1;
         Some(self.native.finish(block, plan))
@@ -233,12 +235,17 @@ impl Books {
     ) -> Option<Piece> {
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
-        self.native.take_or_find(plan, &want).ok()
+        self.native.take_or_find(plan, &want, Search::QUICK).ok()
     }
 
     /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
     /// before what the requester's stream does next.
-    fn find_elsewhere(&self, want: &Want, home: Option<&Arc<StreamCore>>) -> Option<Found> {
+    fn find_elsewhere(
+        &self,
+        want: &Want,
+        search: Search,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Option<Found> {
         let native = &self.native;
         if self.config.deterministic {
             return None; // it depends on how far streams are
@@ -248,14 +255,16 @@ impl Books {
         let others =
             native.heaps.iter().filter(|(id, heap)| *id != want.heap && heap.owner.pool == pool);
         let mut found = others.filter_map(|(heap, theirs)| {
-            let found = native.find(&Want { heap, ..*want })?;
-            let ticket = native.blocks[found.block()].busy_until();
-            let is_ordered = || {
+            let is_ordered = |ticket: u64| {
                 let point = theirs.stream.as_ref().map(|stream| stream.point(ticket));
                 before.as_ref().zip(point).is_some_and(|(before, point)| before.dominates(&point))
             };
-            let is_ready = !native.is_using(heap, ticket) || is_ordered();
-            (found.missing == 0 && is_ready).then_some(found)
+            let is_ready = |block: &Block| {
+                let ticket = block.busy_until();
+                !native.is_using(heap, ticket) || is_ordered(ticket)
+            };
+            let found = native.find(&Want { heap, ..*want }, search, is_ready);
+            found.filter(|found| found.missing == 0)
         });
         found.next()
     }
@@ -404,14 +413,19 @@ impl Books {
 
 impl Native {
     /// A piece that has its memory, or the place that needs the fewest pages.
-    fn take_or_find(&mut self, plan: &NativePlan, want: &Want) -> Result<Piece, Option<Found>> {
+    fn take_or_find(
+        &mut self,
+        plan: &NativePlan,
+        want: &Want,
+        search: Search,
+    ) -> Result<Piece, Option<Found>> {
         if let Some(class) = plan.class
             && let Some(piece) = self.take_small(want.heap, class)
         {
             self.out.leave(plan.kind.class(), plan.bytes, 0);
             return Ok(piece);
         }
-        match self.find(want) {
+        match self.find(want, search, |_| true) {
             Some(found) if found.missing == 0 => {
                 let block = self.carve(&found);
                 Ok(self.finish(block, plan))

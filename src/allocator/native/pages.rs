@@ -80,6 +80,16 @@ impl Pages {
         start..self.first_where(false, start..range.end)
     }
 
+    /// The pages of a range that have memory, in runs of those side by side.
+    pub(super) fn runs(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let mut left = range.start..range.end.min(self.len());
+        std::iter::from_fn(move || {
+            let run = self.first_mapped(left.clone());
+            left.start = run.end;
+            (!run.is_empty()).then_some(run)
+        })
+    }
+
     /// The first page of a range that has memory, or has none; the end when there is no such page.
     fn first_where(&self, is_mapped: bool, range: Range<usize>) -> usize {
         let mut page = range.start;
