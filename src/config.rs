@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 /// The longest time for an orderly end: a day.
 const MOST_EXIT_MS: u64 = 86_400_000;
 
+/// No object is larger.
+const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
+
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
 /// reads it. A malformed variable is an error of the first call that needs the runtime.
 ///
@@ -130,10 +133,14 @@ impl Config {
         check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
         let threads = self.cpu_threads.unwrap_or(1);
         check("cpu_threads", threads.to_string(), (1..=1024).contains(&threads), "1 to 1024")?;
-        let bytes = self.cpu_memory_bytes.unwrap_or(1);
-        check("cpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
-        let bytes = self.xpu_memory_bytes.unwrap_or(1);
-        check("xpu_memory_bytes", bytes.to_string(), bytes > 0, "at least 1")?;
+        for (name, bytes) in [
+            ("cpu_memory_bytes", self.cpu_memory_bytes),
+            ("xpu_memory_bytes", self.xpu_memory_bytes),
+        ] {
+            let bytes = bytes.unwrap_or(1);
+            let is_right = (1..=MOST_MEMORY_BYTES).contains(&bytes);
+            check(name, bytes.to_string(), is_right, "1 to 9223372036854775807")?;
+        }
         let library = self.opencl_library.as_deref().unwrap_or("-");
         check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
         let milliseconds = self.exit_timeout.as_millis(); // a longer one is no deadline any more
@@ -162,7 +169,7 @@ fn accelerator(value: String) -> Result<DeviceKind> {
 
 /// The capacity of a device.
 fn capacity(name: &'static str, value: String) -> Result<usize> {
-    number(name, value, 1..=isize::MAX as usize, "a number of bytes from 1 to 9223372036854775807")
+    number(name, value, 1..=MOST_MEMORY_BYTES, "a number of bytes from 1 to 9223372036854775807")
 }
 
 /// A library as the system's loader takes it.
@@ -259,6 +266,8 @@ mod tests {
         assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { xpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
+        let cpu_memory_bytes = Some(usize::MAX);
+        assert!(Config { cpu_memory_bytes, ..Config::default() }.validate().is_err());
         let opencl_library = Some(String::new());
         assert!(Config { opencl_library, ..Config::default() }.validate().is_err());
         assert!(Config { exit_timeout: Duration::MAX, ..Config::default() }.validate().is_err());

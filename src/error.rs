@@ -140,6 +140,16 @@ pub enum Error {
         /// The id asked for.
         stream_id: u64,
     },
+    /// Handles of two runtimes, which share nothing, were given to one call.
+    #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
+    OtherRuntime {
+        /// What was given.
+        what: &'static str,
+        /// The [id](crate::Runtime::id) of its runtime.
+        given: u64,
+        /// The id of the runtime that was to use it.
+        own: u64,
+    },
     /// Two things that must belong to one kind do not.
     #[error("Event device type {event} does not match {role} stream's device type {stream}.")]
     EventKindMismatch {

@@ -80,8 +80,8 @@ pub struct StreamGuard {
 }
 
 impl StreamGuard {
-    /// Makes `stream` and its device current. Fails when the device does not exist in this runtime;
-    /// nothing has changed then.
+    /// Makes `stream` and its device current. Fails when the stream is another runtime's; nothing
+    /// has changed then.
     pub fn new(runtime: &Runtime, stream: &Stream) -> Result<Self> {
         let device = DeviceGuard::new(runtime, stream.device())?;
         let previous = runtime.exchange_stream(stream)?;

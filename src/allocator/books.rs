@@ -19,6 +19,7 @@ use crate::allocator::pool::{PoolId, Pools};
 use crate::allocator::segment::{Owner, Segments};
 use crate::allocator::snapshot::PoolClass;
 use crate::allocator::stats::Statistics;
+use crate::error::{Error, Result};
 use crate::size::to_usize;
 
 /// The largest request that is rounded at all: an exbibyte.
@@ -65,7 +66,16 @@ impl Request {
         first | second | is_odd as u64 == 0
     }
 
-    /// Aligned to a power of two as well.
+    /// Fails when no address is aligned so.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.align_bytes.is_power_of_two() {
+            return Ok(());
+        }
+        let (name, value) = ("alignment", self.align_bytes.to_string());
+        Err(Error::InvalidSetting { name, value, allowed: "a power of two" })
+    }
+
+    /// Aligned to a power of two as well; a request with any other number fails.
     #[must_use]
     pub fn aligned_to(self, align_bytes: usize) -> Self {
         Self { align_bytes, ..self }
@@ -172,7 +182,7 @@ impl Books {
 
     /// What a request comes to; `None` when it is larger than anything.
     pub(super) fn plan(&self, request: &Request) -> Option<Plan> {
-        assert!(request.align_bytes.is_power_of_two(), "an alignment: {}", request.align_bytes);
+        debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let is_possible = request.bytes <= MOST_BYTES && request.align_bytes <= MOST_BYTES;
         let policy = is_possible.then(|| self.policy())?;
         let bytes = policy.round(request.bytes);

@@ -95,10 +95,9 @@ impl CachingAllocator {
 
     /// Memory for a request. Waits for no stream as long as there is free memory or the device has
     /// more. Fails with `OutOfMemory` when neither is so after everything free went back to the
-    /// device and its observers were told; nothing has changed then but what was given back.
-    ///
-    /// # Panics
-    /// When the request names a pool that was not made, or an alignment that is no power of two.
+    /// device and its observers were told, and with `InvalidSetting` for an alignment that is no
+    /// power of two; nothing has changed then but what was given back. A pool that was not made is
+    /// one without users.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -150,6 +149,7 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
+        request.check()?;
         if request.bytes == 0 {
             return Ok(Allocated::default());
         }
@@ -373,20 +373,16 @@ impl CachingAllocator {
         }
     }
 
-    /// Makes a private pool, or counts one more user of it.
-    ///
-    /// # Panics
-    /// For the default pool, which needs no users.
+    /// Makes a private pool, or counts one more user of it: as long as it has users, its memory is
+    /// its own, also while it is free. Does nothing for the default pool, which needs none.
     pub fn retain_pool(&self, id: PoolId, options: PoolOptions) {
-        assert_ne!(id, PoolId::DEFAULT, "the default pool is nobody's own");
-        self.books.lock().pools.retain(id, options);
+        if id != PoolId::DEFAULT {
+            self.books.lock().pools.retain(id, options);
+        }
     }
 
     /// Counts one user less of a private pool. Without users, the memory that is free in it goes
-    /// back when the cache is emptied or memory is short.
-    ///
-    /// # Panics
-    /// When it has no users.
+    /// back when the cache is emptied or memory is short. Does nothing when it has none.
     pub fn release_pool(&self, id: PoolId) {
         self.books.lock().pools.release(id);
     }

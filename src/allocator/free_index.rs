@@ -17,6 +17,10 @@ pub(super) struct FreeIndex {
 }
 
 impl FreeIndex {
+    pub(super) const fn new() -> Self {
+        Self { free: BTreeMap::new(), unmapped: BTreeMap::new(), searches: 0 }
+    }
+
     pub(super) fn insert(&mut self, stream: u64, id: BlockId, block: &Block) {
         let before = self.free.insert((stream, block.bytes, block.address), id);
         debug_assert!(before.is_none(), "{before:?} stands where {block:?} belongs");

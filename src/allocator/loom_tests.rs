@@ -46,7 +46,7 @@ impl World {
         let identity = Identity { device: self.device, id: 1, priority: 0, is_dedicated: true };
         let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&self.null);
         let handle = OwnedStream::create(&backend, 0, 0).unwrap();
-        StreamCore::new(identity, backend, handle, Lifecycle::new(1000))
+        StreamCore::new(identity, backend, handle, Lifecycle::new(0, 1000))
     }
 }
 

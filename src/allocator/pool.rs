@@ -23,6 +23,15 @@ pub struct PoolOptions {
     pub no_split: bool,
 }
 
+/// What a pool is that is not there: nobody uses it, and it has nothing.
+static ABSENT: Pool = Pool {
+    users: 0,
+    options: PoolOptions { use_on_oom: false, no_split: false },
+    segments: 0,
+    small: FreeIndex::new(),
+    large: FreeIndex::new(),
+};
+
 /// One pool.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
@@ -51,7 +60,8 @@ impl Pool {
     }
 }
 
-/// All pools of an allocator; the default one is always there.
+/// All pools of an allocator; the default one is always there. A request may name any other: one
+/// that is not there is a pool without users, whose memory goes back when the cache is emptied.
 #[derive(Debug)]
 pub(super) struct Pools(BTreeMap<PoolId, Pool>);
 
@@ -77,10 +87,11 @@ impl Pools {
         self.0.values_mut().for_each(|pool| pool.users = 0);
     }
 
-    /// Counts one user less.
+    /// Counts one user less, where there is one.
     pub(super) fn release(&mut self, id: PoolId) {
-        let pool = &mut self[id];
-        pool.users = pool.users.checked_sub(1).expect("a release for each retain");
+        if let Some(pool) = self.0.get_mut(&id) {
+            pool.users = pool.users.saturating_sub(1);
+        }
         self.forget_if_gone(id);
     }
 
@@ -106,12 +117,12 @@ impl std::ops::Index<PoolId> for Pools {
     type Output = Pool;
 
     fn index(&self, id: PoolId) -> &Pool {
-        self.0.get(&id).expect("a pool that was made")
+        self.0.get(&id).unwrap_or(&ABSENT)
     }
 }
 
 impl std::ops::IndexMut<PoolId> for Pools {
     fn index_mut(&mut self, id: PoolId) -> &mut Pool {
-        self.0.get_mut(&id).expect("a pool that was made")
+        self.0.entry(id).or_default()
     }
 }

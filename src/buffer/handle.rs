@@ -169,7 +169,7 @@ impl Buffer {
     /// runtime cannot see, as those of a function that was given the address. Not needed for uses
     /// on the home stream, except for [`Buffer::wait_for_host`] to know of them. Does not wait.
     ///
-    /// Fails after a release and in a forked child.
+    /// Fails when the stream is another runtime's, after a release and in a forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -183,8 +183,9 @@ impl Buffer {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn record_use(&self, stream: &Stream) -> Result<()> {
-        let access = self.access()?;
         let core = stream.core();
+        core.lifecycle.check_own("a buffer", self.runtime())?;
+        let access = self.access()?;
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
@@ -228,6 +229,11 @@ impl Buffer {
     pub(crate) fn is_reached_by(&self, device: Device) -> bool {
         let own = self.device();
         own == device || self.is_pinned() && own.kind() == device.kind()
+    }
+
+    /// The id of its runtime.
+    pub(crate) fn runtime(&self) -> u64 {
+        self.allocation.home.lifecycle.runtime
     }
 
     /// The right to enqueue uses. Fails after a release and in a forked child.

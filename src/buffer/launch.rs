@@ -12,7 +12,8 @@ impl Stream {
     /// recorded, so each may be dropped right after, and the host's access to one waits for the
     /// call and is woken by it. Does not block.
     ///
-    /// Fails as [`Stream::launch`], and when a buffer was released; nothing is enqueued then.
+    /// Fails as [`Stream::launch`], and when a buffer was released or is another runtime's; nothing
+    /// is enqueued then.
     ///
     /// ```
     /// use accelrt::NativeCall;
@@ -34,6 +35,8 @@ impl Stream {
     /// # Safety
     /// As [`Stream::launch`], except that the memory of these buffers stays where it is.
     pub unsafe fn launch_with_buffers(&self, call: NativeCall, buffers: &[&Buffer]) -> Result<u64> {
+        let lifecycle = &self.core().lifecycle;
+        buffers.iter().try_for_each(|it| lifecycle.check_own("a buffer", it.runtime()))?;
         let accesses: Vec<_> = buffers.iter().map(|it| it.access()).collect::<Result<_>>()?;
         // SAFETY: the caller's promise; the uses are recorded before anybody can end the accesses.
         let ticket = unsafe { self.launch_marker(call) }?;

@@ -126,8 +126,9 @@ impl Buffer {
     /// `.wait()` on what is returned waits for this copy alone. A copy on a failed stream is
     /// skipped.
     ///
-    /// Fails when the sizes differ, the ranges overlap, or the stream's device is neither buffer's;
-    /// after a release, after a shutdown and in a forked child.
+    /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
+    /// one of the handles is another runtime's; after a release, after a shutdown and in a forked
+    /// child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -375,7 +376,8 @@ fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
 /// A stream reaches memory of its own kind and of the host's cores, and is of the device of one of
 /// the buffers. Pinned memory belongs to every device of its kind.
 fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
-    let device = stream.device();
+    let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);
+    buffers.iter().try_for_each(|buffer| lifecycle.check_own("a buffer", buffer.runtime()))?;
     let is_reached =
         |buffer: &Buffer| [device.kind(), DeviceKind::Cpu].contains(&buffer.device().kind());
     let unreached = buffers.iter().find(|buffer| !is_reached(buffer));

@@ -239,6 +239,9 @@ impl Latest {
             let (event, stream) = (source.identity.device.index(), device.index());
             return Err(Error::EventDeviceMismatch { event, stream });
         }
+        if let Some((source, _)) = &self.source {
+            core.lifecycle.check_own("an event", source.lifecycle.runtime)?;
+        }
         self.kind = Some(device.kind());
         Ok(self.source.replace((Arc::clone(core), 0)).map(|(source, _)| source))
     }

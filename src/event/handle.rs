@@ -143,7 +143,8 @@ impl Event {
 
     /// Milliseconds from this event's record to the other's; negative when it came first.
     ///
-    /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed.
+    /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
+    /// one runtime.
     /// Resolution: the time stamp counter's tick where it is the system's clock, else its step.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
@@ -168,6 +169,7 @@ impl Event {
         let start = self.core.mark_of(&this_record).ok_or(Error::EventNotComplete)?;
         let end = other.core.mark_of(&other_record).ok_or(Error::EventNotComplete)?;
         let (source, other_source) = (&this_record.source, &other_record.source);
+        source.lifecycle.check_own("an event", other_source.lifecycle.runtime)?;
         if !source.on_host && source.identity.device != other_source.identity.device {
             let capability = "elapsed time between events of two devices";
             return Err(Error::Unsupported { kind: source.identity.device.kind(), capability });
@@ -188,7 +190,7 @@ impl Stream {
     /// Records the event behind everything enqueued so far. Never blocks; never fails because of an
     /// open error of the stream.
     ///
-    /// Fails when the event belongs to another kind or another device.
+    /// Fails when the event belongs to another kind, another device or another runtime.
     #[inline]
     pub fn record(&self, event: &Event) -> Result<()> {
         let core = self.core();

@@ -30,8 +30,9 @@ struct Known {
 }
 
 impl Defaults {
-    pub(crate) fn new() -> Self {
-        Self { kits: Kits::new(), known: Mutex::new(LockRank::Defaults, Known::default()) }
+    /// Of the runtime with this id.
+    pub(crate) fn new(runtime: u64) -> Self {
+        Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
     }
 
     /// A generator of its own, with the default seed.

@@ -33,10 +33,10 @@ impl Generator {
     /// Uses 4 words for each 16 bytes that are begun. The memory is never filled by the host and
     /// copied. A fill on a failed stream is skipped; its words are used all the same.
     ///
-    /// Fails when the generator is of another kind, the buffer's size or address is no multiple of
-    /// the type's, the stream is of another device, the device has no double precision, has no
-    /// kernels or does not say what it is, after a release or a shutdown, and in a forked child. No
-    /// words are used then.
+    /// Fails when the generator is of another kind or runtime, the buffer's size or address is no
+    /// multiple of the type's, the stream is of another device, the device has no double precision,
+    /// has no kernels or does not say what it is, after a release or a shutdown, and in a forked
+    /// child. No words are used then.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
         let values = match dtype {
             RawType::Uint32 => Values::RawUint32,
@@ -77,7 +77,9 @@ impl Generator {
         if !bytes.is_multiple_of(item_bytes) || !address.is_multiple_of(item_bytes as u64) {
             return Err(Error::FillAlignment { address, bytes, item_bytes });
         }
-        stream.core().lifecycle.check()?;
+        let lifecycle = &stream.core().lifecycle;
+        lifecycle.check_own("a generator", self.kits().runtime)?;
+        lifecycle.check()?;
         let (kit, blocks) = (self.kits().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
         buffer.check_stream(stream)?;
         if stream.core().on_host {

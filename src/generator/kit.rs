@@ -21,15 +21,20 @@ const ITEMS_MULTIPLE: usize = 64;
 
 /// The kits of one runtime.
 #[derive(Debug)]
-pub(super) struct Kits(Mutex<BTreeMap<Device, Arc<Kit>>>);
+pub(super) struct Kits {
+    /// The id of the runtime.
+    pub(super) runtime: u64,
+    of_devices: Mutex<BTreeMap<Device, Arc<Kit>>>,
+}
 
 impl Kits {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(LockRank::Generators, BTreeMap::new())))
+    pub(super) fn new(runtime: u64) -> Arc<Self> {
+        let of_devices = Mutex::new(LockRank::Generators, BTreeMap::new());
+        Arc::new(Self { runtime, of_devices })
     }
 
     pub(super) fn of(&self, device: Device) -> Arc<Kit> {
-        Arc::clone(self.0.lock().entry(device).or_default())
+        Arc::clone(self.of_devices.lock().entry(device).or_default())
     }
 }
 

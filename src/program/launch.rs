@@ -52,8 +52,8 @@ impl Stream {
     /// ticket. The uses of buffers are recorded, so each may be dropped right after.
     ///
     /// Fails when the kernel is of another device, an argument does not fit what the kernel
-    /// declares, a buffer was released or is of another device, a size is zero or of too many
-    /// dimensions, after a shutdown and in a forked child; nothing is enqueued then. What the
+    /// declares, a buffer was released or is of another device or runtime, a size is zero or of too
+    /// many dimensions, after a shutdown and in a forked child; nothing is enqueued then. What the
     /// driver refuses fails the stream.
     ///
     /// ```
@@ -117,6 +117,7 @@ impl Stream {
     }
 
     fn reach<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
+        self.core().lifecycle.check_own("a buffer", buffer.runtime())?;
         if !buffer.is_reached_by(self.device()) {
             let (buffer, stream) = (buffer.device(), self.device());
             return Err(Error::BufferDeviceMismatch { buffer, stream });

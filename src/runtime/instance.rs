@@ -41,8 +41,6 @@ pub struct Runtime {
 }
 
 pub(super) struct Inner {
-    /// Names this runtime in the threads' current state.
-    number: u64,
     /// True for the runtime of the process, which is never dropped.
     is_of_process: bool,
     config: Config,
@@ -101,22 +99,22 @@ impl Runtime {
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
         is_of_process: bool,
     ) -> Result<Self> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        static IDS: AtomicU64 = AtomicU64::new(0);
         config.validate()?;
         let allocators = Allocators::new(&config.allocator_settings)?;
         let built_in = Registry::from_config(&config)?;
         let registry = backends.into_iter().fold(built_in, Registry::with_backend);
+        // Relaxed: only uniqueness matters.
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
         let inner = Inner {
-            // Relaxed: only uniqueness matters.
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             is_of_process,
-            lifecycle: Lifecycle::new(config.stream_task_limit),
+            lifecycle: Lifecycle::new(id, config.stream_task_limit),
             config,
             registry,
             accelerator: OnceLock::new(),
             tables: Mutex::new(LockRank::Runtime, BTreeMap::new()),
             allocators: Mutex::new(LockRank::Runtime, allocators),
-            generators: Defaults::new(),
+            generators: Defaults::new(id),
         };
         Ok(Self { inner: Inherited::new(Arc::new(inner)) })
     }
@@ -146,6 +144,13 @@ impl Runtime {
             made
         });
         Ok(runtime)
+    }
+
+    /// Names this runtime in this process, in what threads have set and in errors about handles of
+    /// another runtime. Never reused.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.inner.lifecycle.runtime
     }
 
     /// The settings.
@@ -248,7 +253,7 @@ impl Runtime {
 
     /// The current device of a kind in this thread; device 0 before it is set.
     pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
-        current::device(self.inner.number, kind).map_or_else(|| Device::new(kind, 0), Ok)
+        current::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
     }
 
     /// Makes a device current of its kind for this thread. Fails when it does not exist.
@@ -260,13 +265,13 @@ impl Runtime {
     pub fn exchange_device(&self, device: Device) -> Result<Device> {
         self.backend(device)?;
         let previous = self.current_device_of(device.kind())?;
-        current::set_device(self.inner.number, device);
+        current::set_device(self.id(), device);
         Ok(previous)
     }
 
     /// For guards: the device existed when it was current.
     pub(crate) fn restore_device(&self, device: Device) {
-        current::set_device(self.inner.number, device);
+        current::set_device(self.id(), device);
     }
 
     /// The current stream of this thread on its current device.
@@ -276,13 +281,14 @@ impl Runtime {
 
     /// The current stream of this thread on a device; the default stream before it is set.
     pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
-        match current::stream(self.inner.number, device) {
+        match current::stream(self.id(), device) {
             Some(stream) => Ok(stream),
             None => self.default_stream(device),
         }
     }
 
-    /// Makes a stream current on its device, and its device current, for this thread.
+    /// Makes a stream current on its device, and its device current, for this thread. Fails as
+    /// [`Runtime::exchange_stream`]; nothing has changed then.
     pub fn set_stream(&self, stream: &Stream) -> Result<()> {
         // The stream first: when it is refused, the device has not changed.
         self.exchange_stream(stream)?;
@@ -290,23 +296,24 @@ impl Runtime {
     }
 
     /// Makes a stream current on its device without changing the current device; returns the one
-    /// that was current there. Fails when this runtime has no such device.
+    /// that was current there. Fails when the stream is another runtime's.
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
+        self.inner.lifecycle.check_own("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
-        current::set_stream(self.inner.number, stream);
+        current::set_stream(self.id(), stream);
         Ok(previous)
     }
 
     /// For guards: the stream was current.
     pub(crate) fn restore_stream(&self, stream: &Stream) {
-        current::set_stream(self.inner.number, stream);
+        current::set_stream(self.id(), stream);
     }
 
     /// Makes a stream and its device all that is set in this thread, also after a shutdown; `None`
     /// forgets what is set. For a thread that serves many streams.
     #[cfg(feature = "python")]
     pub(crate) fn serve(&self, stream: Option<&Stream>) {
-        current::forget(self.inner.number);
+        current::forget(self.id());
         if let Some(stream) = stream {
             self.restore_device(stream.device());
             self.restore_stream(stream);
@@ -403,10 +410,6 @@ impl Runtime {
         shutdown::report(&self.shutdown());
     }
 
-    pub(super) fn number(&self) -> u64 {
-        self.inner.number
-    }
-
     pub(super) fn is_of_process(&self) -> bool {
         self.inner.is_of_process
     }
@@ -478,7 +481,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         shutdown::report(&self.shutdown(self.config.exit_timeout));
-        current::forget(self.number);
+        current::forget(self.lifecycle.runtime);
     }
 }
 

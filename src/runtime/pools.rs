@@ -50,7 +50,7 @@ impl MemPool {
         // Relaxed: only uniqueness matters.
         let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
         allocator.retain_pool(id, options);
-        let runtime = runtime.number();
+        let runtime = runtime.id();
         Ok(Self { inner: Arc::new(Inner { runtime, allocator, id, options }) })
     }
 
@@ -126,6 +126,6 @@ impl Runtime {
     /// The pool that serves this thread's requests on a device.
     #[must_use]
     pub fn current_pool(&self, device: Device) -> PoolId {
-        current::pool(self.number(), device)
+        current::pool(self.id(), device)
     }
 }

@@ -20,6 +20,8 @@ const WATCHED: usize = 4;
 /// queued is retired without running). Before the last one the bit of a watcher comes and goes.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
+    /// Names the runtime in this process.
+    pub(crate) runtime: u64,
     phase: AtomicUsize,
     /// Tasks queued in one stream above which enqueueing helps or waits.
     pub(crate) stream_task_limit: u64,
@@ -81,8 +83,9 @@ impl StreamCounters {
 }
 
 impl Lifecycle {
-    pub(crate) fn new(stream_task_limit: u64) -> Arc<Self> {
+    pub(crate) fn new(runtime: u64, stream_task_limit: u64) -> Arc<Self> {
         Arc::new(Self {
+            runtime,
             phase: AtomicUsize::new(RUNNING),
             stream_task_limit,
             retired_counters: StreamCounters::default(),
@@ -103,6 +106,13 @@ impl Lifecycle {
     #[cold]
     fn check_unusual(phase: usize) -> Result<()> {
         if phase & !WATCHED == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
+    }
+
+    /// Fails when something, named in words, is another runtime's.
+    #[inline]
+    pub(crate) fn check_own(&self, what: &'static str, given: u64) -> Result<()> {
+        let own = self.runtime;
+        if given == own { Ok(()) } else { Err(Error::OtherRuntime { what, given, own }) }
     }
 
     /// No new work from now on. False when that was so before.

@@ -22,6 +22,7 @@ mod pools;
 mod recordings;
 mod shortage;
 mod snapshots;
+mod strange;
 mod support;
 mod thread_caches;
 mod threads;

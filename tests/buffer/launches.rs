@@ -122,3 +122,12 @@ fn a_launch_with_a_released_buffer_is_refused_and_enqueues_nothing() {
     assert!(matches!(refused, Err(Error::BufferReleased { .. })), "{refused:?}");
     assert!(stream.is_quiet());
 }
+
+#[test]
+fn a_launch_with_a_buffer_of_another_runtime_is_refused() {
+    let [ours, theirs] = [(); 2].map(|()| Machine::cpu(1));
+    let (buffer, stream) = (theirs.runtime.zeros(8, CPU).unwrap(), ours.stream());
+    let refused = launch(&stream, &buffer);
+    assert!(matches!(refused, Err(Error::OtherRuntime { what: "a buffer", .. })), "{refused:?}");
+    assert_eq!(buffer.read_to_vec().unwrap(), [0; 8]);
+}

@@ -23,6 +23,7 @@ mod launches;
 mod model;
 mod native;
 mod release;
+mod runtimes;
 mod shortage;
 mod shutdown;
 mod support;

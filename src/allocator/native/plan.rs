@@ -73,7 +73,7 @@ impl Sizes {
     /// What a request comes to; it is for a byte at least. `None` when it is larger than anything.
     pub(super) fn plan(&self, request: &Request) -> Option<NativePlan> {
         let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
-        assert!(align_bytes.is_power_of_two(), "an alignment: {align_bytes}");
+        debug_assert!(request.check().is_ok(), "checked before: {request:?}");
         let owner = Owner { stream, pool };
         let align_bytes = align_bytes.max(UNIT_BYTES);
         if requested_bytes <= MOST_SMALL_BYTES && align_bytes == UNIT_BYTES {

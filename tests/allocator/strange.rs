@@ -1,0 +1,75 @@
+//! Requests that make no sense: errors, never panics.
+
+use accelrt::allocator::Request;
+use accelrt::{Config, Device, Error, PoolId, PoolOptions, Runtime};
+
+use crate::support::Bench;
+
+const SETTINGS: [&str; 3] = ["", "policy:torch", "expandable_segments:True"];
+
+#[test]
+fn an_alignment_that_is_no_power_of_two_is_an_error() {
+    for settings in SETTINGS {
+        let bench = Bench::new(settings);
+        for align_bytes in [0, 3, 48, 1000, usize::MAX, (1 << 40) + 1] {
+            for bytes in [1, 100, 1 << 20, 64 << 20, usize::MAX] {
+                let request = Request::new(bytes, 0).aligned_to(align_bytes);
+                let Err(Error::InvalidSetting { name, value, .. }) =
+                    bench.allocator.allocate(request)
+                else {
+                    panic!("{align_bytes} is an alignment under {settings:?}")
+                };
+                assert_eq!((name, value), ("alignment", align_bytes.to_string()));
+            }
+        }
+        bench.allocator.check_all();
+    }
+}
+
+#[test]
+fn sizes_and_alignments_beyond_everything_are_errors() {
+    // On numbers and on the machine's own memory, whose addresses end earlier.
+    let runtime = Runtime::new(Config::default()).unwrap();
+    for settings in SETTINGS {
+        let bench = Bench::new(settings);
+        runtime.set_allocator_settings(settings).unwrap();
+        let own = runtime.allocator(Device::cpu(0)).unwrap();
+        for allocator in [&bench.allocator, &*own] {
+            for bytes in [1, 1 << 40, 1 << 60, (1 << 60) + 1, isize::MAX as usize, usize::MAX] {
+                for shift in [0, 9, 21, 32, 47, 60, 63] {
+                    let request = Request::new(bytes, u64::MAX).aligned_to(1 << shift);
+                    match allocator.allocate(request) {
+                        Ok(block) => {
+                            assert!(bytes == 1 && block.address().is_multiple_of(1 << shift));
+                            allocator.free(block);
+                        }
+                        Err(Error::OutOfMemory { requested_bytes, .. }) => {
+                            assert_eq!(requested_bytes, bytes);
+                        }
+                        Err(Error::Driver { .. }) => assert!(shift > 30, "no such addresses"),
+                        Err(other) => panic!("{bytes} bytes at 1 << {shift}: {other}"),
+                    }
+                }
+            }
+            allocator.check_all();
+        }
+    }
+}
+
+#[test]
+fn a_pool_that_was_not_made_is_one_without_users() {
+    for settings in SETTINGS {
+        let bench = Bench::new(settings);
+        let absent = PoolId(7, 7);
+        bench.allocator.release_pool(absent);
+        let block = bench.allocator.allocate(Request::new(1000, 0).from_pool(absent)).unwrap();
+        bench.allocator.release_pool(absent);
+        bench.allocator.check_all();
+        bench.allocator.free(block);
+        bench.allocator.empty_cache();
+        assert_eq!(bench.allocator.statistics().reserved_bytes.all.current, 0, "{settings:?}");
+        bench.allocator.retain_pool(PoolId::DEFAULT, PoolOptions::default());
+        bench.allocator.release_pool(PoolId::DEFAULT);
+        bench.allocator.check_all();
+    }
+}
