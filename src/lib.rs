@@ -84,9 +84,7 @@ mod shortage;
 mod signals;
 pub mod size;
 mod spin;
-mod steps;
 mod stream;
-mod stream_map;
 mod sync;
 #[cfg(test)]
 #[path = "../tests/common/trusted.rs"]

@@ -2,9 +2,9 @@
 //!
 //! Orderings. A protocol of the shape "publish mine, then look at yours" (Dekker) uses `SeqCst` on
 //! all four accesses, which is enough in the language's model and costs no fence on x86 where the
-//! publishing access is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`, so such a
-//! protocol also calls [`dekker_fence`] between the two accesses: a real fence in the model,
-//! nothing in production.
+//! publishing access is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`; in models
+//! the atomics add what is missing, so that a model fails when any of the four asks for less
+//! (`sync/modelled.rs`).
 //!
 //! Locks have ranks: a thread takes them in increasing order, which debug builds assert. No lock is
 //! held while the GIL is asked for, a user's function runs or a device is waited for.
@@ -16,14 +16,35 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[cfg(loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize},
-};
+mod modelled;
+#[cfg(all(test, loom))]
+pub(crate) mod models;
+
+#[cfg(loom)]
+pub(crate) use self::modelled::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 pub(crate) use std::sync::atomic::{Ordering, compiler_fence};
+
+/// `thread_local`, of which each thread of a model has its own.
+macro_rules! per_thread {
+    ($(#[$attribute:meta])* static $name:ident: $type:ty = $initial:expr;) => {
+        #[cfg(not(loom))]
+        thread_local! {
+            $(#[$attribute])*
+            static $name: $type = const { $initial };
+        }
+        #[cfg(loom)]
+        loom::thread_local! {
+            $(#[$attribute])*
+            static $name: $type = $initial;
+        }
+    };
+}
+pub(crate) use per_thread;
 
 /// A place that a value's users read and whoever frees it writes: lets loom see a free that does
 /// not come after every use, and one that never comes. Nothing outside of models.
@@ -90,20 +111,14 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// The fence of a Dekker pair whose accesses are all `SeqCst`; see the head of this file.
-#[inline]
-pub(crate) fn dekker_fence() {
-    #[cfg(loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
-}
-
 /// A fence, in models too.
 #[inline]
+#[cfg_attr(loom, track_caller)]
 pub(crate) fn fence(ordering: Ordering) {
     #[cfg(not(loom))]
     std::sync::atomic::fence(ordering);
     #[cfg(loom)]
-    loom::sync::atomic::fence(ordering);
+    modelled::fence(ordering);
 }
 
 /// One turn of a spin loop.

@@ -1,27 +1,40 @@
 //! Loom models of frees under `torch`: memory is handed out behind its uses, joint frees join.
 //!
-//! The whole allocator runs in them, over numbers; an atomic without an order of its own stands for
+//! The whole allocator runs in them, over numbers; a cell without an order of its own stands for
 //! the bytes of a block.
+#![expect(unsafe_code, reason = "the bytes of a block have no order of their own")]
 
 use std::sync::Arc;
 
-use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use crate::allocator::pending::UsePoint;
 use crate::allocator::{CachingAllocator, Request};
 use crate::backend::contract::Backend;
 use crate::backend::null::{Completion, NullBackend, NullConfig};
-use crate::backend::owned::OwnedStream;
 use crate::device::{Device, DeviceKind};
 use crate::size::MIB;
-use crate::stream::core::{Identity, StreamCore};
-use crate::stream::lifecycle::Lifecycle;
+use crate::stream::core::StreamCore;
+use crate::stream::loom_device;
+use crate::sync::UnsafeCell;
+use crate::sync::models::model_without_fences;
 
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
+/// What stands in a block.
+struct Bytes(UnsafeCell<u64>);
+
+// SAFETY: models order their accesses, or loom reports them.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    fn write(&self, value: u64) {
+        // SAFETY: loom reports an access at the same time.
+        self.0.with_mut(|bytes| unsafe { *bytes = value });
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        self.0.with(|bytes| unsafe { *bytes })
+    }
 }
 
 struct World {
@@ -43,10 +56,7 @@ impl World {
     }
 
     fn stream(&self) -> Arc<StreamCore> {
-        let identity = Identity { device: self.device, id: 1, priority: 0, is_dedicated: true };
-        let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&self.null);
-        let handle = OwnedStream::create(&backend, 0, 0).unwrap();
-        StreamCore::new(identity, backend, handle, Lifecycle::new(0, 1000))
+        loom_device::stream(&(Arc::clone(&self.null) as Arc<dyn Backend>), 1)
     }
 }
 
@@ -54,21 +64,20 @@ impl World {
 /// the use, one stream passes the use, one thread asks for memory.
 #[test]
 fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
-    model(3, || {
-        let (world, bytes) = (World::new(), Arc::new(AtomicU64::new(0)));
+    model_without_fences(Some(3), || {
+        let (world, bytes) = (World::new(), Arc::new(Bytes(UnsafeCell::new(0))));
         let stream = world.stream();
         let block = world.allocator.allocate(Request::new(512, 0)).unwrap();
         let (used, progress) = (Arc::clone(&bytes), Arc::clone(&stream.progress));
         let consumer = thread::spawn(move || {
-            used.store(7, Ordering::Relaxed); // ordered by the progress alone
+            used.write(7); // ordered by the progress alone
             progress.reach(1);
         });
         let (other, given) = (Arc::clone(&world), Arc::clone(&bytes));
         let requester = thread::spawn(move || {
             let taken = other.allocator.allocate(Request::new(512, 0)).unwrap();
             if taken.address() == block.address() {
-                // Relaxed: what the stream wrote has to be there already.
-                assert_eq!(given.load(Ordering::Relaxed), 7, "handed out in front of its use");
+                assert_eq!(given.read(), 7, "handed out in front of its use");
             }
             other.allocator.free(taken);
         });
@@ -85,7 +94,7 @@ fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
 /// the end, and nothing is counted twice.
 #[test]
 fn loom_frees_of_several_threads_leave_one_block() {
-    model(3, || {
+    model_without_fences(Some(3), || {
         let world = World::new();
         let take = |bytes| world.allocator.allocate(Request::new(bytes, 0)).unwrap();
         let blocks = [take(MIB), take(MIB)];

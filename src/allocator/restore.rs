@@ -8,7 +8,6 @@ use crate::allocator::books::Books;
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
-use crate::allocator::pending::ALL;
 use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::segment::{Owner, Pages, Segment};
@@ -22,10 +21,10 @@ impl CachingAllocator {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.caches.empty();
-        self.poll_waited_for(ALL);
+        self.poll_waited_for();
         let device_index = self.source.device.index();
         let mut books = self.books.lock();
-        books.complete_some_if_free(ALL);
+        books.complete_passed_if_free();
         let mut segments: Vec<SegmentInfo> = books
             .segments
             .iter()

@@ -3,6 +3,7 @@
 use loom::thread;
 
 use crate::buffer::counted::{Alone, Counted, Ends};
+use crate::sync::models::{EVERY, model_without_fences};
 
 struct Value;
 
@@ -20,7 +21,7 @@ fn counted() -> Counted<Value> {
 /// reports a value that is not freed, and one that is freed while somebody still uses it.
 #[test]
 fn loom_the_last_handle_ends_the_value() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let first = counted();
         let others = [first.clone(), first.clone()];
         let others = others.map(|other| thread::spawn(move || drop(other)));
@@ -34,7 +35,7 @@ fn loom_the_last_handle_ends_the_value() {
 /// Goal: a handle that is cloned while another one is dropped keeps the value alive.
 #[test]
 fn loom_a_clone_outlives_the_drop_of_another_handle() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let first = counted();
         let second = first.clone();
         let other = thread::spawn(move || drop(second.clone()));

@@ -1,9 +1,17 @@
 //! Loom models of an event's life: its core is freed once, after everybody is done with it.
 
+use std::sync::Arc;
+
 use loom::thread;
 
+use crate::backend::contract::Backend;
+use crate::backend::null::{NullBackend, NullConfig};
+use crate::event::Event;
 use crate::event::core::EventCore;
 use crate::event::shared::{Pending, Shared};
+use crate::stream::Stream;
+use crate::stream::loom_device::stream;
+use crate::sync::models::{EVERY, model_without_fences};
 
 fn event() -> Shared {
     Shared::new(EventCore::new(None, false))
@@ -22,7 +30,7 @@ fn pass(record: Pending) {
 /// core that is not freed, and one that is freed while somebody still uses it.
 #[test]
 fn loom_the_core_is_freed_by_whoever_comes_last() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let event = event();
         let (first, second) = (begin(&event), begin(&event));
         let consumers = [first, second].map(|record| thread::spawn(move || pass(record)));
@@ -36,7 +44,7 @@ fn loom_the_core_is_freed_by_whoever_comes_last() {
 /// Goal: a handle that begins another record while its clone is dropped keeps the core alive.
 #[test]
 fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let event = event();
         let clone = event.clone();
         let other = thread::spawn(move || pass(begin(&clone)));
@@ -50,7 +58,7 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
 /// and the handles end beside it.
 #[test]
 fn loom_a_record_that_no_queue_had_holds_nothing_up() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let event = event();
         let (queued, clone) = (begin(&event), event.clone());
         let consumer = thread::spawn(move || pass(queued));
@@ -61,5 +69,25 @@ fn loom_a_record_that_no_queue_had_holds_nothing_up() {
         drop(event);
         consumer.join().unwrap();
         other.join().unwrap();
+    });
+}
+
+/// Goal: the end of an older record leaves alone what a newer one left. Method: two threads record
+/// one event on two streams of a driver; whichever record is the latest has its time.
+#[test]
+fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
+    model_without_fences(Some(2), || {
+        let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
+        let streams = [1, 2].map(|id| Stream::from_core(stream(&null, id)));
+        let event = Event::timed();
+        let threads = streams.clone().map(|stream| {
+            let event = event.clone();
+            thread::spawn(move || stream.record(&event).unwrap())
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(event.version(), 2);
+        assert_eq!(event.elapsed_ms(&event).unwrap(), 0.0);
     });
 }

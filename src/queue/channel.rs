@@ -32,7 +32,7 @@ use crossbeam_utils::CachePadded;
 use crate::queue::command::{Class, Command, Packed};
 use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published};
 use crate::size::to_usize;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, dekker_fence};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 
 /// Low bits of a tagged segment pointer that carry the lap.
 const TAG_MASK: u64 = 63;
@@ -211,7 +211,6 @@ impl<C: 'static> Sender<C> {
         // SeqCst: raised before the read of `oldest`; partner: `Receiver::retire`, which moves that
         // before it reads this.
         shared.installing.fetch_add(1, Ordering::SeqCst);
-        dekker_fence();
         let mut next = shared.oldest.load(Ordering::SeqCst);
         let mut own = 0;
         while let Some(segment) = NonNull::new(next) {
@@ -238,7 +237,6 @@ impl<C: 'static> Shared<C> {
         // SeqCst: raised before the read of `segment`; partner: `Receiver::retire`, which swings
         // before it reads this.
         self.installing.fetch_add(1, Ordering::SeqCst);
-        dekker_fence();
         let current = self.tail.segment.load(Ordering::SeqCst);
         // Acquire: pairs with the claims' release.
         let lap = lap_of(self.tail.index.load(Ordering::Acquire));
@@ -413,7 +411,6 @@ impl<C: 'static> Receiver<C> {
         );
         // SeqCst: moved before the read of `installing`; partner: `users_behind`.
         self.shared.oldest.store(next, Ordering::SeqCst);
-        dekker_fence();
         // SAFETY: nobody reclaims the segment but this consumer, below.
         let link = unsafe { old.as_ref() }.next_retired();
         // Relaxed: the list of retired segments is this consumer's alone.

@@ -4,6 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
+use crate::sync::models::{model, model_without_fences};
 
 /// What the consumer saw.
 type Seen = Vec<(u8, u8)>;
@@ -21,13 +22,6 @@ impl Command<Seen> for Item {
 
 fn push(sender: &Sender<Seen>, producer: u8, number: u8) {
     sender.push(Item(producer, number, Arc::new(())));
-}
-
-/// Explores `test` with up to `preemptions` forced switches of threads.
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
 }
 
 /// Consumes until `count` commands were seen.
@@ -51,7 +45,7 @@ fn assert_in_order(seen: &Seen, producer: u8, count: u8) {
 /// while the consumer drains.
 #[test]
 fn loom_two_producers_keep_their_order_over_a_seam() {
-    model(3, || {
+    model(Some(3), || {
         let (sender, mut receiver) = channel::<Seen>();
         let sender = Arc::new(sender);
         let other = {
@@ -71,7 +65,7 @@ fn loom_two_producers_keep_their_order_over_a_seam() {
 /// two seams while the consumer retires segments behind it and another producer installs late.
 #[test]
 fn loom_segments_are_reused_only_when_nobody_reaches_them() {
-    model(2, || {
+    model(Some(2), || {
         let (sender, mut receiver) = channel::<Seen>();
         let sender = Arc::new(sender);
         (0..2).for_each(|n| push(&sender, 0, n));
@@ -96,7 +90,7 @@ fn loom_segments_are_reused_only_when_nobody_reaches_them() {
 /// two segments; loom reports what leaks.
 #[test]
 fn loom_what_is_left_is_dropped_with_the_queue() {
-    model(3, || {
+    model(Some(3), || {
         let (sender, mut receiver) = channel::<Seen>();
         let sender = Arc::new(sender);
         let other = {
@@ -116,7 +110,7 @@ fn loom_what_is_left_is_dropped_with_the_queue() {
 /// that does not come after the count.
 #[test]
 fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
-    model(3, || {
+    model(Some(3), || {
         let (sender, mut receiver) = channel::<Seen>();
         let sender = Arc::new(sender);
         (0..4).for_each(|n| push(&sender, 0, n));
@@ -137,7 +131,7 @@ fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
 /// lost, and a place of two owners.
 #[test]
 fn loom_a_consumer_takes_places_between_commands() {
-    model(3, || {
+    model(Some(3), || {
         let (sender, mut receiver) = channel::<Seen>();
         let sender = Arc::new(sender);
         assert_eq!(receiver.take_place(), None, "there is no segment yet");
@@ -155,5 +149,40 @@ fn loom_a_consumer_takes_places_between_commands() {
         assert_in_order(&seen, 1, 2);
         assert!(receiver.is_empty());
         assert_eq!((receiver.consumed(), sender.pushed()), (3 + taken, 3 + taken));
+    });
+}
+
+/// Goal: producers that meet at a seam push into the one segment that is linked there, and see it
+/// as it was made. Method: without fences, nobody consumes meanwhile.
+#[test]
+fn loom_two_producers_meet_at_a_seam() {
+    model_without_fences(Some(3), || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let sender = Arc::new(sender);
+        let other = {
+            let sender = Arc::clone(&sender);
+            thread::spawn(move || (0..2).for_each(|n| push(&sender, 1, n)))
+        };
+        (0..2).for_each(|n| push(&sender, 0, n));
+        other.join().unwrap();
+        let seen = consume(&mut receiver, 4);
+        assert_in_order(&seen, 0, 2);
+        assert_in_order(&seen, 1, 2);
+    });
+}
+
+/// Goal: a consumer sees what was pushed and linked, and a producer what the consumer left for it.
+/// Method: without fences, one producer goes over two seams while the consumer follows.
+#[test]
+fn loom_a_consumer_follows_a_producer_over_seams() {
+    model_without_fences(Some(1), || {
+        let (sender, mut receiver) = channel::<Seen>();
+        let producer = thread::spawn(move || {
+            (0..5).for_each(|n| push(&sender, 0, n));
+            sender
+        });
+        let seen = consume(&mut receiver, 5);
+        assert_in_order(&seen, 0, 5);
+        drop(producer.join().unwrap());
     });
 }

@@ -30,7 +30,7 @@ const TASKS_BETWEEN_LOOKS: u32 = 8;
 
 /// Looks at a place that its producer has claimed and not published, before the stream goes back to
 /// the run queue: the producer lost its processor.
-const UNPUBLISHED_LOOKS: u32 = 200;
+const UNPUBLISHED_LOOKS: u32 = if cfg!(loom) { 1 } else { 200 };
 
 /// What only the draining thread touches.
 pub(crate) struct Consumer {

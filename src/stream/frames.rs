@@ -5,9 +5,11 @@
 
 use std::cell::Cell;
 
-thread_local! {
+use crate::sync::per_thread;
+
+per_thread! {
     /// Keys of the streams being drained on this thread, innermost first; 0 is none.
-    static FRAMES: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
+    static FRAMES: Cell<[u64; 2]> = Cell::new([0; 2]);
 }
 
 /// This thread is inside a stream until the frame is dropped.
@@ -19,9 +21,9 @@ pub(crate) struct Frame {
 impl Frame {
     #[inline]
     pub(crate) fn enter(stream_key: u64) -> Self {
-        let outer = FRAMES.get();
+        let outer = FRAMES.with(Cell::get);
         if outer[1] == 0 {
-            FRAMES.set([stream_key, outer[0]]);
+            FRAMES.with(|frames| frames.set([stream_key, outer[0]]));
         }
         Self { outer }
     }
@@ -30,24 +32,24 @@ impl Frame {
 impl Drop for Frame {
     #[inline]
     fn drop(&mut self) {
-        FRAMES.set(self.outer);
+        FRAMES.with(|frames| frames.set(self.outer));
     }
 }
 
 /// True when this thread executes a task of some stream.
 #[inline]
 pub(crate) fn is_inside_task() -> bool {
-    FRAMES.get()[0] != 0
+    FRAMES.with(Cell::get)[0] != 0
 }
 
 /// True when this thread executes a task of this stream, directly or below a helped one.
 #[inline]
 pub(crate) fn is_inside(stream_key: u64) -> bool {
-    FRAMES.get().contains(&stream_key)
+    FRAMES.with(Cell::get).contains(&stream_key)
 }
 
 /// True when this thread may execute a stream that it waits for.
 #[inline]
 pub(crate) fn may_help() -> bool {
-    FRAMES.get()[1] == 0
+    FRAMES.with(Cell::get)[1] == 0
 }

@@ -1,145 +1,120 @@
-//! Loom models of a stream: nothing left behind, resumed once, woken in time.
+//! Loom models of the engine: nothing left behind, resumed once, woken in time.
 //!
-//! The models drive the production queue, turnstile, progress, waiters and gates. A run queue is a
-//! number here: how many entries the stream has in it. At the end the model is the worker that
-//! serves them.
+//! The streams are those of production; the workers of their device are threads of the model, and
+//! what is left in the run queue at the end the model runs. What tasks write has no order of its
+//! own, so loom also reports two consumers at once, and a look that does not come behind a task.
+#![expect(unsafe_code, reason = "what tasks write has no order of its own")]
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom::thread;
+use std::sync::Arc;
 
+use loom::thread::{self, JoinHandle};
+
+use crate::backend::contract::Backend;
+use crate::backend::null::{NullBackend, NullConfig};
 use crate::error::FailureCause;
-use crate::frontier::Progress;
-use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
+use crate::queue::{Class, Command};
+use crate::stream::Stream;
+use crate::stream::commands::WaitFor;
+use crate::stream::context::TaskContext;
+use crate::stream::core::StreamCore;
+use crate::stream::deferred::Completion;
 use crate::stream::gate::Gate;
-use crate::stream::turnstile::{Next, Parking, Pass, Turnstile};
-use crate::stream::waiters::{Waiter, Waiters};
-use crate::sync::Sleeper;
+use crate::stream::loom_device::{self, HostDevice};
+use crate::stream::own::Marker;
+use crate::stream::turnstile::{Next, Parking, Turnstile};
+use crate::sync::models::{EVERY, model, model_without_fences};
+use crate::sync::{LockRank, Mutex, UnsafeCell};
 
-/// Explores `test` with up to `preemptions` forced switches of threads.
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
+/// What the tasks of one stream write.
+#[derive(Clone)]
+struct Ran(Arc<UnsafeCell<usize>>);
+
+// SAFETY: one task after the other, or loom reports it.
+unsafe impl Send for Ran {}
+// SAFETY: as above.
+unsafe impl Sync for Ran {}
+
+impl Ran {
+    fn new() -> Self {
+        Self(Arc::new(UnsafeCell::new(0)))
+    }
+
+    fn add(&self) {
+        // SAFETY: loom reports an access at the same time.
+        self.0.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    fn count(&self) -> usize {
+        // SAFETY: as above.
+        self.0.with(|count| unsafe { *count })
+    }
 }
 
-struct Task;
+struct Task(Ran);
 
-impl Command<usize> for Task {
+impl Command<TaskContext> for Task {
     const CLASS: Class = Class::Own;
 
-    fn run(self, ran: &mut usize) {
-        *ran += 1;
+    fn run(self, _context: &mut TaskContext) {
+        self.0.add();
     }
 }
 
-struct Consumer {
-    receiver: Receiver<usize>,
-    ran: usize,
-}
+/// A task that a waiting thread leaves to a worker.
+struct Long(Ran);
 
-/// A stream reduced to who is responsible for it.
-struct Stream {
-    sender: Sender<usize>,
-    turnstile: Turnstile<Consumer>,
-    entries: AtomicUsize,
-}
+impl Command<TaskContext> for Long {
+    const CLASS: Class = Class::Native;
 
-impl Stream {
-    fn new() -> Arc<Self> {
-        let (sender, receiver) = channel();
-        let turnstile = Turnstile::new(Consumer { receiver, ran: 0 });
-        Arc::new(Self { sender, turnstile, entries: AtomicUsize::new(0) })
+    fn run(self, _context: &mut TaskContext) {
+        self.0.add();
     }
+}
 
-    fn schedule(&self, next: Next) {
-        if next == Next::Schedule {
-            let before = self.entries.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(before, 0, "a stream has one entry in the run queue");
-        }
+/// A stream and what its tasks did.
+#[derive(Clone)]
+struct World {
+    device: Arc<HostDevice>,
+    core: Arc<StreamCore>,
+    ran: Ran,
+}
+
+impl World {
+    fn new() -> Self {
+        let device = HostDevice::new();
+        let core = device.stream(1);
+        Self { device, core, ran: Ran::new() }
     }
 
     fn enqueue(&self) {
-        self.sender.push(Task);
-        self.schedule(self.turnstile.schedule_if_idle());
+        self.core.push(Task(self.ran.clone())).unwrap();
     }
 
-    /// Runs up to `until` tasks in all; true when a producer was between claim and publication.
-    fn drain(consumer: &mut Consumer, until: u64) -> bool {
-        while consumer.receiver.consumed() < until {
-            match consumer.receiver.front() {
-                Front::Ready(entry) => entry.run(&mut consumer.ran),
-                Front::Empty => return false,
-                Front::Unpublished => return true,
-            }
-        }
-        false
-    }
-
-    fn leave(&self, pass: Pass<'_, Consumer>, is_unpublished: bool) {
-        if is_unpublished {
-            return self.schedule(pass.leave_with_work());
-        }
-        let consumed = pass.receiver.consumed();
-        if pass.leave() && self.sender.pushed() != consumed {
-            self.schedule(self.turnstile.schedule_if_idle());
-        }
-    }
-
-    fn help(&self, until: u64) {
-        if let Some(mut pass) = self.turnstile.enter_to_help() {
-            let is_unpublished = Self::drain(&mut pass, until);
-            self.leave(pass, is_unpublished);
-        }
-    }
-
-    /// A worker takes the entry, if there is one.
-    fn work(&self) -> bool {
-        let taken = self
-            .entries
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
-        if taken.is_err() {
-            return false;
-        }
-        if let Some(mut pass) = self.turnstile.enter_from_run_queue() {
-            let is_unpublished = Self::drain(&mut pass, u64::MAX);
-            self.leave(pass, is_unpublished);
-        }
-        true
-    }
-
-    /// As `enqueue` on a driver kind: past the queue where that is empty.
-    fn bring(&self) {
-        let Some(mut pass) = self.turnstile.enter_to_help() else { return self.enqueue() };
-        let is_taken = pass.receiver.take_place().is_some();
-        pass.ran += usize::from(is_taken);
-        self.leave(pass, false);
-        if !is_taken {
-            self.enqueue();
-        }
+    /// A thread of the model does something with the stream.
+    fn spawn<R: 'static>(&self, act: impl FnOnce(&Self) -> R + 'static) -> JoinHandle<R> {
+        let world = self.clone();
+        thread::spawn(move || act(&world))
     }
 
     fn assert_all_ran(&self, count: usize) {
-        while self.work() {}
-        let pass = self.turnstile.enter_to_help().expect("nobody has the stream any more");
-        assert_eq!(pass.ran, count, "tasks were left behind");
-        pass.leave();
+        while self.device.work() {}
+        assert!(self.core.turnstile.parking().is_none(), "the stream is resumed");
+        let pass = self.core.turnstile.enter_to_help().expect("nobody has the stream any more");
+        assert_eq!(self.ran.count(), count, "tasks were left behind");
+        assert!(pass.leave());
     }
 }
 
 /// Goal: a helper that leaves while somebody enqueues leaves nothing behind.
 #[test]
 fn loom_a_helper_that_leaves_leaves_no_work_behind() {
-    model(3, || {
-        let stream = Stream::new();
-        stream.enqueue();
-        let helper = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.help(1))
-        };
-        stream.enqueue();
+    model(Some(3), || {
+        let world = World::new();
+        world.enqueue();
+        let helper = world.spawn(|world| world.core.help(1));
+        world.enqueue();
         helper.join().unwrap();
-        stream.assert_all_ran(2);
+        world.assert_all_ran(2);
     });
 }
 
@@ -147,67 +122,28 @@ fn loom_a_helper_that_leaves_leaves_no_work_behind() {
 /// behind: the idle edge of a stream.
 #[test]
 fn loom_a_worker_that_leaves_leaves_no_work_behind() {
-    model(3, || {
-        let stream = Stream::new();
-        stream.enqueue();
-        let worker = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || assert!(stream.work()))
-        };
-        stream.enqueue();
+    model(Some(3), || {
+        let world = World::new();
+        world.enqueue();
+        let worker = world.spawn(|world| assert!(world.device.work()));
+        world.enqueue();
         worker.join().unwrap();
-        stream.assert_all_ran(2);
+        world.assert_all_ran(2);
     });
-}
-
-/// A task is brought past an empty queue while another thread does something with the stream; each
-/// task runs once. One place is left before a seam.
-fn bring_beside(other: fn(&Arc<Stream>)) {
-    model(3, move || {
-        let stream = Stream::new();
-        stream.enqueue();
-        assert!(stream.work());
-        let beside = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || other(&stream))
-        };
-        stream.bring();
-        beside.join().unwrap();
-        stream.assert_all_ran(3);
-    });
-}
-
-/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
-/// itself or by the other.
-#[test]
-fn loom_tasks_that_go_past_the_queue_are_run_once() {
-    bring_beside(|stream| stream.bring());
-}
-
-/// Goal: a task that goes past the queue leaves nothing behind that somebody enqueues meanwhile.
-#[test]
-fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
-    bring_beside(|stream| stream.enqueue());
 }
 
 /// Goal: helper, worker and producer at once run every task once and leave nothing behind.
 #[test]
 fn loom_helper_worker_and_producer_share_one_stream() {
-    model(2, || {
-        let stream = Stream::new();
-        stream.enqueue();
-        let worker = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.work())
-        };
-        let helper = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.help(u64::MAX))
-        };
-        stream.enqueue();
+    model(Some(2), || {
+        let world = World::new();
+        world.enqueue();
+        let worker = world.spawn(|world| world.device.work());
+        let helper = world.spawn(|world| world.core.help(1));
+        world.enqueue();
         worker.join().unwrap();
         helper.join().unwrap();
-        stream.assert_all_ran(2);
+        world.assert_all_ran(2);
     });
 }
 
@@ -215,192 +151,105 @@ fn loom_helper_worker_and_producer_share_one_stream() {
 /// work to one of the two.
 #[test]
 fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
-    model(3, || {
-        let stream = Stream::new();
-        stream.enqueue();
-        let worker = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.work())
-        };
-        if let Some(pass) = stream.turnstile.enter_to_help() {
-            stream.schedule(pass.leave_with_work());
-        }
+    model(Some(3), || {
+        let world = World::new();
+        world.core.push(Long(world.ran.clone())).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        world.core.help(1);
         worker.join().unwrap();
-        stream.assert_all_ran(1);
+        world.assert_all_ran(1);
     });
 }
 
-/// Parks `stream` until `source` has retired the marker 1, as the engine does it.
-fn park(stream: &Arc<Stream>, source: &Source) {
-    let pass = stream.turnstile.enter_to_help().expect("the model's streams begin idle");
-    let parking = pass.park();
-    let waiter = Waiter::Stream(std::sync::Arc::new(Arc::clone(stream)), parking);
-    if source.waiters.register(1, waiter, &source.progress).is_err() {
-        stream.schedule(stream.turnstile.unpark(parking));
-    }
+/// On a driver's stream a task is run past an empty queue while another thread does something with
+/// the stream; each task runs once. One place is left before a seam.
+fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
+    model(Some(3), move || {
+        let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
+        let (core, ran) = (loom_device::stream(&null, 1), Ran::new());
+        core.push_always(Task(ran.clone()));
+        let beside = {
+            let (core, ran) = (Arc::clone(&core), ran.clone());
+            thread::spawn(move || other(&core, ran))
+        };
+        core.push(Task(ran.clone())).unwrap();
+        beside.join().unwrap();
+        let pass = core.turnstile.enter_to_help().expect("nobody has the stream any more");
+        assert_eq!(ran.count(), 3, "tasks were left behind");
+        assert!(pass.leave());
+    });
 }
 
-/// The counter of another stream and who waits for it.
-struct Source {
-    progress: std::sync::Arc<Progress>,
-    waiters: Waiters<Arc<Stream>>,
+/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
+/// itself or by the other.
+#[test]
+fn loom_tasks_that_go_past_the_queue_are_run_once() {
+    bring_beside(|core, ran| drop(core.push(Task(ran)).unwrap()));
 }
 
-impl Source {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { progress: Progress::new(1, true), waiters: Waiters::new() })
-    }
+/// Goal: a task that goes past the queue leaves nothing behind that somebody enqueues meanwhile.
+#[test]
+fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
+    bring_beside(|core, ran| drop(core.push_always(Task(ran))));
+}
 
-    /// The consumer retires the marker 1.
-    fn settle(&self) {
-        self.progress.settle(1);
-        for waiter in self.waiters.served(1).into_iter().flatten() {
-            match waiter {
-                Waiter::Stream(stream, parking) => {
-                    stream.schedule(stream.turnstile.unpark(parking))
-                }
-                Waiter::Thread(sleeper) => sleeper.wake(),
-            }
+/// What a task wrote is there for a thread that sees it retired, whoever waits for it.
+fn write_and_look(push: fn(&World)) {
+    model_without_fences(EVERY, move || {
+        let world = World::new();
+        push(&world);
+        let worker = world.spawn(|world| world.device.work());
+        if world.core.progress.done() >= 1 {
+            assert_eq!(world.ran.count(), 1);
         }
+        worker.join().unwrap();
+    });
+}
+
+/// Goal: what a task wrote is there when it is retired. loom reports a look that does not come
+/// behind it.
+#[test]
+fn loom_what_a_task_wrote_is_there_when_it_is_retired() {
+    write_and_look(World::enqueue);
+}
+
+/// A task that is waited for.
+struct MarkedTask(Ran);
+
+impl Command<TaskContext> for MarkedTask {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        self.0.add();
+        context.is_marker = true;
     }
+}
+
+/// Goal: the same for a task that is waited for.
+#[test]
+fn loom_what_a_marker_wrote_is_there_when_it_is_retired() {
+    write_and_look(|world| drop(world.core.push(MarkedTask(world.ran.clone())).unwrap()));
 }
 
 /// Goal: a stream that parks while its event completes is resumed exactly once, also when somebody
 /// enqueues meanwhile.
 #[test]
 fn loom_a_parked_stream_is_resumed_once() {
-    model(3, || {
-        let (stream, source) = (Stream::new(), Source::new());
+    model(Some(2), || {
+        let world = World::new();
+        let source = world.device.stream(2);
+        source.push_always(Marker);
+        source.failures.bind();
+        world.core.push(WaitFor::new_bound(Arc::clone(&source), 1)).unwrap();
         let completer = {
             let source = Arc::clone(&source);
-            thread::spawn(move || source.settle())
+            thread::spawn(move || source.help(1))
         };
-        let producer = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || {
-                stream.sender.push(Task);
-                // Idle before the parking: the entry is the helper's to leave alone.
-                stream.schedule(stream.turnstile.schedule_if_idle());
-            })
-        };
-        park(&stream, &source);
+        let producer = world.spawn(World::enqueue);
+        world.core.help(1);
         completer.join().unwrap();
         producer.join().unwrap();
-        assert!(stream.turnstile.parking().is_none(), "the stream is resumed");
-        stream.assert_all_ran(1);
-    });
-}
-
-/// Goal: a resumption that is late, after a cancellation resumed the stream, does nothing.
-#[test]
-fn loom_of_two_resumptions_of_one_parking_one_counts() {
-    model(3, || {
-        let stream = Stream::new();
-        let parking = stream.turnstile.enter_to_help().expect("idle").park();
-        let resume = |stream: &Arc<Stream>, parking: Parking| {
-            let stream = Arc::clone(stream);
-            thread::spawn(move || stream.schedule(stream.turnstile.unpark(parking)))
-        };
-        let (first, second) = (resume(&stream, parking), resume(&stream, parking));
-        first.join().unwrap();
-        second.join().unwrap();
-        assert_eq!(stream.entries.load(Ordering::SeqCst), 1);
-        stream.assert_all_ran(0);
-    });
-}
-
-/// Goal: what was meant for one parking leaves the next alone. Method: one parking is ended twice;
-/// the stream parks again before or after the second time, which must not end that one.
-#[test]
-fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
-    model(3, || {
-        let stream = Stream::new();
-        let first = stream.turnstile.enter_to_help().expect("idle").park();
-        assert_eq!(resume(&stream, first), 1);
-        let late = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || resume(&stream, first))
-        };
-        stream.entries.store(0, Ordering::SeqCst);
-        let pass = stream.turnstile.enter_from_run_queue().expect("the entry was just taken");
-        let second = pass.park();
-        assert_eq!(late.join().unwrap(), 0, "it came too late");
-        assert_eq!(stream.turnstile.parking(), Some(second));
-        assert_eq!(resume(&stream, second), 1);
-        stream.assert_all_ran(0);
-    });
-}
-
-/// Resumes `stream`; how often: once or not at all.
-fn resume(stream: &Stream, parking: Parking) -> usize {
-    let next = stream.turnstile.unpark(parking);
-    stream.schedule(next);
-    usize::from(next == Next::Schedule)
-}
-
-/// Somebody finishes a deferred task, as a completion does it; how often the stream was resumed.
-fn finish(gate: &Gate<Arc<Stream>>, outcome: Result<(), FailureCause>) -> usize {
-    gate.open(outcome).map_or(0, |(stream, parking)| resume(&stream, parking))
-}
-
-/// Parks `stream` in front of a gate, as the engine does it.
-fn park_at(stream: &Arc<Stream>, pass: Pass<'_, Consumer>, gate: &Gate<Arc<Stream>>) {
-    let parking = pass.park();
-    if !gate.wait(std::sync::Arc::new(Arc::clone(stream)), parking) {
-        stream.schedule(stream.turnstile.unpark(parking));
-    }
-}
-
-/// Goal: a deferred task that is finished while its stream parks, and while somebody enqueues, is
-/// gone on with exactly once, and its outcome is there.
-#[test]
-fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
-    model(3, || {
-        let (stream, gate) = (Stream::new(), Gate::new());
-        let pass = stream.turnstile.enter_to_help().expect("the model's streams begin idle");
-        let finisher = {
-            let gate = std::sync::Arc::clone(&gate);
-            thread::spawn(move || finish(&gate, Err(FailureCause::Unfinished)))
-        };
-        let producer = {
-            let stream = Arc::clone(&stream);
-            thread::spawn(move || stream.enqueue())
-        };
-        if gate.is_open() {
-            stream.schedule(pass.leave_with_work());
-        } else {
-            park_at(&stream, pass, &gate);
-        }
-        assert!(finisher.join().unwrap() <= 1);
-        producer.join().unwrap();
-        assert!(stream.turnstile.parking().is_none(), "the stream is resumed");
-        assert!(matches!(gate.take(), Some(Err(FailureCause::Unfinished))));
-        stream.assert_all_ran(1);
-    });
-}
-
-/// Goal: of a shutdown and a finish one resumes the stream, and a finish that comes later than the
-/// task was discarded finds nobody.
-#[test]
-fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
-    model(3, || {
-        let (stream, gate) = (Stream::new(), Gate::new());
-        let pass = stream.turnstile.enter_to_help().expect("the model's streams begin idle");
-        park_at(&stream, pass, &gate);
-        let finisher = {
-            let gate = std::sync::Arc::clone(&gate);
-            thread::spawn(move || finish(&gate, Ok(())))
-        };
-        // The shutdown: resumes what is parked and retires it here, which discards the task.
-        let parking = stream.turnstile.parking();
-        let by_shutdown = parking.map_or(0, |parking| resume(&stream, parking));
-        while stream.work() {}
-        gate.abandon();
-        let by_finish = finisher.join().unwrap();
-        assert_eq!(by_shutdown + by_finish, 1, "resumptions");
-        assert!(stream.turnstile.parking().is_none(), "the stream is resumed");
-        assert!(gate.open(Ok(())).is_none() && gate.take().is_none());
-        stream.assert_all_ran(0);
+        world.assert_all_ran(1);
     });
 }
 
@@ -408,18 +257,106 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
 /// without end as a deadlock.
 #[test]
 fn loom_a_sleeping_thread_is_woken_by_the_marker() {
-    model(3, || {
-        let source = Source::new();
-        let completer = {
-            let source = Arc::clone(&source);
-            thread::spawn(move || source.settle())
+    model(Some(3), || {
+        let world = World::new();
+        world.core.push(MarkedTask(world.ran.clone())).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        world.core.wait_retired(1, &mut None).unwrap();
+        assert_eq!(world.ran.count(), 1);
+        worker.join().unwrap();
+    });
+}
+
+/// Goal: a deferred task that is finished while its stream parks, and while somebody enqueues, is
+/// gone on with exactly once.
+#[test]
+fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
+    model(Some(2), || {
+        let world = World::new();
+        let finisher = Arc::new(Mutex::new(LockRank::Backend, None));
+        let started = Arc::clone(&finisher);
+        let start = move |completion: Completion| {
+            let finish = thread::spawn(move || completion.finish(Ok(())));
+            *started.lock() = Some(finish);
         };
-        let sleeper = Sleeper::new();
-        let waiter = Waiter::Thread(std::sync::Arc::clone(&sleeper));
-        if source.waiters.register(1, waiter, &source.progress).is_ok() {
-            sleeper.sleep();
-        }
-        assert_eq!(source.progress.retired(), 1);
-        completer.join().unwrap();
+        Stream::from_core(Arc::clone(&world.core)).enqueue_deferred(start).unwrap();
+        let producer = world.spawn(World::enqueue);
+        world.core.help(1);
+        producer.join().unwrap();
+        while world.device.work() {}
+        let finisher = finisher.lock().take().expect("the task was started");
+        finisher.join().unwrap();
+        world.assert_all_ran(1);
+    });
+}
+
+/// Ends a parking; how often it was the one that did: once or not at all.
+fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
+    usize::from(core.turnstile.unpark(parking) == Next::Schedule)
+}
+
+/// Goal: of a shutdown and a finish one resumes the stream, and a finish that comes later than the
+/// task was discarded finds nobody.
+#[test]
+fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
+    model(Some(3), || {
+        let (world, gate) = (World::new(), Gate::<StreamCore>::new());
+        let pass = world.core.turnstile.enter_to_help().expect("the model's streams begin idle");
+        let parking = pass.park();
+        assert!(gate.wait(Arc::clone(&world.core), parking));
+        let finish = |gate: &Gate<StreamCore>, outcome: Result<(), FailureCause>| {
+            gate.open(outcome).map_or(0, |(core, parking)| resume(&core, parking))
+        };
+        let finisher = {
+            let gate = Arc::clone(&gate);
+            thread::spawn(move || finish(&gate, Ok(())))
+        };
+        // The shutdown: resumes what is parked and retires it here, which discards the task.
+        let parking = world.core.turnstile.parking();
+        let by_shutdown = parking.map_or(0, |parking| resume(&world.core, parking));
+        gate.abandon();
+        let by_finish = finisher.join().unwrap();
+        assert_eq!(by_shutdown + by_finish, 1, "resumptions");
+        assert!(world.core.turnstile.parking().is_none(), "the stream is resumed");
+        assert!(gate.open(Ok(())).is_none() && gate.take().is_none());
+    });
+}
+
+/// A turnstile that was parked at, and a thread that ends the parking.
+fn parked() -> (Arc<Turnstile<()>>, Parking) {
+    let turnstile = Arc::new(Turnstile::new(()));
+    let parking = turnstile.enter_to_help().expect("idle").park();
+    (turnstile, parking)
+}
+
+fn unpark(turnstile: &Arc<Turnstile<()>>, parking: Parking) -> JoinHandle<Next> {
+    let turnstile = Arc::clone(turnstile);
+    thread::spawn(move || turnstile.unpark(parking))
+}
+
+/// Goal: a resumption that is late, after a cancellation resumed the stream, does nothing.
+#[test]
+fn loom_of_two_resumptions_of_one_parking_one_counts() {
+    model(Some(3), || {
+        let (turnstile, parking) = parked();
+        let both = [unpark(&turnstile, parking), unpark(&turnstile, parking)];
+        let both = both.map(|thread| thread.join().unwrap());
+        assert_eq!(both.iter().filter(|next| **next == Next::Schedule).count(), 1);
+    });
+}
+
+/// Goal: what was meant for one parking leaves the next alone. Method: one parking is ended twice;
+/// the stream parks again before or after the second time, which must not end that one.
+#[test]
+fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
+    model(Some(3), || {
+        let (turnstile, first) = parked();
+        assert_eq!(turnstile.unpark(first), Next::Schedule);
+        let late = unpark(&turnstile, first);
+        let pass = turnstile.enter_from_run_queue().expect("the entry was just taken");
+        let second = pass.park();
+        assert_eq!(late.join().unwrap(), Next::Nothing, "it came too late");
+        assert_eq!(turnstile.parking(), Some(second));
+        assert_eq!(turnstile.unpark(second), Next::Schedule);
     });
 }

@@ -25,6 +25,8 @@ pub(crate) mod gate;
 mod handle;
 pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]
+pub(crate) mod loom_device;
+#[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
 mod native;

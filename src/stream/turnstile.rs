@@ -19,7 +19,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use crate::sync::{AtomicU64, Ordering, UnsafeCell, dekker_fence};
+use crate::sync::{AtomicU64, Ordering, UnsafeCell};
 
 const QUEUED: u64 = 1;
 const DRAINING: u64 = 2;
@@ -60,7 +60,6 @@ impl<T> Turnstile<T> {
     /// After a push: takes the responsibility for scheduling if nobody has any.
     #[inline]
     pub(crate) fn schedule_if_idle(&self) -> Next {
-        dekker_fence();
         // SeqCst: looked at after the push; partner: `leave`.
         let state = self.state.load(Ordering::SeqCst);
         if state & (QUEUED | DRAINING | PARKED) != 0 {
@@ -152,7 +151,6 @@ impl<T> Pass<'_, T> {
         // release half publishes the consumer's state; pairs with `change`.
         // A subtraction is one instruction where clearing a bit and asking for the rest is a loop.
         let old = self.0.state.fetch_sub(DRAINING, Ordering::SeqCst);
-        dekker_fence();
         old & QUEUED == 0
     }
 

@@ -116,7 +116,7 @@ impl StreamCore {
     }
 
     /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
-    fn help(self: &Arc<Self>, ticket: u64) -> bool {
+    pub(super) fn help(self: &Arc<Self>, ticket: u64) -> bool {
         while self.expect_helper() {
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
             let stop = self.drain(&mut pass, ticket, None);
@@ -263,5 +263,6 @@ fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
 /// True where spinning only keeps the awaited thread from running.
 pub(crate) fn is_single_cpu() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();
-    *SINGLE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|count| count.get() == 1))
+    let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+    cfg!(loom) || *SINGLE.get_or_init(is_single)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::frontier::Progress;
 use crate::stream::turnstile::Parking;
-use crate::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, dekker_fence};
+use crate::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
 
 /// Somebody who waits.
 pub(crate) enum Waiter<S> {
@@ -57,7 +57,6 @@ impl<S> Waiters<S> {
             self.update_lowest(&list);
             registration
         };
-        dekker_fence();
         if progress.retired() >= ticket
             && let Some(waiter) = self.withdraw(registration)
         {
@@ -80,7 +79,6 @@ impl<S> Waiters<S> {
     /// lock.
     #[inline]
     pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
-        dekker_fence();
         // SeqCst: looked at after the counter was stored; partner: `update_lowest` in `register`.
         let is_waited_for = self.lowest.load(Ordering::SeqCst) <= retired;
         is_waited_for.then(|| self.take_served(retired))

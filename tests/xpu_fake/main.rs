@@ -19,7 +19,6 @@ mod trusted;
 mod watchdog;
 
 mod callbacks;
-mod counters;
 mod forks;
 mod loss;
 mod memory;

@@ -13,6 +13,7 @@ use crate::allocator::native::live::Live;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::thread_cache::{ID_STEP, Owner, claim};
 use crate::allocator::snapshot::PoolClass;
+use crate::sync::models::{EVERY, model_without_fences};
 
 /// Of the allocator.
 const ID: u64 = ID_STEP;
@@ -28,7 +29,7 @@ fn current(kept: &mut Kept) -> i64 {
 /// claims and looks; loom reports two at once in the cache, and the sum says what was lost.
 #[test]
 fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let owner = Owner::new(ID);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
@@ -47,7 +48,7 @@ fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
 /// one empties the cache: one of both has it.
 #[test]
 fn loom_a_piece_is_the_threads_or_the_claimers() {
-    loom::model(|| {
+    model_without_fences(EVERY, || {
         let live = Arc::new(Live::default());
         live.know_block(0);
         let owner = Owner::new(ID);

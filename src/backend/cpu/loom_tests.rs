@@ -6,12 +6,7 @@ use loom::thread::{self, JoinHandle};
 
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::sync::Sleeper;
-
-fn model(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
-}
+use crate::sync::models::model_without_fences;
 
 struct Device {
     queue: RunQueue<usize>,
@@ -83,7 +78,7 @@ impl Device {
 /// over work as a deadlock, because the close comes only after the work was seen to run.
 #[test]
 fn loom_no_wake_is_lost_at_the_idle_edge() {
-    model(3, || {
+    model_without_fences(Some(3), || {
         let device = Device::new(1);
         let worker = Device::submit(&device, 1).expect("the first work starts the worker");
         assert!(Device::submit(&device, 10).is_none(), "one worker is the limit");
@@ -98,7 +93,7 @@ fn loom_no_wake_is_lost_at_the_idle_edge() {
 /// Goal: work submitted while the device shuts down runs exactly once, on whichever side.
 #[test]
 fn loom_a_shutdown_loses_no_work() {
-    model(3, || {
+    model_without_fences(Some(3), || {
         let device = Device::new(1);
         let worker = Device::submit(&device, 1);
         let closer = {
@@ -118,7 +113,7 @@ fn loom_a_shutdown_loses_no_work() {
 /// when that worker goes on with what it lingered for.
 #[test]
 fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
-    model(3, || {
+    model_without_fences(Some(3), || {
         let device = Device::new(2);
         assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this thread is the worker");
         assert!(matches!(device.queue.take(), Found::Work(1, ..)));
@@ -142,7 +137,7 @@ fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
 /// is not taken for that of its next sleep. The end comes at once: models have no clock.
 #[test]
 fn loom_a_sleep_that_ends_by_itself_meets_a_wake() {
-    model(3, || {
+    model_without_fences(Some(3), || {
         let device = Device::new(1);
         let worker = {
             assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this is the first");
