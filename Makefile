@@ -41,6 +41,12 @@ MKL_LIBRARY = $(lastword $(wildcard $(MATH)/lib/libmkl_rt.so.?))
 FAKE_OPENCL_LIBRARY := $(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
 BENCH_DIR := $(TARGET_DIR)/bench
+# libtest names a test that runs for a minute and waits for ever: here what does not end is ended.
+HANG_S ?= 1800
+RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
+
+test-debug test-release test-asan test-xpu stress faults loom asan tsan: \
+	export $(RUNNER) = timeout --foreground --kill-after=10 $(HANG_S)
 
 # The environment has one module at a time.
 .NOTPARALLEL:
@@ -318,6 +324,23 @@ mutants: $(VENV)/ready ## plant defects and see that named tests fail
 .PHONY: check-mutants
 check-mutants: $(VENV)/ready
 	$(VENV)/bin/python tests/mutants/run.py --stale
+
+# A sample of MUTATION_COUNT mutants of the areas, drawn by MUTATION_SEED; a run that was interrupted
+# goes on with the same seed. To try the survivors again: make mutation MUTATION="--again"
+MUTATION_SEED ?= 16
+MUTATION_COUNT ?= 60
+MUTATION ?=
+.PHONY: mutation
+mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 % are noticed by a test
+	@$(CARGO) mutants --version >/dev/null 2>&1 || { \
+		echo "cargo-mutants is not installed: cargo install --locked cargo-mutants"; \
+		exit 1; \
+	}
+	CARGO_TARGET_DIR=$(TARGET_DIR)/mutation $(VENV)/bin/python tests/mutants/mutation.py \
+		--seed $(MUTATION_SEED) --count $(MUTATION_COUNT) $(MUTATION)
+
+.PHONY: nightly
+nightly: mutants mutation ## what takes hours: every planted defect, and a sample of mutants
 
 # Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
 # for the one crate type keeps it.

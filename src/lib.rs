@@ -84,7 +84,9 @@ mod shortage;
 mod signals;
 pub mod size;
 mod spin;
+mod steps;
 mod stream;
+mod stream_map;
 mod sync;
 #[cfg(test)]
 #[path = "../tests/common/trusted.rs"]

@@ -178,3 +178,24 @@ impl std::ops::IndexMut<BlockId> for Blocks {
         self.places[id.0 as usize].as_mut().expect("a block that is there")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::segment::Segments;
+
+    #[test]
+    fn merged_blocks_are_as_busy_as_the_busier_one() {
+        for tickets in [[7, 3], [3, 7]] {
+            let mut blocks = Blocks::default();
+            let segment = Segments::default().next_id();
+            let rest = blocks.insert(Block::new(segment, 0, 1024, State::Free));
+            let front = blocks.split_front(rest, 512);
+            for (id, ticket) in [front, rest].into_iter().zip(tickets) {
+                blocks[id].busy_until = ticket;
+            }
+            blocks.merge(front, rest);
+            assert_eq!(blocks[front].busy_until, 7);
+        }
+    }
+}

@@ -11,7 +11,7 @@ use crate::allocator::native::caches::Caches;
 use crate::allocator::native::handle::Held;
 use crate::allocator::native::own::Front;
 use crate::allocator::out_of_memory::Observers;
-use crate::allocator::pending::UsePoint;
+use crate::allocator::pending::{ALL, LOOKS, UsePoint};
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::segment::Owner;
 use crate::allocator::shared::Sibling;
@@ -184,9 +184,17 @@ impl CachingAllocator {
 
     /// A free block for a request, handed out.
     pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
-        self.poll_waited_for();
+        self.search_behind(plan, LOOKS).or_else(|| {
+            let are_more = self.books.lock().users.are_many_waited_for();
+            if are_more { self.search_behind(plan, ALL) } else { None }
+        })
+    }
+
+    /// The same, with what as many streams have passed.
+    fn search_behind(&self, plan: &Plan, most_looks: usize) -> Option<BlockId> {
+        self.poll_waited_for(most_looks);
         let mut books = self.books.lock();
-        books.complete_passed();
+        books.complete_some(most_looks);
         let id = books.find(plan).map(|id| books.hand_out(id, plan));
         let victims = books.release_beyond_cache();
         drop(books); // the device takes them next
@@ -290,7 +298,7 @@ impl CachingAllocator {
     #[cfg(feature = "python")]
     pub(crate) fn is_idle(&self) -> bool {
         self.caches.empty();
-        self.poll_waited_for();
+        self.poll_waited_for(ALL);
         let mut books = self.books.lock();
         books.complete_passed();
         books.holders().is_empty()
@@ -341,8 +349,8 @@ impl CachingAllocator {
     /// What it counts, with frees taken in whose streams have passed them.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.poll_waited_for();
-        self.books.lock().complete_passed_if_free();
+        self.poll_waited_for(ALL);
+        self.books.lock().complete_some_if_free(ALL);
         self.statistics_so_far()
     }
 

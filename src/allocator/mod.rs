@@ -37,6 +37,8 @@ mod invariants;
 mod limits;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod many_streams_tests;
 mod native;
 mod out_of_memory;
 mod page_map;

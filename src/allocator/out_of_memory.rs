@@ -193,9 +193,9 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Asks drivers how far the streams are that blocks wait for.
-    pub(super) fn poll_waited_for(&self) {
-        let streams = self.books.lock().users.waited_for_on_drivers();
+    /// Asks drivers how far the streams are that something waits for and that are looked at next.
+    pub(super) fn poll_waited_for(&self, most: usize) {
+        let streams = self.books.lock().users.next_on_drivers(most);
         for (stream, ticket) in streams.into_iter().filter_map(|(stream, ticket)| {
             Some((stream.upgrade()?, ticket)) // gone: its counter says what it knows
         }) {

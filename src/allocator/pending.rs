@@ -1,8 +1,9 @@
 //! Which streams still use memory: points of streams, and the blocks that wait for them.
 //!
 //! A free waits for a point of each stream that used the block, and costs no event: how far a
-//! stream is, its counter says. Every stream is looked at, so one that is late holds back only what
-//! it used itself.
+//! stream is, its counter says. Each stream is looked at by itself, so one that is late holds back
+//! only what it used. A request looks at a few of the streams that something waits for, in turns,
+//! and at all of them before the device is asked: streams that are only known cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -12,6 +13,7 @@ use crate::allocator::books::Books;
 use crate::allocator::native::piece::Piece;
 use crate::frontier::Progress;
 use crate::stream::core::StreamCore;
+use crate::stream_map::StreamMap;
 
 /// A stream's task after which it does not use a block any more.
 #[derive(Clone, Debug)]
@@ -28,78 +30,94 @@ pub(super) enum Freed {
     Piece(Piece),
 }
 
-/// What an allocator knows of a stream.
+/// How many streams are looked at by a request, and for each stream that becomes known.
+pub(super) const LOOKS: usize = 4;
+/// All of them.
+pub(super) const ALL: usize = usize::MAX;
+
+/// A stream that free blocks may still be in use on: their own.
 #[derive(Debug)]
-struct User {
+struct Home {
     progress: Arc<Progress>,
-    /// For waiting alone: whether a point is done, the counter says, also when the stream is gone.
+    /// For waiting alone: how far it is, the counter says, also when the stream is gone.
     stream: Weak<StreamCore>,
-    /// The last task that any block waits or waited for.
+    /// The last of its tasks that used any block.
     last_ticket: u64,
-    /// What was freed, by the task that it waits for.
-    waiting: BTreeSet<(u64, Freed)>,
 }
 
-impl User {
-    fn new(stream: &Arc<StreamCore>) -> Self {
-        Self {
+impl Home {
+    /// True when nobody will ask for it again.
+    fn is_over(&self) -> bool {
+        self.stream.strong_count() == 0 && self.progress.done() >= self.last_ticket
+    }
+}
+
+/// A stream that something waits for, be it gone or not.
+#[derive(Debug)]
+struct WaitedFor {
+    progress: Arc<Progress>,
+    /// As in [`Home`].
+    stream: Weak<StreamCore>,
+    /// What was freed, by the task that it waits for.
+    freed: BTreeSet<(u64, Freed)>,
+}
+
+impl WaitedFor {
+    /// Takes out what waits no longer; true when nothing is left.
+    fn pass(&mut self, passed: &mut Vec<Freed>) -> bool {
+        let done = self.progress.done();
+        while self.freed.first().is_some_and(|(ticket, _)| *ticket <= done) {
+            passed.extend(self.freed.pop_first().map(|(_, freed)| freed));
+        }
+        self.freed.is_empty()
+    }
+}
+
+/// The streams that memory was freed on, and those that it waits for.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    homes: StreamMap<Home>,
+    /// Of each something waits.
+    waited_for: StreamMap<WaitedFor>,
+}
+
+impl Users {
+    /// A stream has used blocks of its own up to a task.
+    pub(super) fn note(&mut self, stream: &Arc<StreamCore>, ticket: u64) {
+        if self.homes.get(stream.key()).is_none() {
+            self.homes.take_over(LOOKS, |_, home| home.is_over());
+        }
+        let home = self.homes.get_or_insert_with(stream.key(), || Home {
             progress: Arc::clone(&stream.progress),
             stream: Arc::downgrade(stream),
             last_ticket: 0,
-            waiting: BTreeSet::new(),
-        }
-    }
-
-    /// True when nobody will ask for it again, nor has a free that waits for it.
-    fn is_over(&self) -> bool {
-        let is_done = self.progress.done() >= self.last_ticket;
-        self.stream.strong_count() == 0 && is_done && self.waiting.is_empty()
-    }
-}
-
-/// The streams that memory was freed on or that used it, by their keys.
-#[derive(Debug, Default)]
-pub(super) struct Users {
-    by_key: BTreeMap<u64, User>,
-    /// For how many points anything waits, of all streams.
-    waiting_count: usize,
-    /// Size at which those that are over are forgotten.
-    sweep_at: usize,
-}
-
-/// Streams below which none is forgotten.
-const LEAST_SWEEP: usize = 64;
-
-impl Users {
-    fn user(&mut self, stream: &Arc<StreamCore>, ticket: u64) -> &mut User {
-        if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, user| !user.is_over());
-            self.sweep_at = LEAST_SWEEP.max(2 * self.by_key.len());
-        }
-        let user = self.by_key.entry(stream.key()).or_insert_with(|| User::new(stream));
-        user.last_ticket = user.last_ticket.max(ticket);
-        user
-    }
-
-    /// A stream has used something up to a task.
-    pub(super) fn note(&mut self, stream: &Arc<StreamCore>, ticket: u64) {
-        self.user(stream, ticket);
+        });
+        home.last_ticket = ticket.max(home.last_ticket);
     }
 
     /// Has something that was freed wait for a stream's task. False when that was passed, or is
     /// waited for already: a point that is given twice is waited for once.
     pub(super) fn wait_for(&mut self, stream: &Arc<StreamCore>, ticket: u64, freed: Freed) -> bool {
-        let user = self.user(stream, ticket);
-        let is_new = user.progress.done() < ticket && user.waiting.insert((ticket, freed));
-        self.waiting_count += usize::from(is_new);
-        is_new
+        if stream.progress.done() >= ticket {
+            return false;
+        }
+        let waited_for = self.waited_for.get_or_insert_with(stream.key(), || WaitedFor {
+            progress: Arc::clone(&stream.progress),
+            stream: Arc::downgrade(stream),
+            freed: BTreeSet::new(),
+        });
+        waited_for.freed.insert((ticket, freed))
+    }
+
+    /// True when a request does not look at each stream that something waits for.
+    pub(super) fn are_many_waited_for(&self) -> bool {
+        self.waited_for.len() > LOOKS
     }
 
     /// True when a stream has not passed its task `ticket`. Streams that are only numbers never
     /// use anything after a free.
     pub(super) fn is_using(&self, stream: u64, ticket: u64) -> bool {
-        let user = self.by_key.get(&stream);
-        ticket > 0 && user.is_some_and(|user| user.progress.done() < ticket)
+        ticket > 0 && self.homes.get(stream).is_some_and(|home| home.progress.done() < ticket)
     }
 
     /// For how many points each block waits.
@@ -121,17 +139,24 @@ impl Users {
     }
 
     fn all_waiting(&self) -> impl Iterator<Item = Freed> {
-        self.by_key.values().flat_map(|user| user.waiting.iter()).map(|(_, freed)| *freed)
+        self.waited_for.values().flat_map(|stream| stream.freed.iter()).map(|(_, freed)| *freed)
     }
 
-    /// The drivers' streams that blocks wait for, and the first task of each that one waits for.
-    pub(super) fn waited_for_on_drivers(&self) -> Vec<(Weak<StreamCore>, u64)> {
-        let of_drivers = self.by_key.values().filter(|user| !user.progress.is_on_host());
-        let first = |user: &User| {
-            let (ticket, _) = user.waiting.first()?;
-            Some((Weak::clone(&user.stream), *ticket))
+    /// Of the streams that are looked at next the drivers', and the first task of each that
+    /// something waits for.
+    pub(super) fn next_on_drivers(&self, most: usize) -> Vec<(Weak<StreamCore>, u64)> {
+        let next = self.waited_for.next(most).map(|(_, stream)| stream);
+        let first = |waited_for: &WaitedFor| {
+            let (ticket, _) = waited_for.freed.first()?;
+            Some((Weak::clone(&waited_for.stream), *ticket))
         };
-        of_drivers.filter_map(first).collect()
+        next.filter(|stream| !stream.progress.is_on_host()).filter_map(first).collect()
+    }
+
+    /// The stream with a key, if it is known and there.
+    fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
+        let waited_for = self.waited_for.get(key).and_then(|known| known.stream.upgrade());
+        waited_for.or_else(|| self.homes.get(key)?.stream.upgrade())
     }
 }
 
@@ -179,29 +204,29 @@ impl Books {
         }
     }
 
-    /// The same where it does not matter when: not while the same requests are to get the same
-    /// offsets, because how far streams are is no request.
-    pub(super) fn complete_passed_if_free(&mut self) {
+    /// Completes the frees whose points are all passed, of the next streams that something waits
+    /// for; true when there was one. Not while the same requests are to get the same offsets,
+    /// because how far streams are is no request.
+    pub(super) fn complete_some_if_free(&mut self, most: usize) {
         if !self.config.deterministic {
-            self.complete_passed();
+            self.complete_some(most);
         }
     }
 
-    /// Completes the frees whose points are all passed; true when there was one.
+    /// Completes all frees whose points are all passed; true when there was one.
     pub(super) fn complete_passed(&mut self) -> bool {
-        // Asked before each search, and nothing waits as a rule.
-        self.users.waiting_count > 0 && self.complete_waiting()
+        self.complete_some(ALL)
     }
 
-    fn complete_waiting(&mut self) -> bool {
+    /// As [`Self::complete_passed`], of the next streams that something waits for.
+    pub(super) fn complete_some(&mut self, most: usize) -> bool {
+        // Asked before each search, and nothing waits as a rule.
+        !self.users.waited_for.is_empty() && self.complete_waiting(most)
+    }
+
+    fn complete_waiting(&mut self, most: usize) -> bool {
         let mut passed: Vec<Freed> = Vec::new();
-        for user in self.users.by_key.values_mut().filter(|user| !user.waiting.is_empty()) {
-            let done = user.progress.done();
-            while user.waiting.first().is_some_and(|(ticket, _)| *ticket <= done) {
-                passed.extend(user.waiting.pop_first().map(|(_, freed)| freed));
-            }
-        }
-        self.users.waiting_count -= passed.len();
+        self.users.waited_for.take_over(most, |_, stream| stream.pass(&mut passed));
         let mut has_completed = false;
         for freed in passed {
             let id = match freed {
@@ -231,13 +256,13 @@ impl Books {
             *last = ticket.max(*last);
             *sum += bytes;
         };
-        for (key, user) in &self.users.by_key {
-            for (ticket, freed) in &user.waiting {
+        for (key, stream) in self.users.waited_for.iter() {
+            for (ticket, freed) in &stream.freed {
                 let bytes = match freed {
                     Freed::Block(id) => self.blocks[*id].bytes,
                     Freed::Piece(piece) => self.native.awaiting[piece].bytes(),
                 };
-                note(*key, *ticket, bytes);
+                note(key, *ticket, bytes);
             }
         }
         self.native_holders(&mut note);
@@ -248,8 +273,7 @@ impl Books {
             }
         }
         let holder = |(key, (ticket, bytes))| {
-            let known = self.users.by_key.get(&key).and_then(|user| user.stream.upgrade());
-            let stream = known.or_else(|| self.native.stream(key))?;
+            let stream = self.users.stream(key).or_else(|| self.native.stream(key))?;
             Some(Holder { stream, ticket, bytes })
         };
         held.into_iter().filter_map(holder).collect()

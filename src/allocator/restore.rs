@@ -8,6 +8,7 @@ use crate::allocator::books::Books;
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::Range;
+use crate::allocator::pending::ALL;
 use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::segment::{Owner, Pages, Segment};
@@ -21,10 +22,10 @@ impl CachingAllocator {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.caches.empty();
-        self.poll_waited_for();
+        self.poll_waited_for(ALL);
         let device_index = self.source.device.index();
         let mut books = self.books.lock();
-        books.complete_passed_if_free();
+        books.complete_some_if_free(ALL);
         let mut segments: Vec<SegmentInfo> = books
             .segments
             .iter()

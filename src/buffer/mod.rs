@@ -21,6 +21,8 @@ mod launch;
 mod loom_tests;
 mod transfer;
 mod uses;
+#[cfg(all(test, not(loom)))]
+mod uses_tests;
 
 pub(crate) use allocation::Access;
 pub use handle::{Buffer, ExportGuard};

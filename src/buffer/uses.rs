@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::stream::core::StreamCore;
+use crate::stream_map::StreamMap;
 
 /// A task of a stream. Of two the one with the higher ticket is the later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,14 +53,18 @@ impl Use {
 /// The uses of one allocation, at most one a stream.
 ///
 /// The usual case is one stream, the home stream or another one: recording is then a comparison and
-/// a maximum. A use on a further stream first forgets those that are over.
+/// a maximum. A use on a further stream forgets some that are over, in turns: what it costs does
+/// not grow with the streams that are known, nor do these with streams that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// On the home stream, which the allocation names; ticket 0 when there was none.
     pub(super) at_home: Task,
     first: Option<Use>,
-    more: Vec<Use>,
+    more: StreamMap<Use>,
 }
+
+/// How many uses are looked at, whether they are over, for each stream that is added.
+const LOOKS: usize = 8;
 
 impl Uses {
     /// Notes a use on the home stream.
@@ -83,24 +88,24 @@ impl Uses {
 
     #[inline(never)]
     fn record_further(&mut self, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
-        if let Some(known) = self.more.iter_mut().find(|known| known.is_on(stream)) {
+        if let Some(known) = self.more.get_mut(stream.key()) {
             known.raise_to(task);
             return None;
         }
-        let new = Use { stream: Arc::clone(stream), task };
-        let mut forgotten: Vec<Use> = self.more.extract_if(.., |known| known.is_over()).collect();
+        let mut forgotten = self.more.take_over(LOOKS, |_, known| known.is_over());
         forgotten.extend(self.first.take_if(|known| known.is_over()));
+        let new = Use { stream: Arc::clone(stream), task };
         if self.first.is_none() {
             self.first = Some(new);
         } else {
-            self.more.push(new);
+            self.more.insert(stream.key(), new);
         }
         Some(forgotten)
     }
 
     /// The uses on streams that are not the home stream.
     pub(super) fn others(&self) -> impl Iterator<Item = &Use> {
-        self.first.iter().chain(&self.more)
+        self.first.iter().chain(self.more.values())
     }
 
     /// True when other streams than the home stream may use the memory.
@@ -111,6 +116,6 @@ impl Uses {
 
     /// The same, as the last thing that is asked.
     pub(super) fn into_others(self) -> impl Iterator<Item = Use> {
-        self.first.into_iter().chain(self.more)
+        self.first.into_iter().chain(self.more.into_values())
     }
 }

@@ -89,6 +89,13 @@ impl Context {
     }
 }
 
+/// Ends every `with` of this thread, restoring nothing: for a thread that runs callables, which may
+/// have left theirs open. The streams in there may end.
+pub(super) fn forget() {
+    let left = ENTERED.take();
+    drop(left); // outside of the borrow
+}
+
 /// The device that is meant where none is named: the current one of the innermost context's kind,
 /// else of the accelerator.
 pub(super) fn default_device(runtime: &Runtime) -> Result<Device> {

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::error::TaskError;
+use crate::python::contexts;
 use crate::python::errors::{RaisedInTask, wrong_type};
 use crate::python::helper;
 use crate::python::parked::{Kept, drop_parked};
@@ -58,6 +59,7 @@ impl HostTask {
                 (Some(callable), Some(args)) => call_python(callable, args),
                 _ => unreachable!("a host task has a callable and arguments"),
             };
+            contexts::forget();
             runtime.serve(None);
             outcome
         });

@@ -157,3 +157,16 @@ fn four_producers_keep_their_order_while_one_consumer_drains() {
     }
     assert_eq!(Arc::strong_count(&alive), 1);
 }
+
+#[test]
+fn both_ends_say_how_far_they_are() {
+    let alive = Arc::new(());
+    let (sender, mut receiver) = channel();
+    for number in 0..3 {
+        sender.push(Item(0, number, Arc::clone(&alive)));
+    }
+    let Front::Ready(first) = receiver.front() else { panic!("a command is there") };
+    first.run(&mut Seen::new());
+    assert_eq!(format!("{sender:?}"), "Sender { pushed: 3 }");
+    assert_eq!(format!("{receiver:?}"), "Receiver { consumed: 1 }");
+}

@@ -24,7 +24,8 @@ struct Extent {
 /// The log of one stream.
 #[derive(Debug)]
 pub(crate) struct Failures {
-    /// False as long as nothing ever failed: the usual case, answered without the lock.
+    /// True while `log` has something, and written under its lock: the usual case is answered
+    /// without it.
     any: AtomicBool,
     /// Who may ask for an error that ended.
     bound: AtomicUsize,
@@ -59,7 +60,7 @@ impl Failures {
         drop(forgotten); // without the lock: an error of a user's may use the stream in its drop
     }
 
-    /// True when anything ever failed.
+    /// True when a task failed, until nobody can ask for the error any more.
     pub(crate) fn has_failed(&self) -> bool {
         // Acquire: pairs with `open`.
         self.any.load(Ordering::Acquire)
@@ -103,7 +104,11 @@ impl Failures {
         if self.bound.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
-        log.extract_if(.., |extent| extent.to_ticket != OPEN).collect()
+        let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
+        // Relaxed: who reads this late finds nothing in the log. Who reads it early has seen no
+        // task of an error that is opened later.
+        self.any.store(!log.is_empty(), Ordering::Relaxed);
+        ended
     }
 }
 

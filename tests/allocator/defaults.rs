@@ -163,6 +163,13 @@ fn interior_addresses_name_their_block() {
 }
 
 #[test]
+fn statistics_tell_from_which_size_on_blocks_are_kept_whole() {
+    for (settings, told) in [("", -1), ("max_split_size_mb:24", 24 << 20)] {
+        assert_eq!(Bench::new(settings).statistics().max_split_size, told, "{settings:?}");
+    }
+}
+
+#[test]
 fn a_request_for_nothing_gets_no_block() {
     // Specification 2.9: zero-size malloc returns null without a block.
     let bench = Bench::new("");

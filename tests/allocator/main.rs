@@ -6,11 +6,14 @@
 //! reproduced; random programs against a model that knows every byte. `check_all` looks at
 //! everything after each step.
 
+#[path = "../common/hang.rs"]
+mod hang;
 #[path = "../common/numbers.rs"]
 mod numbers;
 #[path = "../common/seed.rs"]
 mod seed;
 
+mod addresses;
 mod defaults;
 mod driver;
 mod expandable;

@@ -10,6 +10,7 @@ use proptest::prelude::any;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::driver::{run_on_cpu, run_on_numbers};
+use crate::hang::Watchdog;
 use crate::numbers::Numbers;
 use crate::seed::seed;
 
@@ -30,7 +31,10 @@ fn run_random(cases: u32, run: fn(&[u8])) {
         ..Config::default()
     };
     let programs = vec(any::<u8>(), 0..MOST_BYTES);
+    let watchdog = Watchdog::new("random programs");
     let outcome = TestRunner::new_with_rng(config, rng).run(&programs, |program| {
+        watchdog
+            .step(format!("a program of {} bytes; ACCELRT_TEST_SEED repeats it", program.len()));
         run(&program);
         Ok(())
     });
@@ -51,8 +55,11 @@ fn random_programs_keep_the_laws_and_the_contents_on_cpu() {
 fn programs_that_the_fuzzer_found_keep_the_laws() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/allocator");
     let mut count = 0;
+    let watchdog = Watchdog::new("programs of the corpus");
     for entry in std::fs::read_dir(corpus).unwrap() {
-        let program = std::fs::read(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        watchdog.step(path.display().to_string());
+        let program = std::fs::read(path).unwrap();
         run_on_numbers(&program);
         run_on_cpu(&program);
         count += 1;

@@ -6,9 +6,12 @@
 
 use std::sync::{Arc, Barrier};
 
-use accelrt::Error;
-use accelrt::allocator::{Allocated, Request};
+use accelrt::allocator::{Allocated, CachingAllocator, Request};
+use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::{Device, DeviceKind, Error};
 
+use crate::hang::Watchdog;
 use crate::numbers::Numbers;
 use crate::seed::seed;
 use crate::support::{Bench, KIB, MIB, torch};
@@ -34,6 +37,46 @@ fn idle_pages_move_to_where_memory_is_missing_before_the_device_is_asked() {
     assert_eq!(bench.reserved_bytes(), 40 * MIB);
     assert_eq!(bench.statistics().num_pages_stolen, 2);
     bench.free(middle);
+}
+
+#[test]
+fn a_page_whose_move_is_refused_stays_where_it_was() {
+    // Goal: of a block whose pages were to move, those behind a refused one are their old heap's as
+    // before. Method: each of ten moves refused in turn; what has moved is counted, and all of the
+    // device serves requests of either kind afterwards.
+    let watchdog = Watchdog::new("moves that are refused");
+    for nth in 1..=10 {
+        watchdog.step(format!("the move {nth} is refused"));
+        let null =
+            NullBackend::new(NullConfig { capacity_bytes: 20 * MIB, ..NullConfig::default() });
+        let faults = FaultBackend::new(Arc::clone(&null) as _);
+        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let backend = Arc::clone(&faults) as _;
+        let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+        let take = |bytes| {
+            let block = allocator.allocate(Request::new(bytes, 0));
+            allocator.check_all(); // threads keep nothing behind it
+            block
+        };
+        let stolen = || allocator.statistics().num_pages_stolen;
+        let take_halves = || [10 * MIB, 10 * MIB].map(|bytes| take(bytes).unwrap());
+        let free = |block| {
+            allocator.free(block);
+            allocator.check_all();
+        };
+        take_halves().into_iter().for_each(free);
+        // Large blocks have pages of their own, so all of them are to move.
+        faults.plan(Fault::nth(Method::VmRelocate, nth, FaultError::Driver));
+        take(20 * MIB).unwrap_err();
+        assert_eq!(stolen(), nth - 1);
+        free(take(20 * MIB).unwrap());
+        assert_eq!(stolen(), 10, "the rest has moved, behind {nth}");
+        take_halves().into_iter().for_each(free);
+        assert_eq!(stolen(), 20);
+        assert_eq!(null.live().physical_bytes, 20 * MIB);
+        allocator.empty_cache();
+        assert_eq!(null.live().physical_bytes, 0);
+    }
 }
 
 #[test]

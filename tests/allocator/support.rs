@@ -6,6 +6,8 @@ use accelrt::allocator::{Allocated, CachingAllocator, Request, Statistics};
 use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
 
+use crate::hang::Watchdog;
+
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
 
@@ -16,6 +18,7 @@ pub(crate) fn torch() -> AllocatorConfig {
 
 /// An allocator whose laws are checked after each step.
 pub(crate) struct Bench {
+    watchdog: Watchdog,
     pub(crate) null: Arc<NullBackend>,
     pub(crate) allocator: CachingAllocator,
 }
@@ -32,12 +35,14 @@ impl Bench {
         let is_named = settings.contains("policy:");
         let settings =
             if is_named { settings.to_owned() } else { format!("policy:torch,{settings}") };
+        let watchdog = Watchdog::new(&settings);
         let config = settings.parse().unwrap();
         let allocator = CachingAllocator::new(Arc::clone(&null) as _, device, config).unwrap();
-        Self { null, allocator }
+        Self { watchdog, null, allocator }
     }
 
     pub(crate) fn request(&self, request: Request) -> Result<Allocated, Error> {
+        self.watchdog.step(format!("{request:?}"));
         let outcome = self.allocator.allocate(request);
         self.allocator.check_all();
         outcome

@@ -205,6 +205,38 @@ fn peaks_of_each_class_of_sizes_are_exact_in_any_order() {
 }
 
 #[test]
+fn what_a_thread_counted_outlives_it_in_each_class_of_sizes() {
+    let bench = native();
+    let held = bench.take(700);
+    bench.allocator.reset_peak_statistics();
+    bench.allocator.reset_accumulated_statistics();
+    let left = on_a_thread(&bench, |bench| {
+        let mut small = take_several(bench, 1000, 5);
+        let large = take_several(bench, 20 * MIB + 1, 2);
+        let left = small.pop().unwrap();
+        free_all(bench, small);
+        free_all(bench, large);
+        left
+    });
+    let told = bench.statistics();
+    let told = [told.allocation, told.allocated_bytes, told.requested_bytes]
+        .map(|stat| [stat.all, stat.small_pool, stat.large_pool]);
+    // Of each quantity: what is held and what the thread had of small and of large blocks.
+    let amounts = [[1, 1, 1], [1024, 1024, 22 * MIB as u64], [700, 1000, 20 * MIB as u64 + 1]];
+    let stat = |held, small, large| Stat {
+        current: held + small,
+        peak: held + 5 * small + 2 * large,
+        allocated: 5 * small + 2 * large,
+        freed: 4 * small + 2 * large,
+    };
+    let truth = amounts.map(|[held, small, large]| {
+        [stat(held, small, large), stat(held, small, 0), stat(0, 0, large)]
+    });
+    assert_eq!(told, truth);
+    free_all(&bench, vec![held, left]);
+}
+
+#[test]
 fn peaks_of_several_threads_are_at_least_the_truth_and_little_more() {
     let bench = native();
     let held = take_several(&bench, 1024, 10);

@@ -1,6 +1,7 @@
 //! Frees in stream order: when the memory goes back, and that nobody waits for it.
 
 use std::cell::RefCell;
+use std::sync::mpsc;
 
 use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamGuard};
 
@@ -46,7 +47,7 @@ fn dropping_right_after_a_launch_is_a_stream_ordered_free() {
         let (stream, buffer) = (machine.home(), buffer(&machine));
         let address = buffer.address().unwrap();
         let gate = Gate::shut(&stream);
-        let (answer, seen) = std::sync::mpsc::channel();
+        let (answer, seen) = mpsc::channel();
         let backend = std::sync::Arc::clone(&machine.backend);
         let look = move || {
             use accelrt::backend::contract::{Address, Backend};
@@ -87,6 +88,35 @@ fn a_recorded_use_on_another_stream_holds_the_memory_and_the_home_stream_goes_on
         assert_eq!(machine.taken(), BYTES, "the other stream still uses it");
         gate.open();
         machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn pinned_memory_serves_no_request_while_a_stream_copies_from_it() {
+    // Goal: pinned memory is for all streams and for the host, so order on its home stream alone is
+    // no reason to hand it out. Method: a task that is not finished in front of the copy, on the
+    // home stream and on another one; the next request gets other memory.
+    finishes(|| {
+        for is_at_home in [true, false] {
+            for machine in Machine::each() {
+                let stream = if is_at_home { machine.home() } else { machine.stream() };
+                let (send, receive) = mpsc::channel();
+                stream.enqueue_deferred(move |completion| send.send(completion).unwrap()).unwrap();
+                let pinned = machine.runtime.empty_pinned(4096).unwrap();
+                let target = machine.runtime.empty(4096, machine.device()).unwrap();
+                target.copy_from(&pinned, &stream).unwrap();
+                let address = pinned.address().unwrap();
+                drop(pinned);
+                let next = machine.runtime.empty_pinned(4096).unwrap();
+                assert_ne!(next.address().unwrap(), address, "the queued copy still reads it");
+                receive.recv().unwrap().finish(Ok(()));
+                stream.synchronize().unwrap();
+                let again = machine.runtime.empty_pinned(4096).unwrap();
+                assert_eq!(again.address().unwrap(), address, "behind the copy it is free");
+                drop((next, again, target));
+                machine.assert_nothing_taken();
+            }
+        }
     });
 }
 

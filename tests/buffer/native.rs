@@ -4,18 +4,27 @@
 //! they are done. Method: gates hold the streams that use it, on a device that has no more.
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::{Config, Event};
+use accelrt::{Buffer, Config, Error, Event};
 
 use crate::support::{Gate, Machine, finishes};
 
 const MIB: usize = 1 << 20;
 
 fn machine(memory_bytes: usize) -> Machine {
+    machine_with("policy:native", memory_bytes)
+}
+
+fn machine_with(allocator_settings: &str, memory_bytes: usize) -> Machine {
     Machine::cpu_with(&Config {
         cpu_memory_bytes: Some(memory_bytes),
-        allocator_settings: "policy:native".to_owned(),
+        allocator_settings: allocator_settings.to_owned(),
         ..Config::default()
     })
+}
+
+/// True when the host's access would wait; a wait is given up at its first look.
+fn has_to_wait(buffer: &Buffer) -> bool {
+    matches!(buffer.wait_for_host_unless(&mut || true), Err(Error::Interrupted))
 }
 
 #[test]
@@ -38,6 +47,83 @@ fn the_host_waits_for_the_earlier_life_of_memory_that_its_thread_kept() {
             assert_eq!(buffer.read_to_vec().unwrap(), vec![7; bytes]);
         }
         machine.assert_nothing_taken();
+    });
+}
+
+#[test]
+fn the_host_waits_for_the_earlier_life_of_memory_that_order_gave() {
+    // Goal: memory of another stream's heap, which order alone makes free, is still used by what is
+    // queued there. Method: a host that gives its wait up at the first look had something to wait
+    // for. Small requests get such memory when the device has no page left.
+    finishes(|| {
+        for (bytes, held) in [(1_000, 2), (100_000, 2), (3 * MIB, 0), (24 * MIB, 0)] {
+            let machine = machine(if held > 0 { 4 * MIB } else { 32 * MIB });
+            let (device, first, second) = (machine.device(), machine.stream(), machine.stream());
+            let runtime = &machine.runtime;
+            runtime.exchange_stream(&first).unwrap();
+            let freed = runtime.empty(bytes, device).unwrap();
+            let held = runtime.empty(held * MIB, device).unwrap();
+            let gate = Gate::shut(&first);
+            freed.fill(0xFF, &first).unwrap();
+            drop(freed);
+            second.wait_stream(&first).unwrap();
+            runtime.exchange_stream(&second).unwrap();
+            let allocator = runtime.allocator(device).unwrap();
+            allocator.check_all(); // what the thread keeps goes to its heap
+            let reused = runtime.empty(bytes, device).unwrap();
+            assert_eq!(allocator.statistics().num_frontier_reuses, 1, "{bytes} B");
+            assert!(has_to_wait(&reused), "{bytes} B");
+            gate.open();
+            reused.write_from_slice(&vec![7; bytes]).unwrap();
+            machine.settle();
+            assert_eq!(reused.read_to_vec().unwrap(), vec![7; bytes]);
+            drop((held, reused));
+            machine.assert_nothing_taken();
+        }
+    });
+}
+
+#[test]
+fn the_host_waits_for_every_earlier_life_however_memory_is_cut_and_joined() {
+    // Goal: what is cut off, joined, made a slab or kept by a thread is as busy as what it was made
+    // of. Method: as above, on one stream. The second list are the requests that the first one's
+    // memory serves.
+    let cases: [(&[usize], &[usize]); 6] = [
+        (&[40 * MIB], &[20 * MIB, 20 * MIB]),
+        (&[3 * MIB, 3 * MIB], &[6 * MIB]),
+        (&[300_000, 300_000], &[600_000]),
+        (&[300_000], &[100_000, 100_000]),
+        (&[300_000], &[1_000, 1_000, 1_000]),
+        (&[1_000, 1_000, 1_000], &[1_000, 1_000, 1_000]),
+    ];
+    finishes(move || {
+        for settings in ["policy:native", "policy:torch"] {
+            for (freed, requests) in cases {
+                let machine = machine_with(settings, 64 * MIB);
+                let (device, home, runtime) = (machine.device(), machine.home(), &machine.runtime);
+                let live = freed.iter().map(|bytes| runtime.empty(*bytes, device).unwrap());
+                let live: Vec<Buffer> = live.collect();
+                let ends = |buffer: &Buffer| buffer.address().unwrap() + buffer.nbytes() as u64;
+                let begin = live.iter().map(|buffer| buffer.address().unwrap()).min().unwrap();
+                let end = live.iter().map(ends).max().unwrap();
+                let gate = Gate::shut(&home);
+                drop(live);
+                let allocator = runtime.allocator(device).unwrap();
+                allocator.check_all(); // what the thread keeps goes to its heap
+                let mut held = Vec::new();
+                for bytes in requests {
+                    let reused = runtime.empty(*bytes, device).unwrap();
+                    let case = format!("{settings}: {bytes} B of {freed:?}");
+                    let address = reused.address().unwrap();
+                    assert!((begin..end).contains(&address), "{case}");
+                    assert!(has_to_wait(&reused), "{case}");
+                    held.push(reused);
+                }
+                gate.open();
+                drop(held);
+                machine.assert_nothing_taken();
+            }
+        }
     });
 }
 

@@ -24,6 +24,8 @@ mod threads;
 #[path = "../common/trusted.rs"]
 mod trusted;
 mod virtual_memory;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
 
 use accelrt::{Result, backend};
 
@@ -34,9 +36,11 @@ macro_rules! tests_on {
             $(#[test]
             #[$attribute]
             fn $test() {
-                let subject = $make;
-                crate::$noun::$test(&subject);
-                crate::support::finish(&subject);
+                crate::watchdog::finishes_within(crate::support::HANG, || {
+                    let subject = $make;
+                    crate::$noun::$test(&subject);
+                    crate::support::finish(&subject);
+                });
             })*
         })*
     };

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use crate::trusted::Trusted;
 use accelrt::backend::contract::{Address, DoneCallback, Leftover, Mark, StreamHandle, Turn, Work};
 
+/// Far beyond what any test takes: only a hang lasts as long.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
 /// A backend under test, with what only code that knows its kind can do.
 pub(crate) trait Subject {
     /// The backend: the same one at every call.

@@ -44,8 +44,11 @@ struct settings {
 
 extern struct settings fake_settings;
 
-/* Counts the call and says whether a plan refuses it; takes the lock itself. */
+/* Counts the call and says whether a plan refuses it; takes the lock itself. A refused call stops
+ * here, if one is to. */
 cl_int fake_enter(enum function function);
+/* Stops a call whose effect has happened, if one of its function is to; takes the lock itself. */
+cl_int fake_leave(enum function function, cl_int code);
 #define ENTER(name)                                                                                \
     do {                                                                                           \
         cl_int refused_ = fake_enter(NUMBER_##name);                                               \
@@ -279,6 +282,8 @@ void fake_flush_all(cl_context context);
 void fake_wake_queues(void);
 void fake_queue_closed(cl_command_queue queue);
 uint64_t fake_queues_with(cl_uint priority);
+/* Commands that devices carried out. Locked. */
+uint64_t fake_executed(void);
 uint64_t fake_threads(void);
 void fake_thread_counts(int change);
 

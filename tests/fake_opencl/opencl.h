@@ -243,14 +243,15 @@ cl_int clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device, cl_uint n
                                 void *into, size_t *needed);
 void (*clGetExtensionFunctionAddressForPlatform(cl_platform_id platform, const char *name))(void);
 
-/* Settings of the fake, as in FAKE_OPENCL: -1 when one of them is none. */
+/* Settings of the fake, as in FAKE_OPENCL: -1 when one of them is none. After stop=FUNCTION the next
+ * call of it stops when its effect has happened, until go=FUNCTION; of those that can. */
 int fake_opencl_configure(const char *text);
 /* How often a function was called. */
 uint64_t fake_opencl_calls(const char *name);
 /* How many users hold of: contexts queues events programs kernels; how many there are of:
  * allocations bytes threads ghosts (objects that users released and the fake still needs); how many
  * there were of: violations (of OpenCL's rules), queues:HINT (made with this priority hint),
- * calls:FUNCTION. */
+ * calls:FUNCTION, executed (commands); stopped:FUNCTION is 1 while a call of it is stopped. */
 uint64_t fake_opencl_live(const char *what);
 
 #endif

@@ -19,6 +19,14 @@ uint64_t fake_threads(void)
     return threads;
 }
 
+uint64_t fake_executed(void)
+{
+    uint64_t executed = 0;
+    for (size_t index = 0; index < MOST_PLATFORMS * MOST_DEVICES; index++)
+        executed += fake_devices[index].executed;
+    return executed;
+}
+
 uint64_t fake_queues_with(cl_uint priority)
 {
     return priority <= CL_QUEUE_PRIORITY_LOW_KHR ? made_with[priority] : 0;
@@ -343,13 +351,13 @@ static cl_int push(cl_command_queue queue, bool to_the_end)
 EXPORT cl_int clFlush(cl_command_queue queue)
 {
     ENTER(clFlush);
-    return push(queue, false);
+    return fake_leave(NUMBER_clFlush, push(queue, false));
 }
 
 EXPORT cl_int clFinish(cl_command_queue queue)
 {
     ENTER(clFinish);
-    return push(queue, true);
+    return fake_leave(NUMBER_clFinish, push(queue, true));
 }
 
 static cl_int enqueue_nothing(cl_command_queue queue, cl_uint type, cl_uint count,

@@ -28,6 +28,7 @@ static const char *const names[] = {CORE_FUNCTIONS(NAME_OF) EXTENSION_FUNCTIONS(
 /* Written under the lock and read without: in a forked child nobody may give the lock back. */
 static uint64_t calls[FUNCTION_COUNT];
 static uint64_t violations;
+static enum { GOES, IS_TO_STOP, IS_STOPPED } stops[FUNCTION_COUNT];
 static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
 static bool find_function(const char *name, size_t length, enum function *found)
@@ -101,6 +102,15 @@ static bool parse_loss(const char *text)
     return true;
 }
 
+static bool set_stop(const char *name, bool is_to_stop)
+{
+    enum function function = 0;
+    if (!find_function(name, strlen(name), &function))
+        return false;
+    stops[function] = is_to_stop ? IS_TO_STOP : GOES;
+    return true;
+}
+
 static bool set_text(const char *key, const char *value)
 {
     struct {
@@ -170,6 +180,8 @@ static bool set(const char *key, const char *value)
         fake_settings.plan_count = 0;
         return true;
     }
+    if (strcmp(key, "stop") == 0 || strcmp(key, "go") == 0)
+        return set_stop(value, key[0] == 's');
     if (strcmp(key, "lose") == 0)
         return parse_loss(value);
     if (strcmp(key, "lost_code") == 0 || strcmp(key, "lost_status") == 0) {
@@ -238,7 +250,19 @@ cl_int fake_enter(enum function function)
             plan->calls_left = UINT64_MAX;
     }
     pthread_mutex_unlock(&fake_lock);
-    return refused;
+    return refused == CL_SUCCESS ? refused : fake_leave(function, refused);
+}
+
+cl_int fake_leave(enum function function, cl_int code)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (stops[function] == IS_TO_STOP) {
+        stops[function] = IS_STOPPED;
+        while (stops[function] == IS_STOPPED)
+            pthread_cond_wait(&fake_changed, &fake_lock);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return code;
 }
 
 EXPORT uint64_t fake_opencl_calls(const char *name)
@@ -273,6 +297,11 @@ EXPORT uint64_t fake_opencl_live(const char *what)
         count = violations;
     if (strncmp(what, "queues:", 7) == 0)
         count = fake_queues_with((cl_uint)atoi(what + 7));
+    enum function function = 0;
+    if (strncmp(what, "stopped:", 8) == 0 && find_function(what + 8, strlen(what + 8), &function))
+        count = stops[function] == IS_STOPPED;
+    if (strcmp(what, "executed") == 0)
+        count = fake_executed();
     pthread_mutex_unlock(&fake_lock);
     return count;
 }

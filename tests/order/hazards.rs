@@ -10,7 +10,7 @@ use accelrt::backend::contract::Backend;
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, TaskError};
 
-use crate::support::Watchdog;
+use crate::hang::Watchdog;
 
 fn runtime(workers: usize, exit_timeout: Duration) -> Runtime {
     let cpu_threads = Some(workers);

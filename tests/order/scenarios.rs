@@ -6,7 +6,7 @@ use std::thread;
 
 use accelrt::{Config, Device, Error, Event, Runtime, Stream};
 
-use crate::support::Watchdog;
+use crate::hang::Watchdog;
 
 fn runtime(cpu_devices: usize, workers: usize) -> Runtime {
     let cpu_threads = Some(workers);

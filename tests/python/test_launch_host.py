@@ -20,6 +20,7 @@ import pytest
 import accelrt
 from gates import Gate
 from kinds import content, host_cores
+from processes import output_of
 
 libc = ctypes.CDLL(None)
 
@@ -90,6 +91,65 @@ def test_the_stream_and_its_device_are_current_inside() -> None:
     other.launch_host(lambda: seen.append(accelrt.accelerator.current_stream()))
     other.synchronize()
     assert seen == [work, other]
+
+
+@pytest.mark.parametrize("what", ["callable", "left", "set"])
+def test_a_callable_leaves_nothing_current_behind_it(what: str) -> None:
+    """The helper keeps no stream: a dedicated one ends with its last handle.
+
+    Also one that the callable made current and never left.
+    """
+    program = f"""
+    import accelrt
+    own = accelrt.Stream(dedicated=True)
+    place = own.stream_id, own.device_index, own.device_type
+    what = {what!r}
+    calls = dict(callable=int, left=own.__enter__, set=lambda: accelrt.cpu.set_stream(own))
+    (own if what == "callable" else accelrt.Stream()).launch_host(calls.pop(what))
+    calls.clear()
+    accelrt.accelerator.synchronize()
+    del own
+    while True:
+        try:
+            accelrt.Stream(*place)
+        except RuntimeError as error:
+            print(error)
+            break
+    """
+    assert "no stream with id" in output_of(program)
+
+
+@host_cores
+def test_the_helper_goes_on_until_nothing_is_ready() -> None:
+    """More callables than it runs with one hold of the GIL become ready while one keeps it busy.
+
+    One worker takes streams in their order, so behind the last byte all of them are ready.
+    """
+    program = """
+    import ctypes, os, threading
+    import accelrt
+    read, write = os.pipe()
+    begun, goes_on = threading.Event(), threading.Event()
+    seen = []
+    streams = [accelrt.Stream(dedicated=True) for _ in range(400)]
+
+    def hold():
+        begun.set()
+        goes_on.wait()
+
+    streams[0].launch_host(hold)
+    begun.wait()
+    for number, stream in enumerate(streams[1:]):
+        stream.launch_host(seen.append, number)
+    last = accelrt.Stream(dedicated=True)
+    last.launch(ctypes.CDLL(None).write, write, ctypes.c_char_p(b"x"), 1)
+    os.read(read, 1)
+    assert seen == []
+    goes_on.set()
+    accelrt.accelerator.synchronize()
+    print(seen == list(range(399)))
+    """
+    assert output_of(program, ACCELRT_CPU_THREADS="1") == "True\n"
 
 
 def test_an_exception_fails_the_stream_and_is_the_cause() -> None:

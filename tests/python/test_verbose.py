@@ -272,6 +272,27 @@ with {name}.verbose(0):
     assert watched(code) == ["went on"]
 
 
+@BOTH
+@pytest.mark.parametrize("is_refused_first", [True, False])
+def test_a_level_that_one_library_refuses_is_taken_back_from_the_others(
+    name: str, *, is_refused_first: bool
+) -> None:
+    fake = {"mkl": fake_mkl, "mkldnn": fake_onednn}[name]
+    willing, picky = fake("libwilling.so"), fake("libpicky.so", "-DREFUSED=2")
+    paths = [str(picky), str(willing)] if is_refused_first else [str(willing), str(picky)]
+    code = f"""
+libraries = [load(path) for path in {paths}]
+levels = lambda: [library.level_now() for library in libraries]
+with {name}.verbose(1):
+    print(outcome({name}.verbose(2).__enter__))
+    print(levels())
+print(levels())
+"""
+    refusal, *levels = watched(code)
+    assert refusal.endswith(f"{picky} refuses it")
+    assert levels == ["[1, 1]", "[0, 0]"]
+
+
 def test_a_malformed_setting_is_told_by_what_needs_it_and_off_needs_it_not() -> None:
     code = """
 print(outcome(mkl.is_available))

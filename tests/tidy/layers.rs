@@ -56,6 +56,8 @@ const AREAS: &[Area] = &[
     area("fork", 0, &["error", "sync"]),
     area("signals", 0, &[]),
     area("spin", 0, &["sync"]),
+    area("steps", 0, &[]),
+    area("stream_map", 0, &["steps"]),
     area("queue", 0, &["size", "spin", "sync"]),
     area("native", 0, &["error"]),
     // L1, the machine. A kind never names another; `backend` itself is `src/backend/mod.rs`.

@@ -19,6 +19,7 @@ mod trusted;
 mod watchdog;
 
 mod callbacks;
+mod counters;
 mod forks;
 mod loss;
 mod memory;

@@ -46,7 +46,7 @@ pub(crate) fn over(settings: &'static str, test: impl FnOnce(&Fake, Runtime) + S
         let runtime = runtime(&fake);
         let outcome = catch_unwind(AssertUnwindSafe(|| test(&fake, runtime.clone())));
         // The end of a runtime waits for its devices, also when the test failed.
-        fake.set("hold=0,hold_callbacks=0,heal=1");
+        fake.set("hold=0,hold_callbacks=0,heal=1,go=clFlush,go=clFinish");
         drop(runtime);
         match outcome {
             Ok(()) => assert_nothing_left(&fake),

@@ -194,6 +194,22 @@ impl std::ops::IndexMut<BlockId> for Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::native::area::Areas;
+
+    #[test]
+    fn joined_blocks_are_as_busy_as_the_busier_one() {
+        for tickets in [[7, 3], [3, 7]] {
+            let mut blocks = Blocks::default();
+            let area = Areas::default().next_id();
+            let first = blocks.insert(Block::new(area, 0, 2, State::Free));
+            let second = blocks.split(first, 1);
+            for (id, ticket) in [first, second].into_iter().zip(tickets) {
+                blocks[id].set_busy_until(ticket);
+            }
+            blocks.join(first, second);
+            assert_eq!(blocks[first].busy_until(), 7);
+        }
+    }
 
     #[test]
     fn a_record_is_small() {

@@ -18,6 +18,7 @@ use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::size_class::UNIT_BYTES;
+use crate::allocator::pending::{ALL, LOOKS};
 use crate::allocator::source::DevicePages;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::error::{Error, Result};
@@ -105,7 +106,7 @@ impl CachingAllocator {
                 Step::Wait => yield_now(),
                 Step::ReachCaches => {
                     self.caches.empty();
-                    self.poll_waited_for();
+                    self.poll_waited_for(ALL);
                     has_reached_caches = true;
                 }
                 Step::Map(work) => {
@@ -183,7 +184,7 @@ impl Books {
         home: Option<&Arc<StreamCore>>,
         has_reached_caches: bool,
     ) -> Step {
-        self.complete_passed_if_free();
+        self.complete_some_if_free(if has_reached_caches { ALL } else { LOOKS });
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
         let search = Search::of(has_reached_caches);

@@ -13,6 +13,8 @@ use crate::allocator::native::heap::HeapStream;
 use crate::allocator::native::own::Stay;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
+#[cfg(feature = "python")]
+use crate::allocator::pending::LOOKS;
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
 use crate::allocator::segment::Owner;
@@ -76,7 +78,7 @@ impl CachingAllocator {
             return kept;
         }
         self.hand_out(inside, &plan, Some(home), |books| {
-            books.complete_passed_if_free();
+            books.complete_some_if_free(LOOKS);
             books.take_ready(&plan, Some(home))
         })
     }

@@ -1,0 +1,21 @@
+//! Steps of paths whose length must not grow: counted in unit tests, nothing elsewhere.
+
+/// One more step of this thread.
+#[inline]
+pub(crate) fn step() {
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + 1);
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The steps that this thread takes in `call`.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn steps_of<T>(call: impl FnOnce() -> T) -> (T, u64) {
+    let before = STEPS.get();
+    let result = call();
+    (result, STEPS.get() - before)
+}
