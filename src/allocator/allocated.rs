@@ -1,12 +1,36 @@
 //! What was handed out: where it is, how large, and by which policy.
+#![expect(unsafe_code, reason = "a block is freed once, also where its owner is shared")]
+
+use std::fmt;
 
 use crate::allocator::block::{Block, BlockId};
 use crate::allocator::books::Books;
 use crate::allocator::native::handle::{Handle, Held};
+use crate::device::Device;
+use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicU64;
 
-/// A block that was handed out. A request for nothing gets one of no bytes at address 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A block that was handed out: the right to its memory, and to free it once.
+///
+/// Its allocator alone takes it back. One that is dropped is leaked, as a pointer of `malloc` is:
+/// the memory stays in use, statistics and snapshots show it, and it does not go back to the device
+/// with the allocator. To free it then, each block would have to hold its allocator. A request for
+/// nothing gets one of no bytes at address 0, which any allocator takes back.
+///
+/// What was freed cannot be freed again:
+///
+/// ```compile_fail
+/// # use accelrt::allocator::{CachingAllocator, Request};
+/// # fn twice(allocator: &CachingAllocator) -> accelrt::Result<()> {
+/// let block = allocator.allocate(Request::new(1000, 0))?;
+/// allocator.free(block).expect("it is its own");
+/// allocator.free(block).expect("it is its own");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default, PartialEq, Eq)]
 #[repr(C)] // so that no two words are copied as one: see `Single`
+#[must_use = "a block that is dropped is leaked: its allocator frees it"]
 pub struct Allocated {
     address: u64,
     bytes: usize,
@@ -30,6 +54,29 @@ pub(super) struct Single {
     busy_until: u64,
 }
 
+/// A block came back to an allocator that did not hand it out, and is the caller's still.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a block that is dropped is leaked: its own allocator frees it"]
+pub struct ForeignBlock {
+    /// The block, for the allocator whose it is.
+    pub block: Allocated,
+    /// The device of the allocator that was asked.
+    pub device: Device,
+}
+
+impl fmt::Display for ForeignBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block: Allocated { address, bytes, .. }, device } = self;
+        write!(
+            f,
+            "The block of {bytes} B at {address:#x} was not handed out by this allocator of \
+             {device}. Give it back to the one that it is from."
+        )
+    }
+}
+
+impl std::error::Error for ForeignBlock {}
+
 impl Allocated {
     /// Its first byte.
     #[must_use]
@@ -43,6 +90,17 @@ impl Allocated {
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The block, from an owner that is kept and says itself whether it has it still.
+    ///
+    /// # Safety
+    /// The owner has not given it up before, and does so by this: it frees nothing by what it has
+    /// from here on.
+    #[inline]
+    pub(crate) unsafe fn give_up(&self) -> Self {
+        let Self { address, bytes, handle, handout, busy_until } = *self;
+        Self { address, bytes, handle, handout, busy_until }
     }
 
     /// The task of its stream after which nothing from its earlier life uses it.
@@ -119,5 +177,28 @@ impl Single {
     #[expect(clippy::inline_always, reason = "as above")]
     pub(super) fn handle(self) -> Handle {
         self.handle
+    }
+}
+
+/// Numbers of what is handed out, which no other allocator gives: taken from all numbers in spans.
+#[derive(Debug, Default)]
+pub(super) struct Handouts {
+    next: u64,
+    end: u64,
+}
+
+impl Handouts {
+    const SPAN: u64 = 1 << 24;
+
+    /// A number that was not given before, by any allocator.
+    pub(super) fn next(&mut self) -> u64 {
+        static SPANS: AtomicU64 = AtomicU64::new(0);
+        if self.next == self.end {
+            // Relaxed: only uniqueness matters.
+            self.next = SPANS.fetch_add(Self::SPAN, Ordering::Relaxed);
+            self.end = self.next + Self::SPAN;
+        }
+        self.next += 1;
+        self.next
     }
 }

@@ -7,6 +7,7 @@
 //! mapped, `active` counts the blocks that are allocated or await their free, `allocation` those
 //! that are allocated, and the blocks of a segment tile it. `invariants` checks them.
 
+use crate::allocator::allocated::Handouts;
 use crate::allocator::block::{Block, BlockId, Blocks, State};
 use crate::allocator::config::{AllocatorConfig, PolicyName};
 use crate::allocator::limits::Limits;
@@ -114,8 +115,8 @@ pub(super) struct Books {
     pub(super) has_chosen_addresses: bool,
     /// Where the next segments of these sizes are to be, when a recording says it.
     pub(super) announced: Vec<(u64, usize)>,
-    /// How many blocks were handed out.
-    pub(super) handouts: u64,
+    /// The number of the next block that is handed out.
+    pub(super) handouts: Handouts,
     /// Releases that threads are inside of: memory that is on its way to the device.
     pub(super) releases_in_flight: usize,
     /// What the policy `native` knows.
@@ -142,7 +143,7 @@ impl Books {
             is_closed: false,
             has_chosen_addresses: false,
             announced: Vec::new(),
-            handouts: 0,
+            handouts: Handouts::default(),
             releases_in_flight: 0,
             native: Native::new(page_bytes),
         };
@@ -338,14 +339,20 @@ impl Books {
         id
     }
 
+    /// The block in use that an address is in.
+    pub(super) fn block_in_use_at(&self, address: u64) -> Option<BlockId> {
+        let id = self.map.containing(address, &self.blocks)?;
+        (self.blocks[id].state == State::Allocated).then_some(id)
+    }
+
     /// Counts a block that a program has now.
     pub(super) fn note_handed_out(&mut self, id: BlockId) {
         let class = self.owner_of(id).class;
         let is_oversize = self.is_oversize(self.blocks[id].bytes);
-        self.handouts += 1;
+        let handout = self.handouts.next();
         let block = &mut self.blocks[id];
         (block.state, block.is_oversize) = (State::Allocated, is_oversize);
-        block.handout = self.handouts;
+        block.handout = handout;
         let Block { bytes, requested_bytes, .. } = *block;
         self.statistics.begin_use(class, bytes, requested_bytes);
         if is_oversize {

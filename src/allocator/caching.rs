@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::allocator::allocated::Allocated;
-use crate::allocator::block::{BlockId, State};
+use crate::allocator::allocated::{Allocated, ForeignBlock};
+use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::{Books, Plan, Request};
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::host::Meter;
@@ -13,9 +13,10 @@ use crate::allocator::native::own::Front;
 use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::{ALL, LOOKS, UsePoint};
 use crate::allocator::pool::{PoolId, PoolOptions};
+use crate::allocator::restore::describe;
 use crate::allocator::segment::Owner;
 use crate::allocator::shared::Sibling;
-use crate::allocator::snapshot::PoolClass;
+use crate::allocator::snapshot::{BlockInfo, PoolClass};
 use crate::allocator::source::{DevicePages, Source};
 use crate::allocator::stats::Statistics;
 use crate::backend::contract::Backend;
@@ -43,7 +44,7 @@ use crate::sync::{LockRank, Mutex};
 /// let allocator = CachingAllocator::new(null, device, AllocatorConfig::default())?;
 /// let block = allocator.allocate(Request::new(1000, 0))?;
 /// assert_eq!(block.bytes(), 1024);
-/// allocator.free(block);
+/// allocator.free(block).expect("it is its own");
 /// assert_eq!(allocator.statistics().reserved_bytes.all.current, 2 << 20);
 /// allocator.empty_cache();
 /// assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
@@ -203,21 +204,18 @@ impl CachingAllocator {
     }
 
     /// Gives a block back, which no task uses any more, of its own stream either: that one may have
-    /// it again at once.
-    ///
-    /// # Panics
-    /// When it was given back before. Under policy `native` that is not seen once somebody else was
-    /// given the same place.
+    /// it again at once. Of another allocator it is handed back, and nothing has changed.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub fn free(&self, block: Allocated) {
-        if !self.caches.keep(Front::get(), &block, 0) {
-            self.free_shared(&block, None, &[]);
+    pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
+        if self.caches.keep(Front::get(), &block, 0) {
+            return Ok(());
         }
+        self.free_shared(block, None, &[])
     }
 
-    /// Gives a block back behind its uses: those on its own stream up to a task there, and those on
-    /// others.
+    /// Gives a block of this allocator back behind its uses: those on its own stream up to a task
+    /// there, and those on others.
     #[inline]
     pub(crate) fn free_behind(
         &self,
@@ -229,23 +227,27 @@ impl CachingAllocator {
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         let ticket = home.map_or(0, |home| home.ticket);
         if !is_own || !others.is_empty() || !self.caches.keep(front, &block, ticket) {
-            self.free_shared(&block, home, others);
+            self.free_shared(block, home, others).expect("it is kept with its allocator");
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn free_shared(&self, block: &Allocated, home: Option<&UsePoint>, others: &[UsePoint]) {
-        match block.held() {
-            Held::Nothing => {}
-            Held::Piece => {
-                let is_freed = self.free_native(block, home, others);
-                assert!(is_freed, "{block:?} is a block of this allocator that was given back");
-            }
-            Held::Block(id) => self.free_block(block, id, home, others),
-        }
+    fn free_shared(
+        &self,
+        block: Allocated,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) -> Result<(), ForeignBlock> {
+        let is_freed = match block.held() {
+            Held::Nothing => true,
+            Held::Piece => self.free_native(&block, home, others),
+            Held::Block(id) => self.free_block(&block, id, home, others),
+        };
+        if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
     }
 
+    /// False when the block is of another allocator: no two give the same number out.
     #[cold]
     fn free_block(
         &self,
@@ -253,29 +255,68 @@ impl CachingAllocator {
         id: BlockId,
         home: Option<&UsePoint>,
         others: &[UsePoint],
-    ) {
+    ) -> bool {
         let mut books = self.books.lock();
-        let known = books.blocks.get(id);
-        assert!(
-            known.is_some_and(|known| known.handout == block.handout()),
-            "{block:?} is a block of this allocator that was not given back: {known:?}"
-        );
+        let is_meant =
+            |known: &Block| (known.state, known.handout) == (State::Allocated, block.handout());
+        if !books.blocks.get(id).is_some_and(is_meant) {
+            return false;
+        }
         books.free(id, home, others);
         let victims = books.release_beyond_cache();
         drop(books); // the device takes them next
         self.give_back(victims);
+        true
     }
 
-    /// The block in use that an address is in, at its beginning or further on.
-    #[must_use]
-    pub fn block_at(&self, address: u64) -> Option<Allocated> {
-        let books = self.books.lock();
-        if let Some(piece) = books.piece_at(address) {
-            return Some(piece);
+    /// Frees the block in use that begins at an address, for programs that keep nothing else of it.
+    /// False, and nothing has changed, when there is none: of several frees of one block one is
+    /// told true. A free that comes so late that the place is a later block's ends that one: an
+    /// address does not say which life is meant.
+    #[cfg_attr(not(any(feature = "python", test)), expect(dead_code, reason = "as `host_heap`"))]
+    pub(crate) fn free_at(&self, address: u64) -> bool {
+        if self.free_native_at(address) {
+            return true;
         }
-        let id = books.map.containing(address, &books.blocks)?;
-        let is_in_use = books.blocks[id].state == State::Allocated;
-        is_in_use.then(|| Allocated::of(id, &books))
+        let mut books = self.books.lock();
+        let Some(id) = books.block_in_use_at(address) else { return false };
+        if books.blocks[id].address != address {
+            return false;
+        }
+        books.free(id, None, &[]);
+        let victims = books.release_beyond_cache();
+        drop(books); // the device takes them next
+        self.give_back(victims);
+        true
+    }
+
+    /// What is known of the block in use that an address is in, at its beginning or further on.
+    /// Information: it frees nothing, and is out of date as soon as the block's owner frees it.
+    ///
+    /// ```compile_fail
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.zeros(1000, accelrt::Device::cpu(0))?;
+    /// let allocator = runtime.allocator(accelrt::Device::cpu(0))?;
+    /// let block = allocator.block_at(buffer.address()?).expect("it is in use");
+    /// allocator.free(block).expect("it is its own"); // the buffer's memory
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.zeros(1000, accelrt::Device::cpu(0))?;
+    /// let allocator = runtime.allocator(accelrt::Device::cpu(0))?;
+    /// let block = allocator.block_at(buffer.address()?).expect("it is in use");
+    /// assert_eq!((block.requested_bytes, block.bytes), (1000, 1024));
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn block_at(&self, address: u64) -> Option<BlockInfo> {
+        let books = self.books.lock();
+        books.piece_at(address).or_else(|| {
+            let id = books.block_in_use_at(address)?;
+            Some(describe(&books.blocks[id]))
+        })
     }
 
     /// Waits until no stream uses free memory, and gives all of it back to the device, but that of

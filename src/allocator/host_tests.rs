@@ -6,6 +6,7 @@
 //! and reads it back before the free.
 #![expect(unsafe_code, reason = "writes and reads the blocks that were handed out")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
@@ -42,8 +43,17 @@ impl Host {
         self.0.allocate(Request::new(bytes, 0)).unwrap()
     }
 
-    fn free_behind(&self, block: Allocated, uses: &[UsePoint]) {
+    /// Frees a block: where it was. Here and below.
+    fn free(&self, block: Allocated) -> u64 {
+        let address = block.address();
+        self.0.free(block).unwrap();
+        address
+    }
+
+    fn free_behind(&self, block: Allocated, uses: &[UsePoint]) -> u64 {
+        let address = block.address();
         self.0.free_behind(block, None, uses);
+        address
     }
 
     fn statistics(&self) -> HostStatistics {
@@ -82,31 +92,30 @@ impl Gated {
 fn blocks_are_cut_from_a_segment_and_joined_again() {
     let host = Host::null("");
     let [a, b, c] = [1000, 2000, 3000].map(|bytes| host.take(bytes));
-    assert_eq!([a, b, c].map(|block| block.bytes()), [1024, 2048, 3072]);
-    assert_eq!([b, c].map(|block| block.address() - a.address()), [1024, 3072]);
+    assert_eq!([&a, &b, &c].map(Allocated::bytes), [1024, 2048, 3072]);
+    assert_eq!([&b, &c].map(|block| block.address() - a.address()), [1024, 3072]);
+    let start = a.address();
     assert_eq!(host.statistics().allocated_bytes.current, 2 << 20);
     for block in [a, c, b] {
-        host.0.free(block);
+        host.free(block);
         host.0.check_all();
     }
     let whole = host.take(2 * MIB);
-    assert_eq!(whole.address(), a.address(), "what was cut is one block again");
+    assert_eq!(whole.address(), start, "what was cut is one block again");
     assert_eq!(host.statistics().allocations.allocated, 1);
-    host.0.free(whole);
+    host.free(whole);
 }
 
 #[test]
 fn the_smallest_block_that_is_large_enough_serves_a_request() {
     let host = Host::null("");
-    let blocks = [4096, 512, 1024, 512, 2048, 512].map(|bytes| host.take(bytes));
-    for index in [0, 2, 4] {
-        host.0.free(blocks[index]);
-    }
+    let mut blocks = [4096, 512, 1024, 512, 2048, 512].map(|bytes| host.take(bytes));
+    let freed = [0, 2, 4].map(|index: usize| host.free(std::mem::take(&mut blocks[index])));
     let found = [2000, 600, 4096].map(|bytes| host.take(bytes));
-    assert_eq!(found.map(|block| block.address()), [4, 2, 0].map(|i: usize| blocks[i].address()));
+    assert_eq!(found.each_ref().map(Allocated::address), [freed[2], freed[1], freed[0]]);
     host.0.check_all();
-    for block in [blocks[1], blocks[3], blocks[5]].into_iter().chain(found) {
-        host.0.free(block);
+    for block in blocks.into_iter().chain(found) {
+        host.free(block);
     }
 }
 
@@ -119,20 +128,21 @@ fn no_power_of_two_is_wasted() {
     assert_eq!(statistics.allocated_bytes.current, (65 << 20) + 4096);
     assert_eq!(statistics.active_bytes.current, (65 << 20) + 512);
     assert_eq!(statistics.bucket_allocation[27], 1);
-    host.0.free(large);
+    host.free(large);
 }
 
 #[test]
 fn an_address_inside_of_a_block_names_it() {
     let host = Host::null("");
     let [a, b] = [512, 512].map(|bytes| host.take(bytes));
-    for (address, block) in [(a.address() + 511, a), (b.address(), b), (b.address() + 1, b)] {
-        assert_eq!(host.0.block_at(address), Some(block));
+    let (first, second) = (a.address(), b.address());
+    for (address, base) in [(first + 511, first), (second, second), (second + 1, second)] {
+        assert_eq!(host.0.block_at(address).map(|block| block.address), Some(base));
     }
-    host.0.free(b);
-    assert_eq!(host.0.block_at(b.address()), None);
+    host.free(b);
+    assert_eq!(host.0.block_at(second), None);
     assert_eq!(host.0.block_at(7), None);
-    host.0.free(a);
+    host.free(a);
 }
 
 #[test]
@@ -141,19 +151,19 @@ fn a_stream_that_is_late_holds_back_only_what_it_used() {
     let host = Host::null("pinned_reserve_segment_size_mb:1");
     let (late, early) = (Gated::new(&runtime), Gated::new(&runtime));
     let [a, b] = [MIB, MIB].map(|bytes| host.take(bytes));
-    host.free_behind(a, &[late.point()]);
-    host.free_behind(b, &[early.point()]);
+    let a = host.free_behind(a, &[late.point()]);
+    let b = host.free_behind(b, &[early.point()]);
     let other = host.take(MIB);
-    assert_ne!(other.address(), a.address());
-    assert_ne!(other.address(), b.address());
+    assert_ne!(other.address(), a);
+    assert_ne!(other.address(), b);
     early.pass();
     assert_eq!(host.statistics().active_requests.current, 2, "the late one and the new one");
     let again = host.take(MIB);
-    assert_eq!(again.address(), b.address(), "the first in line is not done, the second is");
+    assert_eq!(again.address(), b, "the first in line is not done, the second is");
     late.pass();
     assert_eq!(host.statistics().active_requests.current, 2);
     for block in [other, again] {
-        host.0.free(block);
+        host.free(block);
     }
     host.0.check_all();
 }
@@ -164,15 +174,15 @@ fn a_block_waits_for_every_stream_that_used_it() {
     let host = Host::null("");
     let (first, second) = (Gated::new(&runtime), Gated::new(&runtime));
     let block = host.take(2 * MIB);
-    host.free_behind(block, &[first.point(), second.point()]);
+    let freed = host.free_behind(block, &[first.point(), second.point()]);
     first.pass();
     let other = host.take(2 * MIB);
-    assert_ne!(other.address(), block.address());
+    assert_ne!(other.address(), freed);
     second.pass();
     let again = host.take(2 * MIB);
-    assert_eq!(again.address(), block.address());
+    assert_eq!(again.address(), freed);
     for block in [other, again] {
-        host.0.free(block);
+        host.free(block);
     }
 }
 
@@ -194,10 +204,10 @@ fn what_is_too_large_to_be_kept_goes_back_when_no_stream_uses_it_any_more() {
         let small = host.take(512);
         assert_eq!(host.statistics().allocations.freed, freed, "a queued task may use it");
         gated.pass();
-        host.0.free(small);
+        host.free(small);
         let small = host.take(512); // any request looks
         assert_eq!(host.statistics().allocations.freed, freed + 1, "home: {is_home}");
-        host.0.free(small);
+        host.free(small);
         host.0.check_all();
     }
 }
@@ -216,7 +226,7 @@ fn an_empty_cache_waits_for_what_is_in_use_and_keeps_what_is_handed_out() {
     let statistics = host.statistics();
     assert_eq!((statistics.allocations.current, statistics.allocations.freed), (1, 1));
     assert_eq!(statistics.host_free_time.count, 1);
-    host.0.free(b);
+    host.free(b);
 }
 
 #[test]
@@ -224,7 +234,7 @@ fn a_driver_without_memory_gets_the_cache_back_and_is_asked_again() {
     let backend = FaultBackend::new(NullBackend::new(NullConfig::default()));
     let host = Host::over(Arc::clone(&backend) as Arc<dyn Backend>, "");
     let (kept, cached) = (host.take(2 * MIB), host.take(4 * MIB));
-    host.0.free(cached);
+    host.free(cached);
     backend.plan(Fault::nth(Method::AllocateHost, 1, FaultError::OutOfMemory));
     let large = host.take(16 * MIB);
     let statistics = host.statistics();
@@ -240,7 +250,7 @@ fn a_driver_without_memory_gets_the_cache_back_and_is_asked_again() {
     );
     host.0.check_all();
     for block in [kept, large] {
-        host.0.free(block);
+        host.free(block);
     }
 }
 
@@ -248,7 +258,7 @@ fn a_driver_without_memory_gets_the_cache_back_and_is_asked_again() {
 fn resets_leave_what_is_current() {
     let host = Host::null("");
     let [a, b] = [512, 512].map(|bytes| host.take(bytes));
-    host.0.free(a);
+    host.free(a);
     host.0.reset_peak_statistics();
     host.0.reset_accumulated_statistics();
     let statistics = host.statistics();
@@ -256,7 +266,7 @@ fn resets_leave_what_is_current() {
     assert_eq!((requests.current, requests.peak, requests.allocated, requests.freed), (1, 1, 0, 0));
     assert_eq!(statistics.host_alloc_time, DurationStat::default());
     assert_eq!(statistics.bucket_allocation, [0; HOST_BUCKETS]);
-    host.0.free(b);
+    host.free(b);
 }
 
 /// A block, and the byte that it is full of.
@@ -265,7 +275,11 @@ struct Live {
     byte: u8,
 }
 
-fn contents(block: Allocated) -> &'static mut [u8] {
+fn range(block: &Allocated) -> Range<u64> {
+    block.address()..block.address() + block.bytes() as u64
+}
+
+fn contents(block: &Allocated) -> &'static mut [u8] {
     let base: *mut u8 = std::ptr::with_exposed_provenance_mut(block.address().try_into().unwrap());
     // SAFETY: a block that was handed out and is not freed yet, whose bytes no other slice has.
     unsafe { std::slice::from_raw_parts_mut(base, block.bytes()) }
@@ -276,7 +290,7 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
     let is_real = host.0.device().kind() == DeviceKind::Cpu;
     let mut live: Vec<Live> = Vec::new();
     let mut gates: Vec<Gated> = Vec::new();
-    let mut waiting: Vec<(Allocated, usize)> = Vec::new();
+    let mut waiting: Vec<(Range<u64>, usize)> = Vec::new();
     for step in 0..400 {
         match numbers.below(10) {
             0..5 => {
@@ -285,29 +299,29 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
                 let block = host.take(bytes);
                 assert!(block.bytes() >= bytes && block.bytes() < bytes + 512);
                 assert!(block.address().is_multiple_of(64), "{block:?}");
-                let others = live.iter().map(|live| live.block).chain(waiting.iter().map(|w| w.0));
-                for other in others {
-                    let is_apart = block.address() + block.bytes() as u64 <= other.address()
-                        || other.address() + other.bytes() as u64 <= block.address();
+                let own = range(&block);
+                let waiting = waiting.iter().map(|(range, _)| range.clone());
+                for other in live.iter().map(|live| range(&live.block)).chain(waiting) {
+                    let is_apart = own.end <= other.start || other.end <= own.start;
                     assert!(is_apart, "{block:?} overlaps {other:?}");
                 }
                 let byte = u8::try_from(step % 251).unwrap();
                 if is_real {
-                    contents(block).fill(byte);
+                    contents(&block).fill(byte);
                 }
                 live.push(Live { block, byte });
             }
             5..8 if !live.is_empty() => {
                 let Live { block, byte } = live.swap_remove(numbers.below(live.len()));
                 if is_real {
-                    assert!(contents(block).iter().all(|found| *found == byte), "{block:?}");
+                    assert!(contents(&block).iter().all(|found| *found == byte), "{block:?}");
                 }
                 if gates.is_empty() || numbers.below(2) == 0 {
-                    host.0.free(block);
+                    host.free(block);
                 } else {
                     let gate = numbers.below(gates.len());
+                    waiting.push((range(&block), gate));
                     host.free_behind(block, &[gates[gate].point()]);
-                    waiting.push((block, gate));
                 }
             }
             8 if gates.len() < 4 => gates.push(Gated::new(runtime)),
@@ -324,7 +338,7 @@ fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
     }
     gates.into_iter().for_each(Gated::pass);
     for Live { block, .. } in live {
-        host.0.free(block);
+        host.free(block);
     }
     host.0.empty_cache();
     let statistics = host.statistics();

@@ -79,7 +79,7 @@ fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
             if taken.address() == block.address() {
                 assert_eq!(given.read(), 7, "handed out in front of its use");
             }
-            other.allocator.free(taken);
+            other.allocator.free(taken).unwrap();
         });
         world.allocator.free_behind(block, None, &[UsePoint { stream, ticket: 1 }]);
         consumer.join().unwrap();
@@ -100,14 +100,14 @@ fn loom_frees_of_several_threads_leave_one_block() {
         let blocks = [take(MIB), take(MIB)];
         let threads = blocks.map(|block| {
             let world = Arc::clone(&world);
-            thread::spawn(move || world.allocator.free(block))
+            thread::spawn(move || world.allocator.free(block).unwrap())
         });
         let third = take(MIB);
         for thread in threads {
             thread.join().unwrap();
         }
         world.allocator.check_all();
-        world.allocator.free(third);
+        world.allocator.free(third).unwrap();
         world.allocator.check_all();
         let segments = world.allocator.snapshot().segments;
         assert!(segments.iter().all(|segment| segment.blocks.len() == 1), "{segments:?}");

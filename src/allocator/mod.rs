@@ -57,7 +57,7 @@ pub mod snapshot;
 mod source;
 mod stats;
 
-pub use allocated::Allocated;
+pub use allocated::{Allocated, ForeignBlock};
 pub use books::Request;
 pub use caching::CachingAllocator;
 pub use config::{AllocatorConfig, PolicyName, recorded_settings};

@@ -51,7 +51,10 @@ impl CachingAllocator {
             return Err(Error::Unsupported { kind, capability: "memory at chosen addresses" });
         }
         check_tiling(snapshot)?;
-        let is_empty = self.books.lock().segments.iter().next().is_none();
+        let is_empty = {
+            let (books, device_index) = (self.books.lock(), self.source.device.index());
+            books.segments.iter().next().is_none() && books.describe_native(device_index).is_empty()
+        };
         assert!(is_empty, "a snapshot is restored into an empty allocator");
         let mut taken = Vec::with_capacity(snapshot.segments.len());
         for segment in &snapshot.segments {
@@ -285,7 +288,7 @@ impl Books {
     }
 }
 
-fn describe(block: &Block) -> BlockInfo {
+pub(super) fn describe(block: &Block) -> BlockInfo {
     let state = match block.state {
         State::Allocated => BlockState::Allocated,
         State::AwaitingFree => BlockState::AwaitingFree,

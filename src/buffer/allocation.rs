@@ -1,4 +1,5 @@
 //! The memory behind the views of a buffer: who uses it, who forbids its release, when it goes.
+#![expect(unsafe_code, reason = "the state says when a block is freed, which is once")]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -233,8 +234,11 @@ impl Allocation {
         self.memory.block.busy_until()
     }
 
+    /// Of an allocation that was released, when no access is left.
     fn free(&self, mut uses: Uses) {
-        free(&self.memory, &self.home, &mut uses);
+        // SAFETY: for each block once, as `State` says: `is_released` becomes true once, and after
+        // that the accesses become zero once.
+        unsafe { free(&self.memory, &self.home, &mut uses) };
     }
 }
 
@@ -273,7 +277,8 @@ impl Ends for Allocation {
         state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
             if !std::mem::replace(&mut state.is_released, true) {
-                free(memory, home, &mut state.uses);
+                // SAFETY: nobody else has the allocation, and it was not released before.
+                unsafe { free(memory, home, &mut state.uses) };
             }
         });
         if last.is_lasting {

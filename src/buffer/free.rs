@@ -4,6 +4,7 @@
 //! there. Other streams are only passed points: the allocator looks at their counters, no stream
 //! waits because of a free, no thread waits, and nothing is enqueued. A driver's stream that ends
 //! has passed its points only when its device has: so it holds on to something until then.
+#![expect(unsafe_code, reason = "a block that is shared is freed by the last or the first")]
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::device::Device;
 use crate::stream::core::StreamCore;
 use crate::stream::own::Place;
 
-/// A block of an allocator, to be given back once.
-#[derive(Clone, Debug)]
+/// A block of an allocator, to be given back once: `State::is_released` says whether it was.
+#[derive(Debug)]
 pub(super) struct Memory {
     pub(super) allocator: Arc<CachingAllocator>,
     pub(super) block: Allocated,
@@ -34,21 +35,31 @@ impl Memory {
 
 /// Frees a block behind everything on its home stream and behind its uses on other streams. Never
 /// called in a forked child. No use is left.
+///
+/// # Safety
+/// Called once for the block that the memory has.
 #[inline]
-pub(super) fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
+pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
     if memory.bytes == 0 {
         *uses = Uses::default();
         return;
     }
+    // SAFETY: the caller promises it.
+    let block = unsafe { memory.block.give_up() };
     if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
         // Whatever used the memory is done.
         uses.at_home = Task::default();
-        return memory.allocator.free_behind(memory.block, None, &[]);
+        return memory.allocator.free_behind(block, None, &[]);
     }
-    free_behind_uses(memory, home, std::mem::take(uses).into_others());
+    free_behind_uses(memory, block, home, std::mem::take(uses).into_others());
 }
 
-fn free_behind_uses(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterator<Item = Use>) {
+fn free_behind_uses(
+    memory: &Memory,
+    block: Allocated,
+    home: &Arc<StreamCore>,
+    others: impl Iterator<Item = Use>,
+) {
     // A driver's stream may have work that others gave it by its native handle.
     let ticket = if home.on_host { home.pushed() } else { home.push_always(Place) };
     let home = point(home, ticket);
@@ -57,9 +68,9 @@ fn free_behind_uses(memory: &Memory, home: &Arc<StreamCore>, others: impl Iterat
         others.map(|Use { stream, task }| point(&stream, task.ticket)).collect();
     if memory.kind == MemoryKind::Host {
         others.push(home); // it is for all streams, and for the host, which no stream orders
-        return memory.allocator.free_behind(memory.block, None, &others);
+        return memory.allocator.free_behind(block, None, &others);
     }
-    memory.allocator.free_behind(memory.block, Some(&home), &others);
+    memory.allocator.free_behind(block, Some(&home), &others);
 }
 
 fn point(stream: &Arc<StreamCore>, ticket: u64) -> UsePoint {

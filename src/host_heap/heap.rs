@@ -63,12 +63,15 @@ impl Heap {
         self.refill(cache, class)
     }
 
-    /// Gives memory back; false when it is not of this heap.
+    /// Gives memory back; false when it is not of this heap. Of two frees of one large block, one
+    /// after the other or at once, the first counts. Of small objects nothing tells that, nor
+    /// anything of a free that comes when its place is in use again.
     #[inline]
     pub(super) fn free(&self, cache: Option<&ThreadCache>, address: usize) -> bool {
         match self.owners.at(address) {
             None => return false,
             Some(Owner::Large { pages }) => self.free_large(cache, address, pages),
+            Some(Owner::Spare { .. }) => {} // freed before: that one counts
             Some(Owner::Slab { class, .. }) => {
                 let surplus = if let Some(ThreadCache(kept)) = cache {
                     let mut kept = kept.lock();
@@ -93,7 +96,7 @@ impl Heap {
     pub(super) fn usable_bytes(&self, address: usize) -> Option<usize> {
         Some(match self.owners.at(address)? {
             Owner::Slab { class, .. } => object_bytes(class),
-            Owner::Large { pages } => pages * PAGE_BYTES,
+            Owner::Large { pages } | Owner::Spare { pages } => pages * PAGE_BYTES,
         })
     }
 
@@ -150,7 +153,7 @@ impl Heap {
         drop(stock); // the allocator's own comes next
         self.out.put(batch.addresses().len(), object_bytes(class));
         for slab in whole {
-            self.allocator.free(slab);
+            self.free_slab(slab);
         }
     }
 
@@ -170,9 +173,11 @@ impl Heap {
             let mut kept = kept.lock();
             if let Some(address) = kept.pop_spare(pages) {
                 kept.tally.give(bytes);
+                self.owners.set(address, Some(Owner::Large { pages }));
                 return Some(address);
             }
         }
+        // The address is what the program has: `free_at` finds the block by it.
         let address = to_usize(self.block(bytes)?.address());
         self.owners.set(address, Some(Owner::Large { pages }));
         self.out.took(1, bytes);
@@ -182,6 +187,9 @@ impl Heap {
 
     #[inline(never)]
     fn free_large(&self, cache: Option<&ThreadCache>, address: usize, pages: usize) {
+        if !self.owners.end_large(address, pages) {
+            return; // another free of it came first
+        }
         let mut spare = Some(Spare { address, pages });
         if let Some(ThreadCache(kept)) = cache {
             let mut kept = kept.lock();
@@ -202,9 +210,14 @@ impl Heap {
     #[cold]
     fn give_back(&self, Spare { address, pages }: Spare) {
         self.owners.set(address, None);
-        let block = self.allocator.block_at(address as u64);
-        self.allocator.free(block.expect("a block with an owner was handed out"));
-        self.out.put(1, pages * PAGE_BYTES);
+        // One of several frees of an address is the one that counts; nothing aborts in the others.
+        if self.allocator.free_at(address as u64) {
+            self.out.put(1, pages * PAGE_BYTES);
+        }
+    }
+
+    fn free_slab(&self, slab: Allocated) {
+        self.allocator.free(slab).expect("slabs are of this allocator");
     }
 
     /// A block of the host cache; when there is none, what threads keep goes back first.
@@ -252,7 +265,7 @@ impl Heap {
                 let mut stock = stock.lock();
                 stock.remove_whole().inspect(|slab| self.disown(class, slab.address()))
             };
-            std::iter::from_fn(take).for_each(|slab| self.allocator.free(slab));
+            std::iter::from_fn(take).for_each(|slab| self.free_slab(slab));
         }
     }
 

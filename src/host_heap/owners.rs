@@ -21,6 +21,8 @@ pub(super) enum Owner {
     Slab { class: usize, id: usize },
     /// The first page of a large block of so many pages.
     Large { pages: usize },
+    /// The same, freed: no program has it.
+    Spare { pages: usize },
 }
 
 impl Owner {
@@ -28,6 +30,7 @@ impl Owner {
         match self {
             Self::Slab { class, id } => 1 | (class as u64) << 2 | (id as u64) << 8,
             Self::Large { pages } => 2 | (pages as u64) << 2,
+            Self::Spare { pages } => 3 | (pages as u64) << 2,
         }
     }
 
@@ -36,6 +39,7 @@ impl Owner {
         match bits & 3 {
             1 => Some(Self::Slab { class: (bits >> 2 & 63) as usize, id: (bits >> 8) as usize }),
             2 => Some(Self::Large { pages: (bits >> 2) as usize }),
+            3 => Some(Self::Spare { pages: (bits >> 2) as usize }),
             _ => None,
         }
     }
@@ -61,6 +65,16 @@ impl Owners {
         // entry; for others the entry is zero before the page is theirs, and they have the page
         // from where the heap gave it back.
         Owner::from_bits(entry.load(Ordering::Relaxed))
+    }
+
+    /// A program has freed a large block; false when another free of it came first.
+    pub(super) fn end_large(&self, address: usize, pages: usize) -> bool {
+        let places = places(address);
+        let [first, second, third] = places.expect("addresses have 48 bits");
+        let entry = &self.0[first].get_or_init(table)[second].get_or_init(table)[third];
+        let [in_use, spare] = [Owner::Large { pages }, Owner::Spare { pages }].map(Owner::to_bits);
+        // Relaxed: one step decides between frees; else as in `at`.
+        entry.compare_exchange(in_use, spare, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Notes what is at a page of this heap; `None` when it is not its any more.

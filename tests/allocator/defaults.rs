@@ -19,9 +19,9 @@ fn small_requests_share_a_segment_of_2_mib() {
 fn a_mebibyte_is_small_and_a_byte_more_is_large() {
     // Specification 2.1: kSmallSize is inclusive.
     let bench = Bench::new("");
-    bench.take(MIB);
+    let _ = bench.take(MIB);
     assert_eq!(bench.reserved_bytes(), 2 * MIB);
-    bench.take(MIB + 1);
+    let _ = bench.take(MIB + 1);
     assert_eq!(bench.reserved_bytes(), 22 * MIB);
     let classes: Vec<PoolClass> =
         bench.allocator.snapshot().segments.iter().map(|segment| segment.class).collect();
@@ -35,7 +35,7 @@ fn from_10_mib_on_a_segment_is_the_request_rounded_to_2_mib() {
         [(10 * MIB - 512, 20 * MIB), (10 * MIB, 10 * MIB), (10 * MIB + 1, 12 * MIB)]
     {
         let bench = Bench::new("");
-        bench.take(bytes);
+        let _ = bench.take(bytes);
         assert_eq!(bench.reserved_bytes(), reserved_bytes, "{bytes}");
     }
 }
@@ -44,24 +44,23 @@ fn from_10_mib_on_a_segment_is_the_request_rounded_to_2_mib() {
 fn the_smallest_block_that_is_enough_is_taken_and_of_equal_ones_the_first() {
     // Specification 2.2: free blocks are ordered by stream, size, address.
     let bench = Bench::new("");
-    let blocks: Vec<_> =
+    let mut blocks: Vec<_> =
         (0..7).map(|index| bench.take([4, 1, 2, 1, 2, 1, 4][index] * KIB)).collect();
-    for place in [0, 2, 4, 6] {
-        bench.free(blocks[place]);
-    }
-    assert_eq!(bench.take(KIB + 512).address(), blocks[2].address());
-    assert_eq!(bench.take(2 * KIB).address(), blocks[4].address());
-    assert_eq!(bench.take(2 * KIB + 1).address(), blocks[0].address());
+    let free = |place: usize| bench.free(std::mem::take(&mut blocks[place]));
+    let freed = [0, 2, 4, 6].map(free);
+    assert_eq!(bench.take(KIB + 512).address(), freed[1]);
+    assert_eq!(bench.take(2 * KIB).address(), freed[2]);
+    assert_eq!(bench.take(2 * KIB + 1).address(), freed[0]);
 }
 
 #[test]
 fn free_neighbours_are_one_block() {
     // Specification 2.5.5: merge with previous and next.
     let bench = Bench::new("");
-    let blocks: Vec<_> = (0..3).map(|_| bench.take(64 * KIB)).collect();
+    let mut blocks: Vec<_> = (0..3).map(|_| bench.take(64 * KIB)).collect();
     let guard = bench.take(64 * KIB);
     for place in [0, 2, 1] {
-        bench.free(blocks[place]);
+        bench.free(std::mem::take(&mut blocks[place]));
     }
     let snapshot = bench.allocator.snapshot();
     let states: Vec<(usize, BlockState)> =
@@ -88,12 +87,11 @@ fn a_mebibyte_that_is_left_of_a_large_block_stays_with_it() {
 fn streams_do_not_share_segments() {
     // Specification 2.2: blocks of another stream are not looked at.
     let bench = Bench::new("");
-    let first = bench.take(512);
-    bench.free(first);
+    let first = bench.free(bench.take(512));
     let other = bench.request(Request::new(512, 7)).unwrap();
-    assert_ne!(other.address(), first.address());
+    assert_ne!(other.address(), first);
     assert_eq!(bench.segments(), 2);
-    assert_eq!(bench.take(512).address(), first.address());
+    assert_eq!(bench.take(512).address(), first);
 }
 
 #[test]
@@ -104,47 +102,45 @@ fn blocks_from_max_split_size_on_are_kept_whole() {
     let block = bench.take(64 * MIB);
     assert_eq!(bench.statistics().oversize_allocations.current, 1);
     assert_eq!(bench.statistics().oversize_segments.current, 1);
-    bench.free(block);
-    bench.take(31 * MIB);
+    let freed = bench.free(block);
+    let _ = bench.take(31 * MIB);
     assert_eq!(bench.reserved_bytes(), 96 * MIB, "not for a request below 32 MiB");
-    bench.take(44 * MIB);
+    let _ = bench.take(44 * MIB);
     assert_eq!(bench.reserved_bytes(), 140 * MIB, "20 MiB would be wasted");
     let reused = bench.take(44 * MIB + 512);
-    assert_eq!((reused.address(), reused.bytes()), (block.address(), 64 * MIB));
+    assert_eq!((reused.address(), reused.bytes()), (freed, 64 * MIB));
 }
 
 #[test]
 fn the_waste_of_an_unsplit_block_is_a_setting() {
     // Specification 2.11: max_non_split_rounding_mb.
     let bench = Bench::new("max_split_size_mb:32,max_non_split_rounding_mb:40");
-    let block = bench.take(64 * MIB);
-    bench.free(block);
-    assert_eq!(bench.take(32 * MIB).address(), block.address());
+    let freed = bench.free(bench.take(64 * MIB));
+    assert_eq!(bench.take(32 * MIB).address(), freed);
     let bench = Bench::new("max_split_size_mb:32"); // at most 20 MiB more than is asked for
-    let block = bench.take(64 * MIB);
-    bench.free(block);
-    assert_ne!(bench.take(32 * MIB).address(), block.address());
+    let freed = bench.free(bench.take(64 * MIB));
+    assert_ne!(bench.take(32 * MIB).address(), freed);
 }
 
 #[test]
 fn large_segments_are_as_large_as_the_setting_says() {
     // Specification 2.11: large_segment_size_mb.
     let bench = Bench::new("large_segment_size_mb:40");
-    bench.take(2 * MIB);
+    let _ = bench.take(2 * MIB);
     assert_eq!(bench.reserved_bytes(), 40 * MIB);
 }
 
 #[test]
 fn alignment_is_kept_and_what_stands_before_is_free() {
     let bench = Bench::new("");
-    bench.take(512);
+    let _ = bench.take(512);
     for shift in 9..=21 {
         let request = Request::new(512, 0).aligned_to(1 << shift);
         let block = bench.request(request).unwrap();
         assert_eq!(block.address() % (1 << shift), 0, "{shift}");
         assert!(bench.allocator.block_at(block.address() + 511).is_some());
-        bench.free(block);
-        assert!(bench.allocator.block_at(block.address()).is_none());
+        let freed = bench.free(block);
+        assert!(bench.allocator.block_at(freed).is_none());
     }
 }
 
@@ -152,13 +148,15 @@ fn alignment_is_kept_and_what_stands_before_is_free() {
 fn interior_addresses_name_their_block() {
     let bench = Bench::new("");
     let (first, second) = (bench.take(1000), bench.take(3 * MIB));
-    for block in [first, second] {
+    for block in [&first, &second] {
         for offset in [0, 1, block.bytes() as u64 - 1] {
-            assert_eq!(bench.allocator.block_at(block.address() + offset), Some(block));
+            let found = bench.allocator.block_at(block.address() + offset).unwrap();
+            assert_eq!((found.address, found.bytes), (block.address(), block.bytes()));
+            assert_eq!(found.state, BlockState::Allocated);
         }
     }
-    bench.free(second);
-    assert_eq!(bench.allocator.block_at(second.address()), None);
+    let freed = bench.free(second);
+    assert_eq!(bench.allocator.block_at(freed), None);
     assert_eq!(bench.allocator.block_at(0), None);
 }
 
@@ -222,9 +220,9 @@ fn an_aligned_request_takes_no_more_than_its_size() {
     assert_eq!((first.bytes(), bench.reserved_bytes()), (512, 2 * MIB));
     let large = aligned(11 * MIB, 2 * MIB);
     assert_eq!(bench.reserved_bytes(), 14 * MIB);
-    bench.free(first);
+    let freed = bench.free(first);
     let again = aligned(512, 4 * MIB);
-    assert_eq!(again.address(), first.address(), "what is aligned already is enough");
+    assert_eq!(again.address(), freed, "what is aligned already is enough");
     assert_eq!(bench.reserved_bytes(), 14 * MIB);
     bench.free(large);
 }

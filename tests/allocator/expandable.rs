@@ -15,9 +15,9 @@ fn segments(bench: &Bench) -> Vec<SegmentInfo> {
 fn pages_are_as_large_as_segments_of_the_class_and_are_no_segments() {
     // Specification 2.8: segment_size, map_block; 2.6: segment is not for expandable ones.
     let bench = Bench::new(EXPANDABLE);
-    bench.take(512);
+    let _ = bench.take(512);
     assert_eq!(bench.reserved_bytes(), 2 * MIB);
-    bench.take(MIB + 512);
+    let _ = bench.take(MIB + 512);
     assert_eq!(bench.reserved_bytes(), 22 * MIB);
     let statistics = bench.statistics();
     assert_eq!((statistics.segment.all.current, statistics.num_device_alloc), (0, 2));
@@ -50,20 +50,20 @@ fn what_is_left_is_split_off_from_512_bytes_on() {
 fn whole_pages_inside_free_blocks_go_back() {
     // Specification 2.8, unmap_block: segmentRight(begin) to segmentLeft(end).
     let bench = Bench::new(EXPANDABLE);
-    let blocks = [(); 3].map(|()| bench.take(30 * MIB));
+    let [first, second, _third] = [(); 3].map(|()| bench.take(30 * MIB));
     assert_eq!(bench.reserved_bytes(), 100 * MIB);
-    bench.free(blocks[1]); // 30 to 60 MiB: the page from 40 to 60
+    let second = bench.free(second); // 30 to 60 MiB: the page from 40 to 60
     bench.empty_cache();
     assert_eq!(bench.reserved_bytes(), 80 * MIB);
     let ranges: Vec<(u64, usize)> = segments(&bench)
         .iter()
-        .map(|segment| (segment.address - blocks[0].address(), segment.total_bytes))
+        .map(|segment| (segment.address - first.address(), segment.total_bytes))
         .collect();
     assert_eq!(ranges, [(0, 40 * MIB), (60 << 20, 40 * MIB)]);
     let fitting = bench.take(10 * MIB);
-    assert_eq!(fitting.address(), blocks[1].address(), "what was left of it is free memory");
+    assert_eq!(fitting.address(), second, "what was left of it is free memory");
     let again = bench.take(20 * MIB);
-    assert_eq!(again.address(), blocks[1].address() + (10 << 20), "the gap is filled first");
+    assert_eq!(again.address(), second + (10 << 20), "the gap is filled first");
     assert_eq!(bench.reserved_bytes(), 100 * MIB);
 }
 
@@ -86,8 +86,8 @@ fn of_blocks_that_can_grow_the_one_with_the_least_room_is_taken() {
     let bench = Bench::new(EXPANDABLE);
     let hole = bench.take(15 * MIB);
     let last = bench.take(15 * MIB); // 30 to 40 is free, and can grow
-    bench.free(hole);
-    assert_eq!(bench.take(9 * MIB).address(), hole.address(), "10 MiB with room count as more");
+    let hole = bench.free(hole);
+    assert_eq!(bench.take(9 * MIB).address(), hole, "10 MiB with room count as more");
     let grown = bench.take(15 * MIB);
     assert_eq!(grown.address(), last.address() + (15 << 20));
 }
@@ -96,11 +96,11 @@ fn of_blocks_that_can_grow_the_one_with_the_least_room_is_taken() {
 fn streams_and_pools_have_addresses_of_their_own() {
     // Specification 2.8: one segment per device, stream and pool.
     let bench = Bench::new(EXPANDABLE);
-    bench.take(512);
-    bench.request(Request::new(512, 1)).unwrap();
+    let _ = bench.take(512);
+    let _ = bench.request(Request::new(512, 1)).unwrap();
     let pool = PoolId(0, 3);
     bench.allocator.retain_pool(pool, PoolOptions::default());
-    bench.request(Request::new(512, 0).from_pool(pool)).unwrap();
+    let _ = bench.request(Request::new(512, 0).from_pool(pool)).unwrap();
     assert_eq!(bench.null.live().reserved_bytes, 3 * 1152 * MIB);
     assert_eq!(bench.reserved_bytes(), 6 * MIB);
 }
@@ -134,8 +134,8 @@ fn pages_that_were_mapped_before_memory_ran_out_go_back() {
     assert_eq!(bench.device_bytes(), 0);
     bench.empty_cache();
     assert_eq!(bench.null.live().reserved_bytes, 0, "addresses without memory go back too");
-    bench.take(40 * MIB);
-    bench.request(Request::new(512, 0)).unwrap();
+    let _ = bench.take(40 * MIB);
+    let _ = bench.request(Request::new(512, 0)).unwrap();
     bench.request(Request::new(MIB + 512, 0)).unwrap_err();
     assert_eq!(bench.reserved_bytes(), 42 * MIB);
 }
@@ -149,10 +149,10 @@ fn more_than_all_addresses_is_refused() {
 #[test]
 fn a_limit_counts_whole_pages() {
     let bench = Bench::new("expandable_segments:True,per_process_memory_fraction:0.03"); // 30.7
-    bench.take(10 * MIB);
-    bench.take(10 * MIB);
+    let _ = bench.take(10 * MIB);
+    let _ = bench.take(10 * MIB);
     bench.request(Request::new(2 * MIB, 0)).unwrap_err();
-    bench.request(Request::new(5 * KIB, 0)).unwrap();
+    let _ = bench.request(Request::new(5 * KIB, 0)).unwrap();
     assert_eq!(bench.reserved_bytes(), 22 * MIB);
 }
 
@@ -160,24 +160,23 @@ fn a_limit_counts_whole_pages() {
 fn settings_change_what_serves_the_next_request_alone() {
     // Specification 2.4.4: if expandable is off, expandable blocks are skipped.
     let bench = Bench::new(EXPANDABLE);
-    let block = bench.take(2 * MIB);
-    bench.free(block);
+    let freed = bench.free(bench.take(2 * MIB));
     bench.allocator.set_config(torch());
     let plain = bench.take(2 * MIB);
-    assert_ne!(plain.address(), block.address());
+    assert_ne!(plain.address(), freed);
     assert_eq!((bench.segments(), bench.reserved_bytes()), (1, 40 * MIB));
     bench.allocator.set_config(EXPANDABLE.parse().unwrap());
-    bench.free(plain);
+    let plain = bench.free(plain);
     let taken = bench.take(18 * MIB);
-    assert_eq!(taken.address(), plain.address(), "what can grow counts as larger");
+    assert_eq!(taken.address(), plain, "what can grow counts as larger");
     bench.empty_cache();
 }
 
 #[test]
 fn an_expandable_segment_is_restored_with_its_pages() {
     let bench = Bench::new(EXPANDABLE);
-    let blocks = [bench.take(512), bench.take(30 * MIB), bench.take(6 * MIB)];
-    bench.free(blocks[1]);
+    let [_first, second, _third] = [512, 30 * MIB, 6 * MIB].map(|bytes| bench.take(bytes));
+    bench.free(second);
     let snapshot = bench.allocator.snapshot();
     let other = Bench::new(EXPANDABLE);
     let in_use = other.allocator.restore(&snapshot).unwrap();
@@ -202,7 +201,7 @@ fn without_addresses_a_request_has_a_segment_of_its_own() {
     assert!(bench.segments() > 0, "the last have plain ones");
     assert_eq!(bench.reserved_bytes(), 400 * 2 * MIB);
     for block in blocks {
-        bench.allocator.free(block);
+        bench.allocator.free(block).unwrap();
     }
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
@@ -212,7 +211,7 @@ fn without_addresses_a_request_has_a_segment_of_its_own() {
 fn pages_that_are_larger_than_all_addresses_are_no_request_s_end() {
     let bench = Bench::new("expandable_segments:True,large_segment_size_mb:17592186044415");
     bench.request(Request::new(2 * MIB, 0)).unwrap_err();
-    bench.take(512);
+    let _ = bench.take(512);
     assert_eq!(bench.reserved_bytes(), 2 * MIB);
 }
 
@@ -220,8 +219,8 @@ fn pages_that_are_larger_than_all_addresses_are_no_request_s_end() {
 fn a_limit_allows_pages_only_where_it_allows_a_segment() {
     // Specification 2.4, alloc_block: total_allocated + alloc_size > allowed comes first.
     let bench = Bench::new("expandable_segments:True,per_process_memory_fraction:0.0596"); // 61
-    bench.take(15 * MIB);
+    let _ = bench.take(15 * MIB);
     bench.request(Request::new(44 * MIB, 0)).unwrap_err(); // 64, although 60 would be mapped
-    bench.take(40 * MIB);
+    let _ = bench.take(40 * MIB);
     assert_eq!(bench.reserved_bytes(), 60 * MIB);
 }

@@ -36,13 +36,12 @@ fn memory_at_the_end_of_a_free_block_serves_after_the_pages_before_it_moved() {
 #[test]
 fn memory_inside_a_free_block_serves_before_pages_move_or_the_device_is_asked() {
     let bench = Bench::new(NATIVE);
-    let whole = bench.take(60 * MIB);
-    bench.free(whole);
+    let whole = bench.free(bench.take(60 * MIB));
     let moved = bench.take(6 * MIB); // the three pages that have been idle for longest
     let inside = bench.take(40 * MIB);
     let statistics = bench.statistics();
     assert_eq!((statistics.num_pages_stolen, bench.reserved_bytes()), (3, 60 * MIB));
-    assert_eq!(inside.address() - whole.address(), 6 * MIB as u64);
+    assert_eq!(inside.address() - whole, 6 * MIB as u64);
     for block in [moved, inside] {
         bench.free(block);
     }
@@ -61,10 +60,10 @@ fn the_device_is_not_asked_while_any_of_many_free_blocks_has_its_memory() {
         bench.free(block);
     }
     kept.push(bench.take(120 * MIB)); // the first page of each hole
-    bench.free(last);
+    let last = bench.free(last);
     let reserved_bytes = bench.reserved_bytes();
     let again = bench.take(1600 * KIB);
-    assert_eq!((again.address(), bench.reserved_bytes()), (last.address(), reserved_bytes));
+    assert_eq!((again.address(), bench.reserved_bytes()), (last, reserved_bytes));
     for block in kept.into_iter().chain([again]) {
         bench.free(block);
     }

@@ -136,7 +136,7 @@ fn a_full_device_serves_every_size_after_every_other() {
             let bench = Bench::of_capacity(settings, capacity_bytes);
             for bytes in [first, second] {
                 for block in fill(&bench, room_bytes, bytes) {
-                    bench.allocator.free(block);
+                    bench.allocator.free(block).unwrap();
                 }
             }
             assert_eq!(bench.statistics().num_ooms, 0, "{second} after {first}");
@@ -150,19 +150,22 @@ fn a_full_device_serves_every_size_after_every_other() {
 fn what_another_thread_keeps_serves_before_the_device_is_asked() {
     let bench = Bench::of_capacity(NATIVE, 20 * MIB);
     let block = bench.take(20 * MIB);
+    let address = block.address();
     let (kept, ended) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            bench.allocator.free(block);
+        let (bench, kept, ended) = (&bench, &kept, &ended);
+        scope.spawn(move || {
+            bench.allocator.free(block).unwrap();
             kept.wait();
             ended.wait();
         });
         kept.wait();
         let again = bench.allocator.allocate(Request::new(20 * MIB, 0));
         ended.wait();
-        assert_eq!(again.unwrap().address(), block.address());
+        let again = again.unwrap();
+        assert_eq!(again.address(), address);
         assert_eq!(bench.statistics().num_alloc_retries, 0, "nothing went back meanwhile");
-        bench.allocator.free(block);
+        bench.allocator.free(again).unwrap();
     });
 }
 
@@ -173,7 +176,7 @@ fn a_thread_that_ends_leaves_nothing_behind() {
         let own = Arc::clone(&bench);
         let thread = std::thread::spawn(move || {
             for block in fill(&own, 60 * MIB, bytes) {
-                own.allocator.free(block);
+                own.allocator.free(block).unwrap();
             }
         });
         thread.join().unwrap(); // a scope would not wait for what the thread does at its end
@@ -211,12 +214,13 @@ fn a_pool_that_keeps_blocks_whole_does_so_natively_and_helps_out() {
     let (pool, options) = (PoolId(7, 0), PoolOptions { use_on_oom: true, no_split: true });
     bench.allocator.retain_pool(pool, options);
     let whole = bench.request(Request::new(15 * MIB, 0).from_pool(pool)).unwrap();
+    let of_whole = (whole.address(), whole.bytes());
     bench.free(whole);
     let small = bench.request(Request::new(3 * MIB, 0).from_pool(pool)).unwrap();
-    assert_eq!((small.address(), small.bytes()), (whole.address(), whole.bytes()));
+    assert_eq!((small.address(), small.bytes()), of_whole);
     bench.free(small);
     let helped = bench.take(12 * MIB);
-    assert_eq!((helped.address(), helped.bytes()), (whole.address(), whole.bytes()));
+    assert_eq!((helped.address(), helped.bytes()), of_whole);
     assert_eq!(bench.statistics().num_alloc_retries, 0);
     bench.free(helped);
     bench.allocator.release_pool(pool);
@@ -247,7 +251,7 @@ fn the_same_requests_get_the_same_offsets() {
         for _ in 0..2_000 {
             if numbers.below(5) < 2 && !live.is_empty() {
                 let block = live.swap_remove(numbers.below(live.len()));
-                bench.allocator.free(block);
+                bench.allocator.free(block).unwrap();
                 continue;
             }
             let bytes =
@@ -260,7 +264,7 @@ fn the_same_requests_get_the_same_offsets() {
         }
         bench.allocator.check_all();
         for block in live {
-            bench.allocator.free(block);
+            bench.allocator.free(block).unwrap();
         }
         offsets
     };
@@ -274,12 +278,12 @@ fn exact_statistics_have_the_peak_of_all_threads_together() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let block = bench.allocator.allocate(Request::new(3 * MIB, 0)).unwrap();
-            bench.allocator.free(block);
+            bench.allocator.free(block).unwrap();
             turn.wait();
         });
         turn.wait();
         let block = bench.allocator.allocate(Request::new(2 * MIB, 0)).unwrap();
-        bench.allocator.free(block);
+        bench.allocator.free(block).unwrap();
     });
     assert_eq!(bench.statistics().allocated_bytes.all.peak, 3 * MIB as u64);
 }
@@ -300,18 +304,18 @@ fn an_alignment_is_kept_and_what_is_before_it_serves_others() {
 fn many_live_blocks_are_found_by_any_of_their_addresses() {
     let count = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
     let bench = Bench::of_capacity(NATIVE, 8 << 30);
-    let blocks: Vec<_> = (0..count)
+    let mut blocks: Vec<_> = (0..count)
         .map(|n| bench.allocator.allocate(Request::new(1 + n % 5_000, 0)).unwrap())
         .collect();
     assert_eq!(bench.statistics().allocation.all.current, count as u64);
     for block in blocks.iter().step_by(97) {
         let inside = block.address() + block.bytes() as u64 / 2;
         let found = bench.allocator.block_at(inside).unwrap();
-        assert_eq!((found.address(), found.bytes()), (block.address(), block.bytes()));
+        assert_eq!((found.address, found.bytes), (block.address(), block.bytes()));
     }
     for half in [0, 1] {
-        for block in blocks.iter().skip(half).step_by(2) {
-            bench.allocator.free(*block);
+        for block in blocks.iter_mut().skip(half).step_by(2) {
+            bench.allocator.free(std::mem::take(block)).unwrap();
         }
     }
     bench.allocator.check_all();
@@ -326,13 +330,13 @@ fn what_is_deterministic_looks_at_sizes_alone() {
     // Method: two free places, of which the smaller one's pages have moved.
     let offset_of_the_third = |settings: &str| {
         let bench = Bench::of_capacity(settings, 24 * MIB);
-        let blocks = [0, 1, 2].map(|_| bench.take(8 * MIB));
-        bench.free(blocks[0]);
-        bench.free(blocks[2]);
+        let [first, second, third] = [0, 1, 2].map(|_| bench.take(8 * MIB));
+        let first = bench.free(first);
+        bench.free(third);
         let elsewhere = bench.request(Request::new(5 * MIB, 1).aligned_to(2 * MIB)).unwrap();
         let again = bench.take(8 * MIB - 512);
-        let offset = again.address() - blocks[0].address();
-        for block in [elsewhere, again, blocks[1]] {
+        let offset = again.address() - first;
+        for block in [elsewhere, again, second] {
             bench.free(block);
         }
         offset

@@ -26,19 +26,20 @@ impl Recorder {
             let bytes = unit * (1 + self.numbers.below(15));
             let stream = self.numbers.below(2) as u64;
             let block = self.bench.allocator.allocate(Request::new(bytes, stream)).unwrap();
+            self.note(TraceAction::Alloc, (block.address(), bytes, stream));
             self.live.push((block, bytes, stream));
-            self.note(TraceAction::Alloc, (block, bytes, stream));
         } else if !self.live.is_empty() {
             let place = self.numbers.below(self.live.len());
-            let freed = self.live.swap_remove(place);
-            self.bench.allocator.free(freed.0);
+            let (block, bytes, stream) = self.live.swap_remove(place);
+            let freed = (block.address(), bytes, stream);
+            self.bench.allocator.free(block).unwrap();
             self.note(TraceAction::FreeRequested, freed);
             self.note(TraceAction::FreeCompleted, freed);
         }
     }
 
-    fn note(&mut self, action: TraceAction, (block, bytes, stream): (Allocated, usize, u64)) {
-        let (address, pool) = (block.address(), PoolId::DEFAULT);
+    fn note(&mut self, action: TraceAction, (address, bytes, stream): (u64, usize, u64)) {
+        let pool = PoolId::DEFAULT;
         self.trace.push(TraceEntry { action, address, bytes, stream, pool });
     }
 }

@@ -16,7 +16,7 @@ fn cached_segments_go_back_when_the_device_has_too_little() {
     for block in blocks {
         bench.free(block);
     }
-    bench.take(44 * MIB);
+    let _ = bench.take(44 * MIB);
     let statistics = bench.statistics();
     assert_eq!(bench.reserved_bytes(), 44 * MIB);
     assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (1, 1));
@@ -27,10 +27,10 @@ fn cached_segments_go_back_when_the_device_has_too_little() {
 fn split_segments_stay_when_memory_is_short() {
     // Specification 2.7: release all unsplit blocks.
     let bench = Bench::of_capacity("", 42 * MIB);
-    bench.take(512);
+    let _ = bench.take(512);
     let large = bench.take(20 * MIB);
     bench.free(large);
-    bench.take(22 * MIB);
+    let _ = bench.take(22 * MIB);
     assert_eq!(bench.reserved_bytes(), 24 * MIB);
 }
 
@@ -42,7 +42,7 @@ fn an_oversize_block_that_is_enough_goes_back_alone() {
     for block in blocks {
         bench.free(block);
     }
-    bench.take(44 * MIB); // 64 MiB would waste 20
+    let _ = bench.take(44 * MIB); // 64 MiB would waste 20
     assert_eq!(bench.reserved_bytes(), 46 * MIB, "the small segment stays");
     let statistics = bench.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (0, 0));
@@ -56,7 +56,7 @@ fn several_oversize_blocks_go_back_until_they_are_enough_the_largest_first() {
     for block in blocks {
         bench.free(block);
     }
-    bench.take(74 * MIB);
+    let _ = bench.take(74 * MIB);
     assert_eq!(bench.reserved_bytes(), (32 + 74) * MIB);
     assert_eq!(bench.statistics().num_alloc_retries, 0);
 }
@@ -72,11 +72,11 @@ fn garbage_of_more_than_average_age_goes_back_above_the_threshold() {
     }
     let young = bench.take(50 * MIB);
     assert_eq!(bench.reserved_bytes(), 170 * MIB, "120 MiB were below the threshold");
-    bench.free(young);
-    bench.take(60 * MIB);
+    let young = bench.free(young);
+    let _ = bench.take(60 * MIB);
     assert_eq!(bench.reserved_bytes(), 110 * MIB, "the three old ones are gone");
     assert_eq!(bench.statistics().num_device_free, 3);
-    assert_eq!(bench.take(50 * MIB).address(), young.address());
+    assert_eq!(bench.take(50 * MIB).address(), young);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn without_a_limit_no_garbage_is_collected() {
     let bench = Bench::new("garbage_collection_threshold:0.01");
     let old = bench.take(40 * MIB);
     bench.free(old);
-    bench.take(60 * MIB);
+    let _ = bench.take(60 * MIB);
     assert_eq!(bench.reserved_bytes(), 100 * MIB);
 }
 
@@ -96,10 +96,10 @@ fn a_limit_holds_although_the_device_has_more() {
     let block = bench.take(40 * MIB);
     bench.request(Request::new(12 * MIB, 0)).unwrap_err();
     bench.free(block);
-    bench.take(12 * MIB); // a part of the cached one
+    let _ = bench.take(12 * MIB); // a part of the cached one
     assert_eq!(bench.reserved_bytes(), 40 * MIB);
     bench.allocator.set_memory_fraction(1.0).unwrap();
-    bench.take(60 * MIB);
+    let _ = bench.take(60 * MIB);
     for wrong in [-0.1, 1.1, f64::NAN] {
         bench.allocator.set_memory_fraction(wrong).unwrap_err();
     }
@@ -122,9 +122,9 @@ fn above_the_fraction_a_request_can_fail_before_anything_goes_back() {
 fn the_error_of_a_request_says_what_there_was() {
     // Specification 2.9, with our numbers.
     let bench = Bench::of_capacity("", 64 * MIB);
-    bench.take(30 * MIB);
-    let holes = [(); 3].map(|()| bench.take(300 * KIB));
-    bench.free(holes[1]);
+    let _ = bench.take(30 * MIB);
+    let [_before, hole, _behind] = [(); 3].map(|()| bench.take(300 * KIB));
+    bench.free(hole);
     let error = bench.request(Request::new(40 * MIB, 0)).unwrap_err();
     let Error::OutOfMemory { requested_bytes, free_bytes, total_bytes, ref cache, .. } = error
     else {
@@ -136,7 +136,7 @@ fn the_error_of_a_request_says_what_there_was() {
     assert_eq!(cache.limit_bytes, None);
     assert!(error.to_string().contains("1.41 MiB are free, at most 0 B in one piece"), "{error}");
     assert_eq!(bench.statistics().num_ooms, 1);
-    bench.take(32 * MIB); // it goes on
+    let _ = bench.take(32 * MIB); // it goes on
 }
 
 #[test]
@@ -222,12 +222,12 @@ fn observers_are_told_before_a_request_fails_and_may_use_the_allocator() {
 fn an_emptied_cache_keeps_what_shares_a_segment_with_something_in_use() {
     // Specification 2.5: empty_cache counts one synchronisation each.
     let bench = Bench::new("");
-    let blocks = [bench.take(512), bench.take(512), bench.take(30 * MIB)];
-    bench.free(blocks[0]);
-    bench.free(blocks[2]);
+    let [first, second, large] = [512, 512, 30 * MIB].map(|bytes| bench.take(bytes));
+    bench.free(first);
+    bench.free(large);
     bench.empty_cache();
     assert_eq!(bench.reserved_bytes(), 2 * MIB);
-    bench.free(blocks[1]);
+    bench.free(second);
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
     assert_eq!(bench.statistics().num_sync_all_streams, 2);

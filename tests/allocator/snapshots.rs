@@ -184,3 +184,13 @@ fn a_trace_without_a_request_is_no_agreement() {
     assert_eq!((agreement.layouts_agreed, agreement.layouts), (1, 1));
     assert_eq!(agreement.first_difference.as_deref(), Some("no request was recorded"));
 }
+
+#[test]
+#[should_panic(expected = "into an empty allocator")]
+fn a_snapshot_is_not_restored_over_pieces_in_use() {
+    let bench = Bench::new("policy:native");
+    let held = bench.take(512);
+    let snapshot = bench.allocator.snapshot();
+    let restored = bench.allocator.restore(&snapshot);
+    panic!("{restored:?} beside {held:?}");
+}

@@ -41,7 +41,7 @@ fn sizes_and_alignments_beyond_everything_are_errors() {
                     match allocator.allocate(request) {
                         Ok(block) => {
                             assert!(bytes == 1 && block.address().is_multiple_of(1 << shift));
-                            allocator.free(block);
+                            allocator.free(block).unwrap();
                         }
                         Err(Error::OutOfMemory { requested_bytes, .. }) => {
                             assert_eq!(requested_bytes, bytes);
@@ -65,7 +65,7 @@ fn a_pool_that_was_not_made_is_one_without_users() {
         let block = bench.allocator.allocate(Request::new(1000, 0).from_pool(absent)).unwrap();
         bench.allocator.release_pool(absent);
         bench.allocator.check_all();
-        bench.allocator.free(block);
+        bench.allocator.free(block).unwrap();
         bench.allocator.empty_cache();
         assert_eq!(bench.allocator.statistics().reserved_bytes.all.current, 0, "{settings:?}");
         bench.allocator.retain_pool(PoolId::DEFAULT, PoolOptions::default());

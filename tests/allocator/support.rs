@@ -53,9 +53,12 @@ impl Bench {
         self.request(Request::new(bytes, 0)).unwrap()
     }
 
-    pub(crate) fn free(&self, block: Allocated) {
-        self.allocator.free(block);
+    /// Frees a block: where it was.
+    pub(crate) fn free(&self, block: Allocated) -> u64 {
+        let address = block.address();
+        self.allocator.free(block).unwrap();
         self.allocator.check_all();
+        address
     }
 
     pub(crate) fn empty_cache(&self) {

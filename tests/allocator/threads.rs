@@ -23,7 +23,7 @@ const STEPS: usize = 3_000;
 struct Map(Mutex<BTreeMap<u64, u64>>);
 
 impl Map {
-    fn take(&self, block: Allocated) {
+    fn take(&self, block: &Allocated) {
         let (begin, end) = (block.address(), block.address() + block.bytes() as u64);
         let mut map = self.0.lock().unwrap();
         let before = map.range(..end).next_back();
@@ -31,7 +31,7 @@ impl Map {
         map.insert(begin, end);
     }
 
-    fn give_back(&self, block: Allocated) {
+    fn give_back(&self, block: &Allocated) {
         assert!(self.0.lock().unwrap().remove(&block.address()).is_some());
     }
 }
@@ -87,14 +87,14 @@ impl Worker<'_> {
         let bytes = unit * (1 + self.numbers.below(12));
         let stream = if self.numbers.below(3) == 0 { 0 } else { self.own_stream };
         if let Ok(block) = self.bench.allocator.allocate(Request::new(bytes, stream)) {
-            self.map.take(block);
+            self.map.take(&block);
             self.live.push(block);
         }
     }
 
     fn free(&self, block: Allocated) {
-        self.map.give_back(block);
-        self.bench.allocator.free(block);
+        self.map.give_back(&block);
+        self.bench.allocator.free(block).unwrap();
     }
 }
 

@@ -16,7 +16,7 @@ fn oversize_blocks_that_are_not_enough_are_not_the_end() {
     for block in blocks {
         bench.free(block);
     }
-    bench.take(110 * MIB);
+    let _ = bench.take(110 * MIB);
     assert_eq!(bench.reserved_bytes(), 110 * MIB, "the small segment went as well");
     assert_eq!(bench.statistics().num_alloc_retries, 1);
 }
@@ -27,7 +27,7 @@ fn garbage_is_collected_in_rounds_until_it_is_enough() {
     let bench = Bench::new("per_process_memory_fraction:0.2,garbage_collection_threshold:0.5");
     let [old, middle, young, mut other] = [12, 30, 60, 20].map(|mib| bench.take(mib * MIB));
     let mut search = || {
-        bench.free(other);
+        bench.free(std::mem::take(&mut other));
         other = bench.take(20 * MIB); // finds itself, and everything free is older by one search
     };
     bench.free(old);
@@ -36,7 +36,7 @@ fn garbage_is_collected_in_rounds_until_it_is_enough() {
     search();
     bench.free(young);
     // 19.6 MiB too much, ages 10, 2 and 1: the first goes, and of the others the older.
-    bench.take(62 * MIB);
+    let _ = bench.take(62 * MIB);
     assert_eq!(bench.statistics().num_device_free, 2);
     assert_eq!(bench.reserved_bytes(), (20 + 60 + 62) * MIB);
 }
@@ -52,7 +52,7 @@ fn a_pool_does_not_help_another_pool_out() {
     let other = PoolId(0, 2);
     bench.allocator.retain_pool(other, PoolOptions::default());
     bench.request(Request::new(8 * MIB, 0).from_pool(other)).unwrap_err();
-    bench.take(8 * MIB);
+    let _ = bench.take(8 * MIB);
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn expandable_blocks_are_no_garbage_and_not_oversize() {
     let bench = Bench::new(&format!("expandable_segments:True,{limits}"));
     let block = bench.take(20 * MIB);
     bench.free(block);
-    bench.take(512);
+    let _ = bench.take(512);
     assert_eq!(bench.reserved_bytes(), 22 * MIB, "above the threshold, and nothing goes");
     let bench = Bench::of_capacity("expandable_segments:True", 80 * MIB);
     let block = bench.take(40 * MIB);
     bench.free(block);
     bench.allocator.set_config("max_split_size_mb:32".parse().unwrap());
-    bench.take(44 * MIB);
+    let _ = bench.take(44 * MIB);
     assert_eq!(bench.statistics().num_alloc_retries, 1, "pages went with everything else");
 }

@@ -51,7 +51,7 @@ fn accounting() -> CachingAllocator {
 
 /// Something that memory is taken from. Ours and the peers are measured by the same code.
 trait Memory: Sync {
-    type Block: Copy + Send;
+    type Block: Default + Send;
 
     fn allocate(&self, bytes: usize, stream: u64) -> Self::Block;
 
@@ -71,7 +71,7 @@ impl Memory for CachingAllocator {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn free(&self, block: Allocated) {
-        CachingAllocator::free(self, block);
+        CachingAllocator::free(self, block).expect("it is its own");
     }
 }
 

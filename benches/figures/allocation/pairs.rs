@@ -117,7 +117,7 @@ impl<'a, M: Memory> Churn<'a, M> {
     fn ns(&mut self, watch: &mut Watch<'_>) -> f64 {
         let mut round = || {
             let place = self.numbers.below(self.live.len());
-            self.memory.free(self.live[place]);
+            self.memory.free(std::mem::take(&mut self.live[place]));
             self.live[place] = self.memory.allocate((self.size)(&mut self.numbers), 0);
         };
         watch.blocks(ROUND_BLOCKS, ROUNDS, |rounds| warm_ns_per_round(rounds, &mut round))

@@ -105,7 +105,7 @@ const SLOTS: usize = 1_024;
 // SAFETY: the flag says which of the two threads may use the value.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
-impl<T: Copy> Ring<T> {
+impl<T> Ring<T> {
     fn new() -> Self {
         let slot = || Slot {
             is_full: AtomicBool::new(false),
@@ -132,7 +132,7 @@ impl<T: Copy> Ring<T> {
             spin_loop();
         }
         // SAFETY: the producer leaves a full slot alone.
-        let value = unsafe { *slot.value.get() };
+        let value = unsafe { slot.value.get().replace(MaybeUninit::uninit()) };
         slot.is_full.store(false, Ordering::Release); // pairs with `put`
         // SAFETY: it was full.
         unsafe { value.assume_init() }

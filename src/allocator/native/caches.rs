@@ -78,7 +78,7 @@ impl Caches {
 
     /// Has threads keep pieces from now on, or not.
     pub(in crate::allocator) fn switch(&self, is_on: bool) {
-        let id = if is_on { self.id } else { OFF };
+        let id = if is_on && self.live.tag().is_some() { self.id } else { OFF };
         // Relaxed: whoever reads it late keeps a piece, or takes one, which is right either way.
         self.id_when_on.store(id, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl Caches {
         // Whoever claims the cache waits for this thread, and does not have the books then.
         let mut books = None;
         inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
-            books.get_or_insert_with(|| self.books.lock()).native.release_kept(piece);
+            books.get_or_insert_with(|| self.books.lock()).native.release_kept(&piece);
         });
         if let Some(books) = &mut books {
             self.set_bound(books);
@@ -169,7 +169,7 @@ impl Caches {
         let room = kept.make_room_for_stock(key, plan.kind.class(), self.most_bytes());
         let heap = books.native.heaps.of(plan.owner);
         books.native.take_stock(heap, class, room, |block| {
-            assert!(kept.stock(block, 0), "there is room for {block:?}");
+            assert!(kept.stock(&block, 0), "there is room for {block:?}");
         });
     }
 
@@ -201,11 +201,11 @@ impl Caches {
             |cache: &&Arc<ThreadCache>| !own.as_ref().is_some_and(|own| own.is_of(cache));
         let mut claimed = claim(threads.caches.iter().filter(is_others));
         for cache in &mut claimed {
-            cache.with(|kept| kept.drain(&mut |piece| pieces.push(*piece)));
+            cache.with(|kept| kept.drain(&mut |piece| pieces.push(piece)));
         }
         drop(claimed);
         if let Some(mut own) = own {
-            own.kept.drain(&mut |piece| pieces.push(*piece));
+            own.kept.drain(&mut |piece| pieces.push(piece));
         }
         if !pieces.is_empty() {
             self.release(&pieces); // before others look: they would miss it
@@ -253,7 +253,7 @@ impl Caches {
         let mut threads = self.threads.lock();
         for mut claimed in claim([cache]) {
             claimed.with(|kept| {
-                kept.drain(&mut |piece| pieces.push(*piece));
+                kept.drain(&mut |piece| pieces.push(piece));
                 threads.shared.absorb(kept.cell());
             });
         }

@@ -1,7 +1,8 @@
 //! A table that grows, and whose entries stay where they are: threads read it while it does.
 //!
-//! Entries are never given back to the system: those of a table that is gone are for the next one.
-//! Who has found one may keep it, and use it without the table.
+//! Entries are never given back to the system: those of a table that is gone are for the next one,
+//! but for chunks with an entry that is in use still. So a reference to an entry stays valid
+//! without the table, and an entry in use is of one table for good.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -19,8 +20,8 @@ pub(super) trait Entry: Sized + Sync + 'static {
     /// As it is at first.
     fn new() -> Self;
 
-    /// Becomes what it was at first.
-    fn clear(&self);
+    /// True when it is what it was at first.
+    fn is_clear(&self) -> bool;
 
     /// What tables had that are gone.
     fn spare() -> &'static Spare<Self>;
@@ -116,11 +117,17 @@ impl<T: Entry> Chunks<T> {
     }
 }
 
+impl<T: Entry> Chunks<T> {
+    /// True when no entry is in use.
+    pub(super) fn is_clear(&self) -> bool {
+        self.chunks.iter().filter_map(OnceLock::get).all(|entries| entries.iter().all(T::is_clear))
+    }
+}
+
 impl<T: Entry> Drop for Chunks<T> {
     fn drop(&mut self) {
         for (chunk, spare) in self.chunks.iter_mut().zip(T::spare()) {
-            if let Some(entries) = chunk.take() {
-                entries.iter().for_each(T::clear);
+            if let Some(entries) = chunk.take().filter(|entries| entries.iter().all(T::is_clear)) {
                 spare.push(entries);
             }
         }
@@ -142,8 +149,8 @@ mod tests {
             Self::new(7)
         }
 
-        fn clear(&self) {
-            self.store(7, Ordering::Relaxed); // of one thread
+        fn is_clear(&self) -> bool {
+            self.load(Ordering::Relaxed) == 7 // of one thread
         }
 
         fn spare() -> &'static Spare<Self> {
@@ -186,9 +193,16 @@ mod tests {
         }
         assert!(at(7 * FIRST).is_none());
         assert!(ptr::eq(first, at(5).unwrap()));
+        (0..7 * FIRST).for_each(|index| at(index).unwrap().store(7, relaxed));
         drop(chunks);
         others.grow_to(0);
         assert!(ptr::eq(first, others.get(Place::of(5)).unwrap()));
-        assert_eq!(first.load(relaxed), 7);
+        // One that is in use when its table goes is no other table's.
+        first.store(8, relaxed);
+        assert!(!others.is_clear());
+        drop(others);
+        let next = Chunks::<AtomicU64>::default();
+        next.grow_to(0);
+        assert_eq!(next.place_of(first), None);
     }
 }

@@ -263,7 +263,7 @@ impl Native {
         heap: HeapId,
         class: SizeClass,
         count: usize,
-        mut put: impl FnMut(&Allocated),
+        mut put: impl FnMut(Allocated),
     ) {
         let Heap { owner, slabs: lists, .. } = &mut self.heaps[heap];
         let (first, stream) = (&mut lists[class.number()], owner.stream);
@@ -278,8 +278,8 @@ impl Native {
                 let slot = slab.take_first();
                 let address = slab.address_of(slot);
                 let mark = self.live.mark(Piece::small(id, slot)).expect("of a known slab");
-                let handle = Handle::of_mark(mark);
-                put(&Allocated::of_piece(handle, address, bytes, busy_until, stream));
+                let handle = Handle::of_mark(mark, self.live.tag());
+                put(Allocated::of_piece(handle, address, bytes, busy_until, stream));
                 left -= 1;
             }
             if slab.free == 0 {

@@ -3,11 +3,15 @@
 
 use std::fmt;
 
+use crossbeam_queue::SegQueue;
+
 use crate::allocator::block::BlockId;
 use crate::allocator::native::live::Mark;
+use crate::sync::Ordering;
+use crate::sync::unmodelled::AtomicU64;
 
-/// The mark of a piece, the number of a block of the other policy, or zero for no bytes. Above zero
-/// as a number with a sign only what threads may keep.
+/// The mark of a piece with the tag of its allocator above, the number of a block of the other
+/// policy, or zero for no bytes. Above zero as a number with a sign only what threads may keep.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::allocator) struct Handle(u64);
 
@@ -21,18 +25,63 @@ pub(in crate::allocator) enum Held {
 
 /// Set in handles of what threads do not keep: the sign.
 const UNKEPT: u64 = 1 << 63;
-/// Set in handles of blocks: no address has them.
+/// Set in handles of blocks: no address and no tag has them.
 const BLOCK: u64 = UNKEPT | 1 << 62;
+/// Of addresses of programs; above them stands the tag.
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+/// As many as there is room for below [`BLOCK`].
+const TAG_COUNT: u64 = 1 << (62 - ADDRESS_BITS);
+
+/// What tells the handles of one allocator's pieces from those of every other's, above the address.
+///
+/// A tag is another allocator's only when the one before is gone and no handle of it is out. When
+/// all are taken, allocators have none: threads keep nothing of theirs then, and their handles are
+/// told apart by their marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::allocator::native) struct Tag(u64);
+
+static SPARE_TAGS: SegQueue<Tag> = SegQueue::new();
+
+impl Tag {
+    const NONE: Self = Self(0);
+    /// For tests without an allocator.
+    #[cfg(all(test, loom))]
+    pub(in crate::allocator::native) const TEST: Self = Self(1 << ADDRESS_BITS);
+
+    /// One that no other allocator has.
+    pub(in crate::allocator::native) fn take() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        SPARE_TAGS.pop().unwrap_or_else(|| {
+            // Relaxed: only uniqueness matters. It counts on beyond the last.
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            if number < TAG_COUNT { Self(number << ADDRESS_BITS) } else { Self::NONE }
+        })
+    }
+
+    /// No handle has it any more.
+    pub(in crate::allocator::native) fn give_back(self) {
+        if self.is_some() {
+            SPARE_TAGS.push(self);
+        }
+    }
+
+    /// True for one that tells handles apart.
+    pub(in crate::allocator::native) fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+}
 
 impl Handle {
     pub(in crate::allocator) fn of_block(id: BlockId) -> Self {
         Self(BLOCK | u64::from(id.number()))
     }
 
-    pub(in crate::allocator::native) fn of_mark(mark: Mark) -> Self {
+    pub(in crate::allocator::native) fn of_mark(mark: Mark, tag: Tag) -> Self {
         let bits = mark.to_bits();
-        assert_eq!(bits & BLOCK, 0, "addresses of programs are below: {mark:?}");
-        Self(bits)
+        assert_eq!(bits & !ADDRESS, 0, "addresses of programs are below: {mark:?}");
+        let handle = Self(bits | tag.0);
+        if tag.is_some() { handle } else { handle.unkept() }
     }
 
     /// The same, not to be kept by threads.
@@ -55,25 +104,21 @@ impl Handle {
 
     /// The mark of the piece that it is, if it is one.
     pub(in crate::allocator::native) fn mark(self) -> Option<Mark> {
-        matches!(self.held(), Held::Piece).then(|| Self(self.0 & !UNKEPT).kept_mark())?
+        // SAFETY: a piece's handle was made of a mark.
+        matches!(self.held(), Held::Piece).then(|| unsafe { Mark::from_bits(self.0 & ADDRESS) })
     }
 
-    /// True for a piece that threads may keep.
+    /// The same of a piece that threads may keep, and of the allocator with a tag: `None` for all
+    /// else, nothing included. There is a tag.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(in crate::allocator) fn is_kept(self) -> bool {
-        self.0.cast_signed() > 0
-    }
-
-    /// The same where threads may keep it.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(in crate::allocator::native) fn kept_mark(self) -> Option<Mark> {
-        if !self.is_kept() {
-            return None;
+    pub(in crate::allocator::native) fn kept_mark(self, tag: Tag) -> Option<Mark> {
+        let bits = self.0 ^ tag.0;
+        if bits >> ADDRESS_BITS != 0 {
+            return None; // without a tag, with another one, or with a flag
         }
-        // SAFETY: what is above zero was made of a mark.
-        Some(unsafe { Mark::from_bits(self.0) })
+        // SAFETY: what has the tag was made of a mark.
+        Some(unsafe { Mark::from_bits(bits) })
     }
 }
 
@@ -82,7 +127,7 @@ impl fmt::Debug for Handle {
         match self.held() {
             Held::Nothing => f.write_str("Nothing"),
             Held::Block(id) => write!(f, "{id:?}"),
-            Held::Piece => write!(f, "Piece({:#x})", self.0 & !UNKEPT),
+            Held::Piece => write!(f, "Piece({:#x})", self.0 & ADDRESS),
         }
     }
 }

@@ -5,6 +5,8 @@ use std::hint;
 
 use crate::allocator::allocated::{Allocated, Single};
 use crate::allocator::native::cell::{Cell, Counted};
+use crate::allocator::native::handle::Tag;
+use crate::allocator::native::live::Mark;
 use crate::allocator::snapshot::PoolClass;
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
@@ -35,6 +37,8 @@ const STEP_PART: u64 = 32;
 #[derive(Debug)]
 pub(super) struct Kept {
     cell: Cell,
+    /// Of the allocator whose pieces these are.
+    tag: Tag,
     claimed_bytes: u64,
     open: u128,
     bins: Box<[Bin; BIN_COUNT]>,
@@ -128,22 +132,23 @@ impl Bin {
     /// The piece that was freed last, if it has any of a key.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    fn top(&self, key: Key) -> Option<Single> {
+    fn top(&self, key: Key, tag: Tag) -> Option<(Single, Mark)> {
         let count = self.pieces.count() as usize;
         // SAFETY: the count is at most the limit, which is never above the depth: `Kept::claim`
         // sets it.
         unsafe { hint::assert_unchecked(count <= BIN_DEPTH) };
         let single = self.entries[count];
-        (self.key == key && single.handle().is_kept()).then_some(single)
+        let mark = (self.key == key).then(|| single.handle().kept_mark(tag))??;
+        Some((single, mark))
     }
 
     /// Takes its top out, which is in use from now on.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) -> Option<Allocated> {
+    fn pop(&mut self, (top, mark): (Single, Mark), key: Key, requested_bytes: usize) -> Allocated {
         self.pieces = self.pieces.taken();
-        top.handle().kept_mark()?.begin(key.bytes, requested_bytes);
-        Some(top.of(key.bytes, key.stream))
+        mark.begin(key.bytes, requested_bytes);
+        top.of(key.bytes, key.stream)
     }
 
     /// Keeps a piece more than it had; not beyond the limit.
@@ -167,14 +172,14 @@ impl Bin {
 
 impl Kept {
     /// Nothing; what bins will keep takes memory from then on.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(tag: Tag) -> Self {
         // Zeros are had from the system as they are, and take memory when they are written.
         let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
         let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
         // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
         // numbers, the first class, and entries of no piece.
         let bins = unsafe { Box::from_raw(bins) };
-        Self { cell: Cell::default(), claimed_bytes: 0, open: 0, bins }
+        Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, bins }
     }
 
     /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
@@ -183,11 +188,11 @@ impl Kept {
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
-        let top = bin.top(key)?;
+        let top = bin.top(key, self.tag)?;
         let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
         let is_counted =
             self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
-        is_counted.then(|| bin.pop(top, key, requested_bytes))?
+        is_counted.then(|| bin.pop(top, key, requested_bytes))
     }
 
     /// As [`Kept::take`], where another class comes in force, or a peak is passed.
@@ -197,13 +202,13 @@ impl Kept {
         requested_bytes: usize,
     ) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
-        let top = bin.top(key)?;
+        let top = bin.top(key, self.tag)?;
         self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
-        bin.pop(top, key, requested_bytes)
+        Some(bin.pop(top, key, requested_bytes))
     }
 
     /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
-    /// Does nothing when not: for other things, for one that was freed before, without a place, or
+    /// Does nothing when not: for other things, another allocator's among them, without a place, or
     /// where counting it takes more than a step.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
@@ -214,7 +219,7 @@ impl Kept {
         if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
             return false;
         }
-        let Some(mark) = block.handle().kept_mark() else { return false };
+        let Some(mark) = block.handle().kept_mark(self.tag) else { return false };
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
         bin.push(had, block.single_until(ticket));
@@ -248,7 +253,7 @@ impl Kept {
         key: Key,
         class: PoolClass,
         most_bytes: u64,
-        out: &mut impl FnMut(&Allocated),
+        out: &mut impl FnMut(Allocated),
     ) {
         let number = key.bin();
         if self.bins[number].key != key {
@@ -360,7 +365,7 @@ impl Kept {
     }
 
     /// Takes everything out.
-    pub(super) fn drain(&mut self, out: &mut impl FnMut(&Allocated)) {
+    pub(super) fn drain(&mut self, out: &mut impl FnMut(Allocated)) {
         for number in self.open_bins() {
             self.drain_bin(number, BIN_DEPTH, out);
             let bin = &mut self.bins[number];
@@ -371,13 +376,13 @@ impl Kept {
     }
 
     /// Takes the oldest pieces of a bin out, as many as it has at most.
-    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(&Allocated)) {
+    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(Allocated)) {
         let bin = &mut self.bins[number];
         let count = bin.pieces.count() as usize;
         let old_count = old_count.min(count);
         let entries = &mut bin.entries[1..];
         for single in &entries[..old_count] {
-            out(&single.of(bin.key.bytes, bin.key.stream));
+            out(single.of(bin.key.bytes, bin.key.stream));
         }
         if old_count < count {
             entries.copy_within(old_count..count, 0);

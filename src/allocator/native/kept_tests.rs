@@ -35,7 +35,7 @@ fn pieces(live: &Live) -> Vec<Allocated> {
         live.know_block(number as usize - 1);
         let bytes = sizes[number as usize % sizes.len()];
         let piece = Piece::block(BlockId::from_number(number));
-        let handle = Handle::of_mark(live.mark(piece).expect("just made"));
+        let handle = Handle::of_mark(live.mark(piece).expect("just made"), live.tag());
         Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, u64::from(number / 8 % 3))
     };
     (1..=PIECES).map(piece).collect()
@@ -47,7 +47,8 @@ fn class(bytes: usize) -> PoolClass {
 
 impl Thread {
     fn new() -> Self {
-        let (kept, live) = (Kept::new(), Live::default());
+        let live = Live::default();
+        let kept = Kept::new(live.tag());
         Self { kept, live, inside: HashMap::new(), inside_bytes: 0 }
     }
 
@@ -57,7 +58,7 @@ impl Thread {
         let (key, bytes) = (Key::of(block), block.bytes());
         let mut out = Vec::new();
         if !kept.keep(block, 7) {
-            kept.make_room(key, class(bytes), most_bytes, &mut |piece| out.push(*piece));
+            kept.make_room(key, class(bytes), most_bytes, &mut |piece| out.push(piece));
             let mark = block.handle().mark().expect("a piece");
             let requested_bytes = mark.end(bytes).expect("a piece in use");
             let counted = Counted { class: class(bytes), bytes, requested_bytes };
@@ -89,7 +90,7 @@ impl Thread {
     /// Everything that is kept, handed out again by its heap.
     fn drain(&mut self) -> Vec<Allocated> {
         let mut out = Vec::new();
-        self.kept.drain(&mut |piece| out.push(*piece));
+        self.kept.drain(&mut |piece| out.push(piece));
         assert_eq!(out.iter().map(Allocated::bytes).sum::<usize>(), self.inside_bytes);
         (self.inside_bytes, self.inside) = (0, HashMap::new());
         for block in &out {
@@ -105,8 +106,8 @@ impl Thread {
         let block = kept.take(key, bytes);
         let block = block.or_else(|| kept.take_and_settle(key, bytes));
         let known = inside.get_mut(&(stream, bytes)).and_then(Vec::pop);
-        assert_eq!(block.map(|block| block.address()), known, "what was freed last is on top");
-        *inside_bytes -= block.map_or(0, |block| block.bytes());
+        assert_eq!(block.as_ref().map(Allocated::address), known, "what was freed last is on top");
+        *inside_bytes -= block.as_ref().map_or(0, Allocated::bytes);
         block
     }
 }
@@ -115,8 +116,8 @@ impl Thread {
 fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
     let mut numbers = Numbers::new(seed());
     let mut thread = Thread::new();
-    let all = pieces(&thread.live);
-    let mut outside = all.clone();
+    let mut outside = pieces(&thread.live);
+    let all: Vec<Key> = outside.iter().map(Key::of).collect();
     for block in &outside {
         thread.hand_out(block);
     }
@@ -131,7 +132,7 @@ fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
             outside.extend(thread.free(&block, most_bytes));
         } else {
             let like = all[numbers.below(all.len())];
-            outside.extend(thread.take(like.stream(), like.bytes()));
+            outside.extend(thread.take(like.stream, like.bytes));
         }
         let current = thread.kept.cell().sums(Quantity::Count).all.current;
         assert_eq!(current, i64::try_from(outside.len()).unwrap());

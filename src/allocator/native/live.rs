@@ -6,15 +6,17 @@ use std::ptr;
 use crossbeam_queue::SegQueue;
 
 use crate::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, Spare};
+use crate::allocator::native::handle::Tag;
 use crate::allocator::native::piece::{Name, Piece};
 use crate::sync::Ordering;
 use crate::sync::unmodelled::{AtomicU16, AtomicU32};
 
 /// A mark for each piece.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Live {
     blocks: Chunks<AtomicU32>,
     small: Chunks<AtomicU16>,
+    tag: Tag,
 }
 
 /// How much less than its size was asked for of a block; requested bytes of a small block. What is
@@ -40,8 +42,8 @@ impl Entry for AtomicU32 {
         Self::new(NOT_IN_USE)
     }
 
-    fn clear(&self) {
-        self.store(NOT_IN_USE, Ordering::Relaxed); // see `Mark`
+    fn is_clear(&self) -> bool {
+        self.load(Ordering::Relaxed) == NOT_IN_USE // see `Mark`
     }
 
     fn spare() -> &'static Spare<Self> {
@@ -55,8 +57,8 @@ impl Entry for AtomicU16 {
         Self::new(NOT_IN_USE_SMALL)
     }
 
-    fn clear(&self) {
-        self.store(NOT_IN_USE_SMALL, Ordering::Relaxed); // see `Mark`
+    fn is_clear(&self) -> bool {
+        self.load(Ordering::Relaxed) == NOT_IN_USE_SMALL // see `Mark`
     }
 
     fn spare() -> &'static Spare<Self> {
@@ -65,7 +67,27 @@ impl Entry for AtomicU16 {
     }
 }
 
+impl Default for Live {
+    fn default() -> Self {
+        Self { blocks: Chunks::default(), small: Chunks::default(), tag: Tag::take() }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // What is in use was never given back: its handle keeps the tag, as it keeps the mark.
+        if self.blocks.is_clear() && self.small.is_clear() {
+            self.tag.give_back();
+        }
+    }
+}
+
 impl Live {
+    /// What the handles of its pieces have in common, and no other table's.
+    pub(super) fn tag(&self) -> Tag {
+        self.tag
+    }
+
     /// Makes room for a block's place; under the allocator's lock.
     pub(super) fn know_block(&self, place: usize) {
         let number = place as u64 + 1; // what its name is made of, in the same chunk

@@ -7,7 +7,7 @@ use loom::thread;
 use crate::allocator::allocated::Allocated;
 use crate::allocator::native::block::BlockId;
 use crate::allocator::native::cell::{Counted, Quantity};
-use crate::allocator::native::handle::Handle;
+use crate::allocator::native::handle::{Handle, Tag};
 use crate::allocator::native::kept::{Kept, Key};
 use crate::allocator::native::live::Live;
 use crate::allocator::native::piece::Piece;
@@ -30,7 +30,7 @@ fn current(kept: &mut Kept) -> i64 {
 #[test]
 fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
     model_without_fences(EVERY, || {
-        let owner = Owner::new(ID);
+        let owner = Owner::new(ID, Tag::TEST);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
             let count = || owner.enter(ID).map(|inside| inside.kept.count_begin(COUNTED)).is_some();
@@ -51,11 +51,11 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
     model_without_fences(EVERY, || {
         let live = Arc::new(Live::default());
         live.know_block(0);
-        let owner = Owner::new(ID);
+        let owner = Owner::new(ID, Tag::TEST);
         let cache = Arc::clone(owner.cache());
         let thread = thread::spawn(move || {
             let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
-            let block = Allocated::of_piece(Handle::of_mark(mark), 0, BYTES, 0, 0);
+            let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
             let put = |inside: super::thread_cache::Inside<'_>| {
                 inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
                 inside.kept.stock(&block, 0)
@@ -67,7 +67,7 @@ fn loom_a_piece_is_the_threads_or_the_claimers() {
         });
         let mut drained = Vec::new();
         let mut drain =
-            || claim([&cache])[0].with(|kept| kept.drain(&mut |piece| drained.push(*piece)));
+            || claim([&cache])[0].with(|kept| kept.drain(&mut |piece| drained.push(piece)));
         drain();
         let (is_kept, taken) = thread.join().unwrap();
         drain();

@@ -160,7 +160,7 @@ impl OwnCaches {
         // Of allocators that are gone: nobody asks for their ids again.
         own.retain(|own| own.caches.strong_count() > 0);
         let position = own.iter().position(|own| own.id == id).unwrap_or_else(|| {
-            let owner = Owner::new(id);
+            let owner = Owner::new(id, caches.live.tag());
             caches.add(owner.cache());
             own.push(Own { id, caches: Arc::downgrade(caches), owner });
             own.len() - 1

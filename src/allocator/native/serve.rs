@@ -18,7 +18,7 @@ use crate::allocator::pending::LOOKS;
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
 use crate::allocator::segment::Owner;
-use crate::allocator::snapshot::PoolClass;
+use crate::allocator::snapshot::{BlockInfo, BlockState, PoolClass};
 use crate::error::Result;
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
@@ -151,7 +151,7 @@ impl CachingAllocator {
     }
 
     /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
-    /// False when it was freed before, or is of another allocator.
+    /// False when it is of another allocator.
     pub(in crate::allocator) fn free_native(
         &self,
         block: &Allocated,
@@ -172,6 +172,15 @@ impl CachingAllocator {
             }
         }
         self.free_piece(piece, counted, home, others);
+        true
+    }
+
+    /// Frees the piece that begins at an address; false when no program has one there. Of two
+    /// threads that do so for one life of a piece one is told true: the lock decides.
+    pub(in crate::allocator) fn free_native_at(&self, address: u64) -> bool {
+        let ended = self.books.lock().end_piece_at(address);
+        let Some((piece, counted)) = ended else { return false };
+        self.free_piece(piece, counted, None, &[]);
         true
     }
 
@@ -214,7 +223,7 @@ impl Books {
         mark.begin(bytes, requested_bytes);
         let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
         let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner;
-        let handle = Handle::of_mark(mark);
+        let handle = Handle::of_mark(mark, self.native.live.tag());
         let block = Allocated::of_piece(handle, address, bytes, busy_until, stream);
         (if is_cached { block } else { block.unkept() }, counted)
     }
@@ -277,15 +286,22 @@ impl Books {
         helpers.into_iter().find_map(|pool| self.take_ready(&plan.in_pool(pool), None))
     }
 
-    /// The piece that an address is in, if a program has it.
-    pub(in crate::allocator) fn piece_at(&self, address: u64) -> Option<Allocated> {
+    /// A program does not have the piece any more that begins at an address; if it had it.
+    fn end_piece_at(&mut self, address: u64) -> Option<(Piece, Counted)> {
         let piece = self.native.piece_at(address)?;
-        let Extent { address, bytes, heap, busy_until } = self.native.extent(piece);
-        let mark = self.native.live.mark(piece)?;
-        mark.requested(bytes)?;
-        // Freed by this name, it goes to its heap.
-        let stream = self.native.heaps[heap].owner.stream;
-        let handle = Handle::of_mark(mark).unkept();
-        Some(Allocated::of_piece(handle, address, bytes, busy_until, stream))
+        let extent = self.native.extent(piece);
+        let mark = self.native.live.mark(piece).filter(|_| extent.address == address)?;
+        let bytes = extent.bytes;
+        let requested_bytes = mark.end(bytes)?;
+        let class = self.native.sizes.class(bytes);
+        Some((piece, Counted { class, bytes, requested_bytes }))
+    }
+
+    /// The piece that an address is in, if a program has it.
+    pub(in crate::allocator) fn piece_at(&self, address: u64) -> Option<BlockInfo> {
+        let piece = self.native.piece_at(address)?;
+        let Extent { address, bytes, .. } = self.native.extent(piece);
+        let requested_bytes = self.native.live.mark(piece)?.requested(bytes)?;
+        Some(BlockInfo { address, bytes, requested_bytes, state: BlockState::Allocated })
     }
 }

@@ -19,6 +19,7 @@ use std::cell::Cell as Unshared;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::allocator::native::handle::Tag;
 use crate::allocator::native::kept::Kept;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
 use crate::{asymmetric, fork};
@@ -56,14 +57,14 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// A cache that is empty, of the allocator with an id.
-    pub(super) fn new(id: u64) -> Self {
+    /// A cache that is empty, of the allocator with an id and a tag.
+    pub(super) fn new(id: u64, tag: Tag) -> Self {
         assert!(id.is_multiple_of(ID_STEP), "flags stand below the id {id}");
         let fenced = if asymmetric::is_light_free() { 0 } else { FENCED };
         let cache = ThreadCache {
             door: AtomicBool::new(false),
             gate: AtomicU64::new(id | fenced),
-            kept: UnsafeCell::new(Kept::new()),
+            kept: UnsafeCell::new(Kept::new(tag)),
         };
         Self { cache: Arc::new(cache), is_unshared: PhantomData }
     }

@@ -7,7 +7,7 @@ use crate::allocator::books::Request;
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::config::AllocatorConfig;
 use crate::allocator::pool::{PoolId, PoolOptions};
-use crate::allocator::replay::engine::Accounting;
+use crate::allocator::replay::engine::{Accounting, free};
 use crate::allocator::replay::rewind::rewind;
 use crate::allocator::snapshot::{BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry};
 use crate::error::{Error, Result};
@@ -70,7 +70,7 @@ pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement>
     }
     allocator.check_all();
     for block in live.into_values() {
-        allocator.free(block);
+        free(&allocator, block);
     }
     Ok(agreement)
 }
@@ -106,7 +106,8 @@ impl Replay {
             TraceAction::FreeCompleted => {
                 let expected = "a block in use";
                 let freed = self.live.remove(&address);
-                self.allocator.free(freed.ok_or(Error::InvalidSnapshot { address, expected })?);
+                let freed = freed.ok_or(Error::InvalidSnapshot { address, expected })?;
+                free(&self.allocator, freed);
             }
             _ => {}
         }

@@ -201,10 +201,10 @@ impl<'a> Program<'a> {
         let block = self.allocator.block_at(address).unwrap();
         let requested_bytes = view.nbytes();
         assert!(address.is_multiple_of(align_bytes as u64), "{view:?} at {align_bytes}");
-        assert!(block.address() == address && block.bytes() >= requested_bytes, "{block:?}");
+        assert!(block.address == address && block.bytes >= requested_bytes, "{block:?}");
         let mark = u8::try_from(self.choices.below(256)).unwrap();
         view.fill(mark, &home).unwrap();
-        let (block, uses) = (address..address + block.bytes() as u64, Vec::new());
+        let (block, uses) = (address..address + block.bytes as u64, Vec::new());
         self.ledger.take(Live { view, block, requested_bytes, pool, home, uses, mark });
     }
 
@@ -258,7 +258,7 @@ impl<'a> Program<'a> {
         live.view = live.view.slice(begin..).unwrap();
         let address = live.view.address().unwrap();
         let block = self.allocator.block_at(address).unwrap();
-        assert_eq!(block.address(), live.block.start, "the block of {address:#x}");
+        assert_eq!(block.address, live.block.start, "the block of {address:#x}");
     }
 
     fn make_pool(&mut self) {
