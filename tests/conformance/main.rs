@@ -118,6 +118,7 @@ macro_rules! conformance {
                     a_reservation_takes_addresses_and_no_memory
                     physical_memory_counts_against_the_capacity
                     too_much_physical_memory_is_refused_with_true_numbers
+                    mapped_pages_have_an_owner_where_they_are
                     pages_keep_their_bytes_while_they_move
                     pages_that_touch_are_one_range
                     a_place_is_used_again_after_its_page_left

@@ -83,6 +83,34 @@ pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &im
     });
 }
 
+pub(crate) fn mapped_pages_have_an_owner_where_they_are(subject: &impl Subject) {
+    // Goal: a page is known by its bytes and by no byte beside it, where it was mapped and where it
+    // has moved.
+    each_device(subject, |backend, pages, device| {
+        let granule = pages.granularity_bytes();
+        let range = pages.reserve(5 * granule).unwrap();
+        let physical = pages.create(granule).unwrap();
+        let look = |address| backend.pointer_owner(address).unwrap();
+        let assert_at = |page: usize| {
+            let base = range.offset(page * granule);
+            for offset in [0, granule - 1] {
+                let owner = look(base.offset(offset)).expect("it is mapped");
+                assert_eq!((owner.device_index, owner.base, owner.bytes), (device, base, granule));
+            }
+            assert_eq!([look(Address(base.0 - 1)), look(base.offset(granule))], [None; 2]);
+        };
+        pages.map(range.offset(granule), physical).unwrap();
+        assert_at(1);
+        pages.relocate(physical, range.offset(3 * granule)).unwrap();
+        assert_at(3);
+        assert_eq!(look(range.offset(granule)), None, "it has moved");
+        pages.unmap(physical).unwrap();
+        assert_eq!(look(range.offset(3 * granule)), None);
+        pages.release(physical).unwrap();
+        pages.unreserve(range, 5 * granule).unwrap();
+    });
+}
+
 pub(crate) fn pages_keep_their_bytes_while_they_move(subject: &impl Subject) {
     // Goal: contents follow the physical memory. Method: bytes go in at one place, the page moves
     // by `relocate` and by `unmap` and `map`, into another range too; the bytes come out there.
