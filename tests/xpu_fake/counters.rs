@@ -113,16 +113,16 @@ fn what_is_submitted_during_a_flush_is_flushed_by_the_next_one() {
         let fill = "clEnqueueMemFillINTEL";
         fake.set(&format!("stop=clFlush,stop={fill},fail={fill}:2:-5"));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| first.wait().unwrap());
+            let asking = scope.spawn(|| first.is_done());
             asked.wait_for("stopped:clFlush", 1);
             let completing = scope.spawn(move || receive.recv().unwrap().finish(Ok(())));
             asked.wait_for(&format!("stopped:{fill}"), 1);
             fake.set("go=clFlush");
-            waiting.join().unwrap();
+            asking.join().unwrap(); // a wait would flush what the device was not told of
             fake.set(&format!("go={fill}"));
             completing.join().unwrap();
         });
-        // Two fills, the mark of the wait, and the fill that no wait asks for.
+        // Two fills, the mark of the question, and the fill that is never asked for.
         asked.wait_for("executed", 4);
         refused.wait().unwrap_err();
         asked.stream.synchronize().unwrap_err();
