@@ -289,9 +289,6 @@ weaken: $(VENV)/ready ## make each atomic ordering weaker, one at a time, and se
 		| sed -n 's/.*"name":"accelrt".*"executable":"\([^"]*\)".*/\1/p'); \
 	CARGO_TARGET_DIR=$(TARGET_DIR) $(VENV)/bin/python tests/mutants/weaken.py "$$models" $(WEAKEN)
 
-.PHONY: nightly
-nightly: weaken ## what is too long for each change
-
 .PHONY: asan
 asan: ## unit and integration tests under the address sanitizer
 	$(ASAN) $(CARGO) test --target $(HOST) --features $(TEST_FEATURES) --lib --tests
@@ -340,7 +337,7 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 		--seed $(MUTATION_SEED) --count $(MUTATION_COUNT) $(MUTATION)
 
 .PHONY: nightly
-nightly: mutants mutation ## what takes hours: every planted defect, and a sample of mutants
+nightly: mutants weaken mutation ## what takes hours: planted defects, weaker orderings, a sample of mutants
 
 # Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
 # for the one crate type keeps it.
