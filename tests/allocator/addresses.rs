@@ -45,7 +45,7 @@ fn a_block_is_found_from_each_of_its_bytes_and_from_none_beside() {
         for bytes in [1, 512, KIB, 24 * KIB, 100 * KIB, 3 * MIB, 40 * MIB] {
             let take = || allocator.allocate(Request::new(bytes, 0)).unwrap();
             let [first, middle, last] = [take(), take(), take()];
-            allocator.free(middle);
+            allocator.free(middle).unwrap();
             live.extend([first, last]);
         }
         let ranges: Vec<(u64, u64)> = live
@@ -56,12 +56,11 @@ fn a_block_is_found_from_each_of_its_bytes_and_from_none_beside() {
         for address in looks {
             let truth = ranges.iter().find(|(begin, end)| (*begin..*end).contains(&address));
             let found = allocator.block_at(address);
-            let found =
-                found.map(|block| (block.address(), block.address() + block.bytes() as u64));
+            let found = found.map(|block| (block.address, block.address + block.bytes as u64));
             assert_eq!(found.as_ref(), truth, "{address:#x} under {settings}, of {ranges:x?}");
         }
         for block in live {
-            allocator.free(block);
+            allocator.free(block).unwrap();
         }
         allocator.check_all();
     }

@@ -61,7 +61,7 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
         let stolen = || allocator.statistics().num_pages_stolen;
         let take_halves = || [10 * MIB, 10 * MIB].map(|bytes| take(bytes).unwrap());
         let free = |block| {
-            allocator.free(block);
+            allocator.free(block).unwrap();
             allocator.check_all();
         };
         take_halves().into_iter().for_each(free);
