@@ -10,7 +10,7 @@ use crate::backend::contract::MemoryKind;
 use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::here;
-use crate::buffer::uses::{Task, Use, Uses};
+use crate::buffer::uses::{Task, Touch, Use, Uses};
 use crate::error::Result;
 use crate::spin::{SpinGuard, SpinMutex};
 use crate::stream::core::StreamCore;
@@ -22,7 +22,7 @@ pub(crate) struct Allocation {
     pub(super) memory: Memory,
     /// The stream that was current at the creation.
     pub(super) home: Arc<StreamCore>,
-    state: SpinMutex<State>,
+    pub(super) state: SpinMutex<State>,
     /// True when allocator and home live as long as the process.
     is_lasting: bool,
 }
@@ -33,12 +33,23 @@ pub(crate) struct Allocation {
 /// makes `accesses` zero after it became true. It becomes true only while `exports` is zero, and
 /// neither grows afterwards.
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     uses: Uses,
-    /// Threads that are enqueuing uses.
+    /// Threads that are enqueuing uses, and threads of the host that use the bytes themselves.
     accesses: usize,
     exports: usize,
     is_released: bool,
+    /// Of the accesses those of the host that read.
+    host_readers: usize,
+    /// True while one is the host's that writes.
+    is_host_writing: bool,
+}
+
+impl State {
+    /// True when the host uses bytes that a task, or another thread of the host, wants to use.
+    pub(super) fn is_hosts(&self, writes: bool) -> bool {
+        self.is_host_writing || writes && self.host_readers > 0
+    }
 }
 
 /// Where memory comes from, and what its address is a multiple of.
@@ -153,25 +164,64 @@ impl Allocation {
         Some(Access(self))
     }
 
-    /// A task of a stream, which has its place and is not begun, uses the memory: an access that is
-    /// over at once. False after a release.
+    /// Takes the lock to look at the uses and to note one more. `None` after a release.
     #[inline]
-    pub(super) fn note_use(&self, stream: &Arc<StreamCore>, task: Task) -> bool {
-        let mut state = self.state.lock();
-        let is_there = !state.is_released;
-        let forgotten = if is_there { self.record(&mut state, stream, task) } else { None };
-        drop(state);
-        drop(forgotten); // without the lock: a stream may end with its last reference
-        is_there
+    pub(super) fn lock(&self) -> Option<SpinGuard<'_, State>> {
+        let state = self.state.lock();
+        (!state.is_released).then_some(state)
     }
 
+    /// Notes a use by a stream, whose tasks up to `done` are known to be done. What is returned is
+    /// dropped without the lock: it may be the last reference to a stream.
     #[inline]
-    fn record(&self, state: &mut State, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
+    pub(super) fn note(
+        &self,
+        state: &mut State,
+        stream: &Arc<StreamCore>,
+        task: Task,
+        touch: &Touch,
+        done: u64,
+    ) -> Option<Vec<Use>> {
         if Arc::ptr_eq(&self.home, stream) {
-            state.uses.record_home(task);
+            state.uses.record_home(task, touch, done);
             return None;
         }
-        state.uses.record(stream, task)
+        state.uses.record(stream, task, touch, done)
+    }
+
+    /// The tasks of other streams than `own` that a use has to stand behind and that are not known
+    /// to be done: those that use the same bytes, if one of both writes, and on the home stream the
+    /// last one of the memory's earlier life.
+    #[inline]
+    pub(super) fn conflicts<'a>(
+        &'a self,
+        state: &'a State,
+        own: Option<&'a Arc<StreamCore>>,
+        touch: &'a Touch,
+    ) -> impl Iterator<Item = (&'a Arc<StreamCore>, Task)> {
+        let earlier = (&self.home, Task::any(self.busy_until()));
+        let at_home = (&self.home, state.uses.at_home.conflict(touch));
+        let others = state.uses.others();
+        let others = others.map(|other| (&other.stream, other.last.conflict(touch)));
+        let all = [earlier, at_home].into_iter().chain(others);
+        all.filter(move |(stream, task)| {
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, stream));
+            !is_own && stream.progress.done() < task.ticket
+        })
+    }
+
+    /// Begins a use of the bytes by the host itself. `None` when it has to wait: for a task that
+    /// was enqueued meanwhile, or for another thread of the host.
+    pub(super) fn enter_host(&self, touch: &Touch) -> Result<Option<HostAccess<'_>>, Refusal> {
+        let mut state = self.lock().ok_or(Refusal::Released)?;
+        let writes = touch.writes;
+        if state.is_hosts(writes) || self.conflicts(&state, None, touch).next().is_some() {
+            return Ok(None);
+        }
+        state.accesses += 1;
+        state.is_host_writing = writes;
+        state.host_readers += usize::from(!writes);
+        Ok(Some(HostAccess { access: Access(self), writes }))
     }
 
     #[inline]
@@ -223,9 +273,9 @@ impl Allocation {
     /// Every recorded use that may still be waited for, or may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
         let state = self.state.lock();
-        let task = state.uses.at_home;
-        let at_home = Use { stream: Arc::clone(&self.home), task };
-        let at_home = (task.ticket > 0).then_some(at_home);
+        let last = state.uses.at_home.clone();
+        let is_used = last.task.ticket > 0;
+        let at_home = is_used.then(|| Use { stream: Arc::clone(&self.home), last });
         at_home.into_iter().chain(state.uses.others().cloned()).collect()
     }
 
@@ -305,13 +355,13 @@ impl fmt::Debug for Allocation {
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// A task of a stream, which was just enqueued, uses the memory; it was the last one. In one
-    /// step with the end of the access: a lock less.
+    /// A task of a stream, which was just enqueued, may read and write all of the memory; it was
+    /// the last one. In one step with the end of the access: a lock less.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
         let Self(allocation) = *ManuallyDrop::new(self);
         let mut state = allocation.state.lock();
-        let forgotten = allocation.record(&mut state, stream, task);
+        let forgotten = allocation.note(&mut state, stream, task, &Touch::UNKNOWN, 0);
         allocation.end_access(state);
         drop(forgotten); // without the lock: a stream may end with its last reference
     }
@@ -322,5 +372,23 @@ impl Drop for Access<'_> {
     fn drop(&mut self) {
         let Self(allocation) = self;
         allocation.end_access(allocation.state.lock());
+    }
+}
+
+/// The host's own use of the bytes: what conflicts is not enqueued before this is dropped.
+#[derive(Debug)]
+pub(crate) struct HostAccess<'a> {
+    access: Access<'a>,
+    writes: bool,
+}
+
+impl Drop for HostAccess<'_> {
+    fn drop(&mut self) {
+        let mut state = self.access.0.state.lock();
+        if self.writes {
+            state.is_host_writing = false;
+        } else {
+            state.host_readers -= 1;
+        }
     }
 }

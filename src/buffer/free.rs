@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::backend::contract::{Address, MemoryKind};
-use crate::buffer::uses::{Task, Use, Uses};
+use crate::buffer::uses::{Last, Use, Uses};
 use crate::device::Device;
 use crate::stream::core::StreamCore;
 use crate::stream::own::Place;
@@ -48,7 +48,7 @@ pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Us
     let block = unsafe { memory.block.give_up() };
     if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
         // Whatever used the memory is done.
-        uses.at_home = Task::default();
+        uses.at_home = Last::default();
         return memory.allocator.free_behind(block, None, &[]);
     }
     free_behind_uses(memory, block, home, std::mem::take(uses).into_others());
@@ -65,7 +65,7 @@ fn free_behind_uses(
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());
     let mut others: Vec<UsePoint> =
-        others.map(|Use { stream, task }| point(&stream, task.ticket)).collect();
+        others.map(|Use { stream, last }| point(&stream, last.task.ticket)).collect();
     if memory.kind == MemoryKind::Host {
         others.push(home); // it is for all streams, and for the host, which no stream orders
         return memory.allocator.free_behind(block, None, &others);

@@ -1,7 +1,7 @@
 //! The public buffer: a view of an allocation, and the exports that forbid its release.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use crate::backend::contract::{Address, MemoryKind};
@@ -14,7 +14,6 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork::{self, Inherited};
 use crate::stream::Stream;
-use crate::stream::core::StreamCore;
 use crate::stream::own::Place;
 use crate::stream::wait::Interrupt;
 
@@ -27,9 +26,10 @@ use crate::stream::wait::Interrupt;
 /// thread waits for that, and no stream. Uses that the runtime cannot see are told by
 /// [`Buffer::record_use`], those on the home stream excepted.
 ///
-/// A new buffer may be where one was that is freed behind tasks which are still queued on the home
-/// stream: so work on another stream is ordered behind the home stream first, by an event or
-/// [`Stream::wait_stream`]. The host's access waits by itself.
+/// Copies and fills on several streams, and the host's own access, are ordered behind what
+/// conflicts with them: see [`Buffer::copy_from`]. What a function does that was given the address,
+/// the program orders, by events or [`Stream::wait_stream`]; also behind the home stream, because a
+/// new buffer may be where one was that is freed behind tasks which are still queued there.
 ///
 /// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
 /// has no memory; its address is 0.
@@ -242,16 +242,6 @@ impl Buffer {
         self.allocation.access().ok_or_else(|| self.refused(Refusal::Released))
     }
 
-    /// A task of a stream, which has its place and is not begun, uses the buffer. Fails after a
-    /// release.
-    #[inline]
-    pub(super) fn note_use(&self, stream: &Arc<StreamCore>, task: Task) -> Result<()> {
-        if self.allocation.note_use(stream, task) {
-            return Ok(());
-        }
-        Err(self.refused(Refusal::Released))
-    }
-
     pub(super) fn allocation(&self) -> &Counted<Allocation> {
         &self.allocation
     }
@@ -261,12 +251,17 @@ impl Buffer {
         self.allocation.memory.address().offset(self.offset)
     }
 
+    /// The bytes of its allocation that this view is of.
+    pub(super) fn bytes(&self) -> Range<usize> {
+        self.offset..self.offset + self.bytes
+    }
+
     fn check_live(&self) -> Result<()> {
         if self.is_released() { Err(self.refused(Refusal::Released)) } else { Ok(()) }
     }
 
     #[cold]
-    fn refused(&self, refusal: Refusal) -> Error {
+    pub(super) fn refused(&self, refusal: Refusal) -> Error {
         let (device, address, bytes) = (self.device(), self.begin().0, self.bytes);
         match refusal {
             Refusal::Released => Error::BufferReleased { device, address, bytes },

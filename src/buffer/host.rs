@@ -3,17 +3,22 @@
 
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::contract::{Address, MemoryKind};
 use crate::buffer::Buffer;
-use crate::buffer::allocation::Access;
+use crate::buffer::allocation::HostAccess;
 use crate::buffer::transfer::Watched;
-use crate::buffer::uses::Task;
+use crate::buffer::uses::{Task, Touch};
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
 use crate::size::to_usize;
 use crate::stream::synchronize::raise_all;
 use crate::stream::wait::Interrupt;
+use crate::sync::park;
+
+/// Between two looks whether another thread of the host is done with the bytes: it copies them.
+pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {
     /// Blocks until every recorded use of the memory is done, of all its views, helping streams
@@ -37,25 +42,26 @@ impl Buffer {
         let allocation = self.allocation();
         let uses = allocation.uses();
         allocation.home.poll_ticket(allocation.busy_until())
-            && uses.iter().all(|point| point.stream.poll_ticket(point.task.ticket))
+            && uses.iter().all(|point| point.stream.poll_ticket(point.last.task.ticket))
     }
 
     /// Blocks until every recorded use is done; a copy of the bytes. Raises as
-    /// [`Buffer::wait_for_host`]. Bytes that tasks write at this moment, because they were enqueued
-    /// meanwhile, are old or new.
+    /// [`Buffer::wait_for_host`]. Tasks that write the bytes and are enqueued meanwhile, by other
+    /// threads, are waited for as well, or run behind this.
     ///
     /// Fails on kinds whose memory the host does not reach: copy with
     /// [`Buffer::copy_to_slice`] there.
     pub fn read_to_vec(&self) -> Result<Vec<u8>> {
-        let _access = self.host_access()?;
         let mut bytes = vec![0; self.nbytes()];
+        let _access = self.host_access(false)?;
         let to = Address(bytes.as_mut_ptr().expose_provenance() as u64);
         self.copy_here(to, self.begin())?;
         Ok(bytes)
     }
 
     /// Blocks until every recorded use is done; then sets the bytes. Raises as
-    /// [`Buffer::wait_for_host`].
+    /// [`Buffer::wait_for_host`]. Tasks that use the bytes and are enqueued meanwhile, by other
+    /// threads, are waited for as well, or run behind this.
     ///
     /// Fails when the sizes differ, and on kinds whose memory the host does not reach: copy with
     /// [`Buffer::copy_from_slice`] there.
@@ -72,7 +78,7 @@ impl Buffer {
         if target_bytes != source_bytes {
             return Err(Error::CopySizeMismatch { target_bytes, source_bytes });
         }
-        let _access = self.host_access()?;
+        let _access = self.host_access(true)?;
         self.copy_here(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
     }
 
@@ -86,15 +92,22 @@ impl Buffer {
         home.on_host || is_hosts && home.backend.has_host_addresses()
     }
 
-    /// Waits for the uses, and forbids to give the memory back while the host is there.
-    fn host_access(&self) -> Result<Access<'_>> {
+    /// Waits for the uses; what conflicts is not enqueued while the host is there, and the memory
+    /// is not given back.
+    fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
         if !self.is_host_accessible() {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
             return Err(Error::Unsupported { kind, capability });
         }
-        let access = self.access()?;
-        self.wait_for_host()?;
-        Ok(access)
+        let touch = Touch { bytes: self.bytes(), writes };
+        loop {
+            self.wait_for_host()?;
+            let entered = self.allocation().enter_host(&touch);
+            if let Some(access) = entered.map_err(|refusal| self.refused(refusal))? {
+                return Ok(access);
+            }
+            park(Some(HOST_PERIOD)); // for another thread of the host, or there is more to wait for
+        }
     }
 
     /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
@@ -127,7 +140,7 @@ impl Buffer {
         for point in allocation.uses() {
             // What ended before this wait was told to whoever synchronised.
             let was_done = point.is_done();
-            let Task { ticket, is_marker } = point.task;
+            let Task { ticket, is_marker } = point.last.task;
             let task = Watched::new(&point.stream, ticket);
             point.stream.wait_ticket(ticket, is_marker, interrupt)?;
             if !was_done && point.stream.lifecycle.is_cancelled() {

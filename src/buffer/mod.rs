@@ -5,6 +5,7 @@
 //! * [`counted`], [`here`]: how views share an allocation, and what a thread keeps for its next one
 //! * [`uses`]: which tasks of which streams use it
 //! * [`free`]: giving it back behind every use, and waiting for that when memory is short
+//! * [`order`]: tasks that use it are enqueued behind what conflicts with them
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
 //! * [`launch`]: native calls that use buffers
 //! * [`host`]: the host's own access, which is a synchronisation
@@ -19,6 +20,7 @@ mod host;
 mod launch;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod order;
 mod transfer;
 mod uses;
 #[cfg(all(test, not(loom)))]
@@ -26,6 +28,7 @@ mod uses_tests;
 
 pub(crate) use allocation::Access;
 pub use handle::{Buffer, ExportGuard};
+pub(crate) use order::Order;
 pub(crate) use uses::Task;
 
 pub use transfer::{HostTransfer, Transfer};

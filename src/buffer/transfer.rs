@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::backend::contract::Address;
 use crate::buffer::Buffer;
 use crate::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
-use crate::buffer::uses::Task;
+use crate::buffer::order::{Order, enqueue, read, written};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::fork::Inherited;
@@ -16,7 +16,6 @@ use crate::spin::SpinMutex;
 use crate::stream::Stream;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
-use crate::stream::direct::Announced;
 use crate::stream::synchronize::raise;
 use crate::stream::wait::Interrupt;
 
@@ -126,6 +125,11 @@ impl Buffer {
     /// `.wait()` on what is returned waits for this copy alone. A copy on a failed stream is
     /// skipped.
     ///
+    /// Runs behind every task of other streams that writes what this reads or writes, or reads what
+    /// this writes, as far as the runtime knows: those that were given buffers, and those that
+    /// [`Buffer::record_use`] told of. No thread waits for that, except for another thread's own
+    /// access to the bytes ([`Buffer::read_to_vec`] and its like).
+    ///
     /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
     /// one of the handles is another runtime's; after a release, after a shutdown and in a forked
     /// child.
@@ -138,6 +142,20 @@ impl Buffer {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn copy_from(&self, source: &Self, stream: &Stream) -> Result<Transfer> {
+        self.copy(source, stream, Order::BehindConflicts)
+    }
+
+    /// As [`Buffer::copy_from`], behind nothing but its own stream: for programs that order their
+    /// streams by events.
+    ///
+    /// # Safety
+    /// While the copy runs, no other task and no thread writes what it reads or writes, or reads
+    /// what it writes.
+    pub unsafe fn copy_from_unordered(&self, source: &Self, stream: &Stream) -> Result<Transfer> {
+        self.copy(source, stream, Order::Given)
+    }
+
+    fn copy(&self, source: &Self, stream: &Stream, order: Order) -> Result<Transfer> {
         check_sizes(self.nbytes(), source.nbytes())?;
         check_stream(stream, &[self, source])?;
         let (bytes, offsets) = (self.nbytes(), [self.offset(), source.offset()]);
@@ -149,14 +167,25 @@ impl Buffer {
             return Err(Error::CopyOverlap { target_offset, source_offset, bytes });
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
-        enqueue(stream, bytes, [self, source], Copy(ranges))
+        enqueue(stream, [written(self), read(source)], order, Copy(ranges))
     }
 
-    /// Sets every byte, on `stream`. Does not block; see [`Buffer::copy_from`].
+    /// Sets every byte, on `stream`. Does not block; ordered and refused as [`Buffer::copy_from`].
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
-        check_stream(stream, &[self])?;
-        let (to, bytes) = (self.begin(), self.nbytes());
-        enqueue(stream, bytes, [self], Fill { to, bytes, byte })
+        self.set(byte, stream, Order::BehindConflicts)
+    }
+
+    /// As [`Buffer::fill`], behind nothing but its own stream.
+    ///
+    /// # Safety
+    /// While the fill runs, no other task and no thread reads or writes the bytes.
+    pub unsafe fn fill_unordered(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
+        self.set(byte, stream, Order::Given)
+    }
+
+    fn set(&self, byte: u8, stream: &Stream, order: Order) -> Result<Transfer> {
+        let bytes = self.nbytes();
+        self.overwrite(stream, order, |to| Fill { to, bytes, byte })
     }
 
     /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
@@ -164,10 +193,11 @@ impl Buffer {
     pub(crate) fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,
+        order: Order,
         task: impl FnOnce(Address) -> T,
-    ) -> Result<()> {
+    ) -> Result<Transfer> {
         self.check_stream(stream)?;
-        enqueue(stream, self.nbytes(), [self], task(self.begin())).map(drop)
+        enqueue(stream, [written(self)], order, task(self.begin()))
     }
 
     /// Fails when work on this buffer cannot be given to this stream.
@@ -176,7 +206,8 @@ impl Buffer {
     }
 
     /// Copies bytes of the host into this buffer, on `stream`, and keeps their owner until that is
-    /// done. Does not block; fails as [`Buffer::copy_from`], the owner is dropped then.
+    /// done. Does not block; ordered and refused as [`Buffer::copy_from`], the owner is dropped
+    /// then.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -193,11 +224,11 @@ impl Buffer {
         let owner = vec![source];
         let source = owner[0].as_ref();
         let (from, bytes) = (host_address(source.as_ptr()), source.len());
-        self.host_copy(Host::Source(from), bytes, owner, stream)
+        self.host_copy(Host::Source(from), bytes, owner, stream, Order::BehindConflicts)
     }
 
     /// Copies this buffer into memory of the host, on `stream`. Does not block: the memory comes
-    /// back from [`HostTransfer::wait`]. Fails as [`Buffer::copy_from`].
+    /// back from [`HostTransfer::wait`]. Ordered and refused as [`Buffer::copy_from`].
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -216,31 +247,39 @@ impl Buffer {
         let target = owner[0].as_mut();
         let (to, bytes) = (host_address(target.as_mut_ptr()), target.len());
         let target = Arc::new(SpinMutex::new(owner));
-        let transfer = self.host_copy(Host::Target(to), bytes, Arc::clone(&target), stream)?;
+        let (host, owner) = (Host::Target(to), Arc::clone(&target));
+        let transfer = self.host_copy(host, bytes, owner, stream, Order::BehindConflicts)?;
         Ok(HostTransfer { transfer, target })
     }
 
-    /// Copies bytes of the host into this buffer, on `stream`, and blocks until that is done. Fails
-    /// as [`Buffer::copy_from`] and [`Transfer::wait`].
+    /// Copies bytes of the host into this buffer, on `stream`, and blocks until that is done.
+    /// Ordered and refused as [`Buffer::copy_from`]; fails as [`Transfer::wait`] too.
     pub fn copy_from_slice(&self, source: &[u8], stream: &Stream) -> Result<()> {
-        let from = host_address(source.as_ptr());
-        stream.core().check_wait()?;
-        self.host_copy(Host::Source(from), source.len(), (), stream)?.wait_to_the_end()
+        self.copy_borrowed(Host::Source(host_address(source.as_ptr())), source.len(), stream)
     }
 
-    /// Copies this buffer into bytes of the host, on `stream`, and blocks until that is done. Fails
-    /// as [`Buffer::copy_from`] and [`Transfer::wait`]; the bytes are unspecified then.
+    /// Copies this buffer into bytes of the host, on `stream`, and blocks until that is done.
+    /// Ordered and refused as [`Buffer::copy_from`]; fails as [`Transfer::wait`] too, and the bytes
+    /// are unspecified then.
     pub fn copy_to_slice(&self, target: &mut [u8], stream: &Stream) -> Result<()> {
         let (to, bytes) = (host_address(target.as_mut_ptr()), target.len());
-        stream.core().check_wait()?;
-        self.host_copy(Host::Target(to), bytes, (), stream)?.wait_to_the_end()
+        self.copy_borrowed(Host::Target(to), bytes, stream)
     }
 
-    /// As [`Buffer::copy_from_host`], from an address: for bindings. Does not block.
+    fn copy_borrowed(&self, host: Host, bytes: usize, stream: &Stream) -> Result<()> {
+        stream.core().check_wait()?;
+        let transfer = self.host_copy(host, bytes, (), stream, Order::BehindConflicts)?;
+        let _end = transfer.0.as_deref().map(BorrowEnd);
+        transfer.wait()
+    }
+
+    /// As [`Buffer::copy_from_host`], from an address and behind nothing but its own stream: for
+    /// bindings. Does not block.
     ///
     /// # Safety
     /// `bytes` bytes at `source` may be read by any thread and are not written until `owner` is
-    /// dropped, which happens on any thread when the copy is done.
+    /// dropped, which happens on any thread when the copy is done. While the copy runs, no other
+    /// task and no thread uses the buffer's bytes.
     pub unsafe fn copy_from_host_range(
         &self,
         source: *const u8,
@@ -248,14 +287,16 @@ impl Buffer {
         owner: impl Send + 'static,
         stream: &Stream,
     ) -> Result<Transfer> {
-        self.host_copy(Host::Source(host_address(source)), bytes, owner, stream)
+        self.host_copy(Host::Source(host_address(source)), bytes, owner, stream, Order::Given)
     }
 
-    /// As [`Buffer::copy_to_host`], to an address: for bindings. Does not block.
+    /// As [`Buffer::copy_to_host`], to an address and behind nothing but its own stream: for
+    /// bindings. Does not block.
     ///
     /// # Safety
     /// `bytes` bytes at `target` may be written by any thread and are not used otherwise until
-    /// `owner` is dropped, which happens on any thread when the copy is done.
+    /// `owner` is dropped, which happens on any thread when the copy is done. While the copy runs,
+    /// no other task and no thread writes the buffer's bytes.
     pub unsafe fn copy_to_host_range(
         &self,
         target: *mut u8,
@@ -263,7 +304,7 @@ impl Buffer {
         owner: impl Send + 'static,
         stream: &Stream,
     ) -> Result<Transfer> {
-        self.host_copy(Host::Target(host_address(target)), bytes, owner, stream)
+        self.host_copy(Host::Target(host_address(target)), bytes, owner, stream, Order::Given)
     }
 
     /// A copy between this buffer and `bytes` bytes of the host.
@@ -273,18 +314,21 @@ impl Buffer {
         bytes: usize,
         owner: O,
         stream: &Stream,
+        order: Order,
     ) -> Result<Transfer> {
         let (own, own_bytes) = (self.begin(), self.nbytes());
-        let (to, from) = match host {
-            Host::Source(from) => check_sizes(own_bytes, bytes).map(|()| (own, from))?,
-            Host::Target(to) => check_sizes(bytes, own_bytes).map(|()| (to, own))?,
+        let (to, from, used) = match host {
+            Host::Source(from) => {
+                check_sizes(own_bytes, bytes).map(|()| (own, from, written(self)))?
+            }
+            Host::Target(to) => check_sizes(bytes, own_bytes).map(|()| (to, own, read(self)))?,
         };
         check_stream(stream, &[self])?;
         let (copy, core) = (Copy(Ranges { to, from, bytes }), stream.core());
         if core.on_host {
-            return enqueue(stream, bytes, [self], OwningCopy { copy, owner });
+            return enqueue(stream, [used], order, OwningCopy { copy, owner });
         }
-        let transfer = enqueue(stream, bytes, [self], copy)?;
+        let transfer = enqueue(stream, [used], order, copy)?;
         if let Some(task) = &transfer.0 {
             core.hold(task.ticket, Box::new(owner));
         }
@@ -293,19 +337,24 @@ impl Buffer {
 }
 
 impl Transfer {
-    fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
+    /// Of no bytes.
+    pub(super) fn of_nothing() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
         let task = Watched { stream: Arc::clone(core), ticket, is_bound };
         Self(Some(Inherited::new(task)))
     }
+}
 
-    /// As [`Transfer::wait`], but returns only when the task will not touch its memory any more,
-    /// whatever went wrong: the memory is borrowed.
-    fn wait_to_the_end(&self) -> Result<()> {
-        let waited = self.wait();
-        if let Some(task) = self.0.as_ref().filter(|_| waited.is_err()) {
-            task.stream.wait_to_the_end(task.ticket);
-        }
-        waited
+/// The end of a borrow: dropped when the task does not touch its memory any more, whatever was
+/// refused or panicked.
+struct BorrowEnd<'a>(&'a Watched);
+
+impl Drop for BorrowEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stream.wait_to_the_end(self.0.ticket);
     }
 }
 
@@ -314,51 +363,6 @@ impl Transfer {
 enum Host {
     Source(Address),
     Target(Address),
-}
-
-/// Enqueues a task that uses buffers, unless it has no bytes to work on.
-#[inline]
-fn enqueue<T: Command<TaskContext>, const N: usize>(
-    stream: &Stream,
-    bytes: usize,
-    buffers: [&Buffer; N],
-    task: T,
-) -> Result<Transfer> {
-    let core = stream.core();
-    if core.on_host || bytes == 0 {
-        return enqueue_accessing(stream, bytes, buffers, task);
-    }
-    core.lifecycle.check()?;
-    // Known before it runs: a free on another thread meanwhile stands behind it.
-    let announce =
-        |ticket| buffers.iter().try_for_each(|buffer| buffer.note_use(core, Task::marker(ticket)));
-    match core.push_watched_directly(task, announce) {
-        Announced::Ran { ticket, has_failed } => Ok(Transfer::of(core, ticket, has_failed)),
-        Announced::Refused(refusal) => Err(refusal),
-        Announced::Queueable(task) => enqueue_accessing(stream, bytes, buffers, task),
-    }
-}
-
-/// The same through the queue: a release meanwhile takes effect when the use is known.
-fn enqueue_accessing<T: Command<TaskContext>, const N: usize>(
-    stream: &Stream,
-    bytes: usize,
-    buffers: [&Buffer; N],
-    task: T,
-) -> Result<Transfer> {
-    let core = stream.core();
-    let mut accesses = [const { None }; N];
-    for (access, buffer) in accesses.iter_mut().zip(buffers) {
-        *access = Some(buffer.access()?);
-    }
-    if bytes == 0 {
-        return core.lifecycle.check().map(|()| Transfer(None));
-    }
-    let ticket = core.push_watched(task)?;
-    for access in accesses.into_iter().flatten() {
-        access.record(core, Task::marker(ticket));
-    }
-    Ok(Transfer::of(core, ticket, true))
 }
 
 /// The address of memory of the host, by which tasks come back to it.

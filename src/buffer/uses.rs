@@ -1,5 +1,6 @@
-//! Which tasks use an allocation: per stream the last one.
+//! Which tasks use an allocation: per stream the last one, the last one that writes, and where.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::stream::core::StreamCore;
@@ -23,17 +24,67 @@ impl Task {
     }
 }
 
-/// A stream, and its last task that uses the memory.
+/// What a task does with an allocation: which bytes it uses, and whether it writes any.
+#[derive(Clone, Debug)]
+pub(super) struct Touch {
+    pub(super) bytes: Range<usize>,
+    pub(super) writes: bool,
+}
+
+impl Touch {
+    /// Of a task that the runtime knows nothing of.
+    pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
+}
+
+/// The last tasks of a stream that use an allocation; ticket 0 when there was none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Last {
+    pub(super) task: Task,
+    /// The last one that writes.
+    write: Task,
+    /// Around what they use.
+    bytes: Range<usize>,
+}
+
+impl Last {
+    /// Notes one more task of a stream whose tasks up to `done` are done: what only those used is
+    /// forgotten.
+    #[inline]
+    fn note(&mut self, task: Task, touch: &Touch, done: u64) {
+        let Touch { bytes, writes } = touch;
+        let Range { start, end } = self.bytes;
+        self.bytes = if self.task.ticket <= done {
+            bytes.clone()
+        } else {
+            start.min(bytes.start)..end.max(bytes.end)
+        };
+        self.task = self.task.max(task);
+        if *writes {
+            self.write = self.write.max(task);
+        }
+    }
+
+    /// The task that another one has to stand behind: readers may be side by side.
+    pub(super) fn conflict(&self, touch: &Touch) -> Task {
+        let Touch { bytes, writes } = touch;
+        if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
+            return Task::default();
+        }
+        if *writes { self.task } else { self.write }
+    }
+}
+
+/// A stream, and its last tasks that use the memory.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub(super) stream: Arc<StreamCore>,
-    pub(super) task: Task,
+    pub(super) last: Last,
 }
 
 impl Use {
-    /// True when the task is known to be done.
+    /// True when the last task is known to be done.
     pub(super) fn is_done(&self) -> bool {
-        self.stream.progress.done() >= self.task.ticket
+        self.stream.progress.done() >= self.last.task.ticket
     }
 
     /// True when nobody will ask for this use again: it is done, and cannot have failed.
@@ -44,10 +95,6 @@ impl Use {
     fn is_on(&self, stream: &Arc<StreamCore>) -> bool {
         Arc::ptr_eq(&self.stream, stream)
     }
-
-    fn raise_to(&mut self, task: Task) {
-        self.task = self.task.max(task);
-    }
 }
 
 /// The uses of one allocation, at most one a stream.
@@ -57,8 +104,8 @@ impl Use {
 /// not grow with the streams that are known, nor do these with streams that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    /// On the home stream, which the allocation names; ticket 0 when there was none.
-    pub(super) at_home: Task,
+    /// On the home stream, which the allocation names.
+    pub(super) at_home: Last,
     first: Option<Use>,
     more: StreamMap<Use>,
 }
@@ -67,34 +114,47 @@ pub(super) struct Uses {
 const LOOKS: usize = 8;
 
 impl Uses {
-    /// Notes a use on the home stream.
+    /// Notes a use on the home stream, whose tasks up to `done` are known to be done.
     #[inline]
-    pub(super) fn record_home(&mut self, task: Task) {
-        self.at_home = self.at_home.max(task);
+    pub(super) fn record_home(&mut self, task: Task, touch: &Touch, done: u64) {
+        self.at_home.note(task, touch, done);
     }
 
     /// Notes a use on another stream. What is returned was forgotten, and is dropped without a
     /// lock: it may be the last reference to a stream.
     #[inline]
-    pub(super) fn record(&mut self, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
+    pub(super) fn record(
+        &mut self,
+        stream: &Arc<StreamCore>,
+        task: Task,
+        touch: &Touch,
+        done: u64,
+    ) -> Option<Vec<Use>> {
         if let Some(first) = &mut self.first
             && first.is_on(stream)
         {
-            first.raise_to(task);
+            first.last.note(task, touch, done);
             return None;
         }
-        self.record_further(stream, task)
+        self.record_further(stream, task, touch, done)
     }
 
     #[inline(never)]
-    fn record_further(&mut self, stream: &Arc<StreamCore>, task: Task) -> Option<Vec<Use>> {
+    fn record_further(
+        &mut self,
+        stream: &Arc<StreamCore>,
+        task: Task,
+        touch: &Touch,
+        done: u64,
+    ) -> Option<Vec<Use>> {
         if let Some(known) = self.more.get_mut(stream.key()) {
-            known.raise_to(task);
+            known.last.note(task, touch, done);
             return None;
         }
         let mut forgotten = self.more.take_over(LOOKS, |_, known| known.is_over());
         forgotten.extend(self.first.take_if(|known| known.is_over()));
-        let new = Use { stream: Arc::clone(stream), task };
+        let mut new = Use { stream: Arc::clone(stream), last: Last::default() };
+        new.last.note(task, touch, done);
         if self.first.is_none() {
             self.first = Some(new);
         } else {

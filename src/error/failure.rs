@@ -1,6 +1,7 @@
 //! Why and where a stream failed.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Error, TaskError};
@@ -111,6 +112,16 @@ impl StreamError {
     #[must_use]
     pub fn root(&self) -> &StreamError {
         self.inherited_from.as_deref().unwrap_or(self)
+    }
+}
+
+impl Drop for StreamError {
+    /// The last owner is often the engine, which a panic of a user's drop must not unwind through.
+    fn drop(&mut self) {
+        let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(cause))) {
+            std::mem::forget(panic); // its drop may panic as well
+        }
     }
 }
 

@@ -244,7 +244,7 @@ impl Stream {
     /// thread waits. Nothing to do when the event was never recorded. A failed event fails this
     /// stream.
     ///
-    /// Fails when the event belongs to another kind.
+    /// Fails when the event belongs to another kind or another runtime.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let core = self.core();
         core.lifecycle.check()?;
@@ -257,6 +257,7 @@ impl Stream {
                 stream: own_kind,
             });
         }
+        core.lifecycle.check_own("an event", record.source.lifecycle.runtime)?;
         record.source.failures.bind();
         let wait = WaitFor::new_bound(Arc::clone(&record.source), record.ticket);
         if event.core.is_reached(&record) {
@@ -278,8 +279,11 @@ impl Stream {
         Ok(())
     }
 
-    /// What is enqueued from now on runs after everything enqueued on `other` so far.
+    /// What is enqueued from now on runs after everything enqueued on `other` so far. Fails as
+    /// [`Stream::wait_event`].
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
+        let lifecycle = &self.core().lifecycle;
+        lifecycle.check_own("a stream", other.core().lifecycle.runtime)?;
         self.wait_event(&other.record_event()?)
     }
 

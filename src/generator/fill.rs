@@ -1,6 +1,7 @@
 //! Fills of buffers: what is checked before one is enqueued, and how much of a sequence it uses.
+#![expect(unsafe_code, reason = "fills whose order the caller promises")]
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Order};
 use crate::error::{Error, Result};
 use crate::generator::Generator;
 use crate::generator::host::{HostFill, Range};
@@ -31,43 +32,71 @@ impl Generator {
     /// host tasks compiles a program at its first fill.
     ///
     /// Uses 4 words for each 16 bytes that are begun. The memory is never filled by the host and
-    /// copied. A fill on a failed stream is skipped; its words are used all the same.
+    /// copied. A fill on a failed stream is skipped; its words are used all the same. Ordered as
+    /// [`Buffer::fill`].
     ///
     /// Fails when the generator is of another kind or runtime, the buffer's size or address is no
     /// multiple of the type's, the stream is of another device, the device has no double precision,
     /// has no kernels or does not say what it is, after a release or a shutdown, and in a forked
     /// child. No words are used then.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
-        let values = match dtype {
-            RawType::Uint32 => Values::RawUint32,
-            RawType::Uint64 => Values::RawUint64,
-        };
-        self.fill(buffer, values, stream)
+        self.fill(buffer, Values::raw(dtype), stream, Order::BehindConflicts)
     }
 
     /// Fills a buffer with uniform numbers from 0, inclusive, to 1, exclusive: multiples of 2^-24
     /// for [`FloatType::Float32`], of 2^-53 for [`FloatType::Float64`]. As
     /// [`Generator::fill_raw`].
     pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
-        let values = match dtype {
-            FloatType::Float32 => Values::UniformFloat32,
-            FloatType::Float64 => Values::UniformFloat64,
-        };
-        self.fill(buffer, values, stream)
+        self.fill(buffer, Values::uniform(dtype), stream, Order::BehindConflicts)
     }
 
     /// Fills a buffer with normal numbers of mean 0 and variance 1, by Box and Muller; none is
     /// farther out than 6.7 for [`FloatType::Float32`], 8.6 for [`FloatType::Float64`]. See
     /// [`Generator::fill_raw`].
     pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
-        let values = match dtype {
-            FloatType::Float32 => Values::NormalFloat32,
-            FloatType::Float64 => Values::NormalFloat64,
-        };
-        self.fill(buffer, values, stream)
+        self.fill(buffer, Values::normal(dtype), stream, Order::BehindConflicts)
     }
 
-    fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream) -> Result<()> {
+    /// As [`Generator::fill_raw`], behind nothing but the fill's own stream.
+    ///
+    /// # Safety
+    /// While the fill runs, no other task and no thread reads or writes the buffer's bytes.
+    pub unsafe fn fill_raw_unordered(
+        &self,
+        buffer: &Buffer,
+        dtype: RawType,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.fill(buffer, Values::raw(dtype), stream, Order::Given)
+    }
+
+    /// As [`Generator::fill_uniform`], behind nothing but the fill's own stream.
+    ///
+    /// # Safety
+    /// As [`Generator::fill_raw_unordered`].
+    pub unsafe fn fill_uniform_unordered(
+        &self,
+        buffer: &Buffer,
+        dtype: FloatType,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.fill(buffer, Values::uniform(dtype), stream, Order::Given)
+    }
+
+    /// As [`Generator::fill_normal`], behind nothing but the fill's own stream.
+    ///
+    /// # Safety
+    /// As [`Generator::fill_raw_unordered`].
+    pub unsafe fn fill_normal_unordered(
+        &self,
+        buffer: &Buffer,
+        dtype: FloatType,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.fill(buffer, Values::normal(dtype), stream, Order::Given)
+    }
+
+    fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream, order: Order) -> Result<()> {
         let (own, given) = (self.device().kind(), buffer.device().kind());
         if own != given {
             return Err(Error::GeneratorKindMismatch { expected: given, generator: own });
@@ -85,14 +114,38 @@ impl Generator {
         if stream.core().on_host {
             let core_count = kit.core_count(stream)?;
             let (seed, first_block) = self.take(blocks)?;
-            return buffer.overwrite(stream, |to| {
+            let filled = buffer.overwrite(stream, order, |to| {
                 HostFill(Range { seed, first_block, to, bytes, values, core_count })
             });
+            return filled.map(drop);
         }
         let kernel = kit.kernel(values, stream)?;
         if bytes == 0 {
             return Ok(());
         }
-        launch(kernel, self.take(blocks)?, (buffer, item_bytes), stream)
+        launch(kernel, self.take(blocks)?, (buffer, item_bytes), stream, order)
+    }
+}
+
+impl Values {
+    fn raw(dtype: RawType) -> Self {
+        match dtype {
+            RawType::Uint32 => Self::RawUint32,
+            RawType::Uint64 => Self::RawUint64,
+        }
+    }
+
+    fn uniform(dtype: FloatType) -> Self {
+        match dtype {
+            FloatType::Float32 => Self::UniformFloat32,
+            FloatType::Float64 => Self::UniformFloat64,
+        }
+    }
+
+    fn normal(dtype: FloatType) -> Self {
+        match dtype {
+            FloatType::Float32 => Self::NormalFloat32,
+            FloatType::Float64 => Self::NormalFloat64,
+        }
     }
 }

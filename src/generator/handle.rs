@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fork::{self, Inherited};
 use crate::generator::kit::Kits;
 use crate::generator::state::{BLOCK_WORDS, DEFAULT_SEED, State, random_seed};
@@ -117,7 +117,12 @@ impl Generator {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn random_raw(&self, count: usize) -> Result<Vec<u64>> {
-        let mut numbers = vec![0; count];
+        let mut numbers = Vec::new();
+        numbers.try_reserve_exact(count).map_err(|_| {
+            let (name, value) = ("count of numbers", count.to_string());
+            Error::InvalidSetting { name, value, allowed: "as many as there is memory for" }
+        })?;
+        numbers.resize(count, 0);
         self.random_raw_into(&mut numbers).map(|()| numbers)
     }
 

@@ -1,12 +1,11 @@
 //! What fills need on a device: how many cores it has, and its kernels, compiled at the first fill.
-#![expect(unsafe_code, reason = "what the kernels do with their arguments is promised here")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::Backend;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Order};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::generator::normal::{COS_32, COS_64, LOG_32, LOG_64, SIN_32, SIN_64};
@@ -123,16 +122,18 @@ fn source() -> String {
     text + include_str!("fill.cl")
 }
 
-/// Enqueues the kernel of a fill; the buffer has bytes, and its numbers are whole and aligned.
+/// Enqueues the kernel of a fill; the buffer has bytes, and its numbers are whole and aligned. The
+/// kernel writes as many numbers as it is told, which are those of the buffer.
 pub(super) fn launch(
     kernel: &Kernel,
     (seed, first_block): (u64, u64),
     (buffer, item_bytes): (&Buffer, usize),
     stream: &Stream,
+    order: Order,
 ) -> Result<()> {
     let count = (buffer.nbytes() / item_bytes) as u64;
     let items = buffer.nbytes().div_ceil(BLOCK_BYTES).next_multiple_of(ITEMS_MULTIPLE);
     let arguments = [buffer.into(), seed.into(), first_block.into(), count.into()];
-    // SAFETY: the kernel writes as many numbers as it is told, which are those of the buffer.
-    unsafe { stream.launch_kernel(kernel, &arguments, &[items], None) }.map(drop)
+    let task = stream.kernel_task(kernel, &arguments, &[items], None)?;
+    buffer.overwrite(stream, order, |_| task).map(drop)
 }

@@ -17,7 +17,7 @@ use crate::stream::Stream;
 use crate::stream::context::TaskContext;
 
 /// One launch. It holds addresses, no buffer: a free stands behind it.
-struct Launch {
+pub(crate) struct Launch {
     kernel: Arc<KernelCore>,
     arguments: Box<[LaunchArgument]>,
     size: LaunchSize,
@@ -83,6 +83,27 @@ impl Stream {
         global_size: &[usize],
         local_size: Option<&[usize]>,
     ) -> Result<u64> {
+        let launch = self.kernel_task(kernel, arguments, global_size, local_size)?;
+        let buffers = arguments.iter().filter_map(|argument| match argument {
+            KernelArgument::Buffer(buffer) => Some(*buffer),
+            _ => None,
+        });
+        let accesses = buffers.map(|buffer| self.reach(buffer)).collect::<Result<Vec<_>>>()?;
+        let ticket = self.core().push(launch)?;
+        for access in accesses {
+            access.record(self.core(), Task::marker(ticket));
+        }
+        Ok(ticket)
+    }
+
+    /// A launch that this stream could run, not enqueued yet.
+    pub(crate) fn kernel_task(
+        &self,
+        kernel: &Kernel,
+        arguments: &[KernelArgument<'_>],
+        global_size: &[usize],
+        local_size: Option<&[usize]>,
+    ) -> Result<Launch> {
         self.check_kernel(kernel)?;
         let (expected, given) = (kernel.parameters().len(), arguments.len());
         if expected != given {
@@ -90,20 +111,10 @@ impl Stream {
             return Err(Error::KernelArgumentCount { kernel, expected, given });
         }
         let size = launch_size(kernel.name(), global_size, local_size)?;
-        let buffers = arguments.iter().filter_map(|argument| match argument {
-            KernelArgument::Buffer(buffer) => Some(*buffer),
-            _ => None,
-        });
-        let accesses = buffers.map(|buffer| self.reach(buffer)).collect::<Result<Vec<_>>>()?;
         let fitted = arguments.iter().enumerate();
         let fitted = fitted.map(|(index, argument)| argument.fitted(kernel, index));
         let arguments = fitted.collect::<Result<Box<[_]>>>()?;
-        let launch = Launch { kernel: Arc::clone(kernel.core()), arguments, size };
-        let ticket = self.core().push(launch)?;
-        for access in accesses {
-            access.record(self.core(), Task::marker(ticket));
-        }
-        Ok(ticket)
+        Ok(Launch { kernel: Arc::clone(kernel.core()), arguments, size })
     }
 
     fn check_kernel(&self, kernel: &Kernel) -> Result<()> {

@@ -145,7 +145,11 @@ impl PyBuffer {
         let byte = u8::try_from(number).map_err(out_of_range)?;
         slf.get().current.write(slf.py(), |buffer| {
             let stream = current_stream(buffer)?;
-            enqueue(slf.py(), &stream, || buffer.fill(byte, &stream))
+            enqueue(slf.py(), &stream, || {
+                // SAFETY: as everywhere in Python it is the program that orders the streams on
+                // which it uses a buffer.
+                unsafe { buffer.fill_unordered(byte, &stream) }
+            })
         })?;
         drop_parked(slf.py());
         Ok(slf)
@@ -334,7 +338,10 @@ pub(super) fn zeros(
     let zeros = empty(nbytes, device, alignment)?;
     let buffer = zeros.current.buffer(nbytes.py());
     let home = buffer.stream();
-    enqueue(nbytes.py(), &home, || buffer.fill(0, &home))?;
+    enqueue(nbytes.py(), &home, || {
+        // SAFETY: nobody else has the buffer, and its home stream is behind what used the memory.
+        unsafe { buffer.fill_unordered(0, &home) }
+    })?;
     Ok(zeros)
 }
 

@@ -1,4 +1,5 @@
 //! `accelrt.Generator`, and the seeds of the default generators.
+#![expect(unsafe_code, reason = "fills whose order the program promises")]
 
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -138,7 +139,11 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
         let dtype = number_type(buffer, dtype, known)?;
-        self.fill(buffer, |own, buffer, stream| own.fill_raw(buffer, dtype, stream))
+        self.fill(buffer, |own, buffer, stream| {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+            // uses a buffer.
+            unsafe { own.fill_raw_unordered(buffer, dtype, stream) }
+        })
     }
 
     /// As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of the type
@@ -149,7 +154,11 @@ impl PyGenerator {
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
-        self.fill(buffer, |own, buffer, stream| own.fill_uniform(buffer, dtype, stream))
+        self.fill(buffer, |own, buffer, stream| {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+            // uses a buffer.
+            unsafe { own.fill_uniform_unordered(buffer, dtype, stream) }
+        })
     }
 
     /// As `fill_raw_`, with normal numbers of mean 0 and variance 1, of the type "float32" or
@@ -160,7 +169,11 @@ impl PyGenerator {
         dtype: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
-        self.fill(buffer, |own, buffer, stream| own.fill_normal(buffer, dtype, stream))
+        self.fill(buffer, |own, buffer, stream| {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+            // uses a buffer.
+            unsafe { own.fill_normal_unordered(buffer, dtype, stream) }
+        })
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {

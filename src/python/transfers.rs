@@ -135,7 +135,11 @@ pub(super) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyRes
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::Cpu;
     let is_to_host = is_on_host(target) && !is_on_host(source);
     let stream = current_stream(if is_to_host { source } else { target })?;
-    enqueue(py, &stream, || target.copy_from(source, &stream))
+    enqueue(py, &stream, || {
+        // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+        // uses a buffer.
+        unsafe { target.copy_from_unordered(source, &stream) }
+    })
 }
 
 /// Copies memory of the host into a buffer and holds it until that is done. Does not block.
@@ -145,7 +149,8 @@ fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResu
     let (address, bytes) = (source.address, source.bytes);
     enqueue(py, &stream, || {
         // SAFETY: the lender keeps the bytes valid until the owner is dropped; as everywhere in
-        // Python it is the program that does not write them meanwhile.
+        // Python it is the program that does not write them meanwhile, and that orders the streams
+        // on which it uses a buffer.
         unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
     })
 }

@@ -26,16 +26,25 @@ thread_local! {
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// What this thread has set in a runtime, to be changed. What follows from it is forgotten.
-fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> T {
+/// Looks at what this thread has set in a runtime; `None` when that is nothing.
+fn look<T>(runtime: u64, look: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
+    // `try_with`, here and below: a runtime may be used while its thread's variables end.
+    CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(look)).ok().flatten()
+}
+
+/// What this thread has set in a runtime, to be changed. What follows from it is forgotten. A
+/// thread whose variables have ended sets nothing any more: `None`.
+fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     #[cfg(feature = "python")]
     here::forget();
-    CURRENT.with_borrow_mut(|current| change(current.entry(runtime).or_default()))
+    let changed =
+        CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
+    changed.ok()
 }
 
 /// The device of a kind that this thread has set.
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
-    CURRENT.with_borrow(|current| current.get(&runtime)?.devices.get(&kind).copied())
+    look(runtime, |current| current.devices.get(&kind).copied())
 }
 
 /// Sets the device of this thread for the device's kind.
@@ -45,7 +54,7 @@ pub(super) fn set_device(runtime: u64, device: Device) {
 
 /// The stream this thread has set on a device.
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
-    CURRENT.with_borrow(|current| current.get(&runtime)?.streams.get(&device).cloned())
+    look(runtime, |current| current.streams.get(&device).cloned())
 }
 
 /// Sets the stream of this thread on the stream's device.
@@ -57,8 +66,7 @@ pub(super) fn set_stream(runtime: u64, stream: &Stream) {
 
 /// The pool that this thread has set on a device.
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
-    let innermost =
-        CURRENT.with_borrow(|current| current.get(&runtime)?.pools.get(&device)?.last().copied());
+    let innermost = look(runtime, |current| current.pools.get(&device)?.last().copied());
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
@@ -69,18 +77,18 @@ pub(super) fn push_pool(runtime: u64, device: Device, pool: PoolId) {
 
 /// Ends the innermost use of a pool; false when there is none.
 pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> bool {
-    change(runtime, |current| {
-        let Some(pools) = current.pools.get_mut(&device) else { return false };
-        let place = pools.iter().rposition(|known| *known == pool);
-        place.map(|place| pools.remove(place)).is_some()
-    })
+    let popped = change(runtime, |current| {
+        let pools = current.pools.get_mut(&device)?;
+        let place = pools.iter().rposition(|known| *known == pool)?;
+        Some(pools.remove(place))
+    });
+    popped.flatten().is_some()
 }
 
 /// Forgets what this thread has set in a runtime that is gone.
 pub(super) fn forget(runtime: u64) {
     #[cfg(feature = "python")]
     here::forget();
-    // `try_with`: a runtime may end while its thread does.
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
     drop(forgotten);
 }

@@ -81,17 +81,15 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with a value that is not a text").to_owned()
 }
 
-/// Waits until another stream has passed its task `ticket`, which is a record.
-///
-/// The source's errors are bound from the moment this is made until it is dropped.
-pub(crate) struct WaitFor {
+/// Waits until another stream has passed its task `ticket`, which wakes who waits for it. That is
+/// order alone: whether the task failed is not asked.
+pub(crate) struct Behind {
     source: Arc<StreamCore>,
     ticket: u64,
 }
 
-impl WaitFor {
-    /// `source.failures` was bound for this.
-    pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
+impl Behind {
+    pub(crate) fn new(source: Arc<StreamCore>, ticket: u64) -> Self {
         Self { source, ticket }
     }
 
@@ -123,6 +121,48 @@ impl WaitFor {
         }
         None
     }
+
+    fn is_passed(&self, context: &mut TaskContext) -> bool {
+        let blocker = self.blocker(context);
+        let is_passed = blocker.is_none();
+        if !is_passed {
+            context.effects().blocked_on = blocker;
+        }
+        is_passed
+    }
+}
+
+impl Command<TaskContext> for Behind {
+    const CLASS: Class = Class::Own;
+    const MAY_WAIT: bool = true;
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        let (source, ticket) = (&self.source, self.ticket);
+        if !source.on_host && source.progress.retired() >= ticket && !source.poll_ticket(ticket) {
+            // Only records leave marks, so one is placed behind the task when it was submitted.
+            let marked = source.marks.at(ticket).map_or_else(|| source.mark_now(), Ok);
+            if let Err(refusal) = marked {
+                // What follows is skipped, so it needs no order.
+                context.fail(FailureCause::Backend(refusal));
+                return true;
+            }
+        }
+        self.is_passed(context)
+    }
+
+    fn run(self, _context: &mut TaskContext) {}
+}
+
+/// Waits for a task as [`Behind`], which is a record, and takes its failure over.
+///
+/// The source's errors are bound from the moment this is made until it is dropped.
+pub(crate) struct WaitFor(Behind);
+
+impl WaitFor {
+    /// `source.failures` was bound for this.
+    pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
+        Self(Behind::new(source, ticket))
+    }
 }
 
 impl Command<TaskContext> for WaitFor {
@@ -134,16 +174,11 @@ impl Command<TaskContext> for WaitFor {
     }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        let blocker = self.blocker(context);
-        let is_ready = blocker.is_none();
-        if !is_ready {
-            context.effects().blocked_on = blocker;
-        }
-        is_ready
+        self.0.is_passed(context)
     }
 
     fn run(self, context: &mut TaskContext) {
-        if let Some(error) = self.source.failures.at(self.ticket) {
+        if let Some(error) = self.0.source.failures.at(self.0.ticket) {
             context.inherit(&error);
         }
     }
@@ -151,7 +186,7 @@ impl Command<TaskContext> for WaitFor {
 
 impl Drop for WaitFor {
     fn drop(&mut self) {
-        self.source.failures.unbind();
+        self.0.source.failures.unbind();
     }
 }
 

@@ -152,18 +152,6 @@ impl StreamCore {
         Ok(self.push_queued(command))
     }
 
-    /// As [`StreamCore::push`] through the queue, for who asks later how the task ended: the errors
-    /// are bound for that first, or one could be opened, ended and forgotten before anybody looks.
-    #[inline]
-    pub(crate) fn push_watched<T: Command<TaskContext>>(
-        self: &Arc<Self>,
-        command: T,
-    ) -> Result<u64> {
-        self.lifecycle.check()?;
-        self.failures.bind();
-        Ok(self.push_queued(command))
-    }
-
     #[inline]
     fn push_queued<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
         let pushed = self.sender.push(command);

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use crate::error::{self, Error};
 use crate::queue::Command;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
@@ -16,11 +15,11 @@ use crate::stream::frames::Frame;
 use crate::stream::turnstile::Pass;
 
 /// What became of a task that was announced to those whom it is about.
-pub(crate) enum Announced<T> {
+pub(crate) enum Announced<T, E> {
     /// It ran; a failure is bound.
     Ran { ticket: u64, has_failed: bool },
     /// It did not run, and a place of the queue is for nothing.
-    Refused(Error),
+    Refused(E, T),
     /// It has to be enqueued, and nobody was told.
     Queueable(T),
 }
@@ -67,20 +66,20 @@ impl StreamCore {
         Some((direct, ticket))
     }
 
-    /// As [`StreamCore::push_watched`], past the queue alone. The task runs unless `announce`,
-    /// which is told its ticket, refuses.
+    /// As [`StreamCore::push`], past the queue alone, for who asks later how the task ended: a
+    /// failure is bound. The task runs unless `announce`, which is told its ticket, refuses.
     #[inline]
-    pub(crate) fn push_watched_directly<T: Command<TaskContext>>(
+    pub(crate) fn push_watched_directly<T: Command<TaskContext>, E>(
         self: &Arc<Self>,
         command: T,
-        announce: impl FnOnce(u64) -> error::Result<()>,
-    ) -> Announced<T> {
+        announce: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Announced<T, E> {
         let Some((mut direct, ticket)) = self.take_place_for::<T>() else {
             return Announced::Queueable(command);
         };
         if let Err(refusal) = announce(ticket) {
-            direct.run(|_| drop(command));
-            return Announced::Refused(refusal);
+            direct.run(|_| ());
+            return Announced::Refused(refusal, command);
         }
         let has_failed = direct.run(|context| command.run(context));
         if has_failed {

@@ -50,10 +50,15 @@ impl StreamCore {
     pub(crate) fn push_always<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
         debug_assert_eq!(T::CLASS, Class::Own, "a user's task can be refused");
         let pushed = self.push_unscheduled(command);
+        self.schedule();
+        pushed.ticket
+    }
+
+    /// Has the stream executed, unless somebody is responsible for it; nobody is held back.
+    pub(crate) fn schedule(self: &Arc<Self>) {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
             self.submit();
         }
-        pushed.ticket
     }
 
     /// Marks the place on a driver stream behind everything submitted so far.

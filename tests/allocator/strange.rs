@@ -73,3 +73,14 @@ fn a_pool_that_was_not_made_is_one_without_users() {
         bench.allocator.check_all();
     }
 }
+
+#[test]
+fn a_count_of_random_numbers_beyond_memory_is_an_error() {
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let generator = runtime.generator(Device::cpu(0)).unwrap();
+    for count in [usize::MAX, isize::MAX as usize / 8 + 1] {
+        let refused = generator.random_raw(count).map(|numbers| numbers.len());
+        assert!(matches!(refused, Err(Error::InvalidSetting { .. })), "{refused:?}");
+    }
+    assert_eq!(generator.offset().unwrap(), 0, "no words were used");
+}

@@ -22,6 +22,7 @@ mod kernels;
 mod launches;
 mod model;
 mod native;
+mod order;
 mod release;
 mod runtimes;
 mod shortage;

@@ -293,39 +293,6 @@ fn an_event_of_a_failure_that_was_raised_fails_who_waits_for_it_later() {
 }
 
 #[test]
-fn streams_of_two_drivers_wait_for_each_other_without_a_blocked_thread() {
-    // Goal: what no device can wait for is parked and resumed. Method: two runtimes, each with a
-    // driver of its own.
-    with_each_completion(|driver| {
-        let other = Driver::slow(2);
-        let (before, after) = (driver.stream(), other.stream());
-        let event = before.record_event().unwrap();
-        after.wait_event(&event).unwrap();
-        after.synchronize().unwrap();
-        assert!(event.query());
-        assert_eq!(other.calls.calls(Method::StreamWait), 0);
-    });
-}
-
-#[test]
-fn elapsed_time_between_events_of_two_drivers_is_refused() {
-    // Goal: a mark means something to the backend that made it, and to no other. Method: as many
-    // marks on one driver as on the other, so that their numbers are the same.
-    with_each_completion(|driver| {
-        let other = Driver::slow(2);
-        let [start, end] = [&driver, &other].map(|driver| {
-            let (stream, event) = (driver.stream(), Event::timed());
-            stream.record(&event).unwrap();
-            event.synchronize().unwrap();
-            event
-        });
-        let refused = start.elapsed_ms(&end).unwrap_err();
-        assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-        assert!(refused.to_string().contains("two runtimes"), "{refused}");
-    });
-}
-
-#[test]
 fn a_driver_kind_and_the_cpu_are_used_side_by_side() {
     with_each_completion(|driver| {
         let cpu = driver.runtime.stream(Device::cpu(0)).unwrap();

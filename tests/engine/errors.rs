@@ -378,3 +378,33 @@ fn a_skipped_task_whose_drop_panics_takes_nobody_with_it() {
         stream_error(failed.synchronize());
     });
 }
+
+/// An error that does not go quietly.
+#[derive(Debug)]
+struct Explosive;
+
+impl std::fmt::Display for Explosive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("explosive")
+    }
+}
+
+impl std::error::Error for Explosive {}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        panic!("an error that panics when it is dropped");
+    }
+}
+
+#[test]
+fn an_error_whose_drop_panics_is_dropped_quietly_by_whoever_is_last() {
+    let runtime = workers(1);
+    let stream = stream(&runtime);
+    for _ in 0..3 {
+        stream.enqueue(|| Err::<(), _>(Explosive)).unwrap();
+        drop(stream_error(stream.synchronize())); // this thread and the engine have it
+    }
+    stream.enqueue(|| Err::<(), _>(Explosive)).unwrap();
+    assert_eq!(runtime.shutdown().unseen_errors.len(), 1);
+}

@@ -149,3 +149,37 @@ fn a_dedicated_stream_lives_while_it_is_current() {
     drop(stream);
     assert_eq!(runtime.current_stream().unwrap().id(), id);
 }
+
+/// Uses a runtime when it is dropped, and tells whether that went well.
+struct AtEnd(Runtime, std::sync::mpsc::Sender<bool>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let Self(runtime, tell) = self;
+        let used = catch_unwind(AssertUnwindSafe(|| {
+            let stream = runtime.stream(CPU).unwrap();
+            let _guard = StreamGuard::new(runtime, &stream).unwrap();
+            drop(runtime.empty(64, CPU).unwrap());
+        }));
+        tell.send(used.is_ok()).unwrap();
+    }
+}
+
+thread_local! {
+    static AT_END: std::cell::RefCell<Option<AtEnd>> = const { std::cell::RefCell::new(None) };
+}
+
+#[test]
+fn a_runtime_is_used_while_the_variables_of_its_thread_end() {
+    // Variables end in the reverse order of their first uses, so those of the runtime go first.
+    let runtime = devices(1, 1);
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        AT_END.with_borrow_mut(|at_end| *at_end = Some(AtEnd(runtime.clone(), tell)));
+        let stream = runtime.stream(CPU).unwrap();
+        drop(StreamGuard::new(&runtime, &stream).unwrap());
+        drop(runtime.empty(64, CPU).unwrap());
+    });
+    thread.join().unwrap();
+    assert_eq!(told.recv(), Ok(true));
+}

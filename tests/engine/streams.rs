@@ -259,19 +259,16 @@ fn a_cpu_stream_has_no_native_handle_and_says_so() {
 }
 
 #[test]
-fn streams_of_two_runtimes_wait_for_each_other() {
-    finishes(|| {
-        let (one, other) = (workers(1), workers(1));
-        let (before, after) = (stream(&one), stream(&other));
-        let journal = Journal::new();
-        let gate = Gate::shut(&before);
-        journal.enqueue(&before, "before");
-        after.wait_event(&before.record_event().unwrap()).unwrap();
-        journal.enqueue(&after, "after");
-        gate.open();
-        after.synchronize().unwrap();
-        assert_eq!(journal.read(), ["before", "after"]);
-    });
+fn streams_of_two_runtimes_are_refused_as_each_others_order() {
+    let [one, other] = [(); 2].map(|()| workers(1));
+    let [own, theirs] = [&one, &other].map(stream);
+    let event = theirs.record_event().unwrap();
+    for refused in [own.wait_event(&event), own.wait_stream(&theirs)] {
+        let Err(Error::OtherRuntime { given, own, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!((given, own), (other.id(), one.id()));
+    }
+    own.synchronize().unwrap();
+    event.synchronize().unwrap();
 }
 
 #[test]

@@ -162,7 +162,11 @@ fn what_is_refused_says_why_and_uses_no_words() {
     let two = Runtime::new(Config { cpu_devices: 2, ..Config::default() }).unwrap();
     let elsewhere = two.default_stream(accelrt::Device::cpu(1)).unwrap();
     let refused = generator.fill_raw(&buffer, RawType::Uint32, &elsewhere).unwrap_err();
+    assert!(matches!(refused, Error::OtherRuntime { what: "a generator", .. }), "{refused}");
+    let (own, here) = (two.generator(CPU).unwrap(), two.empty(64, CPU).unwrap());
+    let refused = own.fill_raw(&here, RawType::Uint32, &elsewhere).unwrap_err();
     assert!(matches!(refused, Error::BufferDeviceMismatch { .. }), "{refused}");
+    assert_eq!(own.offset().unwrap(), 0);
     buffer.release().unwrap();
     let refused = generator.fill_raw(&buffer, RawType::Uint32, &stream).unwrap_err();
     assert!(matches!(refused, Error::BufferReleased { .. }), "{refused}");

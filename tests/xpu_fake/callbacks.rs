@@ -1,11 +1,11 @@
 //! Callbacks: late, from threads of the driver's, or on the caller's own stack.
 
-use accelrt::Runtime;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::xpu::XpuBackend;
+use accelrt::{Device, Runtime};
 use std::sync::mpsc;
 
-use crate::support::{config, over, runtime, xpu};
+use crate::support::{config, over, xpu};
 use crate::trusted::Trusted;
 
 /// A deferred task behind a copy; true when it has started.
@@ -98,20 +98,18 @@ fn a_callback_comes_also_when_the_device_is_lost() {
 }
 
 #[test]
-fn streams_of_two_runtimes_wait_for_each_other_by_late_callbacks() {
+fn a_stream_of_the_host_runs_behind_a_device_by_its_late_callbacks() {
     over("hold=1,hold_callbacks=1", |fake, ours| {
-        let theirs = runtime(fake);
-        let [first, second] =
-            [&ours, &theirs].map(|runtime| runtime.dedicated_stream(xpu(0), 0).unwrap());
-        let buffer = ours.empty(64, xpu(0)).unwrap();
-        buffer.fill(1, &first).unwrap();
-        let event = first.record_event().unwrap();
-        second.wait_event(&event).unwrap();
-        let behind = second.record_event().unwrap();
-        assert!(!behind.query());
+        let device = ours.dedicated_stream(xpu(0), 0).unwrap();
+        let cpu = ours.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let there = ours.empty(64, xpu(0)).unwrap();
+        let on_host = ours.zeros(64, Device::cpu(0)).unwrap();
+        there.copy_from(&on_host, &device).unwrap();
+        let filled = on_host.fill(1, &cpu).unwrap();
+        assert!(!filled.is_done());
         fake.set("hold=0,hold_callbacks=0");
-        second.synchronize().unwrap();
-        assert!(behind.query() && event.query());
-        first.synchronize().unwrap();
+        filled.wait().unwrap();
+        cpu.synchronize().unwrap();
+        device.synchronize().unwrap();
     });
 }

@@ -1,0 +1,279 @@
+//! The order of tasks that use one buffer on several streams: none of them races with another.
+//!
+//! A held stream stands in a deferred task that the test finishes, on every kind. What has to stay
+//! behind it is not done after a while in which it could have been; what need not is waited for.
+#![expect(unsafe_code, reason = "forms whose order the caller promises")]
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use accelrt::{Buffer, Completion, Error, RawType, Stream, Transfer};
+
+use crate::numbers::Numbers;
+use crate::seed::seed;
+use crate::support::{CPU, Machine, enqueue_failure, finishes, stream_error};
+
+/// Holds a stream until the sender's completion is finished or dropped.
+fn hold(stream: &Stream) -> mpsc::Receiver<Completion> {
+    let (tell, told) = mpsc::channel();
+    stream.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
+    told
+}
+
+fn let_go(held: &mpsc::Receiver<Completion>) {
+    held.recv().expect("the task begins").finish(Ok(()));
+}
+
+fn idle() {
+    std::thread::sleep(Duration::from_millis(10)); // what is held back stays idle
+}
+
+type Enqueue = fn(&Buffer, &Buffer, &Stream) -> Transfer;
+
+/// Tasks that write the first buffer, and tasks that read it; the second one is for them alone.
+const WRITES: [Enqueue; 3] = [
+    |buffer, _, stream| buffer.fill(1, stream).unwrap(),
+    |buffer, other, stream| buffer.copy_from(other, stream).unwrap(),
+    |buffer, _, stream| buffer.copy_from_host(vec![2; buffer.nbytes()], stream).unwrap(),
+];
+const READS: [Enqueue; 1] = [|buffer, other, stream| other.copy_from(buffer, stream).unwrap()];
+
+/// A task behind a held stream, and one on another stream.
+struct Pair {
+    held: mpsc::Receiver<Completion>,
+    first: Transfer,
+    second: Transfer,
+}
+
+impl Pair {
+    /// Each on its part of one buffer.
+    fn new(machine: &Machine, tasks: [Enqueue; 2], parts: [(usize, usize); 2]) -> Self {
+        let (device, streams) = (machine.device(), [machine.stream(), machine.stream()]);
+        let buffer = machine.runtime.zeros(400, device).unwrap();
+        let others = [(); 2].map(|()| machine.runtime.zeros(400, device).unwrap());
+        machine.home().synchronize().unwrap();
+        let held = hold(&streams[0]);
+        let [first, second] = [0, 1].map(|which: usize| {
+            let (begin, end) = parts[which];
+            let [one, other] = [&buffer, &others[which]].map(|it| it.slice(begin..end).unwrap());
+            tasks[which](&one, &other, &streams[which])
+        });
+        Self { held, first, second }
+    }
+
+    /// The second task runs when the first one has.
+    fn assert_ordered(self) {
+        idle();
+        assert!(!self.second.is_done(), "it ran in front of what it conflicts with");
+        let_go(&self.held);
+        self.second.wait().unwrap();
+        assert!(self.first.is_done());
+    }
+
+    /// The second task runs while the first one is held.
+    fn assert_side_by_side(self) {
+        self.second.wait().unwrap();
+        assert!(!self.first.is_done());
+        let_go(&self.held);
+        self.first.wait().unwrap();
+    }
+}
+
+const WHOLE: [(usize, usize); 2] = [(0, 400); 2];
+
+#[test]
+fn tasks_of_two_streams_that_write_the_same_bytes_run_one_behind_the_other() {
+    finishes(|| {
+        for machine in Machine::each() {
+            for write in WRITES {
+                for other in WRITES.into_iter().chain(READS) {
+                    Pair::new(&machine, [write, other], WHOLE).assert_ordered();
+                    Pair::new(&machine, [other, write], WHOLE).assert_ordered();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn tasks_that_only_read_or_use_other_bytes_are_side_by_side() {
+    finishes(|| {
+        for machine in Machine::each() {
+            Pair::new(&machine, [READS[0]; 2], WHOLE).assert_side_by_side();
+            for write in WRITES {
+                Pair::new(&machine, [write; 2], [(0, 200), (200, 400)]).assert_side_by_side();
+                Pair::new(&machine, [write; 2], [(0, 201), (200, 400)]).assert_ordered();
+            }
+        }
+    });
+}
+
+#[test]
+fn an_unordered_task_waits_for_its_own_stream_alone() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let unordered: [Enqueue; 2] = [
+            // SAFETY: in this test the two tasks are one behind the other, by what it waits for.
+            |buffer, _, stream| unsafe { buffer.fill_unordered(1, stream) }.unwrap(),
+            // SAFETY: as above.
+            |buffer, other, stream| unsafe { buffer.copy_from_unordered(other, stream) }.unwrap(),
+        ];
+        for task in unordered {
+            Pair::new(&machine, [WRITES[0], task], WHOLE).assert_side_by_side();
+            Pair::new(&machine, [task, WRITES[0]], WHOLE).assert_ordered(); // its use is known
+        }
+    });
+}
+
+#[test]
+fn a_task_runs_behind_uses_that_the_runtime_was_told_of() {
+    finishes(|| {
+        for machine in Machine::each() {
+            let [told, stream] = [machine.stream(), machine.stream()];
+            let buffer = machine.runtime.zeros(64, machine.device()).unwrap();
+            machine.home().synchronize().unwrap();
+            let held = hold(&told);
+            buffer.record_use(&told).unwrap();
+            let copy = buffer.copy_to_host(vec![0; 64], &stream).unwrap();
+            let generator = machine.runtime.generator(machine.device()).unwrap();
+            generator.fill_raw(&buffer, RawType::Uint32, &stream).unwrap();
+            idle();
+            assert!(!copy.is_done());
+            let_go(&held);
+            copy.wait().unwrap();
+            stream.synchronize().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_task_on_another_stream_runs_behind_the_earlier_life_of_the_memory() {
+    finishes(|| {
+        for machine in Machine::each() {
+            let (device, home, other) = (machine.device(), machine.home(), machine.stream());
+            let first = machine.runtime.empty(4096, device).unwrap();
+            let address = first.address().unwrap();
+            let held = hold(&home);
+            first.fill(1, &home).unwrap();
+            drop(first);
+            let second = machine.runtime.empty(4096, device).unwrap();
+            assert_eq!(second.address().unwrap(), address, "the memory is used again");
+            let filled = second.fill(2, &other).unwrap();
+            idle();
+            assert!(!filled.is_done());
+            let_go(&held);
+            filled.wait().unwrap();
+            if machine.runs_on_host() {
+                assert_eq!(second.read_to_vec().unwrap(), [2; 4096]);
+            }
+        }
+    });
+}
+
+#[test]
+fn an_order_takes_no_failure_over() {
+    let machine = Machine::cpu(1);
+    let [failed, stream] = [machine.stream(), machine.stream()];
+    let buffer = machine.runtime.zeros(64, CPU).unwrap();
+    let held = hold(&failed);
+    enqueue_failure(&failed);
+    buffer.fill(1, &failed).unwrap();
+    let filled = buffer.fill(2, &stream).unwrap();
+    let_go(&held);
+    filled.wait().unwrap();
+    stream.synchronize().unwrap();
+    stream_error(failed.synchronize());
+    assert_eq!(buffer.read_to_vec().unwrap(), [2; 64]);
+}
+
+#[test]
+fn streams_of_two_kinds_run_one_behind_the_other_on_memory_of_the_host() {
+    // Goal: what no device can wait for is parked and resumed. Method: a driver's stream reads what
+    // a stream of the host's writes, and the other way round.
+    use accelrt::backend::null::Completion::{AtOnce, WhenAsked};
+    finishes(|| {
+        for completion in [AtOnce, WhenAsked { polls: 2 }] {
+            let machine = Machine::null(completion);
+            let cpu = machine.runtime.dedicated_stream(CPU, 0).unwrap();
+            let device = machine.stream();
+            let on_host = machine.runtime.zeros(256, CPU).unwrap();
+            let there = machine.runtime.empty(256, machine.device()).unwrap();
+            for turn in 0..20 {
+                let held = hold(&cpu);
+                on_host.fill(turn, &cpu).unwrap();
+                let read = there.copy_from(&on_host, &device).unwrap();
+                let written = on_host.fill(turn + 1, &cpu).unwrap();
+                assert!(!read.is_done() && !written.is_done());
+                let_go(&held);
+                written.wait().unwrap();
+                assert!(read.is_done(), "the host's stream has written behind it");
+            }
+        }
+    });
+}
+
+/// A megabyte: long enough for another thread to come between.
+const BYTES: usize = 1 << 20;
+
+/// Asserts that the bytes are those of one fill.
+#[track_caller]
+fn assert_whole(bytes: &[u8]) {
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "bytes of two fills");
+}
+
+#[test]
+fn threads_that_use_two_buffers_on_their_own_streams_see_no_fill_in_part() {
+    // Goal: no order of calls, by any threads, is a data race or a deadlock. Method: every task
+    // writes a buffer as a whole, so bytes that differ are of two tasks at once.
+    let seed = seed();
+    finishes(move || {
+        let machine = Machine::cpu(1);
+        let buffers = [(); 2].map(|()| machine.runtime.zeros(BYTES, CPU).unwrap());
+        std::thread::scope(|threads| {
+            for number in 0..4 {
+                let (stream, buffers) = (machine.stream(), &buffers);
+                let mut numbers = Numbers::new(seed + number);
+                threads.spawn(move || {
+                    for _ in 0..40 {
+                        let which = numbers.below(2);
+                        let (buffer, other) = (&buffers[which], &buffers[1 - which]);
+                        let byte = u8::try_from(numbers.below(256)).unwrap();
+                        match numbers.below(6) {
+                            0 => drop(buffer.fill(byte, &stream).unwrap()),
+                            1 => drop(buffer.copy_from(other, &stream).unwrap()),
+                            2 => drop(buffer.copy_from_host(vec![byte; BYTES], &stream).unwrap()),
+                            3 => buffer.write_from_slice(&vec![byte; BYTES]).unwrap(),
+                            4 => assert_whole(&buffer.read_to_vec().unwrap()),
+                            _ => {
+                                let copy = buffer.copy_to_host(vec![0; BYTES], &stream).unwrap();
+                                assert_whole(&copy.wait().unwrap());
+                            }
+                        }
+                    }
+                    stream.synchronize().unwrap();
+                });
+            }
+        });
+        for buffer in buffers {
+            assert_whole(&buffer.read_to_vec().unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_released_buffer_is_refused_by_every_form_and_nothing_is_enqueued() {
+    let machine = Machine::cpu(1);
+    let (stream, other) = (machine.stream(), machine.runtime.zeros(64, CPU).unwrap());
+    let buffer = machine.runtime.zeros(64, CPU).unwrap();
+    buffer.release().unwrap();
+    for refused in [
+        buffer.fill(1, &stream),
+        buffer.copy_from(&other, &stream),
+        other.copy_from(&buffer, &stream),
+        buffer.copy_from_host(vec![0; 64], &stream),
+    ] {
+        assert!(matches!(refused, Err(Error::BufferReleased { .. })), "{refused:?}");
+    }
+    stream.synchronize().unwrap();
+    assert_eq!(stream.enqueue_deferred(|done| done.finish(Ok(()))).unwrap(), 1);
+}
