@@ -10,26 +10,31 @@ mod tests;
 use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::growth::{Range, none_if_short};
+use crate::allocator::growth::{Range, Taken, none_if_short};
 use crate::allocator::policy::Policy;
-use crate::allocator::segment::{Owner, Pages};
+use crate::allocator::segment::{Owner, Pages, Segment};
 use crate::allocator::source::DevicePages;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::error::Result;
 use crate::size::{round_up, to_usize};
 
-/// Pages of a free block that are on their way to the device.
+/// Pages that are on their way to the device: a block without memory, which is in no index.
 #[derive(Debug)]
 pub(super) struct Unmapping {
     id: BlockId,
-    first_page: usize,
+    page_bytes: usize,
     handles: Vec<PhysicalHandle>,
 }
 
-/// Addresses without memory that are on their way to the device.
+impl Unmapping {
+    pub(super) fn bytes(&self) -> usize {
+        self.handles.len() * self.page_bytes
+    }
+}
+
+/// Addresses without memory that are on their way to the device, and forgotten here.
 #[derive(Debug)]
 pub(super) struct Vacant {
-    id: BlockId,
     base: Address,
     bytes: usize,
 }
@@ -77,7 +82,9 @@ impl CachingAllocator {
                     Err(_) => return self.grow_by_segment(plan, told_bytes),
                 },
                 Step::Map(continued, mapping) => {
+                    let taken = Taken::new(self, mapping.page_count * mapping.page_bytes);
                     let mapped = map_pages(&mapping, memory);
+                    taken.goes_on();
                     let mut books = self.books.lock();
                     match mapped {
                         Ok(handles) => held = Some(books.end_map(continued, &mapping, handles)),
@@ -108,7 +115,6 @@ impl CachingAllocator {
         let memory = self.source.virtual_memory().expect("it has given these addresses");
         // What is refused stays with the device.
         let _ = memory.unreserve(vacant.base, vacant.bytes);
-        self.books.lock().end_unreserve(vacant.id);
     }
 }
 
@@ -294,41 +300,20 @@ impl Books {
         self.pools[pool].index_mut(class).insert_unmapped(stream, id, &self.blocks[id]);
     }
 
-    /// Takes a free block out of its index if it has whole pages.
-    pub(super) fn begin_unmap(&mut self, id: BlockId) -> Option<Unmapping> {
+    /// Takes the whole pages out of a free block, if it has some, and forgets their memory.
+    pub(super) fn begin_unmap(&mut self, mut id: BlockId) -> Option<Unmapping> {
         let block = &self.blocks[id];
         let segment = &self.segments[block.segment];
-        let pages = segment.pages.as_ref()?;
-        let page_bytes = pages.page_bytes;
+        let page_bytes = segment.pages.as_ref()?.page_bytes;
         let first_page = to_usize(block.address - segment.address).div_ceil(page_bytes);
         let end_page = to_usize(block.end() - segment.address) / page_bytes;
         if first_page >= end_page {
             return None;
         }
-        let handle = |index| pages.get(index).expect("what is free is mapped");
-        let handles = (first_page..end_page).map(handle).collect();
+        let begin = segment.address + (first_page * page_bytes) as u64;
+        let before_bytes = to_usize(begin - block.address);
+        let bytes = (end_page - first_page) * page_bytes;
         self.take_out(id);
-        self.releases_in_flight += 1;
-        Some(Unmapping { id, first_page, handles })
-    }
-
-    /// Notes that the pages of a victim are gone; its addresses, when they have no page left.
-    fn end_unmap(&mut self, victim: &Unmapping) -> Option<Vacant> {
-        self.releases_in_flight -= 1;
-        let mut id = victim.id;
-        let page_count = victim.handles.len();
-        let owner = self.owner_of(id);
-        let segment_id = self.blocks[id].segment;
-        let segment = &mut self.segments[segment_id];
-        let address = segment.address;
-        let pages = segment.pages.as_mut().expect("an expandable segment");
-        let page_bytes = pages.page_bytes;
-        for index in victim.first_page..victim.first_page + page_count {
-            pages.take(index);
-        }
-        let begin = address + (victim.first_page * page_bytes) as u64;
-        let bytes = page_count * page_bytes;
-        let before_bytes = to_usize(begin - self.blocks[id].address);
         if before_bytes > 0 {
             let before = self.split_front(id, before_bytes);
             self.settle(before, State::Free);
@@ -338,14 +323,22 @@ impl Books {
             self.settle(id, State::Free);
             id = unmapped;
         }
-        self.settle(id, State::Unmapped);
-        self.limits.give_back(bytes);
-        self.statistics.reserved_bytes.decrease(owner.class, bytes);
+        let segment = self.blocks[id].segment;
+        let pages = self.segments[segment].pages.as_mut().expect("an expandable segment");
+        let handles = (first_page..end_page).map(|index| pages.take(index)).collect();
+        let class = self.owner_of(id).class;
+        self.statistics.reserved_bytes.decrease(class, bytes);
         self.statistics.num_device_free += 1;
-        self.begin_unreserve(id)
+        Some(Unmapping { id, page_bytes, handles })
     }
 
-    /// Takes an unmapped block out of its index, if it is a whole segment.
+    /// Addresses whose pages are gone can get others; all of them, when they have no page left.
+    fn end_unmap(&mut self, victim: &Unmapping) -> Option<Vacant> {
+        self.settle(victim.id, State::Unmapped);
+        self.begin_unreserve(victim.id)
+    }
+
+    /// Forgets the addresses of a segment, if an unmapped block is all of it.
     pub(super) fn begin_unreserve(&mut self, id: BlockId) -> Option<Vacant> {
         if self.blocks[id].is_split() {
             return None;
@@ -353,13 +346,7 @@ impl Books {
         let Owner { stream, class, pool } = self.owner_of(id);
         self.pools[pool].index_mut(class).remove_unmapped(stream, &self.blocks[id]);
         self.blocks[id].state = State::InFlight;
-        self.releases_in_flight += 1;
-        let segment = &self.segments[self.blocks[id].segment];
-        Some(Vacant { id, base: segment.base, bytes: segment.bytes })
-    }
-
-    fn end_unreserve(&mut self, id: BlockId) {
-        self.releases_in_flight -= 1;
-        self.forget_range(id);
+        let Segment { base, bytes, .. } = self.forget_range(id);
+        Some(Vacant { base, bytes })
     }
 }

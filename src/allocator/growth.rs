@@ -44,7 +44,9 @@ impl CachingAllocator {
             }
             bytes
         };
+        let taken = Taken::new(self, bytes);
         let given = self.source.allocate(bytes, plan.align_bytes);
+        taken.goes_on();
         let mut books = self.books.lock();
         match given {
             Ok(base) => {
@@ -57,6 +59,30 @@ impl CachingAllocator {
                 none_if_short(refusal, told_bytes)
             }
         }
+    }
+}
+
+/// What a request took from the limit, given back when the device's part of the request panics.
+#[derive(Debug)]
+pub(super) struct Taken<'a> {
+    allocator: &'a CachingAllocator,
+    bytes: usize,
+}
+
+impl<'a> Taken<'a> {
+    pub(super) fn new(allocator: &'a CachingAllocator, bytes: usize) -> Self {
+        Self { allocator, bytes }
+    }
+
+    /// The device has done its part.
+    pub(super) fn goes_on(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.allocator.books.lock().limits.give_back(self.bytes);
     }
 }
 

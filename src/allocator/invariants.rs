@@ -113,13 +113,15 @@ impl Books {
         assert_eq!(at, segment.address + segment.bytes as u64, "blocks end with their segment");
     }
 
-    /// A page has memory exactly where a block is that is not unmapped.
+    /// A page has memory exactly where a block is that is not unmapped, nor on its way.
     fn check_pages(&self, segment: &Segment) {
         let Some(pages) = &segment.pages else { return };
         let mut expected = 0;
         for (_, block) in self.blocks.chain(segment.first) {
             let page_of = |address: u64| to_usize(address - segment.address) / pages.page_bytes;
-            if block.state == State::Unmapped {
+            let is_on_its_way =
+                block.state == State::InFlight && !segment.has_memory_at(block.address);
+            if block.state == State::Unmapped || is_on_its_way {
                 let is_page = |address: u64| {
                     to_usize(address - segment.address).is_multiple_of(pages.page_bytes)
                 };

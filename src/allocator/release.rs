@@ -1,8 +1,12 @@
 //! Release: which free segments go back to the device, and how.
 //!
-//! Victims are chosen and taken out of the index under the lock, given back without it, and taken
-//! out of the books under it again. What the device refuses to take back stays with it: whether it
-//! is still there, nobody knows, so nobody uses it again.
+//! Victims are chosen and forgotten under the lock, and given back without it: from then on their
+//! addresses belong to the device, which may hand them out again before its call returns. What the
+//! device refuses to take back stays with it: whether it is still there is unknown, so it is never
+//! used again. The limit counts a victim until the call is over.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, Plan};
@@ -13,58 +17,93 @@ use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::snapshot::PoolClass;
 use crate::backend::contract::Address;
 
-/// Free memory that is on its way to the device.
+/// Free memory that is on its way to the device, and forgotten here.
 #[derive(Debug)]
 pub(super) enum Victim {
     /// A whole segment.
-    Segment { id: BlockId, base: Address },
+    Segment { base: Address, bytes: usize },
     /// Pages of an expandable one.
     Pages(Unmapping),
     /// The addresses of an expandable one that has no page.
     Addresses(Vacant),
 }
 
-impl CachingAllocator {
-    /// Gives victims back to the device.
-    pub(super) fn give_back(&self, victims: Vec<Victim>) {
-        for victim in victims {
-            match victim {
-                Victim::Segment { id, base } => {
-                    let _ = self.source.release(base); // see the head of this file
-                    self.books.lock().end_release(id);
-                }
-                Victim::Pages(victim) => self.unmap(&victim),
-                Victim::Addresses(vacant) => self.unreserve(&vacant),
-            }
+impl Victim {
+    /// How much counts against the limit until the device has it.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Segment { bytes, .. } => *bytes,
+            Self::Pages(victim) => victim.bytes(),
+            Self::Addresses(_) => 0,
         }
     }
 }
 
+/// A victim that is counted as coming free, until this is dropped: also by a panic, as threads that
+/// are short of memory wait for it.
+#[derive(Debug)]
+struct Coming<'a> {
+    allocator: &'a CachingAllocator,
+    bytes: usize,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let mut books = self.allocator.books.lock();
+        books.releases_in_flight -= 1;
+        books.limits.give_back(self.bytes);
+    }
+}
+
+impl CachingAllocator {
+    /// Gives victims back to the device.
+    pub(super) fn give_back(&self, victims: Vec<Victim>) {
+        let outcome = try_each(victims, |victim| {
+            let _coming = Coming { allocator: self, bytes: victim.bytes() };
+            match victim {
+                Victim::Segment { base, .. } => {
+                    let _ = self.source.release(base); // see the head of this file
+                }
+                Victim::Pages(victim) => self.unmap(&victim),
+                Victim::Addresses(vacant) => self.unreserve(&vacant),
+            }
+        });
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+}
+
+/// Acts on each item, also when it panicked for one before; the first panic.
+pub(super) fn try_each<T>(
+    items: impl IntoIterator<Item = T>,
+    mut act: impl FnMut(T),
+) -> thread::Result<()> {
+    let attempts = items.into_iter().map(|item| catch_unwind(AssertUnwindSafe(|| act(item))));
+    attempts.fold(Ok(()), thread::Result::and)
+}
+
 impl Books {
-    /// Starts the release of a free block that is a whole segment or has whole pages, if nothing
-    /// uses it any more.
+    /// Forgets a free block that is a whole segment, or its whole pages, if nothing uses it any
+    /// more.
     fn begin_release(&mut self, id: BlockId) -> Option<Victim> {
         let block = &self.blocks[id];
-        let segment = &self.segments[block.segment];
         if self.is_busy(block) {
             return None;
         }
-        if segment.is_expandable() {
-            return self.begin_unmap(id).map(Victim::Pages);
-        }
-        let base = segment.base;
-        if block.is_split() {
+        let is_expandable = self.segments[block.segment].is_expandable();
+        let victim = if is_expandable {
+            Victim::Pages(self.begin_unmap(id)?)
+        } else if block.is_split() {
             return None;
-        }
-        self.take_out(id);
+        } else {
+            self.forget_segment(id)
+        };
         self.releases_in_flight += 1;
-        Some(Victim::Segment { id, base })
+        Some(victim)
     }
 
-    fn end_release(&mut self, id: BlockId) {
-        self.releases_in_flight -= 1;
+    fn forget_segment(&mut self, id: BlockId) -> Victim {
+        self.take_out(id);
         let segment = self.forget_range(id);
-        self.limits.give_back(segment.bytes);
         let statistics = &mut self.statistics;
         statistics.segment.decrease(segment.owner.class, 1);
         statistics.reserved_bytes.decrease(segment.owner.class, segment.bytes);
@@ -72,6 +111,7 @@ impl Books {
         if segment.is_oversize {
             statistics.oversize_segments.decrease(1);
         }
+        Victim::Segment { base: segment.base, bytes: segment.bytes }
     }
 
     /// All free memory that may go back: of the default pool, large segments first, and of private
@@ -96,8 +136,10 @@ impl Books {
         }
         let mut victims: Vec<Victim> =
             free.into_iter().filter_map(|id| self.begin_release(id)).collect();
-        let vacant = unmapped.into_iter().filter_map(|id| self.begin_unreserve(id));
-        victims.extend(vacant.map(Victim::Addresses));
+        let vacant: Vec<Vacant> =
+            unmapped.into_iter().filter_map(|id| self.begin_unreserve(id)).collect();
+        self.releases_in_flight += vacant.len();
+        victims.extend(vacant.into_iter().map(Victim::Addresses));
         victims
     }
 

@@ -195,7 +195,7 @@ impl Books {
         let mut ranges: Vec<SegmentInfo> = Vec::new();
         let mut is_continued = false;
         for (_, block) in self.blocks.chain(segment.first) {
-            if block.state == State::Unmapped {
+            if !segment.has_memory_at(block.address) {
                 is_continued = false;
                 continue;
             }

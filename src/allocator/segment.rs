@@ -4,6 +4,7 @@ use crate::allocator::block::BlockId;
 use crate::allocator::pool::PoolId;
 use crate::allocator::snapshot::PoolClass;
 use crate::backend::contract::{Address, PhysicalHandle};
+use crate::size::to_usize;
 
 /// A segment's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +39,14 @@ pub(super) struct Segment {
 impl Segment {
     pub(super) fn is_expandable(&self) -> bool {
         self.pages.is_some()
+    }
+
+    /// True when an address of it has memory: pages that are on their way have none here.
+    pub(super) fn has_memory_at(&self, address: u64) -> bool {
+        let has_page = |pages: &Pages| {
+            pages.get(to_usize(address - self.address) / pages.page_bytes).is_some()
+        };
+        self.pages.as_ref().is_none_or(has_page)
     }
 
     /// Where the backend has what blocks know as `address`.

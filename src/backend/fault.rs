@@ -85,7 +85,16 @@ impl FaultBackend {
         self.injector.plan(fault);
     }
 
-    /// Forgets every planned fault. The counts stay.
+    /// Has the `call`-th call of a method from now on do `action` before it returns, when the inner
+    /// backend has done its part: so a test meets what stands between two steps of its caller.
+    ///
+    /// # Panics
+    /// For the zeroth call.
+    pub fn act_inside(&self, method: Method, call: u64, action: impl FnOnce() + Send + 'static) {
+        self.injector.act_inside(method, call, Box::new(action));
+    }
+
+    /// Forgets every planned fault and action. The counts stay.
     pub fn clear(&self) {
         self.injector.clear();
     }

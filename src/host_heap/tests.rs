@@ -114,6 +114,31 @@ fn run(heap: &Heap, cache: Option<&ThreadCache>, numbers: &mut Numbers, steps: u
 }
 
 #[test]
+fn an_address_has_no_owner_when_the_system_has_it_back() {
+    // Law 9, for slabs and for blocks of their own. What another thread gets meanwhile, mostly at
+    // the same address, is known from then on.
+    for bytes in [64, 3 * MIB] {
+        let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+        let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
+        let address = heap.allocate(None, bytes).unwrap();
+        let (told, seen) = channel();
+        faults.act_inside(Method::ReleaseHost, 1, move || {
+            let owned = heap.usable_bytes(address);
+            let other = std::thread::spawn(move || heap.allocate(None, bytes).unwrap());
+            told.send((owned, other.join().unwrap())).unwrap();
+        });
+        assert!(heap.free(None, address));
+        heap.empty();
+        heap.allocator().empty_cache();
+        let (owned, other) = seen.recv().unwrap();
+        assert_eq!(owned, None);
+        assert_eq!(heap.usable_bytes(other), Some(bytes));
+        assert!(heap.free(None, other));
+        check_empty(heap);
+    }
+}
+
+#[test]
 fn random_requests_and_frees_agree_with_a_model() {
     let (heap, mut numbers) = (heap(), Numbers::new(seed()));
     for with_cache in [true, false] {

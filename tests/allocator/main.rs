@@ -12,12 +12,15 @@ mod hang;
 mod numbers;
 #[path = "../common/seed.rs"]
 mod seed;
+#[path = "../common/watchdog.rs"]
+mod watchdog;
 
 mod addresses;
 mod defaults;
 mod driver;
 mod expandable;
 mod free_memory;
+mod lifetimes;
 mod model;
 mod native;
 mod pinned;

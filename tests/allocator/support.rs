@@ -30,7 +30,12 @@ impl Bench {
     }
 
     pub(crate) fn of_capacity(settings: &str, capacity_bytes: usize) -> Self {
-        let null = NullBackend::new(NullConfig { capacity_bytes, ..NullConfig::default() });
+        Self::on(settings, NullConfig { capacity_bytes, ..NullConfig::default() })
+    }
+
+    /// On a device of numbers that is made for the test.
+    pub(crate) fn on(settings: &str, device: NullConfig) -> Self {
+        let null = NullBackend::new(device);
         let device = Device::new(DeviceKind::Null, 0).unwrap();
         let is_named = settings.contains("policy:");
         let settings =

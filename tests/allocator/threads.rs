@@ -2,14 +2,16 @@
 //!
 //! Goal: what a thread meets that comes in between breaks no law. Method: threads allocate and free
 //! on streams of their own and on a shared one, some hand their blocks to others, some empty the
-//! cache; so little is there that requests fail and memory goes back all the time. What each thread
-//! holds must be its own, as a map of all says.
+//! cache; so little is there that requests fail and memory goes back all the time, and its
+//! addresses come again at once. What each thread holds must be its own, as a map of all says, and
+//! known.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use accelrt::allocator::{Allocated, Request};
+use accelrt::backend::null::{NullConfig, Reuse};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -93,13 +95,17 @@ impl Worker<'_> {
     }
 
     fn free(&self, block: Allocated) {
+        let known = self.bench.allocator.block_at(block.address());
+        assert_eq!(known.map(|known| known.address), Some(block.address()), "{block:?}");
         self.map.give_back(&block);
         self.bench.allocator.free(block).unwrap();
     }
 }
 
 fn run(settings: &str, seed: u64) {
-    let (bench, map) = (Bench::of_capacity(settings, 160 * MIB), Map::default());
+    let (capacity_bytes, reuse) = (160 * MIB, Reuse::AtOnce);
+    let device = NullConfig { capacity_bytes, reuse, ..NullConfig::default() };
+    let (bench, map) = (Bench::on(settings, device), Map::default());
     let (sender, receiver) = channel();
     let given = Mutex::new(receiver);
     std::thread::scope(|scope| {

@@ -4,12 +4,14 @@
 //! or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps others
 //! from it, so what one thread plans nobody changes. Requests that need no page go on meanwhile.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use crate::allocator::books::Books;
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
-use crate::allocator::growth::none_if_short;
+use crate::allocator::growth::{Taken, none_if_short};
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
 use crate::allocator::native::core::{Found, Native, Search, Want};
@@ -67,7 +69,14 @@ pub(super) struct PageWork {
 struct PageOutcome {
     /// The handles of the first targets.
     handles: Vec<PhysicalHandle>,
-    refusal: Option<Error>,
+    stop: Option<Stop>,
+}
+
+/// Why the others have none.
+#[derive(Debug)]
+enum Stop {
+    Refusal(Error),
+    Panic(Box<dyn Any + Send>),
 }
 
 impl CachingAllocator {
@@ -120,7 +129,11 @@ impl CachingAllocator {
                             Ok(Some(books.native.finish(block, plan)))
                         }
                         // What was free then, pages had taken that are back by now.
-                        Err(refusal) => none_if_short(refusal, &mut None),
+                        Err(Stop::Refusal(refusal)) => none_if_short(refusal, &mut None),
+                        Err(Stop::Panic(panic)) => {
+                            drop(books); // which others wait for
+                            resume_unwind(panic)
+                        }
                     };
                 }
                 Step::Reserve { bytes, least_bytes } => {
@@ -131,7 +144,9 @@ impl CachingAllocator {
                     self.books.lock().end_reserve(plan, given.or_else(least)?);
                 }
                 Step::Segment { bytes } => {
+                    let taken = Taken::new(self, bytes);
                     let given = self.source.allocate(bytes, plan.align_bytes);
+                    taken.goes_on();
                     if let Err(refusal) = self.books.lock().end_segment(plan, given, bytes) {
                         return none_if_short(refusal, told_bytes);
                     }
@@ -142,28 +157,34 @@ impl CachingAllocator {
 }
 
 impl PageWork {
-    /// The device's part. When a page is refused, new pages go back; those that moved stay.
+    /// The device's part. When a page is refused, new pages go back; those that moved stay. So do
+    /// all that are in place when the device's part panics.
     fn run(&self, memory: DevicePages<'_>) -> PageOutcome {
         let mut handles = Vec::with_capacity(self.targets.len());
-        let mut refusal = None;
+        let run = || self.run_until(memory, &mut handles);
+        let stop = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(outcome) => outcome.err().map(Stop::Refusal),
+            Err(panic) => Some(Stop::Panic(panic)),
+        };
+        PageOutcome { handles, stop }
+    }
+
+    fn run_until(&self, memory: DevicePages<'_>, handles: &mut Vec<PhysicalHandle>) -> Result<()> {
         for (_, to) in &self.targets[..self.fresh_count] {
             match new_page(memory, self.page_bytes, *to) {
                 Ok(handle) => handles.push(handle),
-                Err(refused) => {
+                Err(refusal) => {
                     handles.drain(..).for_each(|handle| drop_page(handle, memory));
-                    return PageOutcome { handles, refusal: Some(refused) };
+                    return Err(refusal);
                 }
             }
         }
         let targets = &self.targets[self.fresh_count..];
         for ((_, to), (_, handle)) in targets.iter().zip(&self.moved) {
-            if let Err(refused) = memory.relocate(*handle, *to) {
-                refusal = Some(refused);
-                break;
-            }
+            memory.relocate(*handle, *to)?;
             handles.push(*handle);
         }
-        PageOutcome { handles, refusal }
+        Ok(())
     }
 }
 
@@ -320,9 +341,13 @@ impl Books {
 
     /// Notes which pages are in place: the block with its memory. When one was refused the block is
     /// free again, with what moved there.
-    fn end_page_work(&mut self, work: PageWork, outcome: PageOutcome) -> Result<BlockId> {
+    fn end_page_work(
+        &mut self,
+        work: PageWork,
+        outcome: PageOutcome,
+    ) -> std::result::Result<BlockId, Stop> {
         let PageWork { block, area, page_bytes, targets, fresh_count, moved } = work;
-        let PageOutcome { handles, refusal } = outcome;
+        let PageOutcome { handles, stop } = outcome;
         let native = &mut self.native;
         native.is_mapping = false;
         let class = native.areas[area].kind.class();
@@ -348,10 +373,10 @@ impl Books {
             self.statistics.reserved_bytes.increase(class, fresh_done * page_bytes);
             self.statistics.num_device_alloc += 1;
         }
-        let Some(refusal) = refusal else { return Ok(block) };
+        let Some(stop) = stop else { return Ok(block) };
         let busy_until = self.native.blocks[block].busy_until();
         self.native.release_block(block, busy_until);
-        Err(refusal)
+        Err(stop)
     }
 
     /// More addresses, or a segment, for an arena that has no room.

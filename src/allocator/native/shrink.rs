@@ -1,5 +1,7 @@
 //! Memory that goes back to the device: idle pages, addresses and segments in which nothing is.
 
+use std::panic::resume_unwind;
+
 use crate::allocator::books::Books;
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
@@ -7,6 +9,7 @@ use crate::allocator::native::area::{Area, AreaId};
 use crate::allocator::native::block::State;
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::pool::PoolId;
+use crate::allocator::release::try_each;
 use crate::allocator::segment;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::sync::yield_now;
@@ -39,7 +42,7 @@ impl CachingAllocator {
         };
         let Some(Departure { parts, bytes }) = departure else { return };
         // What the device refuses to take back stays with it, and nobody uses it again.
-        for part in parts {
+        let outcome = try_each(parts, |part| {
             let _ = match part {
                 Departing::Segment(base) => self.source.release(base),
                 Departing::Page(handle) => {
@@ -51,10 +54,12 @@ impl CachingAllocator {
                     memory.unreserve(base, bytes)
                 }
             };
-        }
+        });
         let mut books = self.books.lock();
         books.native.is_mapping = false;
         books.limits.give_back(bytes);
+        drop(books); // which others wait for
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which calls fail, how, and how many did.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::contract::{Backend, MemoryInfo};
@@ -21,6 +22,8 @@ pub enum FaultError {
     Driver,
     /// `DeviceLost`.
     DeviceLost,
+    /// No error: the call panics, as one of a backend with a mistake does.
+    Panic,
 }
 
 /// How often a planned fault strikes.
@@ -95,6 +98,20 @@ struct Planned {
     calls: u64,
 }
 
+/// What a test does inside of a call.
+struct Action {
+    method: Method,
+    /// How many calls are left, with the one that it is for.
+    calls: u64,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an action in call {} of {} from now", self.calls, self.method)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     calls: AtomicU64,
@@ -107,12 +124,15 @@ pub(super) struct Injector {
     pub(super) inner: Arc<dyn Backend>,
     counts: [Counts; Method::ALL.len()],
     plans: Mutex<Vec<Planned>>,
+    actions: Mutex<Vec<Action>>,
 }
 
 impl Injector {
     pub(super) fn new(inner: Arc<dyn Backend>) -> Self {
         let counts = std::array::from_fn(|_| Counts::default());
-        Self { inner, counts, plans: Mutex::new(LockRank::Backend, Vec::new()) }
+        let plans = Mutex::new(LockRank::Backend, Vec::new());
+        let actions = Mutex::new(LockRank::Backend, Vec::new());
+        Self { inner, counts, plans, actions }
     }
 
     pub(super) fn plan(&self, fault: Fault) {
@@ -123,8 +143,15 @@ impl Injector {
         self.plans.lock().push(Planned { fault, calls: 0 });
     }
 
+    pub(super) fn act_inside(&self, method: Method, call: u64, run: Box<dyn FnOnce() + Send>) {
+        assert!(call > 0, "calls are counted from 1: {method}");
+        self.actions.lock().push(Action { method, calls: call, run });
+    }
+
     pub(super) fn clear(&self) {
         self.plans.lock().clear();
+        let actions = std::mem::take(&mut *self.actions.lock());
+        drop(actions); // a test's, without the lock
     }
 
     pub(super) fn calls(&self, method: Method) -> u64 {
@@ -147,13 +174,27 @@ impl Injector {
         let counts = &self.counts[method as usize];
         // Relaxed: a counter that orders nothing.
         counts.calls.fetch_add(1, Ordering::Relaxed);
-        let Some(error) = self.strike(method) else { return act(&*self.inner) };
+        let actions = self.actions_of(method);
+        let Some(error) = self.strike(method) else {
+            let outcome = act(&*self.inner);
+            for Action { run, .. } in actions {
+                run();
+            }
+            return outcome;
+        };
         // Relaxed: a counter that orders nothing.
         counts.failures.fetch_add(1, Ordering::Relaxed);
         if method.gives_back() {
             act(&*self.inner)?;
         }
         Err(self.error(error, method, request)?)
+    }
+
+    /// What is to be done inside of this call; counts it.
+    fn actions_of(&self, method: Method) -> Vec<Action> {
+        let mut actions = self.actions.lock();
+        actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);
+        actions.extract_if(.., |action| action.calls == 0).collect()
     }
 
     /// The error of this call, when one is planned for it. Every plan that covers the method counts
@@ -177,6 +218,7 @@ impl Injector {
         let kind = self.inner.kind();
         let reason = format!("a planned fault of {method}");
         Ok(match error {
+            FaultError::Panic => panic!("{reason}"),
             FaultError::Driver => {
                 Error::Driver { kind, call: method.name(), code: PLANNED_CODE, message: reason }
             }

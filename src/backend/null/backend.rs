@@ -155,8 +155,11 @@ unsafe impl Backend for NullBackend {
     }
 
     unsafe fn release_host(&self, address: Address) -> Result<()> {
-        let HostMemory { arena, allocations } = &mut *self.host.lock();
+        let mut host = self.host.lock();
+        let HostMemory { arena, allocations } = &mut *host;
         allocations.release(arena, address);
+        drop(host);
+        self.reuse.let_others_go_first();
         Ok(())
     }
 

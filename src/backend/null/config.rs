@@ -16,6 +16,16 @@ pub enum Completion {
     },
 }
 
+/// When a number that was given back as an address is handed out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// When all others of its arena were, which shows uses after a release.
+    Late,
+    /// With the next request that fits, which shows what is remembered of it after a release. The
+    /// thread that gives it back lets others go first.
+    AtOnce,
+}
+
 /// What the devices of a [`NullBackend`](super::NullBackend) are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that a device may have")]
@@ -33,6 +43,8 @@ pub struct NullConfig {
     pub granularity_bytes: usize,
     /// How late marks complete.
     pub completion: Completion,
+    /// How soon addresses come back.
+    pub reuse: Reuse,
     /// Whether the kind has a compiler.
     pub has_kernels: bool,
     /// Whether texts see `cl_khr_fp64`.
@@ -51,6 +63,7 @@ impl Default for NullConfig {
             capacity_bytes: 16 * GIB,
             granularity_bytes: 2 * MIB,
             completion: Completion::AtOnce,
+            reuse: Reuse::Late,
             has_kernels: true,
             has_fp64: true,
             has_shared_memory: true,

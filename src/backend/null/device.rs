@@ -9,7 +9,7 @@ use crate::backend::contract::{
 };
 use crate::backend::null::memory::{Allocations, Arena, Place};
 use crate::backend::null::virtual_memory::Pages;
-use crate::backend::null::{Code, NullConfig, driver_error};
+use crate::backend::null::{Code, NullConfig, Reuse, driver_error};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sync::{LockRank, Mutex};
@@ -24,6 +24,7 @@ pub(super) struct NullDevice {
     granularity_bytes: usize,
     is_gpu: bool,
     has_shared_memory: bool,
+    reuse: Reuse,
     books: Mutex<Books>,
 }
 
@@ -58,16 +59,17 @@ pub(super) struct DeviceBytes {
 
 impl NullDevice {
     pub(super) fn new(device: Device, config: &NullConfig) -> Self {
-        let NullConfig { capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, .. } =
-            *config;
+        let NullConfig {
+            capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, reuse, ..
+        } = *config;
         let index = device.index();
         // Each device has its own stretch of ids, so that a handle at the wrong device is caught.
         let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
-        let arena = Arena::new(Place::Device(index));
+        let arena = Arena::new(Place::Device(index), reuse);
         let (allocations, shared) = (Allocations::new(), BTreeSet::new());
         let books = Books { arena, allocations, shared, pages };
         let books = Mutex::new(LockRank::Backend, books);
-        Self { device, capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, books }
+        Self { device, capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, reuse, books }
     }
 
     pub(super) fn properties(&self) -> DeviceProperties {
@@ -113,6 +115,8 @@ impl NullDevice {
         books.shared.remove(&address);
         let Books { arena, allocations, .. } = &mut *books;
         allocations.release(arena, address);
+        drop(books);
+        self.reuse.let_others_go_first();
     }
 
     /// The allocation or mapping that contains an address: its base, its size, and what it is.
@@ -170,6 +174,8 @@ unsafe impl VirtualMemory for NullDevice {
         let mut books = self.books.lock();
         let Books { arena, pages, .. } = &mut *books;
         pages.unreserve(arena, range, bytes);
+        drop(books);
+        self.reuse.let_others_go_first();
         Ok(())
     }
 

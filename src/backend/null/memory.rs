@@ -2,11 +2,14 @@
 //!
 //! Every device has an arena and the host has one. The arenas lie above what an operating system
 //! gives to programs, so that a number is never a pointer by accident. Places are found by next
-//! fit: a number comes back as late as possible, which shows uses after a release.
+//! fit, so a number comes back as late as possible; where it is to come back at once, the search
+//! begins at the last one that was given back.
 
 use std::collections::BTreeMap;
 
 use crate::backend::contract::Address;
+use crate::backend::null::Reuse;
+use crate::sync::yield_now;
 
 /// The first number of the first arena: above the user half of the address space, also with five
 /// levels of page tables.
@@ -78,11 +81,13 @@ pub(super) struct Arena {
     start: u64,
     cursor: u64,
     spans: Ranges,
+    reuse: Reuse,
 }
 
 impl Arena {
-    pub(super) fn new(place: Place) -> Self {
-        Self { start: place.start(), cursor: place.start(), spans: Ranges::default() }
+    pub(super) fn new(place: Place, reuse: Reuse) -> Self {
+        let (start, spans) = (place.start(), Ranges::default());
+        Self { start, cursor: start, spans, reuse }
     }
 
     /// Takes `bytes` numbers, the first a multiple of `align_bytes`; `None` when no gap is left
@@ -99,24 +104,27 @@ impl Arena {
 
     /// Gives back the span that begins at `base`; its size, when there is one.
     pub(super) fn give_back(&mut self, base: u64) -> Option<usize> {
+        if self.reuse == Reuse::AtOnce {
+            self.cursor = base;
+        }
         self.spans.remove(base)
     }
 
     /// The first aligned place at or behind `from` with `bytes` free numbers and a guard.
     fn gap(&self, from: u64, bytes: u64, align_bytes: u64) -> Option<u64> {
         let end = self.start + (1 << ARENA_SHIFT);
-        let before = self.spans.0.range(..from).next_back();
-        let mut place =
-            before.map_or(from, |(base, span)| from.max(base + *span as u64 + GUARD_BYTES));
+        let mut place = from;
         loop {
             place = place.checked_next_multiple_of(align_bytes)?;
             let guarded = place.checked_add(bytes)?.checked_add(GUARD_BYTES)?;
             if guarded > end {
                 return None;
             }
-            match self.spans.0.range(place..guarded).next() {
-                Some((base, span)) => place = base + *span as u64 + GUARD_BYTES,
-                None => return Some(place),
+            // The last span that begins before the end: if it is in the way, nothing fits before.
+            let last = self.spans.0.range(..guarded).next_back();
+            match last.map(|(base, span)| base + *span as u64 + GUARD_BYTES) {
+                Some(behind) if behind > place => place = behind,
+                _ => return Some(place),
             }
         }
     }
@@ -164,6 +172,15 @@ impl Allocations {
     }
 }
 
+impl Reuse {
+    /// Where addresses come back at once, others go first when some were given back.
+    pub(super) fn let_others_go_first(self) {
+        if self == Self::AtOnce {
+            yield_now();
+        }
+    }
+}
+
 /// The host's arena and the allocations in it; without a limit but the arena's.
 #[derive(Debug)]
 pub(super) struct HostMemory {
@@ -172,8 +189,8 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    pub(super) fn new() -> Self {
-        Self { arena: Arena::new(Place::Host), allocations: Allocations::new() }
+    pub(super) fn new(reuse: Reuse) -> Self {
+        Self { arena: Arena::new(Place::Host, reuse), allocations: Allocations::new() }
     }
 }
 
@@ -186,7 +203,7 @@ mod tests {
     fn spans_are_aligned_apart_and_found_by_every_number_in_them() {
         // Goal: what the arena gives out obeys alignment and never touches a neighbour.
         // Method: sizes and alignments of every magnitude, checked against all taken before.
-        let mut arena = Arena::new(Place::Device(3));
+        let mut arena = Arena::new(Place::Device(3), Reuse::Late);
         let mut taken: Vec<(u64, usize)> = Vec::new();
         for (bytes, align_bytes) in [(1, 1), (64, 64), (100, 4096), (3 * MIB, 2 * MIB), (7, 8)] {
             let base = arena.take(bytes, align_bytes).unwrap();
@@ -209,7 +226,7 @@ mod tests {
     fn an_arena_that_came_to_its_end_finds_the_gaps() {
         // Goal: numbers are used again, but only after the whole arena was passed.
         // Method: four spans of nearly a quarter fill it; a released one is the only place left.
-        let mut arena = Arena::new(Place::Host);
+        let mut arena = Arena::new(Place::Host, Reuse::Late);
         let quarter = (1usize << 46) - 128;
         let bases: Vec<u64> = (0..4).map(|_| arena.take(quarter, 64).unwrap()).collect();
         assert_eq!(arena.take(KIB, 64), None);
@@ -220,11 +237,30 @@ mod tests {
     }
 
     #[test]
+    fn a_span_that_is_to_come_back_at_once_does() {
+        let mut arena = Arena::new(Place::Host, Reuse::AtOnce);
+        let bases = [(); 3].map(|()| arena.take(KIB, 64).unwrap());
+        for base in [bases[1], bases[0]] {
+            assert_eq!(arena.give_back(base), Some(KIB));
+            assert_eq!(arena.take(KIB, 64), Some(base));
+            assert_ne!(arena.take(KIB, 64), Some(base));
+        }
+        arena.give_back(bases[0]).unwrap();
+        let aligned = arena.take(64, 4096).unwrap();
+        let spans: Vec<(u64, usize)> =
+            arena.spans.0.iter().map(|(b, bytes)| (*b, *bytes)).collect();
+        assert!(
+            spans.windows(2).all(|two| two[0].0 + two[0].1 as u64 + 64 <= two[1].0),
+            "{aligned:x}"
+        );
+    }
+
+    #[test]
     fn addresses_of_others_are_in_no_arena() {
         for number in [0, 4096, 0x7fff_ffff_f000, 0x00ff_ffff_ffff_f000, u64::MAX] {
             assert_eq!(Place::of(Address(number), 128), Place::Elsewhere);
         }
-        let beyond = Arena::new(Place::Device(2)).take(64, 64).unwrap();
+        let beyond = Arena::new(Place::Device(2), Reuse::Late).take(64, 64).unwrap();
         assert_eq!(Place::of(Address(beyond), 2), Place::Elsewhere);
         assert_eq!(Place::of(Address(beyond), 3), Place::Device(2));
     }
@@ -232,7 +268,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "no live allocation begins")]
     fn a_double_release_is_caught() {
-        let mut host = HostMemory::new();
+        let mut host = HostMemory::new(Reuse::Late);
         let address = host.allocations.allocate(&mut host.arena, 100, 64).unwrap();
         host.allocations.release(&mut host.arena, address);
         host.allocations.release(&mut host.arena, address);

@@ -25,7 +25,7 @@ use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::{Error, Result};
 use crate::sync::{LockRank, Mutex};
 
-pub use config::{Completion, LiveCounts, MovedBytes, NullConfig};
+pub use config::{Completion, LiveCounts, MovedBytes, NullConfig, Reuse};
 use device::NullDevice;
 use event::Marks;
 use memory::{HostMemory, LEAST_ALIGN_BYTES, Place};
@@ -64,6 +64,7 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
 #[derive(Debug)]
 pub struct NullBackend {
     kind: DeviceKind,
+    reuse: Reuse,
     devices: Vec<NullDevice>,
     host: Mutex<HostMemory>,
     timeline: Mutex<Timeline>,
@@ -103,8 +104,9 @@ impl NullBackend {
         };
         Arc::new(Self {
             kind: config.kind,
+            reuse: config.reuse,
             devices: (0..device_count).map(device).collect(),
-            host: Mutex::new(LockRank::Backend, HostMemory::new()),
+            host: Mutex::new(LockRank::Backend, HostMemory::new(config.reuse)),
             timeline: Mutex::new(LockRank::Backend, timeline),
             programs: Mutex::new(LockRank::Backend, Programs::new(config.has_fp64)),
             has_kernels: config.has_kernels,

@@ -170,12 +170,13 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::null::Reuse;
     use crate::backend::null::memory::Place;
 
     const GRANULE: usize = 4096;
 
     fn empty() -> (Arena, Pages) {
-        (Arena::new(Place::Device(0)), Pages::new(GRANULE, 1))
+        (Arena::new(Place::Device(0), Reuse::Late), Pages::new(GRANULE, 1))
     }
 
     #[test]

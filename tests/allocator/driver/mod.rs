@@ -16,7 +16,7 @@ use accelrt::allocator::{CachingAllocator, PoolId};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig, Reuse};
 use accelrt::{
     Buffer, Config, Device, DeviceKind, Error, HostTransfer, MemPool, PoolOptions, Runtime, Stream,
 };
@@ -56,10 +56,12 @@ const REFUSED: [(Method, FaultError); 11] = [
     (Method::VmUnreserve, FaultError::Driver),
 ];
 
-/// Runs a program on a device of numbers, whose streams go on when they are waited for.
+/// Runs a program on a device of numbers, whose streams go on when they are waited for, and whose
+/// addresses come back at once.
 pub(crate) fn run_on_numbers(bytes: &[u8]) {
     let completion = Completion::WhenAsked { polls: u32::MAX };
-    let config = NullConfig { capacity_bytes: 256 * MIB, completion, ..NullConfig::default() };
+    let (capacity_bytes, reuse) = (256 * MIB, Reuse::AtOnce);
+    let config = NullConfig { capacity_bytes, completion, reuse, ..NullConfig::default() };
     let null = NullBackend::new(config);
     let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
     Program::new(Arc::<NullBackend>::clone(&null), config, 40 * MIB, bytes).run();

@@ -1,0 +1,179 @@
+//! Addresses that go back, and come again at once.
+//!
+//! Goal: law 9, an address is forgotten before the device has it back; and a call of the device
+//! that panics keeps no thread waiting for what it began. Method: a device of numbers that hands a
+//! returned address out with the next request, and a fault layer inside of whose calls another
+//! thread makes that request.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use accelrt::allocator::{Allocated, CachingAllocator, Request};
+use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
+use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig, Reuse};
+use accelrt::{Device, DeviceKind};
+
+use crate::support::MIB;
+use crate::watchdog::finishes_within;
+
+/// Memory whose release another thread meets.
+struct Place {
+    null: Arc<NullBackend>,
+    faults: Arc<FaultBackend>,
+    allocator: Arc<CachingAllocator>,
+    /// What the device calls the end of it.
+    release: Method,
+}
+
+/// Each kind of memory that an allocator has, by the call that gives its addresses back.
+fn places() -> impl Iterator<Item = Place> {
+    let rows = [
+        ("policy:torch", false, Method::Release),
+        ("expandable_segments:True", false, Method::VmUnreserve),
+        ("", true, Method::ReleaseHost),
+    ];
+    rows.into_iter().map(|(settings, is_host, release)| place(settings, is_host, release))
+}
+
+fn place(settings: &str, is_host: bool, release: Method) -> Place {
+    let capacity_bytes = 64 * MIB;
+    let config = NullConfig { capacity_bytes, reuse: Reuse::AtOnce, ..NullConfig::default() };
+    let null = NullBackend::new(config);
+    let faults = FaultBackend::new(Arc::<NullBackend>::clone(&null));
+    let (device, backend) =
+        (Device::new(DeviceKind::Null, 0).unwrap(), Arc::<FaultBackend>::clone(&faults));
+    let config = settings.parse().unwrap();
+    let allocator = if is_host {
+        CachingAllocator::pinned(backend, device, config)
+    } else {
+        CachingAllocator::new(backend, device, config).unwrap()
+    };
+    Place { null, faults, allocator: Arc::new(allocator), release }
+}
+
+fn take(allocator: &CachingAllocator) -> Allocated {
+    allocator.allocate(Request::new(40 * MIB, 7)).unwrap()
+}
+
+#[test]
+fn an_address_that_the_device_has_back_is_another_threads_at_once() {
+    for Place { null, faults, allocator, release } in places() {
+        let block = take(&allocator);
+        let address = block.address();
+        allocator.free(block).unwrap();
+        let (told, taken) = channel();
+        let inside = Arc::clone(&allocator);
+        faults.act_inside(release, 1, move || {
+            let other = thread::spawn(move || take(&inside));
+            told.send(other.join().unwrap()).unwrap();
+        });
+        allocator.empty_cache();
+        let other = taken.recv().unwrap();
+        assert_eq!(other.address(), address, "{release}: the device gave the same address");
+        let found = allocator.block_at(address).map(|found| found.address);
+        assert_eq!(found, Some(address), "{release}: the block that is there now is known");
+        allocator.check_all();
+        allocator.free(other).unwrap();
+        allocator.empty_cache();
+        allocator.check_all();
+        drop(allocator);
+        assert_eq!(null.live(), LiveCounts::default(), "{release}");
+    }
+}
+
+#[test]
+fn what_goes_back_is_forgotten_before_the_device_has_it() {
+    let native = [Method::VmRelease, Method::VmUnreserve];
+    let native = native.map(|release| place("policy:native", false, release));
+    let pages = place("expandable_segments:True", false, Method::VmRelease);
+    for Place { faults, allocator, release, .. } in places().chain(native).chain([pages]) {
+        let block = take(&allocator);
+        let address = block.address();
+        allocator.free(block).unwrap();
+        let inside = Arc::clone(&allocator);
+        let (told, seen) = channel();
+        faults.act_inside(release, 1, move || {
+            let known = inside.block_at(address).map(|block| block.address);
+            let reserved = inside.statistics().reserved_bytes.all.current;
+            told.send((known, inside.snapshot().segments, reserved)).unwrap();
+        });
+        allocator.empty_cache();
+        let (known, segments, reserved_bytes) = seen.recv().unwrap();
+        assert_eq!(known, None, "{release}");
+        assert_eq!(segments, [], "{release}");
+        assert_eq!(reserved_bytes, 0, "{release}: as the snapshot says");
+    }
+}
+
+/// A thread meets a panic in the first call of a method; afterwards requests are served, and one
+/// for more than there is ends with an error.
+fn meet_panic(place: &Place, method: Method, run: impl FnOnce(&CachingAllocator) + Send + 'static) {
+    let Place { faults, allocator, release, .. } = place;
+    faults.plan(Fault::nth(method, 1, FaultError::Panic));
+    let inside = Arc::clone(allocator);
+    thread::spawn(move || run(&inside)).join().unwrap_err();
+    assert_eq!(faults.failures(method), 1, "{method}");
+    let (allocator, is_host) = (Arc::clone(allocator), *release == Method::ReleaseHost);
+    finishes_within(Duration::from_secs(20), move || {
+        let most = allocator.allocate(Request::new(1 << 45, 7));
+        assert!(most.is_err() || is_host, "{method}");
+        let next = allocator.allocate(Request::new(MIB, 7)).unwrap();
+        let found = allocator.block_at(next.address());
+        assert_eq!(found.map(|found| found.bytes), Some(next.bytes()));
+        allocator.free(next).unwrap();
+        allocator.empty_cache();
+    });
+}
+
+#[test]
+fn a_release_that_panics_keeps_no_thread_waiting() {
+    let pages = |settings, release| place(settings, false, release);
+    let pages = [
+        pages("expandable_segments:True", Method::VmUnmap),
+        pages("expandable_segments:True", Method::VmRelease),
+        pages("policy:native", Method::VmUnmap),
+        pages("policy:native", Method::VmRelease),
+        pages("policy:native", Method::VmUnreserve),
+    ];
+    for place in places().chain(pages) {
+        // Two segments where there are such: the one behind the panic is not waited for either.
+        let blocks = [20, 20].map(|mib| place.allocator.allocate(Request::new(mib * MIB, 7)));
+        for block in blocks {
+            place.allocator.free(block.unwrap()).unwrap();
+        }
+        meet_panic(&place, place.release, CachingAllocator::empty_cache);
+    }
+}
+
+#[test]
+fn a_request_that_panics_keeps_no_thread_waiting() {
+    let rows = [
+        ("policy:torch", Method::Allocate),
+        ("expandable_segments:True", Method::VmReserve),
+        ("expandable_segments:True", Method::VmCreate),
+        ("expandable_segments:True", Method::VmMap),
+        ("policy:native", Method::VmReserve),
+        ("policy:native", Method::VmCreate),
+        ("policy:native", Method::VmMap),
+    ];
+    for (settings, method) in rows {
+        let place = place(settings, false, Method::Release);
+        meet_panic(&place, method, |allocator| _ = take(allocator));
+        place.allocator.check_all(); // nothing counts that was lost
+    }
+}
+
+#[test]
+fn a_page_that_panics_on_its_way_keeps_no_thread_waiting() {
+    let place = place("policy:native", false, Method::VmRelease);
+    let blocks = [1, 2].map(|stream| {
+        let request = Request::new(20 * MIB, stream);
+        place.allocator.allocate(request).unwrap()
+    });
+    for block in blocks {
+        place.allocator.free(block).unwrap();
+    }
+    meet_panic(&place, Method::VmRelocate, |allocator| _ = take(allocator));
+}
