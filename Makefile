@@ -56,7 +56,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check loom test test-intel demo test-python-release counts ## everything that must pass before a change is merged
+ci: check loom test test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules
@@ -260,6 +260,22 @@ count-instructions: module-release
 .PHONY: test-python
 test-python: module ## the Python tests and the examples in docstrings
 	$(VENV)/bin/python -m pytest
+
+# Both runs and their comparison; for the whole suite, which takes some ten minutes, none is named.
+# The selection takes up to three: those files whose tests make the most of memory of every size.
+NUMPY_TESTS ?=
+NUMPY_SELECTION := $(addsuffix .py,$(addprefix _core/tests/test_, \
+	indexing item_selection nditer shape_base numeric array_coercion dlpack) \
+	$(addprefix lib/tests/test_,function_base shape_base io) linalg/tests/test_linalg)
+
+.PHONY: test-numpy
+test-numpy: module ## NumPy's own tests in accelrt's memory, beside a run without; NUMPY_TESTS=selection is short
+	$(VENV)/bin/python tests/numpy/run.py $(TARGET_DIR)/numpy \
+		$(if $(filter selection,$(NUMPY_TESTS)),$(NUMPY_SELECTION),$(NUMPY_TESTS))
+
+.PHONY: test-numpy-selection
+test-numpy-selection:
+	$(MAKE) test-numpy NUMPY_TESTS=selection
 
 # Link-time optimisation sees what no other build sees: an abort at exit was in this module alone.
 .PHONY: test-python-release
