@@ -171,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_counts_by_its_mean_and_what_was_known_for_half() {
+        let pace = Pace::new();
+        pace.learn(Duration::from_micros(1), 10);
+        assert_eq!(pace.recent_ns(), 100);
+        pace.learn(Duration::from_micros(3), 10);
+        assert_eq!(pace.recent_ns(), 200);
+    }
+
+    #[test]
     fn a_stream_is_left_to_host_threads_for_longer_and_longer_until_it_stands() {
         let pace = Pace::new();
         assert_eq!(pace.leave_for(0), None, "nobody executes it but workers");

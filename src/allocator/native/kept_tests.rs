@@ -113,6 +113,25 @@ impl Thread {
 }
 
 #[test]
+fn places_of_one_size_stay_when_another_claims_exactly_what_is_left() {
+    let mut thread = Thread::new();
+    let blocks = pieces(&thread.live);
+    let [first, second] = [512, 1024].map(|bytes| {
+        blocks.iter().find(|block| block.bytes() == bytes && block.stream() == 0).unwrap()
+    });
+    let keys = [first, second].map(Key::of);
+    let claim = |kept: &mut Kept, most_bytes| {
+        let bytes =
+            keys.map(|key| kept.make_room_for_stock(key, class(key.bytes), most_bytes) * key.bytes);
+        bytes.iter().sum::<usize>() as u64
+    };
+    let both = claim(&mut Thread::new().kept, u64::MAX);
+    thread.hand_out(first);
+    assert_eq!(claim(&mut thread.kept, both), both);
+    assert!(thread.kept.keep(first, 7), "its place is there");
+}
+
+#[test]
 fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
     let mut numbers = Numbers::new(seed());
     let mut thread = Thread::new();
