@@ -90,13 +90,14 @@ impl Progress {
 
     /// The stream is gone; what it counted and failed with was handed on before.
     pub(crate) fn end(&self) {
-        // Release: pairs with `has_ended`.
+        // Release: pairs with `has_ended`. No model: what is handed on are figures, which models do
+        // not have.
         self.has_ended.store(true, Ordering::Release);
     }
 
     /// True after [`Progress::end`].
     pub(crate) fn has_ended(&self) -> bool {
-        // Acquire: pairs with `end`. Who sees it sees what was handed on.
+        // Acquire: pairs with `end`. Who sees it sees what was handed on. No model: as there.
         self.has_ended.load(Ordering::Acquire)
     }
 }

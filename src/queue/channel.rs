@@ -17,9 +17,11 @@
 //! another is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
 //!
 //! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, and `oldest`,
-//! (2) read `installing`. Zero: who installs or counts later reads the swung words, so nobody can
-//! reach the old segment. Else it waits in a list of retired ones until a later retirement reads
-//! zero. Steps 1 and 2 here, 1 and 2 there are a Dekker pair.
+//! (2) read `installing`. Zero: nobody can reach the old segment. Else it waits in a list of retired
+//! ones until a later retirement reads zero. Who counts later reads the moved `oldest`: steps 1 and
+//! 2 here, up and read there are a Dekker pair. Who installs later needs none: a segment is linked
+//! while `installing` is up, so it is raised from what the linking thread left there, and that
+//! thread has seen the swing, its own or another's.
 #![expect(unsafe_code, reason = "places are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -151,24 +153,26 @@ impl<C: 'static> Sender<C> {
     /// Appends a command. Never blocks; allocates at a seam and for commands over 40 bytes.
     ///
     /// The claim is `SeqCst`: it is the producer's half of the Dekker pair with a consumer that
-    /// stops and then asks [`Receiver::is_empty`].
+    /// leaves and then asks [`Sender::pushed`].
     #[inline]
     pub(crate) fn push<T: Command<C>>(&self, command: T) -> Pushed {
         let packed = Packed::new(command); // before the claim: it may allocate
         let shared = &*self.0;
         let tail = &shared.tail;
         // Acquire, here and at each retry: pairs with the release of the claim that wrote it, which
-        // makes the swing to this lap's segment visible to the next load.
+        // makes the swing to this lap's segment visible to the next load. No model: an older segment
+        // has another tag, unless it is 64 laps older.
         let mut index = tail.index.load(Ordering::Acquire);
         let segment = loop {
             // Acquire: pairs with the release of the swing, which publishes a linked segment.
             let segment = tail.segment.load(Ordering::Acquire);
             if tag_of(segment) != lap_of(index) & TAG_MASK {
                 shared.install();
-                index = tail.index.load(Ordering::Acquire);
+                index = tail.index.load(Ordering::Acquire); // No model: as above.
                 continue;
             }
-            // SeqCst: the Dekker pair named above; its release half pairs with the loads above.
+            // SeqCst: the Dekker pair named above; its release half pairs with the loads above. Acquire
+            // on failure: as those. No model: as above.
             let claim = tail.index.compare_exchange_weak(
                 index,
                 index + 1,
@@ -224,7 +228,7 @@ impl<C: 'static> Sender<C> {
             next = segment.next().load(Ordering::Acquire);
         }
         // Release: what was read stays before; pairs with `retire`'s load.
-        shared.installing.fetch_sub(1, Ordering::SeqCst);
+        shared.installing.fetch_sub(1, Ordering::Release);
         self.pushed().saturating_sub(consumed + own)
     }
 }
@@ -234,12 +238,14 @@ impl<C: 'static> Shared<C> {
     #[cold]
     #[inline(never)]
     fn install(&self) {
-        // SeqCst: raised before the read of `segment`; partner: `Receiver::retire`, which swings
-        // before it reads this.
-        self.installing.fetch_add(1, Ordering::SeqCst);
-        let current = self.tail.segment.load(Ordering::SeqCst);
-        // Acquire: pairs with the claims' release.
-        let lap = lap_of(self.tail.index.load(Ordering::Acquire));
+        // Acquire: pairs with the lowering below, of the thread that swung to the segment that the
+        // consumer is in (head of this file).
+        self.installing.fetch_add(1, Ordering::Acquire);
+        // Acquire: pairs with the release of the swing.
+        let current = self.tail.segment.load(Ordering::Acquire);
+        // Relaxed: the segment that is current now is not reclaimed meanwhile, so an old index is of
+        // its lap or an earlier one, and nothing is done then.
+        let lap = lap_of(self.tail.index.load(Ordering::Relaxed));
         if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
             let segment = untagged(current);
             let link = if segment.is_null() {
@@ -253,17 +259,18 @@ impl<C: 'static> Shared<C> {
                 segment.next()
             };
             let next = self.linked(link);
-            // AcqRel: releases the linked segment to the loads in `push`. Failure is somebody
-            // else's success, and nothing is read on it: relaxed.
+            // Release: the linked segment, to the loads in `push`. Failure is another thread's
+            // success, and nothing is read on it: relaxed.
             let _ = self.tail.segment.compare_exchange(
                 current,
                 tagged(next, lap),
-                Ordering::SeqCst,
+                Ordering::Release,
                 Ordering::Relaxed,
             );
         }
-        // Release: what was read of the segment stays before; pairs with `retire`'s load.
-        self.installing.fetch_sub(1, Ordering::SeqCst);
+        // Release: what was read of the segment stays before, and so does the swing; pairs with
+        // `retire`'s load, and with the raise of the next installation.
+        self.installing.fetch_sub(1, Ordering::Release);
     }
 
     /// The segment behind `link`, linking one if there is none.
@@ -273,14 +280,15 @@ impl<C: 'static> Shared<C> {
         if !present.is_null() {
             return present;
         }
-        // AcqRel: acquires what the consumer wrote into the spare segment before it left it here.
-        let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::AcqRel));
+        // Acquire: what the consumer wrote into the spare segment before it left it here.
+        let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::Acquire));
         let fresh = spare.unwrap_or_else(segment::take);
-        // AcqRel: releases the fresh segment's cleared state to the consumer and other installers.
+        // Release: the fresh segment's cleared state, to the consumer and other installers. Acquire
+        // on failure: as above.
         let linking = link.compare_exchange(
             ptr::null_mut(),
             fresh.as_ptr(),
-            Ordering::AcqRel,
+            Ordering::Release,
             Ordering::Acquire,
         );
         match linking {
@@ -318,8 +326,8 @@ impl<C: 'static> Receiver<C> {
     /// True when every claimed place was consumed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // SeqCst: half of the Dekker pair with `push`.
-        self.shared.tail.index.load(Ordering::SeqCst) == self.position.head
+        // Relaxed: who stops here looks again, by `Sender::pushed`, when it has left.
+        self.shared.tail.index.load(Ordering::Relaxed) == self.position.head
     }
 
     /// True when there is a command to be consumed next, or soon is. Reads no line but the one that
@@ -367,10 +375,10 @@ impl<C: 'static> Receiver<C> {
         if head == segment_end {
             return None;
         }
-        // SeqCst: a claim as that of `push`; its release half hands on what earlier claims saw of
-        // the segment. Relaxed on failure: nothing is read.
+        // Relaxed: who claims behind it reads on in the release sequence of the last producer's
+        // claim, and the consumer itself needs to tell nobody. On failure nothing is read.
         let index = &self.shared.tail.index;
-        index.compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        index.compare_exchange(head, head + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         self.position.head = head + 1;
         Some(head + 1)
     }
@@ -401,13 +409,13 @@ impl<C: 'static> Receiver<C> {
     /// Leaves a segment whose commands are all consumed.
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
         let lap = lap_of(self.position.segment_end);
-        // SeqCst, also on failure (an installer swung it): the swing, by whomever, comes before the
-        // read of `installing`; partner: `install`.
+        // Release: the linked segment, to the loads in `push`. Failure is an installer's success, and
+        // nothing is read on it: relaxed.
         let _ = self.shared.tail.segment.compare_exchange(
             tagged(old.as_ptr(), lap.wrapping_sub(1)),
             tagged(next, lap),
-            Ordering::SeqCst,
-            Ordering::SeqCst,
+            Ordering::Release,
+            Ordering::Relaxed,
         );
         // SeqCst: moved before the read of `installing`; partner: `users_behind`.
         self.shared.oldest.store(next, Ordering::SeqCst);

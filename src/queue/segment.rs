@@ -128,8 +128,8 @@ impl<C> Segment<C> {
     /// How many of the runtime's own commands are published here at this place or behind it.
     pub(super) fn own_from(&self, place: u64) -> usize {
         let is_own = |index: &u64| {
-            // Acquire: pairs with the release by which `push` published the command.
-            let sequence = self.slot(*index).sequence.load(Ordering::Acquire);
+            // Relaxed: the number itself is all that is read.
+            let sequence = self.slot(*index).sequence.load(Ordering::Relaxed);
             sequence & 1 != 0 && sequence >= published(place, true)
         };
         (0..SLOTS_PER_SEGMENT).filter(is_own).count()

@@ -43,8 +43,8 @@ impl Failures {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
         log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
-        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`. Its
-        // release half pairs with `at`: who sees a later task retired sees this first.
+        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`. Who sees a
+        // later task retired comes behind this.
         self.any.store(true, Ordering::SeqCst);
     }
 
@@ -62,8 +62,8 @@ impl Failures {
 
     /// True when a task failed, until nobody can ask for the error any more.
     pub(crate) fn has_failed(&self) -> bool {
-        // Acquire: pairs with `open`.
-        self.any.load(Ordering::Acquire)
+        // Relaxed: who asks for an error has seen its task retired, and reads it under the lock.
+        self.any.load(Ordering::Relaxed)
     }
 
     /// The error that extends over the task `ticket`.

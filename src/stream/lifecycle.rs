@@ -117,36 +117,35 @@ impl Lifecycle {
 
     /// No new work from now on. False when that was so before.
     pub(crate) fn stop(&self) -> bool {
-        // AcqRel: of two shutdowns the second sees what the first did.
+        // Relaxed: of two shutdowns one is the first, and the other does nothing.
         let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
-        self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, stopped).is_ok()
+        self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
     }
 
     /// What is queued is retired without running from now on.
     pub(crate) fn cancel(&self) {
-        // Release: pairs with `is_cancelled`.
-        self.phase.store(CANCELLED, Ordering::Release);
+        // Relaxed, here and below: the phase says nothing of other memory. The shutdown looks at
+        // each stream until it is retired, behind the stream's own words and locks.
+        self.phase.store(CANCELLED, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        // Acquire: pairs with `cancel`.
-        self.phase.load(Ordering::Acquire) == CANCELLED
+        self.phase.load(Ordering::Relaxed) == CANCELLED
     }
 
     /// True when tasks are not simply run: they are cancelled or watched.
     #[inline]
     pub(crate) fn is_unusual(&self) -> bool {
-        // Acquire: as `is_cancelled`.
-        self.phase.load(Ordering::Acquire) >= CANCELLED
+        self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
     /// Has each task told to `watcher` from now on, which is the same at each call.
     pub(crate) fn watch(&self, watcher: fn(&Action)) {
         self.watcher.get_or_init(|| watcher);
-        // Release: pairs with `is_watched`. A cancellation ends it for good.
+        // A cancellation ends it for good.
         let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
-        let _ = self.phase.fetch_update(Ordering::Release, Ordering::Relaxed, with_bit);
+        let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
     }
 
     /// Ends [`Lifecycle::watch`].
@@ -158,8 +157,7 @@ impl Lifecycle {
     /// True while actions are told.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        // Acquire: pairs with `watch`; the watcher is there.
-        self.phase.load(Ordering::Acquire) & WATCHED != 0
+        self.phase.load(Ordering::Relaxed) & WATCHED != 0
     }
 
     /// Tells what was done.

@@ -11,13 +11,16 @@ use loom::thread::{self, JoinHandle};
 
 use crate::backend::contract::Backend;
 use crate::backend::null::{NullBackend, NullConfig};
-use crate::error::FailureCause;
+use crate::device::Device;
+use crate::error::{FailureCause, StreamError};
+use crate::event::Event;
 use crate::queue::{Class, Command};
 use crate::stream::Stream;
 use crate::stream::commands::WaitFor;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::deferred::Completion;
+use crate::stream::failures::Failures;
 use crate::stream::gate::Gate;
 use crate::stream::loom_device::{self, HostDevice};
 use crate::stream::own::Marker;
@@ -287,6 +290,49 @@ fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
         let finisher = finisher.lock().take().expect("the task was started");
         finisher.join().unwrap();
         world.assert_all_ran(1);
+    });
+}
+
+/// Goal: an error that ended is forgotten when nobody can ask for it any more. Method: its stream
+/// ends it beside the last who may ask.
+#[test]
+fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
+    model(EVERY, || {
+        let failures = Arc::new(Failures::new());
+        failures.bind();
+        let error = StreamError::new(Device::cpu(0), 1, FailureCause::Unfinished);
+        let asker = {
+            let failures = Arc::clone(&failures);
+            thread::spawn(move || failures.unbind())
+        };
+        failures.open(1, Arc::clone(&error));
+        failures.end(2);
+        asker.join().unwrap();
+        assert_eq!(Arc::strong_count(&error), 1, "it is kept by nobody but this model");
+    });
+}
+
+/// Goal: what a task wrote is there for any thread that finds its event done. Method: two threads
+/// ask, of which one may be told by what the other found out.
+#[test]
+fn loom_an_event_that_is_done_shows_what_was_done() {
+    model_without_fences(Some(2), || {
+        let (world, event) = (World::new(), Event::new());
+        world.enqueue();
+        Stream::from_core(Arc::clone(&world.core)).record(&event).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        let look = |world: &World, event: &Event| {
+            if event.query() {
+                assert_eq!(world.ran.count(), 1);
+            }
+        };
+        let asker = {
+            let event = event.clone();
+            world.spawn(move |world| look(world, &event))
+        };
+        look(&world, &event);
+        asker.join().unwrap();
+        worker.join().unwrap();
     });
 }
 

@@ -126,7 +126,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // Release: the task's borrows ended; pairs with `End`.
+        // Release: the task's borrows ended; pairs with `End`. No model: it is a counter of its
+        // own beside the stream's, by which a scope that is not refused has seen the end already.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
@@ -140,8 +141,8 @@ struct End<'a> {
 
 impl End<'_> {
     fn is_reached(&self) -> bool {
-        // Acquire: pairs with the release of each task's end. In a forked child nothing is ever
-        // run or dropped.
+        // Acquire: pairs with the release of each task's end. No model: as there. In a forked child
+        // nothing is ever run or dropped.
         self.pending.load(Ordering::Acquire) == 0 || crate::fork::is_child()
     }
 }

@@ -71,10 +71,11 @@ impl<T> Turnstile<T> {
     /// Idle → QUEUED, if it still is as seen.
     #[inline(never)]
     fn schedule(&self, idle: u64) -> Next {
-        // SeqCst, and relaxed on failure: whoever changed the word took the responsibility or has
-        // left since, and then looks at the queue himself.
+        // Relaxed: the last consumer's state is handed on in the release sequence of its leaving.
+        // On failure: what changed the word took the responsibility, and looks at the queue when it
+        // leaves.
         let change =
-            self.state.compare_exchange(idle, idle | QUEUED, Ordering::SeqCst, Ordering::Relaxed);
+            self.state.compare_exchange(idle, idle | QUEUED, Ordering::Relaxed, Ordering::Relaxed);
         if change.is_ok() { Next::Schedule } else { Next::Nothing }
     }
 
@@ -116,15 +117,16 @@ impl<T> Turnstile<T> {
 
     /// True when nobody is responsible for the stream.
     pub(crate) fn is_idle(&self) -> bool {
-        // SeqCst: as `schedule_if_idle`.
-        self.state.load(Ordering::SeqCst) & (QUEUED | DRAINING | PARKED) == 0
+        // Relaxed: a guess; who enters is told by the exchange.
+        self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
     }
 
     /// Changes the word as `next` says; the old word, or `None` when `next` says so.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-        // SeqCst: the acquire half pairs with the release of the last consumer who left, whose
-        // writes to the consumer's state become visible; the rest is the Dekker pair of `leave`.
+        // AcqRel: acquires what the last consumer left of the consumer's state, and releases what
+        // this one did when it parks or leaves work. Who enters has no part in the Dekker pair of
+        // `leave`: it looks at the queue when it leaves.
         // Relaxed: a guess that the exchange checks.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -132,7 +134,7 @@ impl<T> Turnstile<T> {
             match self.state.compare_exchange_weak(
                 state,
                 wanted,
-                Ordering::SeqCst,
+                Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
                 Ok(old) => return Some(old),

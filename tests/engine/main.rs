@@ -10,6 +10,8 @@
 mod hand_on;
 #[path = "../common/numbers.rs"]
 mod numbers;
+#[path = "../common/plain.rs"]
+mod plain;
 #[path = "../common/processors.rs"]
 mod processors;
 #[path = "../common/seed.rs"]

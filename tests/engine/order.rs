@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use accelrt::{Device, Event, Runtime, Stream};
 
 use crate::numbers::Numbers;
+use crate::plain::Plain;
 use crate::seed::seed;
 use crate::support::gate::Gate;
 use crate::support::thread::ThreadId;
@@ -92,18 +93,21 @@ fn a_chain_of_two_thousand_waits_resumes_without_a_deep_stack() {
         let runtime = workers(2);
         let chain = streams(&runtime, 2_000);
         let gate = Gate::shut(&chain[0]);
-        let passed = Arc::new(AtomicUsize::new(0));
+        let passed = Arc::new(Plain::default());
         for (place, stream) in chain.iter().enumerate() {
             if let Some(before) = place.checked_sub(1) {
                 stream.wait_stream(&chain[before]).unwrap();
             }
             let passed = Arc::clone(&passed);
-            let task = move || assert_eq!(passed.fetch_add(1, Ordering::Relaxed), place);
+            let task = move || {
+                assert_eq!(passed.get(), place);
+                passed.set(place + 1);
+            };
             stream.enqueue(task).unwrap();
         }
         gate.open();
         chain[1_999].synchronize().unwrap();
-        assert_eq!(passed.load(Ordering::Relaxed), 2_000);
+        assert_eq!(passed.get(), 2_000);
     });
 }
 
@@ -254,19 +258,19 @@ fn produce_and_wait(shared: &[Stream], ran: &Arc<AtomicUsize>, thread: usize) {
 
 #[test]
 fn what_tasks_write_is_seen_by_tasks_behind_a_wait_and_by_who_synchronises() {
-    // Goal: order is visibility. Method: plain relaxed writes travel along a wait and to the host.
+    // Goal: order is visibility. Method: plain writes travel along a wait and to the host.
     let runtime: Runtime = workers(2);
     let [one, other] = [stream(&runtime), stream(&runtime)];
-    let cell = Arc::new(AtomicUsize::new(0));
+    let cell = Arc::new(Plain::default());
     for number in 1..=500 {
         let written = Arc::clone(&cell);
-        one.enqueue(move || written.store(number, Ordering::Relaxed)).unwrap();
+        one.enqueue(move || written.set(number)).unwrap();
         other.wait_stream(&one).unwrap();
         let read = Arc::clone(&cell);
-        other.enqueue(move || assert_eq!(read.load(Ordering::Relaxed), number)).unwrap();
+        other.enqueue(move || assert_eq!(read.get(), number)).unwrap();
         one.wait_stream(&other).unwrap();
     }
     other.synchronize().unwrap();
     one.synchronize().unwrap();
-    assert_eq!(cell.load(Ordering::Relaxed), 500);
+    assert_eq!(cell.get(), 500);
 }

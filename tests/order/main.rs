@@ -9,6 +9,8 @@
 mod hang;
 #[path = "../common/numbers.rs"]
 mod numbers;
+#[path = "../common/plain.rs"]
+mod plain;
 
 mod hazards;
 mod model;

@@ -7,6 +7,7 @@ use std::thread;
 use accelrt::{Config, Device, Error, Event, Runtime, Stream};
 
 use crate::hang::Watchdog;
+use crate::plain::Plain;
 
 fn runtime(cpu_devices: usize, workers: usize) -> Runtime {
     let cpu_threads = Some(workers);
@@ -80,7 +81,7 @@ fn streams_dropped_under_load_finish_their_work_in_order() {
             let (runtime, next, disorder) = (&runtime, &next, &disorder);
             let watchdog = &watchdog;
             scope.spawn(move || {
-                let count = Arc::new(AtomicUsize::new(0));
+                let count = Arc::new(Plain::default());
                 let mut before: Option<Event> = None;
                 for number in 0..STREAMS {
                     watchdog.step(format!("device {device}, stream {number}"));
@@ -92,8 +93,8 @@ fn streams_dropped_under_load_finish_their_work_in_order() {
                         let (count, disorder) = (Arc::clone(&count), Arc::clone(disorder));
                         let wanted = number * TASKS + task;
                         let run = move || {
-                            let is_next = count.fetch_add(1, Ordering::Relaxed) == wanted;
-                            disorder.fetch_or(!is_next, Ordering::Relaxed);
+                            disorder.fetch_or(count.get() != wanted, Ordering::Relaxed);
+                            count.set(wanted + 1);
                         };
                         stream.enqueue(run).unwrap();
                     }
@@ -105,7 +106,7 @@ fn streams_dropped_under_load_finish_their_work_in_order() {
     });
     for (count, last) in next.into_inner().unwrap() {
         last.unwrap().synchronize().unwrap();
-        assert_eq!(count.load(Ordering::Relaxed), STREAMS * TASKS);
+        assert_eq!(count.get(), STREAMS * TASKS);
     }
     assert!(!disorder.load(Ordering::Relaxed), "each task ran behind the one before");
     assert_eq!(runtime.shutdown().num_cancelled_tasks, 0);
