@@ -124,11 +124,12 @@ fn another_allocators_block_is_handed_back_and_nothing_has_changed() {
     // that size in this thread's caches, the second one's in front.
     for settings in ["policy:native", ""] {
         let [first, second] = [(); 2].map(|()| Bench::new(settings));
+        // Without the checks of a bench, which empty the caches.
+        let take = |bench: &Bench| bench.allocator.allocate(Request::new(512, 0)).unwrap();
         for bench in [&first, &second] {
-            bench.free(bench.take(512));
-            bench.free(bench.take(512));
+            bench.allocator.free(take(bench)).unwrap();
         }
-        let (block, held) = (first.take(512), second.take(512));
+        let (block, held) = (take(&first), take(&second));
         let before = [&first, &second].map(Bench::statistics);
         let refused = second.allocator.free(block).unwrap_err();
         let message = refused.to_string();
@@ -145,12 +146,13 @@ fn a_block_of_an_allocator_that_is_gone_is_nobodys() {
     // Goal: what tells the next allocator's blocks is not what this one had. Method: many that are
     // made and dropped, with a block of the same size in use in the next one.
     for _ in 0..100 {
+        let take = |bench: &Bench| bench.allocator.allocate(Request::new(512, 0)).unwrap();
         let gone = native();
-        let block = gone.allocator.allocate(Request::new(512, 0)).unwrap();
+        let block = take(&gone);
         drop(gone);
         let next = native();
-        next.free(next.take(512));
-        let held = next.take(512);
+        next.allocator.free(take(&next)).unwrap();
+        let held = take(&next);
         let refused = next.allocator.free(block).unwrap_err();
         assert_eq!(next.statistics().allocation.all.current, 1, "{refused}");
         next.free(held);
