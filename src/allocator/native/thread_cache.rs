@@ -100,7 +100,8 @@ impl ThreadCache {
         // Relaxed: the fence orders it before the look; partner: `claim`.
         self.door.store(true, Ordering::Relaxed);
         asymmetric::light_if_free();
-        // Acquire: pairs with the end of a claim; what it did here is visible.
+        // Acquire: pairs with the end of a claim; what it did here is visible. No model: a model's
+        // threads take `enter`, whose fence is one.
         let gate = self.gate.load(Ordering::Acquire);
         self.inside_if(gate == id)
     }
@@ -123,7 +124,8 @@ impl ThreadCache {
     #[expect(clippy::inline_always, reason = "as above")]
     fn inside_if(&self, is_open: bool) -> Option<Inside<'_>> {
         if !is_open {
-            // Release: as in `Inside::drop`.
+            // Release: as in `Inside::drop`. No model: there the fence above releases, which is none
+            // where the kernel has it made.
             self.door.store(false, Ordering::Release);
             return None;
         }
@@ -170,9 +172,9 @@ pub(super) fn claim<'a>(
     caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>,
 ) -> Vec<Claimed<'a>> {
     let publish = |cache: &'a Arc<ThreadCache>| {
-        // Acquire: pairs with the end of the last claim; what it did here is visible. The fence
-        // orders it before the look; partner: `ThreadCache::enter`.
-        let was = cache.gate.fetch_or(CLAIMED, Ordering::Acquire);
+        // Relaxed: the lock of the list of caches orders claims. The fence orders it before the
+        // look; partner: `ThreadCache::enter`.
+        let was = cache.gate.fetch_or(CLAIMED, Ordering::Relaxed);
         assert_eq!(was & CLAIMED, 0, "whoever claims has the lock of the list of caches");
         Claimed(cache)
     };
