@@ -319,6 +319,12 @@ impl CachingAllocator {
         })
     }
 
+    /// True for an address in memory that it has from the host, in use or not.
+    pub(crate) fn has_memory_at(&self, address: u64) -> bool {
+        let books = self.books.lock();
+        books.map.containing(address, &books.blocks).is_some()
+    }
+
     /// Waits until no stream uses free memory, and gives all of it back to the device, but that of
     /// private pools with users.
     pub fn empty_cache(&self) {

@@ -27,6 +27,8 @@ pub struct HostStatistics {
     pub host_alloc_time: DurationStat,
     /// How long it took to take one back.
     pub host_free_time: DurationStat,
+    /// Frees by a library that cannot be carried out: the memory stays in use.
+    pub num_leaks: u64,
     /// Segments that were taken, by the power of two that their size is rounded up to.
     pub bucket_allocation: [u64; HOST_BUCKETS],
 }
@@ -60,6 +62,7 @@ impl HostStatistics {
             stat.allocated += more.allocated;
             stat.freed += more.freed;
         }
+        self.num_leaks += other.num_leaks;
         self.host_alloc_time.join(&other.host_alloc_time);
         self.host_free_time.join(&other.host_free_time);
         for (count, more) in self.bucket_allocation.iter_mut().zip(&other.bucket_allocation) {
@@ -182,6 +185,7 @@ impl Meter {
             allocated_bytes: counted.reserved_bytes.all,
             host_alloc_time: readings.alloc,
             host_free_time: readings.free,
+            num_leaks: 0, // the heap's
             bucket_allocation: readings.buckets,
         }
     }

@@ -2,12 +2,15 @@
 //!
 //! Memory that another allocator gave is that one's: its functions resize and free it. They also
 //! serve where the heap does not: in a forked child and after the end of the runtime. What the heap
-//! gave before stays valid there, and its frees do nothing.
+//! gave before stays valid there, and its frees do nothing. No mistake ends the process here: see
+//! `boundary`.
 #![expect(unsafe_code, reason = "memory by the rules of C: callers keep them")]
 
 use std::ffi::c_void;
 use std::ptr;
 
+use crate::host_heap::boundary::{contain, leak};
+use crate::host_heap::heap::Heap;
 use crate::host_heap::{is_serving, kept, process_heap};
 
 /// An allocator by its four functions.
@@ -43,8 +46,11 @@ pub(crate) fn malloc(bytes: usize, other: &Functions) -> *mut c_void {
         // SAFETY: any size may be asked for.
         return unsafe { (other.malloc)(bytes) };
     };
-    let cache = kept::own().or_else(|| kept::join(&heap.caches));
-    heap.allocate(cache, bytes).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
+    let given = contain(None, || {
+        let cache = kept::own().or_else(|| kept::join(&heap.caches));
+        heap.allocate(cache, bytes)
+    });
+    given.map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
 }
 
 /// As [`malloc`], for `count` times `bytes`, filled with zeros.
@@ -74,6 +80,10 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
         return malloc(bytes, other);
     }
     let Some(usable) = process_heap().and_then(|heap| heap.usable_bytes(old.addr())) else {
+        let is_lost = || process_heap().is_some_and(|heap| is_stray(heap, old.addr()));
+        if is_serving() && contain(true, is_lost) {
+            return ptr::null_mut();
+        }
         // SAFETY: not the heap's, so the other's, by the caller's promise.
         return unsafe { (other.realloc)(old, bytes) };
     };
@@ -93,6 +103,17 @@ pub(crate) unsafe fn realloc(old: *mut c_void, bytes: usize, other: &Functions) 
     new
 }
 
+/// True for an address in memory of the heap which is not in use there: it was freed before, or
+/// never given. No other allocator would know it.
+#[cold]
+fn is_stray(heap: &Heap, address: usize) -> bool {
+    let is_stray = heap.allocator().has_memory_at(address as u64);
+    if is_stray {
+        leak(format_args!("{address:#x} is freed, and not in use"));
+    }
+    is_stray
+}
+
 /// Gives memory back to whoever gave it.
 ///
 /// # Safety
@@ -104,7 +125,10 @@ pub(crate) unsafe fn free(old: *mut c_void, other: &Functions) {
         return unsafe { (other.free)(old) };
     };
     let is_known = if is_serving() {
-        heap.free(kept::own().or_else(|| kept::join(&heap.caches)), old.addr())
+        contain(true, || {
+            let cache = kept::own().or_else(|| kept::join(&heap.caches));
+            heap.free(cache, old.addr()) || is_stray(heap, old.addr())
+        })
     } else {
         is_ours(old) // the parent's, or the end's
     };

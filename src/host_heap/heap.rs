@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, HostStatistics, Request};
+use crate::host_heap::boundary::{self, leak};
 use crate::host_heap::kept::{Spare, ThreadCache, ThreadCaches};
 use crate::host_heap::owners::{Owner, Owners};
 use crate::host_heap::size_class::{
@@ -141,17 +142,21 @@ impl Heap {
     /// Puts objects of a class back into their slabs.
     #[cold]
     fn put(&self, class: usize, batch: &Batch) {
-        let mut whole = Vec::new();
+        let (mut whole, mut count) = (Vec::new(), 0);
         let mut stock = self.stocks[class].lock();
         for address in batch.addresses() {
-            let Some(Owner::Slab { id, .. }) = self.owners.at(*address) else {
-                unreachable!("a slab with an object out stays: {address:#x}")
+            let owner = self.owners.at(*address);
+            let Some(Owner::Slab { id, .. }) = owner.filter(|owner| stock.has(*owner, *address))
+            else {
+                leak(format_args!("{address:#x} is freed, and no object in use begins there"));
+                continue;
             };
+            count += 1;
             whole
                 .extend(stock.put(id, *address).inspect(|slab| self.disown(class, slab.address())));
         }
         drop(stock); // the allocator's own comes next
-        self.out.put(batch.addresses().len(), object_bytes(class));
+        self.out.put(count, object_bytes(class));
         for slab in whole {
             self.free_slab(slab);
         }
@@ -277,7 +282,8 @@ impl Heap {
         }
         let (active_requests, active_bytes) = tally.stats(&self.out);
         let of_segments = self.allocator.host_statistics().unwrap_or_default();
-        HostStatistics { active_requests, active_bytes, ..of_segments }
+        let num_leaks = boundary::leaks();
+        HostStatistics { active_requests, active_bytes, num_leaks, ..of_segments }
     }
 
     /// Asserts the laws of the slabs and of the allocator.

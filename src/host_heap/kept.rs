@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 
+use crate::host_heap::boundary;
 use crate::host_heap::size_class::{
     ALL_SPARES_BYTES, CLASS_COUNT, MOST_SPARE_BYTES, PAGE_BYTES, most_kept,
 };
@@ -162,7 +163,7 @@ impl Drop for Own {
     fn drop(&mut self) {
         FRONT.set(None); // what the thread still frees goes to the slabs
         if let (Some(cache), Some(heap)) = (self.0.take(), super::process_heap()) {
-            heap.retire(cache);
+            boundary::contain((), || heap.retire(cache)); // a panic here would end the process
         }
     }
 }

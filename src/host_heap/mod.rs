@@ -2,6 +2,7 @@
 //!
 //! NumPy's arrays and oneMKL's buffers come from it.
 //!
+//! * `boundary`: what cannot be continued, in front of C
 //! * `functions`: `malloc` and its kin, from any thread, also in a forked child and at the end
 //! * `heap`: how a request is served
 //! * `size_class`, `stock`: small objects share slabs
@@ -9,6 +10,7 @@
 //! * `owners`: whose memory an address is
 //! * `tally`: what is counted
 
+mod boundary;
 mod functions;
 mod heap;
 mod kept;

@@ -1,6 +1,7 @@
 //! The slabs of one size class, and which of their objects are free.
 
 use crate::allocator::Allocated;
+use crate::host_heap::owners::Owner;
 use crate::host_heap::size_class::{MOST_KEPT_COUNT, object_bytes, slab_bytes};
 use crate::size::to_usize;
 
@@ -87,6 +88,16 @@ impl Stock {
             let base = to_usize(slab.block.address());
             batch.push(base + usize::from(number) * object_bytes(self.class));
         }
+    }
+
+    /// True where an object of this class begins.
+    pub(super) fn has(&self, owner: Owner, address: usize) -> bool {
+        let Owner::Slab { class, id } = owner else { return false };
+        let slab = self.slabs.get(id).and_then(Option::as_ref).filter(|_| class == self.class);
+        slab.is_some_and(|slab| {
+            let offset = address.checked_sub(to_usize(slab.block.address()));
+            offset.is_some_and(|offset| offset.is_multiple_of(object_bytes(class)))
+        })
     }
 
     /// Puts a free object back into its slab. The slab, when all of it is free and another one is

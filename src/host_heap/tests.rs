@@ -18,9 +18,10 @@ use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::backend::null::{NullBackend, NullConfig};
 use crate::config::Config;
 use crate::device::Device;
+use crate::host_heap::boundary;
 use crate::host_heap::heap::Heap;
 use crate::host_heap::kept::ThreadCache;
-use crate::host_heap::size_class::{ALIGN_BYTES, MOST_SMALL_BYTES, PAGE_BYTES};
+use crate::host_heap::size_class::{ALIGN_BYTES, MOST_SMALL_BYTES, MOST_SPARE_BYTES, PAGE_BYTES};
 use crate::host_heap::{Functions, calloc, free, is_ours, malloc, open, realloc};
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -136,6 +137,42 @@ fn an_address_has_no_owner_when_the_system_has_it_back() {
         assert!(heap.free(None, other));
         check_empty(heap);
     }
+}
+
+#[test]
+fn what_is_freed_and_not_in_use_is_leaked_and_counted() {
+    open().unwrap();
+    let (leaks, other) = (boundary::leaks(), Functions::LIBC);
+    let large = malloc(3 * MOST_SPARE_BYTES, &other); // no thread keeps it
+    // SAFETY: in use, and freed.
+    unsafe { free(large, &other) };
+    // SAFETY: planted: it is not in use.
+    unsafe { free(large, &other) };
+    assert!(boundary::leaks() > leaks, "the second free of a block");
+    let heap = heap();
+    let address = heap.allocate(None, 200).unwrap();
+    assert!(heap.free(None, address + 8)); // planted: no object begins there
+    assert!(boundary::leaks() > leaks + 1, "a free inside of an object");
+    heap.check();
+}
+
+#[test]
+fn a_panic_ends_before_c_and_the_heap_goes_on() {
+    let leaks = boundary::leaks();
+    let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+    let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
+    let address = heap.allocate(None, 3 * MIB).unwrap();
+    faults.plan(Fault::nth(Method::AllocateHost, 1, FaultError::Panic));
+    assert_eq!(boundary::contain(None, || heap.allocate(None, 3 * MIB)), None);
+    faults.plan(Fault::nth(Method::ReleaseHost, 1, FaultError::Panic));
+    boundary::contain((), || {
+        assert!(heap.free(None, address));
+        heap.allocator().empty_cache();
+    });
+    assert!(boundary::leaks() >= leaks + 2);
+    let address = heap.allocate(None, 3 * MIB).unwrap();
+    assert!(heap.free(None, address));
+    check_empty(heap);
 }
 
 #[test]

@@ -158,11 +158,6 @@ unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
 /// # Safety
 /// oneMKL gives back what one of these functions, or one from before, gave to it, once.
 unsafe extern "C" fn free(memory: *mut c_void) {
-    if is_ours(memory) {
-        // SAFETY: the caller's promise.
-        unsafe { host_heap::free(memory, old()) };
-    } else {
-        // SAFETY: the caller's promise: it is its owner's.
-        unsafe { (owner_of(memory).free)(memory) };
-    }
+    // SAFETY: the caller's promise: it is the heap's, or its owner's.
+    unsafe { host_heap::free(memory, owner_of(memory)) };
 }

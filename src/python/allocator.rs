@@ -62,6 +62,7 @@ pub(super) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bo
         bucket_allocation,
         host_alloc_time,
         host_free_time,
+        num_leaks,
         ..
     } = counted;
     let stats = PyDict::new(py);
@@ -75,6 +76,7 @@ pub(super) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bo
     add_duration(&stats, "host_free_time", &host_free_time)?;
     stats.set_item("num_host_alloc", allocations.allocated)?;
     stats.set_item("num_host_free", allocations.freed)?;
+    stats.set_item("num_leaks", num_leaks)?;
     Ok(stats)
 }
 

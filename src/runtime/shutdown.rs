@@ -136,7 +136,8 @@ pub(super) fn at_exit(handler: fn()) {
     static HANDLER: OnceLock<fn()> = OnceLock::new();
     extern "C" fn call() {
         if let Some(handler) = HANDLER.get() {
-            handler();
+            // The caller is C: a panic would abort the exit, and its message is printed.
+            let _ = std::panic::catch_unwind(handler).map_err(std::mem::forget);
         }
     }
     if HANDLER.set(handler).is_ok() {
