@@ -51,6 +51,30 @@ fn what_would_not_be_enough_is_not_waited_for() {
 }
 
 #[test]
+fn shared_memory_that_would_not_be_enough_is_not_waited_for() {
+    // Goal: the same of what the allocator of shared memory keeps, when the device is short.
+    // Method: a driver whose streams go on only when they are waited for; its waits are counted.
+    let machine = Machine::null(Completion::WhenAsked { polls: u32::MAX });
+    let (device, home) = (machine.device(), machine.home());
+    let held = machine.runtime.empty(CAPACITY / 2, device).unwrap();
+    let shared = machine.runtime.empty_shared(CAPACITY / 4, device).unwrap();
+    shared.fill(1, &home).unwrap();
+    drop(shared);
+    let waits = || {
+        let methods = [Method::WaitMark, Method::StreamSynchronize];
+        methods.iter().map(|method| machine.backend.calls(*method)).sum::<u64>()
+    };
+    let before = waits();
+    let refused = machine.runtime.empty(CAPACITY / 2 + 1, device);
+    assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    assert_eq!(waits(), before);
+    let served = machine.runtime.empty(CAPACITY / 2, device).unwrap();
+    assert!(waits() > before, "here it is enough");
+    drop((held, served));
+    machine.assert_nothing_taken();
+}
+
+#[test]
 fn a_task_does_not_wait_for_its_own_stream_to_free() {
     finishes(|| {
         let machine = Machine::cpu(1);
