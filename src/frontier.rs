@@ -33,13 +33,15 @@ pub(crate) struct Progress {
     device_done: AtomicU64,
     /// The stream is gone, and what it counted and failed with is kept elsewhere.
     has_ended: AtomicBool,
+    /// It is gone, and the device uses nothing that was freed behind its tasks.
+    is_over: AtomicBool,
 }
 
 impl Progress {
     pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
         let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
-        let has_ended = AtomicBool::new(false);
-        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended })
+        let (has_ended, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended, is_over })
     }
 
     pub(crate) fn stream_key(&self) -> u64 {
@@ -100,6 +102,18 @@ impl Progress {
         // Acquire: pairs with `end`. Who sees it sees what was handed on. No model: as there.
         self.has_ended.load(Ordering::Acquire)
     }
+
+    /// The stream is gone, and nothing that was freed behind its tasks is used any more.
+    pub(crate) fn finish(&self) {
+        // Release: pairs with `is_over`; the last uses come first.
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// True after [`Progress::finish`].
+    pub(crate) fn is_over(&self) -> bool {
+        // Acquire: pairs with `finish`.
+        self.is_over.load(Ordering::Acquire)
+    }
 }
 
 /// One place in one stream: everything up to task number `ticket`.
@@ -130,13 +144,15 @@ impl Frontier {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
 
-    /// Both frontiers and the point, without what is done and without `own_key`'s stream; at most
-    /// [`MOST_POINTS`], of which the point is one. Knowing less is lagging, which is allowed.
+    /// Both frontiers and the point, without what is done, without streams that are gone and
+    /// without `own_key`'s; at most [`MOST_POINTS`], of which the point is one. Knowing less is
+    /// lagging, which is allowed.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
             .concat()
             .into_iter()
-            .filter(|point| point.progress.stream_key() != own_key && !point.is_done())
+            .filter(|point| point.progress.stream_key() != own_key)
+            .filter(|point| !point.is_done() && !point.progress.has_ended())
             .collect();
         // Per stream the largest ticket first, of which the dedup keeps the first.
         points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
@@ -283,5 +299,23 @@ mod tests {
         history.join(101, &point(&b, 1), None);
         let latest = history.latest().unwrap();
         assert_eq!(latest.0.len(), 1, "a's points are done: {latest:?}");
+    }
+
+    #[test]
+    fn streams_that_are_gone_take_no_place_of_others() {
+        let (_, history) = stream(1);
+        for key in 2..200 {
+            // On a driver nobody asks how far a stream is that is gone.
+            let gone = Progress::new(key, false);
+            history.join(key, &point(&gone, 1), None);
+            gone.end();
+        }
+        let there = [1000, 1001].map(|key| Progress::new(key, false));
+        for (ticket, there) in (300..).zip(&there) {
+            history.join(ticket, &point(there, 1), None);
+        }
+        let latest = history.latest().unwrap();
+        assert_eq!(latest.0.len(), 2, "{latest:?}");
+        assert!(there.iter().all(|there| orders(&history, 400, &point(there, 1))));
     }
 }

@@ -62,6 +62,10 @@ impl World {
         self.allocator.free_behind(block, Some(&point(home)), &others);
     }
 
+    fn heaps_and_areas(&self) -> (usize, usize) {
+        self.allocator.books.lock().native.count_heaps_and_areas()
+    }
+
     fn reserved_bytes(&self) -> u64 {
         self.allocator.statistics_so_far().reserved_bytes.all.current
     }
@@ -140,4 +144,106 @@ fn what_streams_have_passed_serves_requests_before_the_device_is_asked() {
         }
         world.allocator.check_all();
     }
+}
+
+#[test]
+fn a_first_request_of_a_stream_takes_as_many_steps_among_many_streams() {
+    let most_steps_among = |count: usize| {
+        let world = World::new("policy:native");
+        let take = |home: &Stream| world.take(home, 64 << 10);
+        let (streams, more) = (world.streams(count), world.streams(64));
+        let mut blocks: Vec<_> = streams.iter().map(take).collect();
+        let measured = more.iter().map(|home| steps_of(|| take(home)));
+        let (late, steps): (Vec<_>, Vec<_>) = measured.unzip();
+        blocks.extend(late);
+        for (block, home) in blocks.into_iter().zip(streams.iter().chain(&more)) {
+            world.free(block, home, None);
+        }
+        world.allocator.check_all();
+        steps.into_iter().max().unwrap()
+    };
+    // Before the device is asked 64 heaps are looked at, be there so many or more.
+    let (few, many) = (most_steps_among(100), most_steps_among(1000));
+    assert!(many <= few + 64, "{many} steps against {few}");
+}
+
+#[test]
+fn heaps_of_streams_that_are_gone_go_on_to_others() {
+    let world = World::new("policy:native");
+    let mut seen = Vec::new();
+    for round in 0..200 {
+        freed_by_a_stream_that_is_gone(&world);
+        if round % 50 == 9 {
+            seen.push((world.heaps_and_areas(), world.reserved_bytes()));
+            world.allocator.check_all();
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen == ((1, 1), 10 * MIB as u64)), "{seen:?}");
+}
+
+/// A stream that has passed some tasks, freed blocks behind them, and is gone.
+fn freed_by_a_stream_that_is_gone(world: &World) {
+    let home = world.stream();
+    let core = Arc::downgrade(home.core());
+    let blocks = [1000, 9 * MIB].map(|bytes| world.take(&home, bytes));
+    for _ in 0..100 {
+        home.enqueue(|| {}).unwrap();
+    }
+    for block in blocks {
+        world.free(block, &home, None);
+    }
+    home.synchronize().unwrap();
+    drop(home);
+    while core.strong_count() > 0 {} // a worker may have it for a moment longer
+}
+
+#[test]
+fn what_a_stream_freed_before_it_was_gone_is_not_in_use_on_the_next_one() {
+    let world = World::new("policy:native");
+    freed_by_a_stream_that_is_gone(&world);
+    let (next, other) = (world.stream(), world.stream());
+    let block = world.take(&next, 1000);
+    assert_eq!((world.heaps_and_areas().0, block.busy_until()), (1, 0));
+    let reserved_bytes = world.reserved_bytes();
+    let moved = world.take(&other, 8 * MIB);
+    assert_eq!(world.reserved_bytes(), reserved_bytes, "all of them are idle");
+    world.free(block, &next, None);
+    world.free(moved, &other, None);
+    world.allocator.check_all();
+}
+
+#[test]
+fn what_the_next_stream_of_a_heap_uses_is_not_moved_away() {
+    let world = World::new("policy:native");
+    freed_by_a_stream_that_is_gone(&world);
+    let (next, other) = (world.stream(), world.stream());
+    let block = world.take(&next, 9 * MIB);
+    let (event, closed) = world.gate();
+    next.wait_event(&event).unwrap();
+    world.free(block, &next, None); // behind its first task, where the one before had a hundred
+    let reserved_bytes = world.reserved_bytes();
+    let taken = world.take(&other, 10 * MIB);
+    let new_bytes = world.reserved_bytes() - reserved_bytes;
+    assert!(new_bytes >= 8 * MIB as u64, "{new_bytes} B are new, the rest is in use");
+    let again = world.take(&next, 9 * MIB);
+    assert_eq!((again.address(), again.busy_until()), (block.address(), next.core().pushed()));
+    closed.finish(Ok(()));
+    next.synchronize().unwrap();
+    world.free(again, &next, None);
+    world.free(taken, &other, None);
+    world.allocator.check_all();
+}
+
+#[test]
+fn addresses_that_pages_left_go_back_when_their_stream_is_gone() {
+    let world = World::new("policy:native");
+    let other = world.stream();
+    let first = world.take(&other, 3 * MIB);
+    freed_by_a_stream_that_is_gone(&world);
+    assert_eq!(world.heaps_and_areas(), (2, 2));
+    let taken = world.take(&other, 40 * MIB); // large: an area of its own
+    assert_eq!(world.heaps_and_areas(), (1, 2));
+    world.free(first, &other, None);
+    world.free(taken, &other, None);
+    world.allocator.check_all();
 }

@@ -291,6 +291,9 @@ impl Drop for StreamCore {
         self.progress.end();
         // Nobody executes it any more: what was not submitted will not be.
         self.finish_held(u64::MAX);
+        if !self.marks.has_abandoned() {
+            self.progress.finish();
+        }
     }
 }
 

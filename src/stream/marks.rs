@@ -67,6 +67,7 @@ struct Held {
     /// By ticket, then by order of arrival.
     by_ticket: BTreeMap<(u64, u64), Box<dyn Send>>,
     arrivals: u64,
+    has_abandoned: bool,
 }
 
 impl Marks {
@@ -121,10 +122,19 @@ impl Marks {
 
     /// Forgets what is held without giving it back: nobody can tell whether the device uses it.
     pub(crate) fn abandon_held(&self) {
-        let held = std::mem::take(&mut self.held.lock().by_ticket);
-        for thing in held.into_values() {
+        let things = {
+            let mut held = self.held.lock();
+            held.has_abandoned = true;
+            std::mem::take(&mut held.by_ticket)
+        };
+        for thing in things.into_values() {
             ABANDONED.push(thing);
         }
+    }
+
+    /// True when nobody can tell of something whether the device still uses it.
+    pub(crate) fn has_abandoned(&self) -> bool {
+        self.held.lock().has_abandoned
     }
 
     /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that

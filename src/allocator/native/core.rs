@@ -24,6 +24,7 @@ use crate::allocator::native::piece::{Part, Piece};
 use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::steps::step;
 use crate::stream::core::StreamCore;
 
 /// How much of what is free a search looks at.
@@ -35,18 +36,23 @@ pub(super) struct Search {
     larger: usize,
     /// Runs of pages with memory inside one block.
     runs: usize,
+    /// Heaps of other streams, of those that got free memory last.
+    pub(super) heaps: usize,
 }
 
 impl Search {
     /// A bounded number of steps: for a request that other memory may serve as well.
-    pub(super) const QUICK: Self = Self { own_list: 8, larger: 16, runs: 4 };
-    /// Everything, before the device is asked for more.
+    pub(super) const QUICK: Self = Self { own_list: 8, larger: 16, runs: 4, heaps: 4 };
+    /// Everything that is the request's own, before the device is asked for more. How long that
+    /// takes does not grow with the streams that are known.
+    const BEFORE_GROWTH: Self = Self { heaps: 64, ..Self::WHOLE };
+    /// Everything, before a request fails.
     pub(super) const WHOLE: Self =
-        Self { own_list: usize::MAX, larger: usize::MAX, runs: usize::MAX };
+        Self { own_list: usize::MAX, larger: usize::MAX, runs: usize::MAX, heaps: usize::MAX };
 
     /// By which the pages of a request are found.
     pub(super) fn of(has_reached_caches: bool) -> Self {
-        if has_reached_caches { Self::WHOLE } else { Self::QUICK }
+        if has_reached_caches { Self::BEFORE_GROWTH } else { Self::QUICK }
     }
 }
 
@@ -80,7 +86,7 @@ pub(in crate::allocator) struct Native {
 pub(in crate::allocator) struct Awaiting {
     pub(super) points: u32,
     pub(super) counted: Counted,
-    /// The task of its heap's stream after which that does not use it.
+    /// The task, as its heap counts it, after which the heap's stream does not use it.
     pub(super) busy_until: u64,
 }
 
@@ -147,7 +153,7 @@ impl Native {
         let Want { heap, kind, bytes, align_bytes } = *want;
         let units = units_of(bytes, self.sizes.unit_bytes(kind));
         let index = &self.heaps[heap].arena(kind).index;
-        let Search { mut own_list, mut larger, runs } = search;
+        let Search { mut own_list, mut larger, runs, .. } = search;
         let runs = if self.ignores_pages { 0 } else { runs };
         let mut best: Option<Found> = None;
         for (is_own, first) in index.lists_from(units) {
@@ -157,6 +163,7 @@ impl Native {
                 && let Some(id) = next
             {
                 *looks -= 1;
+                step();
                 let block = &self.blocks[id];
                 next = block.listed_behind;
                 let area = &self.areas[block.area];
@@ -205,7 +212,7 @@ impl Native {
     }
 
     /// A block that nobody has any more, and that its heap's stream does not use after the task
-    /// `busy_until`, joins its neighbours and can be had again.
+    /// that the heap counts as `busy_until`, joins its neighbours and can be had again.
     pub(super) fn release_block(&mut self, mut id: BlockId, busy_until: u64) {
         let Block { area: area_id, offset, units, previous, next, .. } = self.blocks[id];
         let area = &mut self.areas[area_id];
@@ -232,6 +239,7 @@ impl Native {
             id = previous;
         }
         index.insert(id, &mut self.blocks);
+        self.heaps.note_room(self.areas[area_id].heap);
     }
 
     /// Notes addresses for a heap, all of them free; those of a segment have memory.
@@ -243,6 +251,7 @@ impl Native {
         let arena = self.heaps[heap].arena_mut(kind);
         arena.areas.push(id);
         arena.index.insert(first, &mut self.blocks);
+        self.heaps.note_room(heap);
     }
 
     /// A free small block of a heap's slabs, taken.
@@ -265,15 +274,16 @@ impl Native {
         count: usize,
         mut put: impl FnMut(Allocated),
     ) {
-        let Heap { owner, slabs: lists, .. } = &mut self.heaps[heap];
+        let Heap { owner, earlier_tasks, slabs: lists, .. } = &mut self.heaps[heap];
         let (first, stream) = (&mut lists[class.number()], owner.stream);
+        let earlier_tasks = *earlier_tasks;
         let bytes = class.bytes();
         let mut left = count;
         while left > 0
             && let Some(id) = *first
         {
             let slab = &mut self.slabs[id];
-            let busy_until = slab.busy_until;
+            let busy_until = slab.busy_until.saturating_sub(earlier_tasks);
             while left > 0 && slab.free != 0 {
                 let slot = slab.take_first();
                 let address = slab.address_of(slot);
@@ -333,10 +343,14 @@ impl Native {
     pub(super) fn release_kept(&mut self, block: &Allocated) {
         let piece = block.handle().mark().and_then(|mark| self.live.piece(mark));
         let piece = piece.expect("a thread keeps what it had from here");
-        self.release(piece, block.bytes(), block.busy_until());
+        let heap = &self.heaps[self.heap_of(piece)];
+        // A heap goes on to another stream when the tasks of the one before are done.
+        let is_its_own = heap.owner.stream == block.stream();
+        let busy_until = if is_its_own { heap.count_of(block.busy_until()) } else { 0 };
+        self.release(piece, block.bytes(), busy_until);
     }
 
-    /// Where a piece is, and the task of its heap's stream after which nothing from its earlier
+    /// Where a piece is, and the task, as its heap counts it, after which nothing from its earlier
     /// life uses it.
     #[inline]
     pub(super) fn extent(&self, piece: Piece) -> Extent {
@@ -380,9 +394,15 @@ impl Native {
         self.heaps.stream(key)
     }
 
-    /// True when the stream that a heap is of has not passed a task.
-    pub(super) fn is_using(&self, heap: HeapId, ticket: u64) -> bool {
-        ticket > 0 && self.heaps[heap].stream.as_ref().is_some_and(|stream| stream.done() < ticket)
+    /// How many heaps there are, and areas in them.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::allocator) fn count_heaps_and_areas(&self) -> (usize, usize) {
+        (self.heaps.iter().count(), self.areas.iter().count())
+    }
+
+    /// True when the stream that a heap is of has not passed a task, as the heap counts it.
+    pub(super) fn is_using(&self, heap: HeapId, count: u64) -> bool {
+        self.heaps[heap].is_using(count)
     }
 }
 

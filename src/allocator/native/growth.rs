@@ -15,7 +15,7 @@ use crate::allocator::growth::{Taken, none_if_short};
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
 use crate::allocator::native::core::{Found, Native, Search, Want};
-use crate::allocator::native::heap::{HeapId, HeapStream, Kind};
+use crate::allocator::native::heap::{Heap, HeapId, HeapStream, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
@@ -25,6 +25,7 @@ use crate::allocator::source::DevicePages;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::error::{Error, Result};
 use crate::size::{GIB, MIB};
+use crate::steps::step;
 use crate::stream::core::StreamCore;
 use crate::sync::yield_now;
 
@@ -91,7 +92,7 @@ impl CachingAllocator {
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
         let piece = self.take_or_grow(plan, home, step, told_bytes)?;
-        if piece.is_some() || !plan.prefers_own_pages() {
+        if piece.is_some() {
             return Ok(piece);
         }
         let mut books = self.books.lock();
@@ -118,30 +119,14 @@ impl CachingAllocator {
                     self.poll_waited_for(ALL);
                     has_reached_caches = true;
                 }
-                Step::Map(work) => {
-                    let memory = self.source.virtual_memory().expect("it has pages");
-                    let outcome = work.run(memory);
-                    let mut books = self.books.lock();
-                    return match books.end_page_work(work, outcome) {
-                        Ok(block) => {
-                            let heap = books.native.heap_of_block(block);
-                            books.note_stream(heap, home);
-                            Ok(Some(books.native.finish(block, plan)))
-                        }
-                        // What was free then, pages had taken that are back by now.
-                        Err(Stop::Refusal(refusal)) => none_if_short(refusal, &mut None),
-                        Err(Stop::Panic(panic)) => {
-                            drop(books); // which others wait for
-                            resume_unwind(panic)
-                        }
-                    };
-                }
+                Step::Map(work) => return self.map_pages(plan, home, work),
                 Step::Reserve { bytes, least_bytes } => {
-                    let memory = self.source.virtual_memory().expect("it has pages");
-                    let given = memory.reserve(bytes).map(|base| (base, bytes));
-                    // A process may have few addresses: then those that this request needs.
-                    let least = |_| memory.reserve(least_bytes).map(|base| (base, least_bytes));
-                    self.books.lock().end_reserve(plan, given.or_else(least)?);
+                    let range = self.reserve(bytes, least_bytes).or_else(|_| {
+                        // What nothing is in has addresses, and mappings of the kernel's.
+                        self.shrink_native(|books, pool| !books.pools.is_somebodys_own(pool));
+                        self.reserve(bytes, least_bytes)
+                    });
+                    self.books.lock().end_reserve(plan, range?);
                 }
                 Step::Segment { bytes } => {
                     let taken = Taken::new(self, bytes);
@@ -152,6 +137,47 @@ impl CachingAllocator {
                     }
                 }
             }
+        }
+    }
+}
+
+impl CachingAllocator {
+    /// Addresses for an arena.
+    fn reserve(&self, bytes: usize, least_bytes: usize) -> Result<(Address, usize)> {
+        let memory = self.source.virtual_memory().expect("it has pages");
+        let given = memory.reserve(bytes).map(|base| (base, bytes));
+        // A process may have few addresses: then those that this request needs.
+        given.or_else(|_| memory.reserve(least_bytes).map(|base| (base, least_bytes)))
+    }
+
+    /// Maps pages, or moves them, to where a block is taken. Addresses that pages have left go back
+    /// when their stream is gone.
+    fn map_pages(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        work: PageWork,
+    ) -> Result<Option<Piece>> {
+        let memory = self.source.virtual_memory().expect("it has pages");
+        let outcome = work.run(memory);
+        let sources: Vec<AreaId> = work.moved.iter().map(|(from, _)| from.area).collect();
+        let (taken, departure) = {
+            let mut books = self.books.lock();
+            let taken = books.end_page_work(work, outcome).map(|block| {
+                let heap = books.native.heap_of_block(block);
+                books.note_stream(heap, home);
+                books.native.finish(block, plan)
+            });
+            (taken, books.gone_areas_depart(sources))
+        };
+        if let Some(departure) = departure {
+            self.depart(departure);
+        }
+        match taken {
+            Ok(piece) => Ok(Some(piece)),
+            // What was free then, pages had taken that are back by now.
+            Err(Stop::Refusal(refusal)) => none_if_short(refusal, &mut None),
+            Err(Stop::Panic(panic)) => resume_unwind(panic),
         }
     }
 }
@@ -261,7 +287,7 @@ impl Books {
     }
 
     /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
-    /// before what the requester's stream does next.
+    /// before what the requester's stream does next: in heaps that got free memory last, or in all.
     fn find_elsewhere(
         &self,
         want: &Want,
@@ -274,21 +300,24 @@ impl Books {
         }
         let pool = native.heaps[want.heap].owner.pool;
         let before = home.and_then(|home| home.history.latest());
-        let others =
-            native.heaps.iter().filter(|(id, heap)| *id != want.heap && heap.owner.pool == pool);
-        let mut found = others.filter_map(|(heap, theirs)| {
-            let is_ordered = |ticket: u64| {
-                let point = theirs.stream.as_ref().map(|stream| stream.point(ticket));
+        let is_other = |(id, heap): &(HeapId, &Heap)| *id != want.heap && heap.owner.pool == pool;
+        let find_in = |(heap, theirs): (HeapId, &Heap)| {
+            step();
+            let is_ordered = |busy_until: u64| {
+                let point = theirs.point(busy_until);
                 before.as_ref().zip(point).is_some_and(|(before, point)| before.dominates(&point))
             };
             let is_ready = |block: &Block| {
-                let ticket = block.busy_until();
-                !native.is_using(heap, ticket) || is_ordered(ticket)
+                let busy_until = block.busy_until();
+                !theirs.is_using(busy_until) || is_ordered(busy_until)
             };
             let found = native.find(&Want { heap, ..*want }, search, is_ready);
             found.filter(|found| found.missing == 0)
-        });
-        found.next()
+        };
+        if search.heaps == usize::MAX {
+            return native.heaps.iter().filter(is_other).find_map(find_in);
+        }
+        native.heaps.roomy().filter(is_other).take(search.heaps).find_map(find_in)
     }
 
     /// Takes a block whose pages are to be found, and what can be moved there.
@@ -373,6 +402,7 @@ impl Books {
             self.statistics.reserved_bytes.increase(class, fresh_done * page_bytes);
             self.statistics.num_device_alloc += 1;
         }
+        self.native.heaps.note_room(self.native.areas[area].heap);
         let Some(stop) = stop else { return Ok(block) };
         let busy_until = self.native.blocks[block].busy_until();
         self.native.release_block(block, busy_until);

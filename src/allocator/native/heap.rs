@@ -1,7 +1,11 @@
 //! Heaps: what one stream has in one pool, as two arenas and the slabs in one of them.
+//!
+//! A heap outlives its stream. When that is gone and what it used is done, the next stream that
+//! needs a heap has this one, with its memory, its addresses and what others have of it: so there
+//! are not more heaps, by much, than streams that were there at a time.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Weak};
 
 use crate::allocator::native::area::AreaId;
@@ -11,7 +15,14 @@ use crate::allocator::native::slab::SlabId;
 use crate::allocator::pool::PoolId;
 use crate::allocator::snapshot::PoolClass;
 use crate::frontier::{Point, Progress};
+use crate::steps::step;
 use crate::stream::core::StreamCore;
+use crate::stream_map::Mixer;
+
+/// How many heaps are looked at for one whose stream is gone, when a heap is needed.
+const GONE_LOOKS: usize = 3;
+/// Heaps that are listed because free memory came to them, the last ones.
+const MOST_ROOMY: usize = 64;
 
 /// A heap's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +88,11 @@ impl HeapStream {
     pub(super) fn core(&self) -> Option<Arc<StreamCore>> {
         self.core.upgrade()
     }
+
+    /// True when it is gone, and nothing that was freed behind its tasks is used any more.
+    fn is_over(&self) -> bool {
+        self.progress.is_over()
+    }
 }
 
 /// What one stream has in one pool.
@@ -86,6 +102,11 @@ pub(super) struct Heap {
     /// How far its stream is; `None` for a stream that is only a number, which never uses
     /// anything after a free.
     pub(super) stream: Option<HeapStream>,
+    /// How many tasks the streams had that it was of before. Numbers of tasks in blocks, slabs,
+    /// pages and what awaits its free count on from there; 0 stands for none.
+    pub(super) earlier_tasks: u64,
+    /// True while it is listed as having got free memory.
+    is_roomy: bool,
     middle: Arena,
     large: Arena,
     /// Slabs that have a free block: the first of a list for each class.
@@ -93,6 +114,51 @@ pub(super) struct Heap {
 }
 
 impl Heap {
+    fn new(owner: Owner) -> Self {
+        Self {
+            owner,
+            stream: None,
+            earlier_tasks: 0,
+            is_roomy: false,
+            middle: Arena::default(),
+            large: Arena::default(),
+            slabs: [None; CLASS_COUNT],
+        }
+    }
+
+    /// A task of its stream as the heap counts it.
+    pub(super) fn count_of(&self, ticket: u64) -> u64 {
+        if ticket == 0 { 0 } else { self.earlier_tasks + ticket }
+    }
+
+    /// The task of its stream that the heap counts as this; 0 for those of earlier streams, which
+    /// are done.
+    pub(super) fn ticket_of(&self, count: u64) -> u64 {
+        count.saturating_sub(self.earlier_tasks)
+    }
+
+    /// True when its stream has not passed a task, as the heap counts it.
+    pub(super) fn is_using(&self, count: u64) -> bool {
+        let ticket = self.ticket_of(count);
+        ticket > 0 && self.stream.as_ref().is_some_and(|stream| stream.done() < ticket)
+    }
+
+    /// One of its stream's tasks, as the heap counts it.
+    pub(super) fn point(&self, count: u64) -> Option<Point> {
+        self.stream.as_ref().map(|stream| stream.point(self.ticket_of(count)))
+    }
+
+    /// True when another stream may have it.
+    pub(super) fn is_over(&self) -> bool {
+        self.stream.as_ref().is_some_and(HeapStream::is_over)
+    }
+
+    fn pass_on(&mut self, owner: Owner) {
+        let before = self.stream.take();
+        self.earlier_tasks += before.map_or(0, |stream| stream.progress.retired());
+        self.owner = owner;
+    }
+
     pub(super) fn arena(&self, kind: Kind) -> &Arena {
         match kind {
             Kind::Middle => &self.middle,
@@ -121,6 +187,10 @@ pub(super) struct Heaps {
     by_owner: HashMap<Owner, HeapId, BuildHasherDefault<Mixer>>,
     /// The one that was asked for last: the next request is of the same owner, as a rule.
     last: Option<(Owner, HeapId)>,
+    /// Those that got free memory last, the last of them first, once each.
+    roomy: VecDeque<HeapId>,
+    /// The place that is looked at next for a heap whose stream is gone.
+    next_look: usize,
 }
 
 impl Heaps {
@@ -135,14 +205,35 @@ impl Heaps {
 
     fn look_up(&mut self, owner: Owner) -> HeapId {
         let id = self.by_owner.get(&owner).copied();
-        let id = id.unwrap_or_else(|| self.add(owner));
+        let id = id.or_else(|| self.take_over(owner)).unwrap_or_else(|| self.add(owner));
         self.last = Some((owner, id));
         id
     }
 
+    /// A heap of the same pool whose stream is gone, if the next ones that are looked at have one.
+    fn take_over(&mut self, owner: Owner) -> Option<HeapId> {
+        for _ in 0..GONE_LOOKS.min(self.places.len()) {
+            step();
+            let place = self.next_look % self.places.len();
+            let Some(heap) = &mut self.places[place] else {
+                self.next_look = place + 1;
+                continue;
+            };
+            // What has nothing is of no pool.
+            if heap.is_over() && (heap.owner.pool == owner.pool || heap.is_empty()) {
+                let id = HeapId(u32::try_from(place).expect("fewer than 2^32 heaps"));
+                self.by_owner.remove(&heap.owner);
+                heap.pass_on(owner);
+                self.by_owner.insert(owner, id);
+                return Some(id); // and looked at first the next time: it may be gone by then
+            }
+            self.next_look = place + 1;
+        }
+        None
+    }
+
     fn add(&mut self, owner: Owner) -> HeapId {
-        let (middle, large) = (Arena::default(), Arena::default());
-        let heap = Heap { owner, stream: None, middle, large, slabs: [None; CLASS_COUNT] };
+        let heap = Heap::new(owner);
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.places.push(None);
             HeapId(u32::try_from(self.places.len() - 1).expect("fewer than 2^32 heaps"))
@@ -159,6 +250,36 @@ impl Heaps {
         self.by_owner.remove(&heap.owner);
         self.last = None;
         self.vacant.push(id);
+        if heap.is_roomy {
+            self.roomy.retain(|listed| *listed != id);
+        }
+    }
+
+    /// Free memory has come to a heap: others look there for some.
+    pub(super) fn note_room(&mut self, id: HeapId) {
+        if std::mem::replace(&mut self[id].is_roomy, true) {
+            return;
+        }
+        self.roomy.push_front(id);
+        if self.roomy.len() > MOST_ROOMY
+            && let Some(last) = self.roomy.pop_back()
+        {
+            self[last].is_roomy = false;
+        }
+    }
+
+    /// The heaps that got free memory last, the last of them first.
+    pub(super) fn roomy(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
+        self.roomy.iter().map(|id| (*id, &self[*id]))
+    }
+
+    /// Asserts that heaps are listed as they say.
+    pub(super) fn check_roomy(&self) {
+        let listed = |id: HeapId| self.roomy.iter().filter(|roomy| **roomy == id).count();
+        for (id, heap) in self.iter() {
+            assert_eq!(listed(id), usize::from(heap.is_roomy), "{id:?} is listed");
+        }
+        assert!(self.roomy().count() <= MOST_ROOMY, "{:?}", self.roomy);
     }
 
     /// The stream with a key, if a heap is known to be of it.
@@ -185,26 +306,5 @@ impl std::ops::Index<HeapId> for Heaps {
 impl std::ops::IndexMut<HeapId> for Heaps {
     fn index_mut(&mut self, id: HeapId) -> &mut Heap {
         self.places[id.0 as usize].as_mut().expect("a heap that is there")
-    }
-}
-
-/// A hash of a few numbers that nobody chooses to collide: streams are numbered by us.
-#[derive(Debug, Default)]
-struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 32
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The odd number next to 2^64 over the golden ratio: it spreads consecutive numbers.
-        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }

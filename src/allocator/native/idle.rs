@@ -67,9 +67,9 @@ impl IdlePages {
         }
     }
 
-    /// Nothing is idle in an area that is gone.
-    pub(super) fn forget_area(&mut self, area: AreaId) {
-        self.runs.retain(|run| run.area != area);
+    /// Nothing is idle in areas that are gone, before others have their places.
+    pub(super) fn forget_gone_areas(&mut self, areas: &Areas) {
+        self.runs.retain(|run| areas.get(run.area).is_some());
     }
 }
 

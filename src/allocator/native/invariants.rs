@@ -108,6 +108,7 @@ impl Native {
 
     /// The indices hold what is free, each in the list of its size.
     fn check_indices(&self) {
+        self.heaps.check_roomy();
         for (_, heap) in self.heaps.iter() {
             for kind in [Kind::Middle, Kind::Large] {
                 let arena = heap.arena(kind);

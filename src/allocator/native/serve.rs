@@ -211,13 +211,15 @@ impl Books {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
     ) -> (Allocated, Counted) {
-        let Extent { address, bytes, heap, mut busy_until } = self.native.extent(piece);
-        let (owner, stream) = (self.native.heaps[heap].owner, plan.owner.stream);
-        if owner.stream != stream {
+        let Extent { address, bytes, heap, busy_until } = self.native.extent(piece);
+        let (heap, stream) = (&self.native.heaps[heap], plan.owner.stream);
+        let owner = heap.owner;
+        let busy_until = if owner.stream == stream {
+            heap.ticket_of(busy_until)
+        } else {
             // What it waits for counts on another stream: here it is what this one has by now.
-            let is_busy = self.native.is_using(heap, busy_until);
-            busy_until = home.filter(|_| is_busy).map_or(0, |home| home.pushed());
-        }
+            home.filter(|_| heap.is_using(busy_until)).map_or(0, |home| home.pushed())
+        };
         let requested_bytes = plan.requested_bytes;
         let mark = self.native.live.mark(piece).expect("a piece that is known");
         mark.begin(bytes, requested_bytes);
@@ -243,9 +245,10 @@ impl Books {
             Some(point) if point.stream.key() == stream => (Some(point), None),
             foreign => (None, foreign),
         };
-        let busy_until = own.map_or(0, |point| point.ticket);
+        let heap = &mut self.native.heaps[heap];
+        let busy_until = own.map_or(0, |point| heap.count_of(point.ticket));
         if let Some(UsePoint { stream, .. }) = own {
-            self.native.heaps[heap].stream.get_or_insert_with(|| HeapStream::new(stream));
+            heap.stream.get_or_insert_with(|| HeapStream::new(stream));
         }
         let mut points = 0;
         for UsePoint { stream, ticket } in others.iter().chain(foreign) {

@@ -23,8 +23,8 @@ enum Departing {
 }
 
 /// What goes back at once, and how much of it counts against the limit.
-#[derive(Debug)]
-struct Departure {
+#[derive(Debug, Default)]
+pub(super) struct Departure {
     parts: Vec<Departing>,
     bytes: usize,
 }
@@ -40,7 +40,13 @@ impl CachingAllocator {
             drop(books); // another thread moves pages
             yield_now();
         };
-        let Some(Departure { parts, bytes }) = departure else { return };
+        if let Some(departure) = departure {
+            self.depart(departure);
+        }
+    }
+
+    /// Gives back what was taken out.
+    pub(super) fn depart(&self, Departure { parts, bytes }: Departure) {
         // What the device refuses to take back stays with it, and nobody uses it again.
         let outcome = try_each(parts, |part| {
             let _ = match part {
@@ -66,7 +72,7 @@ impl CachingAllocator {
 impl Books {
     /// Takes out what can go; `None` when nothing can.
     fn begin_departure(&mut self, is_wanted: impl Fn(&Self, PoolId) -> bool) -> Option<Departure> {
-        let mut departure = Departure { parts: Vec::new(), bytes: 0 };
+        let mut departure = Departure::default();
         self.idle_pages_depart(&is_wanted, &mut departure);
         let empty: Vec<AreaId> = {
             let native = &self.native;
@@ -75,8 +81,27 @@ impl Books {
             });
             wanted.map(|(id, _)| id).collect()
         };
-        for id in empty {
-            self.area_departs(id, &mut departure);
+        self.areas_depart(&empty, departure)
+    }
+
+    /// Takes out those of some areas in which nothing is and whose streams are gone; `None` when
+    /// there is none.
+    pub(super) fn gone_areas_depart(&mut self, mut areas: Vec<AreaId>) -> Option<Departure> {
+        areas.retain(|id| {
+            let area = self.native.areas.get(*id);
+            area.is_some_and(|area| self.native.heaps[area.heap].is_over() && self.is_vacant(area))
+        });
+        self.areas_depart(&areas, Departure::default())
+    }
+
+    fn areas_depart(&mut self, ids: &[AreaId], mut departure: Departure) -> Option<Departure> {
+        for id in ids {
+            if self.native.areas.get(*id).is_some() {
+                self.area_departs(*id, &mut departure); // an area may be named twice
+            }
+        }
+        if !ids.is_empty() {
+            self.native.idle.forget_gone_areas(&self.native.areas);
         }
         if departure.parts.is_empty() {
             return None;
@@ -125,7 +150,6 @@ impl Books {
         arena.index.remove(first, &mut native.blocks);
         arena.areas.retain(|area| *area != id);
         native.blocks.remove(first);
-        native.idle.forget_area(id);
         if native.heaps[heap].is_empty() {
             native.heaps.remove(heap);
         }
@@ -173,15 +197,16 @@ impl Books {
             let pages = area.pages.as_ref().expect("an idle page");
             let ticket = pages.busy_until(idle.page);
             if native.is_using(area.heap, ticket) {
-                note(native.heaps[area.heap].owner.stream, ticket, pages.page_bytes);
+                let heap = &native.heaps[area.heap];
+                note(heap.owner.stream, heap.ticket_of(ticket), pages.page_bytes);
             }
         }
         for (_, area) in native.areas.iter().filter(|(_, area)| area.pages.is_none()) {
             for (_, block) in native.blocks.chain(area.first) {
                 let (ticket, is_free) = (block.busy_until(), block.state == State::Free);
                 if is_free && native.is_using(area.heap, ticket) {
-                    let stream = native.heaps[area.heap].owner.stream;
-                    note(stream, ticket, area.bytes_of(block.units));
+                    let heap = &native.heaps[area.heap];
+                    note(heap.owner.stream, heap.ticket_of(ticket), area.bytes_of(block.units));
                 }
             }
         }
