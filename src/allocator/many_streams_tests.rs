@@ -220,13 +220,14 @@ fn what_the_next_stream_of_a_heap_uses_is_not_moved_away() {
     let block = world.take(&next, 9 * MIB);
     let (event, closed) = world.gate();
     next.wait_event(&event).unwrap();
+    let address = block.address();
     world.free(block, &next, None); // behind its first task, where the one before had a hundred
     let reserved_bytes = world.reserved_bytes();
     let taken = world.take(&other, 10 * MIB);
     let new_bytes = world.reserved_bytes() - reserved_bytes;
     assert!(new_bytes >= 8 * MIB as u64, "{new_bytes} B are new, the rest is in use");
     let again = world.take(&next, 9 * MIB);
-    assert_eq!((again.address(), again.busy_until()), (block.address(), next.core().pushed()));
+    assert_eq!((again.address(), again.busy_until()), (address, next.core().pushed()));
     closed.finish(Ok(()));
     next.synchronize().unwrap();
     world.free(again, &next, None);
