@@ -162,9 +162,9 @@ fn a_first_request_of_a_stream_takes_as_many_steps_among_many_streams() {
         world.allocator.check_all();
         steps.into_iter().max().unwrap()
     };
-    // Before the device is asked 64 heaps are looked at, be there so many or more.
+    // Before the device is asked 64 heaps are looked at, with a block or two in each.
     let (few, many) = (most_steps_among(100), most_steps_among(1000));
-    assert!(many <= few + 64, "{many} steps against {few}");
+    assert!(many <= few + 3 * 64, "{many} steps against {few}");
 }
 
 #[test]
