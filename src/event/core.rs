@@ -94,20 +94,38 @@ impl EventCore {
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
     }
 
-    /// Takes the lock to record the event on a stream. What is left in `previous` is dropped
-    /// without it.
+    /// Takes the lock to record the event on a stream, which its device and kind allow. The latest
+    /// record stays where it is until [`Latest::stand_at`].
     #[inline]
-    pub(super) fn lock_for(
-        &self,
-        core: &Arc<StreamCore>,
-        previous: &mut Option<Arc<StreamCore>>,
-    ) -> Result<SpinGuard<'_, Latest>> {
+    pub(super) fn lock_for(&self, core: &Arc<StreamCore>) -> Result<SpinGuard<'_, Latest>> {
         let mut latest = self.latest.lock();
         if !latest.is_on(core) {
-            *previous = latest.move_to(core)?;
-            self.device.get_or_init(|| core.identity.device);
+            self.bind(&mut latest, core)?;
         }
         Ok(latest)
+    }
+
+    /// The event is about to be recorded on another stream than before, where its kind, device and
+    /// runtime let it.
+    #[cold]
+    fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
+        let device = core.identity.device;
+        if let Some(event) = latest.kind
+            && event != device.kind()
+        {
+            let (role, stream) = ("recording", device.kind());
+            return Err(Error::EventKindMismatch { event, role, stream });
+        }
+        let own = *self.device.get_or_init(|| device);
+        if own != device {
+            let (event, stream) = (own.index(), device.index());
+            return Err(Error::EventDeviceMismatch { event, stream });
+        }
+        if let Some((source, _)) = &latest.source {
+            core.lifecycle.check_own("an event", source.lifecycle.runtime)?;
+        }
+        latest.kind = Some(device.kind());
+        Ok(())
     }
 
     /// True when the counter of its stream says that the latest record is done.
@@ -214,35 +232,26 @@ impl Latest {
         self.source.as_ref().is_some_and(|(source, _)| Arc::ptr_eq(source, core))
     }
 
-    /// The latest record stands at this ticket of the stream it is on.
+    /// The latest record stands at this ticket of the stream, in one step: between two pending
+    /// records there is no place that is done. Returns what is to be dropped without the lock.
     #[inline]
-    pub(super) fn stand_at(&mut self, new_ticket: u64) {
-        if let Some((_, ticket)) = &mut self.source {
-            *ticket = new_ticket;
+    #[must_use]
+    pub(super) fn stand_at(
+        &mut self,
+        core: &Arc<StreamCore>,
+        ticket: u64,
+    ) -> Option<Arc<StreamCore>> {
+        if let Some((source, place)) = &mut self.source
+            && Arc::ptr_eq(source, core)
+        {
+            *place = ticket;
+            return None;
         }
+        self.move_to(core, ticket)
     }
 
-    /// The event is about to be recorded on another stream than before. Returns what is to be
-    /// dropped without the lock.
     #[cold]
-    pub(super) fn move_to(&mut self, core: &Arc<StreamCore>) -> Result<Option<Arc<StreamCore>>> {
-        let device = core.identity.device;
-        if let Some(event) = self.kind
-            && event != device.kind()
-        {
-            let (role, stream) = ("recording", device.kind());
-            return Err(Error::EventKindMismatch { event, role, stream });
-        }
-        if let Some((source, _)) = &self.source
-            && source.identity.device != device
-        {
-            let (event, stream) = (source.identity.device.index(), device.index());
-            return Err(Error::EventDeviceMismatch { event, stream });
-        }
-        if let Some((source, _)) = &self.source {
-            core.lifecycle.check_own("an event", source.lifecycle.runtime)?;
-        }
-        self.kind = Some(device.kind());
-        Ok(self.source.replace((Arc::clone(core), 0)).map(|(source, _)| source))
+    fn move_to(&mut self, core: &Arc<StreamCore>, ticket: u64) -> Option<Arc<StreamCore>> {
+        self.source.replace((Arc::clone(core), ticket)).map(|(source, _)| source)
     }
 }

@@ -204,33 +204,33 @@ impl Stream {
     #[inline]
     fn record_queued(&self, event: &Event) -> Result<()> {
         let core = self.core();
-        let mut previous = None;
-        let pushed = {
-            let mut latest = event.core.lock_for(core, &mut previous)?;
+        let (pushed, previous) = {
+            let mut latest = event.core.lock_for(core)?;
             let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
-            latest.stand_at(pushed.ticket);
-            pushed
+            (pushed, latest.stand_at(core, pushed.ticket))
         };
-        drop(previous); // the last reference to a stream is dropped without the lock
         core.published(pushed);
+        drop(previous); // perhaps the last reference to a stream: without the lock
         Ok(())
     }
 
     #[inline(never)]
-    fn record_directly(&self, event: &Event, mut direct: Direct<'_>) -> Result<()> {
-        let mut previous = None;
-        let mut latest = event.core.lock_for(self.core(), &mut previous)?;
-        // Without the lock: the task, leaving the stream, and the last reference to another one.
-        if let Some(ticket) = direct.take_place() {
-            let version = event.core.begin_direct(&mut latest);
-            latest.stand_at(ticket);
+    pub(super) fn record_directly(&self, event: &Event, mut direct: Direct<'_>) -> Result<()> {
+        let core = self.core();
+        let mut latest = event.core.lock_for(core)?;
+        let Some(ticket) = direct.take_place() else {
             drop(latest);
-            direct.run(|context| command::run(&event.core, version, context));
-            return Ok(());
-        }
+            drop(direct);
+            return self.record_queued(event);
+        };
+        let version = event.core.begin_direct(&mut latest);
+        let previous = latest.stand_at(core, ticket);
+        // Without the lock: the task, and what others enqueued meanwhile.
         drop(latest);
+        direct.run(|context| command::run(&event.core, version, context));
         drop(direct);
-        self.record_queued(event)
+        drop(previous); // perhaps the last reference to a stream: that waits for its device
+        Ok(())
     }
 
     /// Records a new event without timing and returns it.

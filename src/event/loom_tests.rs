@@ -1,17 +1,18 @@
-//! Loom models of an event's life: its core is freed once, after everybody is done with it.
+//! Loom models of an event: its core is freed once, and it is pending while its records are.
 
 use std::sync::Arc;
 
 use loom::thread;
 
 use crate::backend::contract::Backend;
-use crate::backend::null::{NullBackend, NullConfig};
+use crate::backend::null::{Completion, NullBackend, NullConfig};
 use crate::event::Event;
 use crate::event::core::EventCore;
 use crate::event::shared::{Pending, Shared};
 use crate::stream::Stream;
 use crate::stream::loom_device::stream;
-use crate::sync::models::{EVERY, model_without_fences};
+use crate::stream::own::Place;
+use crate::sync::models::{EVERY, model, model_without_fences};
 
 fn event() -> Shared {
     Shared::new(EventCore::new(None, false))
@@ -89,5 +90,31 @@ fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
         }
         assert_eq!(event.version(), 2);
         assert_eq!(event.elapsed_ms(&event).unwrap(), 0.0);
+    });
+}
+
+/// Goal: an event that is recorded on another stream of a driver is never done between two records
+/// that are pending. Method: a device that no question moves on; one thread records, one takes the
+/// place in the queue that the record wants, one asks.
+#[test]
+fn loom_an_event_that_moves_between_streams_stays_pending() {
+    model(Some(3), || {
+        let completion = Completion::WhenAsked { polls: u32::MAX };
+        let null: Arc<dyn Backend> =
+            NullBackend::new(NullConfig { completion, ..NullConfig::default() });
+        let [first, second] = [1, 2].map(|id| Stream::from_core(stream(&null, id)));
+        let event = Event::new();
+        first.record(&event).unwrap();
+        // Past the first place of a queue, where a record would be queued in any case.
+        second.core().push_always(Place);
+        let (recorder, moved) = (second.clone(), event.clone());
+        let recorder = thread::spawn(move || recorder.record(&moved).unwrap());
+        let producer = thread::spawn(move || {
+            second.core().push_always(Place);
+        });
+        assert!(!event.query(), "done between two records that are pending");
+        recorder.join().unwrap();
+        producer.join().unwrap();
+        assert!(!event.query());
     });
 }

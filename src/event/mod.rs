@@ -18,5 +18,7 @@ mod handle;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod shared;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use handle::Event;
