@@ -84,6 +84,7 @@ mod shortage;
 mod signals;
 pub mod size;
 mod spin;
+mod stack;
 mod steps;
 mod stream;
 mod stream_map;

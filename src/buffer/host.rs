@@ -30,7 +30,7 @@ impl Buffer {
         self.wait_for_uses(&mut None)
     }
 
-    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms while asleep; when that
+    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms; when that
     /// says true the wait is given up with [`Error::Interrupted`] and the work goes on.
     pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for_uses(&mut Some(is_interrupted))

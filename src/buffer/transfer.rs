@@ -74,7 +74,7 @@ impl Transfer {
         self.wait_for(&mut None)
     }
 
-    /// As [`Transfer::wait`], asking `is_interrupted` every 50 ms while asleep; when that says true
+    /// As [`Transfer::wait`], asking `is_interrupted` every 50 ms; when that says true
     /// the wait is given up with [`Error::Interrupted`] and the work goes on.
     pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for(&mut Some(is_interrupted))

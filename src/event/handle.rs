@@ -128,7 +128,7 @@ impl Event {
         self.wait_on_host(&mut None)
     }
 
-    /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms while asleep; when that says
+    /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms; when that says
     /// true the wait is given up with [`Error::Interrupted`] and the work goes on.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_on_host(&mut Some(is_interrupted))

@@ -327,7 +327,7 @@ impl Runtime {
         self.synchronize_streams(device, &mut None)
     }
 
-    /// As [`Runtime::synchronize`], asking `is_interrupted` every 50 ms while asleep.
+    /// As [`Runtime::synchronize`], asking `is_interrupted` every 50 ms.
     pub fn synchronize_unless(
         &self,
         device: Device,

@@ -207,7 +207,7 @@ impl StreamCore {
                 let is_left_behind = pass.leave() && self.sender.pushed() != consumed;
                 if is_left_behind { self.turnstile.schedule_if_idle() } else { Next::Nothing }
             }
-            Stop::Yield => pass.leave_with_work(),
+            Stop::Yield | Stop::TimeIsUp => pass.leave_with_work(),
             Stop::Blocked => self.leave_blocked(pass),
         }
     }
@@ -266,7 +266,10 @@ impl StreamCore {
 
 impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
-        while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
+        loop {
+            let Some(mut pass) = self.turnstile.enter_from_run_queue() else {
+                return self.figures.pace.note_met();
+            };
             let stop = self.drain(&mut pass, u64::MAX, Some(turn));
             if self.leave(pass, stop) == Next::Nothing {
                 return;

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use crate::backend::contract::Turn;
 use crate::error::{FailureCause, StreamError};
 use crate::queue::{Class, Entry, Front, Receiver};
+use crate::stack;
 use crate::stream::commands::drop_quietly;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::frames::{self, Frame};
 use crate::stream::lifecycle::StreamCounts;
-use crate::stream::pace::Stopwatch;
+use crate::stream::pace::{Shift, Stopwatch};
 use crate::stream::synchronize::SyncPoint;
 use crate::stream::waiters::Waiter;
 use crate::sync::{spin_hint, yield_now};
@@ -46,13 +47,15 @@ pub(crate) enum Stop {
     Here,
     /// Others should have the thread, or a producer is slow to publish.
     Yield,
+    /// A waiting thread has executed tasks for as long as it may without a look at its signals.
+    TimeIsUp,
     /// The head is not ready: the context says what it waits for.
     Blocked,
 }
 
 impl StreamCore {
     /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream, which
-    /// stops before tasks that may be long.
+    /// stops before tasks that are not for it, and between two when its time is up.
     pub(crate) fn drain(
         &self,
         consumer: &mut Consumer,
@@ -65,11 +68,17 @@ impl StreamCore {
         let _frame = Frame::enter(self.key());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
+        if turn.is_none() {
+            self.figures.pace.begin_help();
+        }
         let stop = self.drain_batch(consumer, until, turn);
         let last = consumer.receiver.consumed();
         consumer.stopwatch.stop(last, &self.figures.pace);
         match turn {
-            None => self.figures.counters.add_helped(last - first),
+            None => {
+                self.figures.counters.add_helped(last - first);
+                self.figures.pace.end_help();
+            }
             Some(_) if last > first => self.figures.pace.note_worker(),
             Some(_) => {}
         }
@@ -80,6 +89,8 @@ impl StreamCore {
         let first = consumer.receiver.consumed();
         let mut left = BATCH_TASKS;
         let mut unpublished = 0;
+        // One task is what a round trip waits for: nothing comes after it, and no clock is read.
+        let mut shift = (turn.is_none() && until > first + 1).then(Shift::begin);
         while consumer.receiver.consumed() < until {
             if let Some(turn) = turn
                 && !consumer.receiver.is_published()
@@ -107,7 +118,15 @@ impl StreamCore {
                 return stop;
             }
             self.retire(receiver.consumed(), context);
-            let Some(turn) = turn else { continue };
+            let Some(turn) = turn else {
+                if let Some(shift) = &mut shift
+                    && shift.is_over(&self.figures.pace)
+                    && receiver.consumed() < until
+                {
+                    return Stop::TimeIsUp;
+                }
+                continue;
+            };
             left -= 1;
             if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.pace.is_long() {
                 if turn.must_yield() || left == 0 && turn.others_wait() {
@@ -152,7 +171,7 @@ impl StreamCore {
             entry.run(context);
         } else if is_cancelled || context.error.is_some() {
             self.discard(entry, context, is_cancelled);
-        } else if is_helping && self.figures.pace.expects_long(class) {
+        } else if is_helping && !self.is_for_helpers(class) {
             return Some(Stop::Yield);
         } else if entry.is_ready(context) {
             entry.run(context);
@@ -160,6 +179,15 @@ impl StreamCore {
             return Some(Stop::Blocked);
         }
         None
+    }
+
+    /// True when a thread that waits may execute a task of this class: nothing says that it is
+    /// long, and a native function has the stack that a worker would give it. What closures need is
+    /// Rust's to check, and our own tasks need little.
+    #[inline]
+    fn is_for_helpers(&self, class: Class) -> bool {
+        class != Class::Native
+            || !self.figures.pace.is_unknown() && stack::is_as_large_as_a_workers()
     }
 
     /// Retires a user's task without running it.

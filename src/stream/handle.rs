@@ -90,8 +90,9 @@ impl Stream {
     /// everything enqueued before; it is dropped unrun when the stream has an error then.
     ///
     /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
-    /// stream's error. It is allocated when it is larger than 40 bytes. Fails on kinds whose
-    /// streams do not run on the host, after a shutdown, and in a forked child.
+    /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8
+    /// MiB; a thread that waits for the stream may execute the function on its own. Fails on kinds
+    /// whose streams do not run on the host, after a shutdown, and in a forked child.
     #[inline]
     pub fn enqueue<F, R>(&self, function: F) -> Result<()>
     where
@@ -186,7 +187,7 @@ impl Stream {
         self.core.synchronize(&mut None)
     }
 
-    /// As [`Stream::synchronize`], asking `is_interrupted` every 50 ms while asleep; when that says
+    /// As [`Stream::synchronize`], asking `is_interrupted` every 50 ms; when that says
     /// true the wait is given up with [`Error::Interrupted`] and the work goes on.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.core.synchronize(&mut Some(is_interrupted))

@@ -114,7 +114,7 @@ fn loom_a_helper_that_leaves_leaves_no_work_behind() {
     model(Some(3), || {
         let world = World::new();
         world.enqueue();
-        let helper = world.spawn(|world| world.core.help(1));
+        let helper = world.spawn(|world| world.core.help(1, &mut None).unwrap());
         world.enqueue();
         helper.join().unwrap();
         world.assert_all_ran(2);
@@ -142,7 +142,7 @@ fn loom_helper_worker_and_producer_share_one_stream() {
         let world = World::new();
         world.enqueue();
         let worker = world.spawn(|world| world.device.work());
-        let helper = world.spawn(|world| world.core.help(1));
+        let helper = world.spawn(|world| world.core.help(1, &mut None).unwrap());
         world.enqueue();
         worker.join().unwrap();
         helper.join().unwrap();
@@ -158,7 +158,7 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
         let world = World::new();
         world.core.push(Long(world.ran.clone())).unwrap();
         let worker = world.spawn(|world| world.device.work());
-        world.core.help(1);
+        world.core.help(1, &mut None).unwrap();
         worker.join().unwrap();
         world.assert_all_ran(1);
     });
@@ -246,10 +246,10 @@ fn loom_a_parked_stream_is_resumed_once() {
         world.core.push(WaitFor::new_bound(Arc::clone(&source), 1)).unwrap();
         let completer = {
             let source = Arc::clone(&source);
-            thread::spawn(move || source.help(1))
+            thread::spawn(move || source.help(1, &mut None).unwrap())
         };
         let producer = world.spawn(World::enqueue);
-        world.core.help(1);
+        world.core.help(1, &mut None).unwrap();
         completer.join().unwrap();
         producer.join().unwrap();
         world.assert_all_ran(1);
@@ -284,7 +284,7 @@ fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
         };
         Stream::from_core(Arc::clone(&world.core)).enqueue_deferred(start).unwrap();
         let producer = world.spawn(World::enqueue);
-        world.core.help(1);
+        world.core.help(1, &mut None).unwrap();
         producer.join().unwrap();
         while world.device.work() {}
         let finisher = finisher.lock().take().expect("the task was started");

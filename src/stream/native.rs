@@ -76,7 +76,8 @@ impl Stream {
     ///
     /// A status other than 0 fails the stream when the call is [checked](NativeCall::checked).
     /// Allocates nothing for up to 4 arguments. While nothing is known of the stream's tasks, the
-    /// call counts as long, and threads that wait for it leave it to a worker.
+    /// call counts as long, and threads that wait for it leave it to a worker; so do threads with
+    /// less stack left than a worker has, of 8 MiB but for a tolerance of one.
     ///
     /// Fails on kinds whose streams do not run on the host, on processors whose calling convention
     /// is unknown (known are those of x86-64 and aarch64 on Unix), after a shutdown, and in a

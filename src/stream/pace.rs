@@ -5,9 +5,9 @@
 //! Reading a clock around every task would cost more than an empty task. A drain reads it at one
 //! batch in 64 while tasks are short, and at every batch while they are long or unknown.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::queue::Class;
 use crate::sync::Ordering;
 use crate::sync::unmodelled::{AtomicU32, AtomicU64};
 
@@ -39,6 +39,9 @@ pub(crate) struct Pace {
     /// often in a row it did. One worker at a time comes to a stream.
     left_at: AtomicU64,
     times_left: AtomicU32,
+    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]; 0 when none
+    /// did. A clock that the waiting thread need not read.
+    met_ns: AtomicU64,
 }
 
 impl Pace {
@@ -48,6 +51,7 @@ impl Pace {
             turns_after_help: AtomicU32::new(0),
             left_at: AtomicU64::new(0),
             times_left: AtomicU32::new(0),
+            met_ns: AtomicU64::new(0),
         }
     }
 
@@ -75,6 +79,37 @@ impl Pace {
         self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
+    /// A worker came, and another thread executes the stream: since now at the latest.
+    #[cold]
+    pub(crate) fn note_met(&self) {
+        self.met_ns.store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// A waiting thread begins to execute tasks.
+    #[inline]
+    pub(crate) fn begin_help(&self) {
+        if self.met_ns.load(Ordering::Relaxed) != 0 {
+            self.met_ns.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// It has ended. When a worker came long ago, it has overrun.
+    #[inline]
+    pub(crate) fn end_help(&self) {
+        let met_ns = self.met_ns.load(Ordering::Relaxed);
+        if met_ns != 0 {
+            self.learn_since(met_ns);
+        }
+    }
+
+    #[cold]
+    fn learn_since(&self, met_ns: u64) {
+        let elapsed = Duration::from_nanos(now_ns().saturating_sub(met_ns));
+        if elapsed >= LONGEST_SHIFT {
+            self.learn(elapsed, 1);
+        }
+    }
+
     /// For how long a worker leaves the stream to host threads that execute it: longer each time
     /// that they went on meanwhile. `None` when nobody retired anything in that time.
     pub(crate) fn leave_for(&self, retired: u64) -> Option<Duration> {
@@ -93,10 +128,10 @@ impl Pace {
         recent_ns != UNKNOWN && recent_ns > SHORT_NS
     }
 
-    /// True when a waiting thread should not execute a task of this class.
+    /// True when nothing was measured yet: native calls count as long then.
     #[inline]
-    pub(crate) fn expects_long(&self, class: Class) -> bool {
-        class == Class::Native && self.recent_ns() == UNKNOWN
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.recent_ns() == UNKNOWN
     }
 
     #[inline]
@@ -110,6 +145,45 @@ impl Pace {
         let old = self.recent_ns();
         let recent_ns = if old == UNKNOWN { mean_ns } else { old / 2 + mean_ns / 2 };
         self.recent_ns.store(recent_ns.min(UNKNOWN - 1), Ordering::Relaxed);
+    }
+}
+
+/// Nanoseconds since the first call, and never 0.
+fn now_ns() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let elapsed = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+/// How long a waiting thread executes tasks without a look at what interrupts it; what takes longer
+/// than that overruns. A model has no clock.
+pub(crate) const LONGEST_SHIFT: Duration =
+    if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
+
+/// A waiting thread's time in a stream with more than one task for it.
+#[derive(Debug)]
+pub(crate) struct Shift {
+    began: Instant,
+    /// Since when the running task runs.
+    task_began: Instant,
+}
+
+impl Shift {
+    pub(crate) fn begin() -> Self {
+        let now = Instant::now();
+        Self { began: now, task_began: now }
+    }
+
+    /// A task has ended: true when the thread has to look at what interrupts it. One that overran
+    /// makes the stream a long one, whatever ran before it, so no thread helps it.
+    pub(crate) fn is_over(&mut self, pace: &Pace) -> bool {
+        let now = Instant::now();
+        let task = now - self.task_began;
+        self.task_began = now;
+        if task >= LONGEST_SHIFT {
+            pace.learn(task, 1);
+        }
+        now - self.began >= LONGEST_SHIFT
     }
 }
 
@@ -152,11 +226,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_history_closures_count_as_short_and_native_calls_as_long() {
+    fn without_a_history_a_stream_is_not_long_and_said_to_be_unknown() {
         let pace = Pace::new();
-        assert!(!pace.is_long());
-        assert!(!pace.expects_long(Class::User) && !pace.expects_long(Class::Own));
-        assert!(pace.expects_long(Class::Native));
+        assert!(!pace.is_long() && pace.is_unknown());
     }
 
     #[test]
@@ -167,7 +239,7 @@ mod tests {
         for _ in 0..10 {
             pace.learn(Duration::from_nanos(640), 64);
         }
-        assert!(!pace.is_long() && !pace.expects_long(Class::Native));
+        assert!(!pace.is_long() && !pace.is_unknown());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::Stop;
 use crate::stream::frames;
-use crate::stream::wait::Interrupt;
+use crate::stream::wait::{Interrupt, ask_now};
 use crate::sync::{LockRank, Mutex};
 
 /// One thread inside a synchronise: where a consumer leaves the error that it ended meanwhile.
@@ -75,7 +75,7 @@ impl StreamCore {
             return Ok(());
         }
         self.check_wait()?;
-        if let Some(passed) = self.synchronize_by_helping() {
+        if let Some(passed) = self.synchronize_by_helping(interrupt)? {
             return raise(passed.error);
         }
         let pending = self.begin_synchronize()?;
@@ -103,19 +103,25 @@ impl StreamCore {
 
     /// Executes the stream here; the point is then where this thread stands, not a task. `None`
     /// when somebody else executes the stream.
-    fn synchronize_by_helping(self: &Arc<Self>) -> Option<Passed> {
-        if !self.expect_helper() {
-            return None;
-        }
+    fn synchronize_by_helping(
+        self: &Arc<Self>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Option<Passed>> {
         let until = self.pushed();
-        let mut pass = self.turnstile.enter_to_help()?;
-        let stop = self.drain(&mut pass, until, None);
-        let consumed = pass.receiver.consumed();
-        let is_reached = stop == Stop::Here && consumed >= until;
-        let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);
-        let passed = is_reached.then(|| Passed { error: end(&mut pass.context) });
-        self.leave_and_submit(pass, stop);
-        passed
+        while self.expect_helper() {
+            let Some(mut pass) = self.turnstile.enter_to_help() else { break };
+            let stop = self.drain(&mut pass, until, None);
+            let consumed = pass.receiver.consumed();
+            let is_reached = stop == Stop::Here && consumed >= until;
+            let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);
+            let passed = is_reached.then(|| Passed { error: end(&mut pass.context) });
+            self.leave_and_submit(pass, stop);
+            if passed.is_some() || stop != Stop::TimeIsUp {
+                return Ok(passed);
+            }
+            ask_now(interrupt)?;
+        }
+        Ok(None)
     }
 
     /// Enqueues the point.

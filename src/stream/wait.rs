@@ -9,6 +9,7 @@ use crate::stream::core::StreamCore;
 use crate::stream::drain::Stop;
 use crate::stream::frames;
 use crate::stream::own::Marker;
+use crate::stream::pace::LONGEST_SHIFT;
 use crate::stream::waiters::Waiter;
 #[cfg(feature = "python")]
 use crate::sync::Ordering;
@@ -20,8 +21,8 @@ const SPIN: Duration = Duration::from_micros(4);
 /// Spins between two readings of the clock.
 const SPINS_PER_READING: u32 = 32;
 
-/// How often a sleeping thread asks its interrupt check.
-const INTERRUPT_PERIOD: Duration = Duration::from_millis(50);
+/// How often a waiting thread asks its interrupt check, asleep and between the tasks it executes.
+const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
 
 /// Sleep of a producer that is ahead of its stream's limit, between two looks.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
@@ -30,8 +31,8 @@ const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 /// marker that is to wake it may stand behind something long.
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
-/// Asked every 50 ms by a thread that sleeps in a wait; true gives the wait up with
-/// [`Error::Interrupted`]. The work goes on.
+/// Asked every 50 ms by a thread that waits, also between tasks that it executes meanwhile; true
+/// gives the wait up with [`Error::Interrupted`]. The work goes on.
 pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
@@ -57,7 +58,7 @@ impl StreamCore {
             return Ok(());
         }
         self.check_wait()?;
-        if self.help(ticket) || self.spin(ticket) {
+        if self.help(ticket, interrupt)? || self.spin(ticket, interrupt)? {
             return Ok(());
         }
         while_blocked(|| self.sleep(ticket, interrupt))
@@ -77,7 +78,7 @@ impl StreamCore {
         }
         if self.progress.retired() < ticket {
             self.check_wait()?;
-            if !self.help(ticket) && !self.spin(ticket) {
+            if !self.help(ticket, interrupt)? && !self.spin(ticket, interrupt)? {
                 if is_marker {
                     while_blocked(|| self.sleep(ticket, interrupt))?;
                 } else {
@@ -116,40 +117,46 @@ impl StreamCore {
     }
 
     /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
-    pub(super) fn help(self: &Arc<Self>, ticket: u64) -> bool {
+    pub(super) fn help(
+        self: &Arc<Self>,
+        ticket: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<bool> {
         while self.expect_helper() {
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
             let stop = self.drain(&mut pass, ticket, None);
-            let is_over = !matches!(stop, Stop::Here);
             self.leave_and_submit(pass, stop);
             if self.progress.retired() >= ticket {
-                return true;
+                return Ok(true);
             }
-            if is_over {
-                break;
+            match stop {
+                Stop::Here => {}
+                // Asked outside of the stream: the answer may be a signal handler of a user's.
+                Stop::TimeIsUp => ask_now(interrupt)?,
+                Stop::Yield | Stop::Blocked => break,
             }
         }
-        self.progress.retired() >= ticket
+        Ok(self.progress.retired() >= ticket)
     }
 
     /// Spins for a moment, helping when the stream becomes free; true when `ticket` is retired.
-    fn spin(self: &Arc<Self>, ticket: u64) -> bool {
+    fn spin(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<bool> {
         if is_single_cpu() {
-            return false;
+            return Ok(false);
         }
         let started = Instant::now();
         while started.elapsed() < SPIN {
             for _ in 0..SPINS_PER_READING {
                 if self.progress.retired() >= ticket {
-                    return true;
+                    return Ok(true);
                 }
                 spin_hint();
             }
-            if self.turnstile.is_idle() && self.help(ticket) {
-                return true;
+            if self.turnstile.is_idle() && self.help(ticket, interrupt)? {
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
     /// Sleeps until the consumer of the marker `ticket` wakes this thread.
@@ -237,7 +244,7 @@ impl StreamCore {
         let mut asked = Instant::now();
         while self.progress.retired() < enough {
             self.lifecycle.check()?;
-            if self.help(enough) {
+            if self.help(enough, interrupt)? {
                 break;
             }
             park(Some(THROTTLE_PERIOD));
@@ -253,11 +260,15 @@ fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
         && asked.elapsed() >= INTERRUPT_PERIOD
     {
         *asked = Instant::now();
-        if is_interrupted() {
-            return Err(Error::Interrupted);
-        }
+        return ask_now(&mut Some(is_interrupted));
     }
     Ok(())
+}
+
+/// Asks an interrupt check.
+pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
+    let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
+    if is_interrupted { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// True where spinning only keeps the awaited thread from running.

@@ -1,5 +1,7 @@
 //! Helping: a waiting thread executes the stream it waits for, while that pays.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -139,6 +141,145 @@ fn a_thread_that_waits_for_a_long_stream_stays_interruptible() {
         let _gate = Gate::enqueue(&stream);
         let given_up = stream.synchronize_unless(&mut || true);
         assert!(matches!(given_up, Err(accelrt::Error::Interrupted)));
+    });
+}
+
+/// Enqueues tasks of a millisecond each, of which a test runs some; they end when it does.
+fn enqueue_slow(stream: &Stream, count: usize) -> (Arc<AtomicUsize>, Arc<AtomicBool>) {
+    let (ran, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    for _ in 0..count {
+        let (ran, is_over) = (Arc::clone(&ran), Arc::clone(&is_over));
+        let task = move || {
+            spin_for(Duration::from_millis(u64::from(!is_over.load(Ordering::Relaxed))));
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        stream.enqueue(task).unwrap();
+    }
+    (ran, is_over)
+}
+
+fn spin_for(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {}
+}
+
+#[test]
+fn a_thread_that_executes_tasks_is_interrupted_between_two_of_them() {
+    // Goal: Ctrl-C is looked at while a thread helps. Method: more tasks than 50 ms have room for,
+    // no worker, and a check that says yes at its first call; the rest of the tasks did not run.
+    finishes(|| {
+        let waits: [fn(&Stream, &mut dyn FnMut() -> bool) -> accelrt::Result<()>; 2] = [
+            |stream, check| stream.synchronize_unless(check),
+            |stream, check| stream.record_event().unwrap().synchronize_unless(check),
+        ];
+        for wait in waits {
+            let runtime = workers(1);
+            let _gate = Gate::shut(&stream(&runtime));
+            let (stream, tasks) = (stream(&runtime), 5_000);
+            let (ran, is_over) = enqueue_slow(&stream, tasks);
+            let mut calls = 0;
+            let outcome = wait(&stream, &mut || {
+                calls += 1;
+                true
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert!(matches!(outcome, Err(accelrt::Error::Interrupted)), "{outcome:?}");
+            let (ran, helped) = (ran.load(Ordering::Relaxed), helped(&runtime));
+            assert_eq!((calls, ran as u64), (1, helped), "asked once, by the thread that helped");
+            assert!(ran > 0 && ran < tasks, "{ran} tasks ran before the check");
+        }
+    });
+}
+
+#[test]
+fn a_check_that_says_no_lets_the_thread_go_on_helping() {
+    // Method: the first call ends the slow tasks and lets the worker go: a thread that lost its
+    // processor for so long that a task overran leaves it the rest.
+    finishes(|| {
+        let runtime = workers(1);
+        let mut gate = Some(Gate::shut(&stream(&runtime)));
+        let stream = short_stream(&runtime);
+        let (ran, is_over) = enqueue_slow(&stream, 5_000);
+        let mut calls = 0;
+        let mut check = || {
+            calls += 1;
+            is_over.store(true, Ordering::Relaxed);
+            drop(gate.take());
+            false
+        };
+        stream.synchronize_unless(&mut check).unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 5_000);
+        assert!(calls > 0);
+    });
+}
+
+/// How long a task takes that overruns: longer than a thread helps between two looks.
+const OVERRUN: Duration = Duration::from_millis(60);
+
+/// A stream with a short history, of which the next batches are not measured. No worker is free.
+fn short_stream(runtime: &Runtime) -> Stream {
+    loop {
+        let stream = stream(runtime);
+        stream.enqueue(|| ()).unwrap();
+        stream.synchronize().unwrap();
+        stream.enqueue(|| ()).unwrap();
+        // Given up where this thread lost its processor during the measured batch.
+        if stream.synchronize_unless(&mut || true).is_ok() {
+            return stream;
+        }
+    }
+}
+
+#[test]
+fn a_thread_leaves_a_stream_to_the_workers_when_a_task_has_overrun() {
+    // Goal: no second long task on a thread that should hear signals. Method: the only worker is
+    // inside a gate until this thread is asleep; then it alone can run what stands behind.
+    finishes(|| {
+        let runtime = workers(1);
+        let gate = Gate::enqueue(&stream(&runtime));
+        let worker = gate.wait_until_inside();
+        let stream = short_stream(&runtime);
+        let overruns = enqueue_question(&stream, || {
+            spin_for(OVERRUN);
+            ThreadId::current()
+        });
+        let behind = enqueue_who(&stream);
+        let waiter = ThreadId::current();
+        let opener = std::thread::spawn(move || {
+            assert_eq!(overruns.recv().unwrap(), waiter);
+            waiter.wait_until_asleep();
+            gate.open();
+        });
+        stream.synchronize().unwrap();
+        assert_eq!(behind.recv().unwrap(), worker);
+        opener.join().unwrap();
+        let again = enqueue_who(&stream);
+        stream.synchronize().unwrap();
+        assert_eq!(again.recv().unwrap(), worker, "not helped again");
+    });
+}
+
+#[test]
+fn a_task_that_overruns_alone_is_noticed_by_the_worker_that_came_for_it() {
+    // Goal: as above where one task is all there is, and no clock is read. Method: the task goes on
+    // until the worker has looked for it and sleeps again, and for as long as an overrun then.
+    finishes(|| {
+        let runtime = workers(1);
+        let worker = sleeping_workers(&runtime, 1)[0];
+        let gate = Gate::enqueue(&stream(&runtime));
+        gate.wait_until_inside();
+        let stream = short_stream(&runtime);
+        let overruns = enqueue_question(&stream, move || {
+            gate.open();
+            worker.wait_until_asleep();
+            spin_for(OVERRUN);
+            ThreadId::current()
+        });
+        stream.synchronize().unwrap();
+        assert_eq!(overruns.recv().unwrap(), ThreadId::current());
+        let again = enqueue_who(&stream);
+        stream.synchronize().unwrap();
+        assert_eq!(again.recv().unwrap(), worker, "not helped again");
     });
 }
 

@@ -1,9 +1,10 @@
 //! Native calls keep their place in the order, fail by status, and are skipped and refused.
 
+use std::hint::black_box;
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 
-use accelrt::{Argument, Device, Error, Event, FailureCause};
+use accelrt::{Argument, Device, Error, Event, FailureCause, Stream};
 
 use super::support::{
     append, append_digit, call, counter, digits, failure, hold, launch, null_stream, pointer,
@@ -101,9 +102,6 @@ fn native_calls_on_a_failed_stream_are_skipped() {
 #[test]
 fn without_a_history_a_waiting_thread_leaves_native_calls_to_a_worker() {
     // Goal: calls that nothing is known of count as long. Method: the function tells its thread.
-    extern "C" fn tell_thread(seen: &Mutex<Option<ThreadId>>) {
-        *seen.lock().unwrap() = Some(thread::current().id());
-    }
     let runtime = runtime();
     let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
     let seen = Mutex::new(None::<ThreadId>);
@@ -112,6 +110,60 @@ fn without_a_history_a_waiting_thread_leaves_native_calls_to_a_worker() {
     let seen = seen.into_inner().unwrap();
     assert!(seen.is_some_and(|id| id != thread::current().id()));
     assert_eq!(runtime.counters().num_helped_tasks, 0);
+}
+
+/// Tells which thread executes it.
+extern "C" fn tell_thread(seen: &Mutex<Option<ThreadId>>) {
+    *seen.lock().unwrap() = Some(thread::current().id());
+}
+
+/// Launches and synchronises, one call at a time, up to `most`; true when this thread has executed
+/// one of them.
+fn executes_some(stream: &Stream, most: usize) -> bool {
+    let seen = Mutex::new(None::<ThreadId>);
+    (0..most).any(|_| {
+        launch(stream, call(tell_thread as _, &[Argument::from(&raw const seen)])).unwrap();
+        stream.synchronize().unwrap();
+        seen.lock().unwrap().take().unwrap() == thread::current().id()
+    })
+}
+
+#[test]
+fn a_waiting_thread_executes_native_calls_only_on_a_stack_as_large_as_a_workers() {
+    // Goal: a function has the stack that workers give it. Method: threads with small and large
+    // stacks launch calls, whose history becomes short; these tell their thread. The C library may
+    // give a thread the stack of one that ended, but none of four times the size.
+    let on_a_stack_of = |bytes: usize, most: usize| {
+        let helping = move || {
+            let runtime = runtime();
+            let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+            executes_some(&stream, most)
+        };
+        thread::Builder::new().stack_size(bytes).spawn(helping).unwrap().join().unwrap()
+    };
+    assert!(!on_a_stack_of(256 << 10, 2_000));
+    assert!(!on_a_stack_of(1 << 20, 2_000));
+    assert!(on_a_stack_of(8 << 20, usize::MAX), "as large as a worker's");
+}
+
+#[test]
+fn a_waiting_thread_that_is_deep_in_its_stack_executes_no_native_calls() {
+    #[inline(never)]
+    fn below(used_bytes: usize, wait: &dyn Fn()) {
+        let room = [0_u8; 16 << 10];
+        match used_bytes.checked_sub(black_box(&room).len()) {
+            None => wait(),
+            Some(rest) => below(rest, wait),
+        }
+        black_box(&room);
+    }
+    let deep = || {
+        let runtime = runtime();
+        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        below(3 << 20, &|| assert!(!executes_some(&stream, 2_000)));
+        assert!(executes_some(&stream, usize::MAX), "where it came from there is room");
+    };
+    thread::Builder::new().stack_size(8 << 20).spawn(deep).unwrap().join().unwrap();
 }
 
 #[test]

@@ -56,6 +56,7 @@ const AREAS: &[Area] = &[
     area("fork", 0, &["error", "sync"]),
     area("signals", 0, &[]),
     area("spin", 0, &["sync"]),
+    area("stack", 0, &[]),
     area("steps", 0, &[]),
     area("stream_map", 0, &["steps"]),
     area("queue", 0, &["size", "spin", "sync"]),

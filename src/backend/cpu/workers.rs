@@ -16,11 +16,9 @@ use crate::backend::cpu::processor::LastProcessor;
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
+use crate::stack::WORKER_STACK_BYTES;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint, yield_now};
-
-/// Stack of a worker: native functions expect what a main thread has.
-const STACK_BYTES: usize = 8 << 20;
 
 /// Longest look for work before a sleep.
 const LONGEST_LOOK: Duration = Duration::from_micros(50);
@@ -145,8 +143,8 @@ impl Shared {
         // Relaxed: a figure orders nothing, and a name needs only be unique.
         let number = this.started.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(this);
-        let builder =
-            thread::Builder::new().name(format!("{}-{number}", this.name)).stack_size(STACK_BYTES);
+        let name = format!("{}-{number}", this.name);
+        let builder = thread::Builder::new().name(name).stack_size(WORKER_STACK_BYTES);
         let started = with_signals_blocked(|| builder.spawn(move || Worker::new(shared).live()));
         match started {
             Ok(thread) => {

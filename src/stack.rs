@@ -1,0 +1,96 @@
+//! Whether the calling thread's stack is as large as a worker's, asked of the system once a thread.
+#![expect(unsafe_code, reason = "asks the C library where a thread's stack is")]
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Stack of a thread that executes tasks: native functions expect what a main thread has.
+pub(crate) const WORKER_STACK_BYTES: usize = 8 << 20;
+
+/// What may be missing of that: a thread has called functions before, and the system keeps a part
+/// of a main thread's eight mebibytes for the program's arguments and for guards.
+const TOLERANCE_BYTES: usize = 1 << 20;
+
+/// No frame stands as high.
+const TOO_SMALL: usize = usize::MAX;
+
+thread_local! {
+    /// Frames at this address and above have room enough below them; 0 before the first question.
+    static LOWEST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// True when a function that is called here has the room that it would have on a worker.
+#[inline]
+pub(crate) fn is_as_large_as_a_workers() -> bool {
+    let here = MaybeUninit::<u8>::uninit();
+    let lowest = LOWEST.get();
+    ptr::from_ref(&here).addr() >= if lowest == 0 { ask() } else { lowest }
+}
+
+#[cold]
+fn ask() -> usize {
+    let room_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
+    // A stack that the system does not tell of counts as small: a worker's is known.
+    let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(room_bytes));
+    LOWEST.set(lowest);
+    lowest
+}
+
+/// The lowest address of the calling thread's stack; that of a main thread as far as its limit lets
+/// it grow.
+fn lowest_address() -> Option<usize> {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: the function has no pre-condition.
+    let own = unsafe { libc::pthread_self() };
+    // SAFETY: the handle is the calling thread's, and the pointer is to what the call initialises
+    // when it returns 0.
+    let refused = unsafe { libc::pthread_getattr_np(own, attributes.as_mut_ptr()) };
+    if refused != 0 {
+        return None;
+    }
+    let (mut lowest, mut bytes) = (ptr::null_mut(), 0);
+    // SAFETY: the attributes were initialised above, and both pointers are to variables here.
+    let refused = unsafe {
+        libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut bytes)
+    };
+    // SAFETY: initialised above, and not used again.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    (refused == 0 && bytes > 0).then(|| lowest.addr())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::hint::black_box;
+
+    use super::*;
+
+    /// What a thread with a stack of `bytes` says.
+    fn on_a_stack_of<R: Send + 'static>(bytes: usize, ask: fn() -> R) -> R {
+        std::thread::Builder::new().stack_size(bytes).spawn(ask).unwrap().join().unwrap()
+    }
+
+    #[test]
+    fn a_stack_is_as_large_as_a_workers_up_to_the_tolerance() {
+        assert!(on_a_stack_of(WORKER_STACK_BYTES, is_as_large_as_a_workers));
+        assert!(on_a_stack_of(64 << 20, is_as_large_as_a_workers));
+        // The C library may give a thread the stack of one that ended, but none of four times the
+        // size.
+        assert!(!on_a_stack_of(WORKER_STACK_BYTES / 8, is_as_large_as_a_workers));
+        assert!(!on_a_stack_of(256 << 10, is_as_large_as_a_workers));
+    }
+
+    #[test]
+    fn what_is_used_of_a_stack_counts_and_what_was_given_back_does_not() {
+        #[inline(never)]
+        fn below(used_bytes: usize) -> bool {
+            let room = [0_u8; 16 << 10];
+            let rest = used_bytes.saturating_sub(black_box(&room).len());
+            if rest == 0 { is_as_large_as_a_workers() } else { black_box(below(rest)) }
+        }
+        let asked = on_a_stack_of(WORKER_STACK_BYTES, || {
+            [is_as_large_as_a_workers(), below(2 * TOLERANCE_BYTES), is_as_large_as_a_workers()]
+        });
+        assert_eq!(asked, [true, false, true]);
+    }
+}
