@@ -8,10 +8,10 @@ use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Error;
 use crate::python::device::{PyDevice, kind_argument};
 use crate::python::errors::wrong_type;
-use crate::python::helper;
 use crate::python::parameters::{Flag, integer_of};
 use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
+use crate::python::{helper, reaper};
 use crate::runtime::Runtime;
 
 /// What a device is.
@@ -282,6 +282,7 @@ pub(super) fn shut_down(py: Python<'_>) {
         py.detach(|| {
             runtime.shutdown_and_report();
             helper::close();
+            reaper::close();
         });
         helper::drop_pending(py);
     }

@@ -1,19 +1,12 @@
 //! The helper: the one thread of a process that runs Python callables for streams.
 //!
-//! It asks for the GIL when something is ready, runs a batch, and gives the GIL back. Whether it
-//! may ask is decided by one word:
-//!
-//! | state | meaning | becomes |
-//! |---|---|---|
-//! | IDLE | does not need the GIL | BUSY by the helper, CLOSED at exit |
-//! | BUSY | has the GIL, or asks for it | IDLE by the helper, CLOSED at exit |
-//! | CLOSED | the interpreter ends: no new callable, no new asking | LEFT by the helper |
-//! | LEFT | it was busy then, and is no more | |
+//! It asks for the GIL when something is ready, runs a batch, and gives the GIL back. Others wait
+//! for it, so it waits for nothing unfinished, whatever runs there: callables, and destructors that
+//! they or the interpreter's collector bring about. What is parked it leaves to the reaper.
 
 use std::io;
 use std::sync::OnceLock;
 use std::thread::{Builder, Thread};
-use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
@@ -21,25 +14,18 @@ use pyo3::prelude::*;
 use crate::fork;
 use crate::python::host_task::HostTask;
 use crate::python::parked::drop_parked;
+use crate::python::reaper;
+use crate::python::turns::Turns;
+use crate::python::waiting::wait_for_nothing;
+use crate::stack::WORKER_STACK_BYTES;
 use crate::stream::Completion;
-use crate::sync::unmodelled::{AtomicBool, AtomicUsize};
+use crate::sync::unmodelled::AtomicBool;
 use crate::sync::{Ordering, park};
-
-const IDLE: usize = 0;
-const BUSY: usize = 1;
-const CLOSED: usize = 2;
-const LEFT: usize = 3;
 
 /// Callables between two chances for others to get the GIL: those written in C never offer it.
 const BATCH: usize = 64;
 
-/// How long the end of the process waits for a callable that is running.
-const GRACE: Duration = Duration::from_millis(100);
-
-/// Between two looks at that.
-const PERIOD: Duration = Duration::from_micros(200);
-
-static STATE: AtomicUsize = AtomicUsize::new(IDLE);
+static TURNS: Turns = Turns::new();
 static READY: SegQueue<(HostTask, Completion)> = SegQueue::new();
 static HELPER: OnceLock<Thread> = OnceLock::new();
 
@@ -49,7 +35,8 @@ static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 /// Starts the thread, once. With the GIL, so nobody else starts it meanwhile.
 pub(super) fn ensure_started() -> io::Result<()> {
     if HELPER.get().is_none() {
-        let builder = Builder::new().name("accelrt-python".to_owned());
+        let builder =
+            Builder::new().name("accelrt-python".to_owned()).stack_size(WORKER_STACK_BYTES);
         let thread = builder.spawn(serve)?;
         let _ = HELPER.set(thread.thread().clone());
     }
@@ -68,6 +55,7 @@ pub(super) fn post(task: HostTask, completion: Completion) {
 }
 
 fn serve() {
+    wait_for_nothing();
     loop {
         // AcqRel: pairs with `post`. A post after this swap sets the word again, so it is not lost;
         // one before it is seen below.
@@ -75,23 +63,21 @@ fn serve() {
             park(None);
         }
         while !READY.is_empty() {
-            if !change(IDLE, BUSY) {
+            if !TURNS.begin() {
                 return;
             }
             Python::attach(run_batch);
-            if !change(BUSY, IDLE) {
-                change(CLOSED, LEFT);
+            if !TURNS.end() {
                 return;
             }
+            reaper::drop_what_is_parked();
         }
     }
 }
 
 fn run_batch(py: Python<'_>) {
-    drop_parked(py);
     for _ in 0..BATCH {
-        // Acquire: pairs with `close`.
-        if STATE.load(Ordering::Acquire) != BUSY {
+        if !TURNS.goes_on() {
             return;
         }
         let Some((task, completion)) = READY.pop() else { return };
@@ -99,22 +85,10 @@ fn run_batch(py: Python<'_>) {
     }
 }
 
-/// Changes the state, if it is the expected one.
-fn change(from: usize, to: usize) -> bool {
-    // AcqRel, Acquire: `close` and the helper see what the other did before.
-    STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-}
-
-/// The interpreter ends: no callable is begun any more. Waits a moment for one that is running,
-/// without the GIL; one that does not end is left.
+/// The interpreter ends: no callable is begun any more; see [`Turns::close`].
 pub(super) fn close() {
-    if fork::is_child() || change(IDLE, CLOSED) || !change(BUSY, CLOSED) {
-        return;
-    }
-    let end = Instant::now() + GRACE;
-    // Acquire: pairs with `change`.
-    while STATE.load(Ordering::Acquire) != LEFT && Instant::now() < end {
-        park(Some(PERIOD));
+    if !fork::is_child() {
+        TURNS.close();
     }
 }
 

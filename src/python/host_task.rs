@@ -14,7 +14,7 @@ use crate::python::contexts;
 use crate::python::errors::{RaisedInTask, wrong_type};
 use crate::python::helper;
 use crate::python::parked::{Kept, drop_parked};
-use crate::python::waiting::{InsideCallable, enqueue};
+use crate::python::waiting::enqueue;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
 use crate::sync::park;
@@ -51,7 +51,6 @@ impl HostTask {
     pub(super) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
         let Self { stream, call } = self;
         let _frame = stream.enter_task();
-        let _inside = InsideCallable::enter();
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
             runtime.serve(Some(&stream));
             let mut objects = call.bind(py);

@@ -1,16 +1,25 @@
 //! Parked: what threads without the GIL let go of, until one that has it drops it.
 //!
 //! A worker that asked for the GIL would make streams wait for Python code. So whatever it holds
-//! for Python's sake is parked, which wakes nobody; the helper or the next binding call drops it.
+//! for Python's sake is parked, which wakes no thread. The next binding call drops it, unless that
+//! is a callable's: destructors may wait for callables. The helper has the reaper drop what it finds
+//! parked between two of them.
 
+use std::cell::Cell;
 use std::{fmt, mem};
 
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
 
 use crate::fork;
+use crate::python::waiting::is_waited_for;
 
 static PARKED: SegQueue<Parked> = SegQueue::new();
+
+thread_local! {
+    /// True while this thread drops what was parked.
+    static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
+}
 
 enum Parked {
     Objects(Vec<Py<PyAny>>),
@@ -35,18 +44,25 @@ fn push(parked: Parked) {
     }
 }
 
-/// Drops what is parked; Python code may run. Costs two loads when there is nothing.
+/// True when something is parked.
+pub(super) fn are_parked() -> bool {
+    !PARKED.is_empty()
+}
+
+/// Drops what is parked, where destructors may wait; Python code may run. Costs two loads when there
+/// is nothing.
 #[inline]
-pub(super) fn drop_parked(_py: Python<'_>) {
-    if !PARKED.is_empty() {
-        drop_all();
+pub(super) fn drop_parked(py: Python<'_>) {
+    if are_parked() {
+        drop_parked_here(py);
     }
 }
 
-/// Only as many as there are now: destructors may launch and park more.
+/// Only as many as there are now: destructors may launch and park more. They may also wait, and
+/// come here again: what is left then is the outer call's, or each would stand on the one before.
 #[cold]
-fn drop_all() {
-    if fork::is_child() {
+pub(super) fn drop_parked_here(_py: Python<'_>) {
+    if fork::is_child() || is_waited_for() || IS_DROPPING.replace(true) {
         return;
     }
     // pyo3 does not know that a method of `fastcall` has the GIL.
@@ -55,10 +71,11 @@ fn drop_all() {
             match PARKED.pop() {
                 Some(Parked::Objects(objects)) => drop(objects),
                 Some(Parked::Lender(lender)) => lender.take_back(py),
-                None => return,
+                None => break,
             }
         }
     });
+    IS_DROPPING.set(false);
 }
 
 /// Objects that a task keeps alive. May be dropped by any thread.

@@ -10,24 +10,19 @@ use crate::python::parked::drop_parked;
 use crate::stream::Stream;
 
 thread_local! {
-    /// True while the helper thread runs a callable.
-    static IS_INSIDE_CALLABLE: Cell<bool> = const { Cell::new(false) };
+    /// True on the helper thread.
+    static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread is inside a callable of `launch_host` until dropped.
-pub(super) struct InsideCallable;
-
-impl InsideCallable {
-    pub(super) fn enter() -> Self {
-        IS_INSIDE_CALLABLE.set(true);
-        Self
-    }
+/// This thread is one that others wait for: from now on it waits for nothing unfinished, and drops
+/// nothing that was parked.
+pub(super) fn wait_for_nothing() {
+    IS_WAITED_FOR.set(true);
 }
 
-impl Drop for InsideCallable {
-    fn drop(&mut self) {
-        IS_INSIDE_CALLABLE.set(false);
-    }
+/// True on such a thread.
+pub(super) fn is_waited_for() -> bool {
+    IS_WAITED_FOR.get()
 }
 
 /// Calls `wait` without the GIL. `wait` asks the closure it is given at least every 50 ms while
@@ -40,7 +35,7 @@ pub(super) fn without_gil<T: Send>(
     is_done: impl FnOnce() -> bool,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T> + Send,
 ) -> PyResult<T> {
-    let is_inside = IS_INSIDE_CALLABLE.get();
+    let is_inside = is_waited_for();
     if is_inside && !is_done() {
         return Err(refusal());
     }
@@ -71,7 +66,7 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
 
 /// Refuses, inside a callable, what would wait for work that is yet to be enqueued.
 pub(super) fn check_may_wait() -> PyResult<()> {
-    if IS_INSIDE_CALLABLE.get() { Err(refusal()) } else { Ok(()) }
+    if is_waited_for() { Err(refusal()) } else { Ok(()) }
 }
 
 fn refusal() -> PyErr {
@@ -98,7 +93,7 @@ pub(super) fn enqueue<T>(
 #[inline]
 pub(super) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
     // Again after each wait: until this thread had the GIL, others may have taken the room.
-    while !stream.has_room() && !IS_INSIDE_CALLABLE.get() {
+    while !stream.has_room() && !is_waited_for() {
         let wait =
             |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_for_room_unless(is_interrupted);
         without_gil(py, || false, wait)?;
