@@ -163,12 +163,15 @@ fn spin_for(time: Duration) {
     while began.elapsed() < time {}
 }
 
+/// A form of wait, with its check.
+type Wait = fn(&Stream, &mut dyn FnMut() -> bool) -> accelrt::Result<()>;
+
 #[test]
 fn a_thread_that_executes_tasks_is_interrupted_between_two_of_them() {
     // Goal: Ctrl-C is looked at while a thread helps. Method: more tasks than 50 ms have room for,
     // no worker, and a check that says yes at its first call; the rest of the tasks did not run.
     finishes(|| {
-        let waits: [fn(&Stream, &mut dyn FnMut() -> bool) -> accelrt::Result<()>; 2] = [
+        let waits: [Wait; 2] = [
             |stream, check| stream.synchronize_unless(check),
             |stream, check| stream.record_event().unwrap().synchronize_unless(check),
         ];
