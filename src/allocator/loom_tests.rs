@@ -68,6 +68,7 @@ fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
         let (world, bytes) = (World::new(), Arc::new(Bytes(UnsafeCell::new(0))));
         let stream = world.stream();
         let block = world.allocator.allocate(Request::new(512, 0)).unwrap();
+        let address = block.address();
         let (used, progress) = (Arc::clone(&bytes), Arc::clone(&stream.progress));
         let consumer = thread::spawn(move || {
             used.write(7); // ordered by the progress alone
@@ -76,7 +77,7 @@ fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
         let (other, given) = (Arc::clone(&world), Arc::clone(&bytes));
         let requester = thread::spawn(move || {
             let taken = other.allocator.allocate(Request::new(512, 0)).unwrap();
-            if taken.address() == block.address() {
+            if taken.address() == address {
                 assert_eq!(given.read(), 7, "handed out in front of its use");
             }
             other.allocator.free(taken).unwrap();
