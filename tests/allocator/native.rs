@@ -227,6 +227,31 @@ fn a_pool_that_keeps_blocks_whole_does_so_natively_and_helps_out() {
 }
 
 #[test]
+fn a_pool_that_helps_out_natively_gives_what_is_free_there() {
+    use accelrt::allocator::{PoolId, PoolOptions};
+    let bench = Bench::of_capacity(NATIVE, 20 * MIB);
+    let (pool, options) = (PoolId(7, 0), PoolOptions { use_on_oom: true, no_split: false });
+    bench.allocator.retain_pool(pool, options);
+    let own = bench.request(Request::new(18 * MIB, 0).from_pool(pool)).unwrap();
+    let place = own.address();
+    bench.free(own);
+    let helped = bench.take(17 * MIB);
+    assert_eq!(helped.address(), place);
+    assert_eq!(bench.statistics().num_alloc_retries, 0);
+    bench.free(helped);
+    bench.allocator.release_pool(pool);
+}
+
+#[test]
+fn a_request_beyond_the_first_addresses_has_room_for_its_alignment() {
+    let bench = Bench::of_capacity(NATIVE, 4096 * MIB);
+    let block = bench.request(Request::new(1026 * MIB, 0).aligned_to(4 * MIB)).unwrap();
+    assert!(block.address().is_multiple_of(4 * MIB as u64), "{block:?}");
+    assert_eq!(bench.null.live().reserved_bytes, 1030 * MIB, "one range that is large enough");
+    bench.free(block);
+}
+
+#[test]
 fn private_memory_stays_with_its_pool_until_that_has_no_users() {
     use accelrt::allocator::{PoolId, PoolOptions};
     let bench = Bench::of_capacity(NATIVE, 40 * MIB);
