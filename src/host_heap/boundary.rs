@@ -1,7 +1,7 @@
 //! The last line before C: what cannot be continued there is leaked, counted, and told of once.
 //!
-//! The callers are libraries that free memory. They cannot be told of a mistake, theirs or ours, and
-//! an abort would end a program that may not even miss the memory.
+//! The callers are libraries that free memory. They cannot be told of a mistake, theirs or ours,
+//! and an abort would end a program that may not even miss the memory.
 
 use std::fmt::Arguments;
 use std::io::Write;

@@ -2,8 +2,8 @@
 //!
 //! A worker that asked for the GIL would make streams wait for Python code. So whatever it holds
 //! for Python's sake is parked, which wakes no thread. The next binding call drops it, unless that
-//! is a callable's: destructors may wait for callables. The helper has the reaper drop what it finds
-//! parked between two of them.
+//! is a callable's: destructors may wait for callables. The helper has the reaper drop what it
+//! finds parked between two of them.
 
 use std::cell::Cell;
 use std::{fmt, mem};
@@ -49,8 +49,8 @@ pub(super) fn are_parked() -> bool {
     !PARKED.is_empty()
 }
 
-/// Drops what is parked, where destructors may wait; Python code may run. Costs two loads when there
-/// is nothing.
+/// Drops what is parked, where destructors may wait; Python code may run. Costs two loads when
+/// there is nothing.
 #[inline]
 pub(super) fn drop_parked(py: Python<'_>) {
     if are_parked() {

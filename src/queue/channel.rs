@@ -17,11 +17,11 @@
 //! another is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
 //!
 //! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, and `oldest`,
-//! (2) read `installing`. Zero: nobody can reach the old segment. Else it waits in a list of retired
-//! ones until a later retirement reads zero. Who counts later reads the moved `oldest`: steps 1 and
-//! 2 here, up and read there are a Dekker pair. Who installs later needs none: a segment is linked
-//! while `installing` is up, so it is raised from what the linking thread left there, and that
-//! thread has seen the swing, its own or another's.
+//! (2) read `installing`. Zero: nobody can reach the old segment. Else it waits in a list of
+//! retired ones until a later retirement reads zero. A later count reads the moved `oldest`: steps
+//! 1 and 2 here, up and read there are a Dekker pair. A later install needs none: a segment is
+//! linked while `installing` is up, so it is raised from what the linking thread left there, and
+//! that thread has seen the swing, its own or another's.
 #![expect(unsafe_code, reason = "places are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -160,8 +160,8 @@ impl<C: 'static> Sender<C> {
         let shared = &*self.0;
         let tail = &shared.tail;
         // Acquire, here and at each retry: pairs with the release of the claim that wrote it, which
-        // makes the swing to this lap's segment visible to the next load. No model: an older segment
-        // has another tag, unless it is 64 laps older.
+        // makes the swing to this lap's segment visible to the next load. No model: an older
+        // segment has another tag, unless it is 64 laps older.
         let mut index = tail.index.load(Ordering::Acquire);
         let segment = loop {
             // Acquire: pairs with the release of the swing, which publishes a linked segment.
@@ -171,8 +171,8 @@ impl<C: 'static> Sender<C> {
                 index = tail.index.load(Ordering::Acquire); // No model: as above.
                 continue;
             }
-            // SeqCst: the Dekker pair named above; its release half pairs with the loads above. Acquire
-            // on failure: as those. No model: as above.
+            // SeqCst: the Dekker pair named above; its release half pairs with the loads above.
+            // Acquire on failure: as those. No model: as above.
             let claim = tail.index.compare_exchange_weak(
                 index,
                 index + 1,
@@ -243,8 +243,8 @@ impl<C: 'static> Shared<C> {
         self.installing.fetch_add(1, Ordering::Acquire);
         // Acquire: pairs with the release of the swing.
         let current = self.tail.segment.load(Ordering::Acquire);
-        // Relaxed: the segment that is current now is not reclaimed meanwhile, so an old index is of
-        // its lap or an earlier one, and nothing is done then.
+        // Relaxed: the segment that is current now is not reclaimed meanwhile, so an old index is
+        // of its lap or an earlier one, and nothing is done then.
         let lap = lap_of(self.tail.index.load(Ordering::Relaxed));
         if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
             let segment = untagged(current);
@@ -409,8 +409,8 @@ impl<C: 'static> Receiver<C> {
     /// Leaves a segment whose commands are all consumed.
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
         let lap = lap_of(self.position.segment_end);
-        // Release: the linked segment, to the loads in `push`. Failure is an installer's success, and
-        // nothing is read on it: relaxed.
+        // Release: the linked segment, to the loads in `push`. Failure is an installer's success,
+        // and nothing is read on it: relaxed.
         let _ = self.shared.tail.segment.compare_exchange(
             tagged(old.as_ptr(), lap.wrapping_sub(1)),
             tagged(next, lap),

@@ -43,8 +43,8 @@ impl Failures {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
         log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
-        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`. Who sees a
-        // later task retired comes behind this.
+        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`.
+        // A look that sees a later task retired comes behind this.
         self.any.store(true, Ordering::SeqCst);
     }
 

@@ -124,8 +124,8 @@ impl ThreadCache {
     #[expect(clippy::inline_always, reason = "as above")]
     fn inside_if(&self, is_open: bool) -> Option<Inside<'_>> {
         if !is_open {
-            // Release: as in `Inside::drop`. No model: there the fence above releases, which is none
-            // where the kernel has it made.
+            // Release: as in `Inside::drop`. No model: there the fence above releases, which is
+            // none where the kernel has it made.
             self.door.store(false, Ordering::Release);
             return None;
         }

@@ -57,7 +57,8 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
 /// let null = NullBackend::new(NullConfig::default());
 /// let address = null.allocate(0, 1000, 64)?;
 /// assert_eq!(null.live().device_bytes, 1000);
-/// null.release(0, address)?;
+/// // SAFETY: it was just allocated there, and no task uses it.
+/// unsafe { null.release(0, address) }?;
 /// assert_eq!(null.live().device_bytes, 0);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
