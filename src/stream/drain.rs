@@ -54,8 +54,37 @@ pub(crate) enum Stop {
 }
 
 impl StreamCore {
-    /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream, which
-    /// stops before tasks that are not for it, and between two when its time is up.
+    /// Retires tasks up to `until` on a thread that waits for the stream, which stops before tasks
+    /// that are not for it, and between two when its time is up.
+    #[inline]
+    pub(crate) fn drain_helping(&self, consumer: &mut Consumer, until: u64) -> Stop {
+        if consumer.receiver.consumed() + 1 < until {
+            self.drain_shift(consumer, until)
+        } else {
+            // One task is what a round trip waits for: nothing comes after it, no clock is read.
+            let stop = self.drain(consumer, until, None);
+            self.figures.pace.end_help();
+            stop
+        }
+    }
+
+    #[inline(never)]
+    fn drain_shift(&self, consumer: &mut Consumer, until: u64) -> Stop {
+        let mut shift = Shift::begin();
+        loop {
+            let next = consumer.receiver.consumed() + 1;
+            let stop = self.drain(consumer, next, None);
+            let is_over = shift.is_over(&self.figures.pace);
+            if stop != Stop::Here || consumer.receiver.consumed() < next || next >= until {
+                return stop;
+            }
+            if is_over {
+                return Stop::TimeIsUp;
+            }
+        }
+    }
+
+    /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream.
     pub(crate) fn drain(
         &self,
         consumer: &mut Consumer,
@@ -68,17 +97,11 @@ impl StreamCore {
         let _frame = Frame::enter(self.key());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
-        if turn.is_none() {
-            self.figures.pace.begin_help();
-        }
         let stop = self.drain_batch(consumer, until, turn);
         let last = consumer.receiver.consumed();
         consumer.stopwatch.stop(last, &self.figures.pace);
         match turn {
-            None => {
-                self.figures.counters.add_helped(last - first);
-                self.figures.pace.end_help();
-            }
+            None => self.figures.counters.add_helped(last - first),
             Some(_) if last > first => self.figures.pace.note_worker(),
             Some(_) => {}
         }
@@ -89,8 +112,6 @@ impl StreamCore {
         let first = consumer.receiver.consumed();
         let mut left = BATCH_TASKS;
         let mut unpublished = 0;
-        // One task is what a round trip waits for: nothing comes after it, and no clock is read.
-        let mut shift = (turn.is_none() && until > first + 1).then(Shift::begin);
         while consumer.receiver.consumed() < until {
             if let Some(turn) = turn
                 && !consumer.receiver.is_published()
@@ -118,15 +139,7 @@ impl StreamCore {
                 return stop;
             }
             self.retire(receiver.consumed(), context);
-            let Some(turn) = turn else {
-                if let Some(shift) = &mut shift
-                    && shift.is_over(&self.figures.pace)
-                    && receiver.consumed() < until
-                {
-                    return Stop::TimeIsUp;
-                }
-                continue;
-            };
+            let Some(turn) = turn else { continue };
             left -= 1;
             if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.pace.is_long() {
                 if turn.must_yield() || left == 0 && turn.others_wait() {

@@ -24,6 +24,9 @@ const UNKNOWN: u64 = u64::MAX;
 /// Turns in which workers execute something before a stream counts as theirs again.
 const TURNS_AFTER_HELP: u32 = 8;
 
+/// As many, and a worker came while a thread helped.
+const MET: u32 = TURNS_AFTER_HELP + 1;
+
 /// How long a worker first leaves a stream to a host thread: what that takes from one round trip to
 /// the next. Doubled each time, up to about what waking a sleeping worker takes.
 const FIRST_LEAVE: Duration = Duration::from_micros(4);
@@ -39,8 +42,8 @@ pub(crate) struct Pace {
     /// often in a row it did. One worker at a time comes to a stream.
     left_at: AtomicU64,
     times_left: AtomicU32,
-    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]; 0 when none
-    /// did. A clock that the waiting thread need not read.
+    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]. A clock that
+    /// the waiting thread need not read.
     met_ns: AtomicU64,
 }
 
@@ -79,31 +82,27 @@ impl Pace {
         self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
-    /// A worker came, and another thread executes the stream: since now at the latest.
+    /// A worker came, and another thread executes the stream: since now at the latest. A thread
+    /// that begins to help, and notes that, forgets it.
     #[cold]
     pub(crate) fn note_met(&self) {
-        self.met_ns.store(now_ns(), Ordering::Relaxed);
-    }
-
-    /// A waiting thread begins to execute tasks.
-    #[inline]
-    pub(crate) fn begin_help(&self) {
-        if self.met_ns.load(Ordering::Relaxed) != 0 {
-            self.met_ns.store(0, Ordering::Relaxed);
+        if self.is_wanted_by_host() {
+            self.met_ns.store(now_ns(), Ordering::Relaxed);
+            self.turns_after_help.store(MET, Ordering::Relaxed);
         }
     }
 
-    /// It has ended. When a worker came long ago, it has overrun.
+    /// A waiting thread has executed one task. When a worker came long ago, that has overrun.
     #[inline]
     pub(crate) fn end_help(&self) {
-        let met_ns = self.met_ns.load(Ordering::Relaxed);
-        if met_ns != 0 {
-            self.learn_since(met_ns);
+        if self.turns_after_help.load(Ordering::Relaxed) == MET {
+            self.learn_since_met();
         }
     }
 
     #[cold]
-    fn learn_since(&self, met_ns: u64) {
+    fn learn_since_met(&self) {
+        let met_ns = self.met_ns.load(Ordering::Relaxed);
         let elapsed = Duration::from_nanos(now_ns().saturating_sub(met_ns));
         if elapsed >= LONGEST_SHIFT {
             self.learn(elapsed, 1);
@@ -148,11 +147,11 @@ impl Pace {
     }
 }
 
-/// Nanoseconds since the first call, and never 0.
+/// Nanoseconds since the first call.
 fn now_ns() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let elapsed = FIRST.get_or_init(Instant::now).elapsed();
-    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long a waiting thread executes tasks without a look at what interrupts it; what takes longer
@@ -208,6 +207,13 @@ impl Stopwatch {
     /// The batch ended with the task `consumed`.
     #[inline]
     pub(crate) fn stop(&mut self, consumed: u64, pace: &Pace) {
+        if self.started.is_some() {
+            self.measure(consumed, pace);
+        }
+    }
+
+    #[cold]
+    fn measure(&mut self, consumed: u64, pace: &Pace) {
         if let Some((started, first)) = self.started.take()
             && consumed > first
         {

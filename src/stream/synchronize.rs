@@ -110,7 +110,7 @@ impl StreamCore {
         let until = self.pushed();
         while self.expect_helper() {
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
-            let stop = self.drain(&mut pass, until, None);
+            let stop = self.drain_helping(&mut pass, until);
             let consumed = pass.receiver.consumed();
             let is_reached = stop == Stop::Here && consumed >= until;
             let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);

@@ -124,7 +124,7 @@ impl StreamCore {
     ) -> Result<bool> {
         while self.expect_helper() {
             let Some(mut pass) = self.turnstile.enter_to_help() else { break };
-            let stop = self.drain(&mut pass, ticket, None);
+            let stop = self.drain_helping(&mut pass, ticket);
             self.leave_and_submit(pass, stop);
             if self.progress.retired() >= ticket {
                 return Ok(true);
