@@ -16,8 +16,9 @@ pub struct Shortage {
     pub reserved_bytes: usize,
     /// What may be taken from the device, when there is a limit besides its size.
     pub limit_bytes: Option<usize>,
-    /// The largest free block of those that could have served the request: of its stream, its pool
-    /// and its class of sizes, and of pools that help out.
+    /// The largest request like it that could be had. Under policy `native` one of any size, from
+    /// free memory and from what the device and the limit have left; under `torch` the largest
+    /// free block of its stream, its pool and its class of sizes, and of pools that help out.
     pub largest_free_bytes: usize,
     /// True when the device has enough, and the limit alone stands in the way.
     pub is_only_limited: bool,

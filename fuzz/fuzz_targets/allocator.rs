@@ -5,4 +5,7 @@
 #[expect(dead_code, reason = "on cpu there are threads, whose order the fuzzer cannot choose")]
 mod driver;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| driver::run_on_numbers(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    driver::run_on_numbers(bytes);
+    driver::run_short_of_memory(bytes);
+});

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::size::to_usize;
 
 /// The largest request that is rounded at all: an exbibyte.
-const MOST_BYTES: usize = 1 << 60;
+pub(super) const MOST_BYTES: usize = 1 << 60;
 
 /// What backends align host memory to.
 const HOST_ALIGN_BYTES: usize = 64;
@@ -93,6 +93,14 @@ pub(super) struct Plan {
     pub(super) search_bytes: usize,
     pub(super) align_bytes: usize,
     pub(super) owner: Owner,
+}
+
+impl Plan {
+    /// What was asked for.
+    pub(super) fn request(&self) -> Request {
+        let Self { requested_bytes: bytes, align_bytes, owner, .. } = *self;
+        Request { bytes, stream: owner.stream, pool: owner.pool, align_bytes }
+    }
 }
 
 /// What an allocator knows. See the head of this file.

@@ -14,9 +14,8 @@ use crate::allocator::out_of_memory::Observers;
 use crate::allocator::pending::{ALL, LOOKS, UsePoint};
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::restore::describe;
-use crate::allocator::segment::Owner;
 use crate::allocator::shared::Sibling;
-use crate::allocator::snapshot::{BlockInfo, PoolClass};
+use crate::allocator::snapshot::BlockInfo;
 use crate::allocator::source::{DevicePages, Source};
 use crate::allocator::stats::Statistics;
 use crate::backend::contract::Backend;
@@ -166,9 +165,7 @@ impl CachingAllocator {
             books.plan(request)
         };
         let Some(plan) = plan else {
-            let Request { stream, pool, .. } = *request;
-            let owner = Owner { stream, class: PoolClass::Large, pool };
-            return Err(self.out_of_memory(request.bytes, &owner, None));
+            return Err(self.out_of_memory(request, None));
         };
         let id = match self.search(&plan) {
             Some(id) => id,
@@ -348,7 +345,7 @@ impl CachingAllocator {
         self.poll_waited_for(ALL);
         let mut books = self.books.lock();
         books.complete_passed();
-        books.holders().is_empty()
+        books.is_all_to_go_back()
     }
 
     /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.

@@ -9,12 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::allocator::block::BlockId;
-use crate::allocator::books::{Books, Plan};
+use crate::allocator::books::{Books, MOST_BYTES, Plan, Request};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::host::Meter;
-use crate::allocator::pending::Holder;
+use crate::allocator::pending::{Holder, Wanted};
 use crate::allocator::pool::{Pool, PoolId};
-use crate::allocator::segment::Owner;
 use crate::allocator::stats::{PooledStat, Statistics};
 use crate::error::{Error, Result};
 use crate::shortage::Shortage;
@@ -72,7 +71,7 @@ impl CachingAllocator {
         self.give_back(garbage);
         let told = &mut None;
         if self.books.lock().is_rejected(plan) {
-            return Err(self.out_of_memory(plan.requested_bytes, &plan.owner, *told));
+            return Err(self.out_of_memory(&plan.request(), *told));
         }
         if let Some(id) = self.grow(plan, told)? {
             return Ok(id);
@@ -100,7 +99,7 @@ impl CachingAllocator {
         if let Some(id) = self.wait_and_take(plan.search_bytes, told, interrupt, attempt)? {
             return Ok(id);
         }
-        Err(self.out_of_memory(plan.requested_bytes, &plan.owner, *told))
+        Err(self.out_of_memory(&plan.request(), *told))
     }
 
     fn search_or_grow(&self, plan: &Plan, told: &mut Option<usize>) -> Result<Option<BlockId>> {
@@ -156,7 +155,7 @@ impl CachingAllocator {
         attempt: &mut dyn FnMut(&mut Option<usize>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         for _ in 0..2 {
-            let mut holders = self.holders();
+            let mut holders = self.holders(Wanted::Served);
             if self.reachable_bytes() < bytes {
                 return Ok(None);
             }
@@ -183,7 +182,7 @@ impl CachingAllocator {
     pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.books.lock().statistics.num_sync_all_streams += 1;
         for _ in 0..2 {
-            for Holder { stream, ticket, .. } in self.holders() {
+            for Holder { stream, ticket, .. } in self.holders(Wanted::Back) {
                 // Refused inside one of its tasks, or as a lost device: what it holds stays.
                 if let Err(Error::Interrupted) = stream.wait_ticket(ticket, false, interrupt) {
                     return Err(Error::Interrupted);
@@ -207,17 +206,17 @@ impl CachingAllocator {
     /// [`Self::wait_for_users`].
     fn poll_holders(&self) {
         for _ in 0..2 {
-            for Holder { stream, ticket, .. } in self.holders() {
+            for Holder { stream, ticket, .. } in self.holders(Wanted::Served) {
                 stream.poll_ticket(ticket);
             }
         }
     }
 
     /// The streams that use free memory, as far as they are known to be.
-    fn holders(&self) -> Vec<Holder> {
+    fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut books = self.books.lock();
         books.complete_passed();
-        books.holders()
+        books.holders(wanted)
     }
 
     /// What a request may get at most when nothing that is free is used any more: free memory may
@@ -234,25 +233,21 @@ impl CachingAllocator {
         new_bytes.saturating_add(to_usize(cached_bytes))
     }
 
-    fn device_free_bytes(&self) -> usize {
+    pub(super) fn device_free_bytes(&self) -> usize {
         self.source.memory_info().map_or(0, |info| info.free_bytes)
     }
 
-    /// The error of a request, after its observers were told. `owner` is whose memory could have
-    /// served it, `told` what the device said to be free when it refused.
-    pub(super) fn out_of_memory(
-        &self,
-        requested_bytes: usize,
-        owner: &Owner,
-        told: Option<usize>,
-    ) -> Error {
+    /// The error of a request, after its observers were told. `told` is what the device said to be
+    /// free when it refused.
+    pub(super) fn out_of_memory(&self, request: &Request, told: Option<usize>) -> Error {
+        let requested_bytes = request.bytes;
         let free_bytes = told.unwrap_or_else(|| self.device_free_bytes());
         let host = self.source.host.as_ref().map(Meter::memory_info);
         let statistics = self.statistics();
         let (all_bytes, shortage) = {
             let mut books = self.books.lock();
             books.statistics.num_ooms += 1;
-            let shortage = books.shortage(&statistics, requested_bytes, owner, free_bytes);
+            let shortage = books.shortage(&statistics, request, free_bytes);
             (books.limits.total_bytes, shortage)
         };
         let total_bytes = host.map_or(all_bytes, |info| info.total_bytes);
@@ -296,28 +291,39 @@ impl Books {
         })
     }
 
-    /// The largest free block of those among which a request's is searched; what can be put
-    /// together for it where pages move.
-    fn largest_free(&self, owner: &Owner) -> Option<usize> {
-        let pools = std::iter::once(owner.pool).chain(self.helpers(owner.pool));
-        if self.serves_natively(owner.pool) {
-            return pools.map(|pool| self.native_hole(&Owner { pool, ..*owner })).max();
+    /// The largest request like this one that could have been served: under policy `native` from
+    /// free memory and what the device and the limit have left, which pages put together; else from
+    /// the free blocks among which it is searched.
+    fn most_bytes(&self, request: &Request, device_free_bytes: usize) -> usize {
+        if self.serves_natively(request.pool) {
+            let allowed = self.limits.allowed_bytes();
+            let left = allowed.map(|bytes| bytes.saturating_sub(self.limits.taken_bytes));
+            let left_bytes = left.map_or(device_free_bytes, |left| left.min(device_free_bytes));
+            return self.native_most_bytes(request, left_bytes);
         }
+        let bytes = request.bytes.min(MOST_BYTES); // larger ones have no plan
+        let plan = self.plan(&Request { bytes, ..*request });
+        let Some(Plan { align_bytes, owner, .. }) = plan else { return 0 };
+        let pools = std::iter::once(owner.pool).chain(self.helpers(owner.pool));
         let indices = pools.map(|pool| self.pools[pool].index(owner.class));
-        let largest = indices.filter_map(|index| index.below_size(owner.stream, usize::MAX).next());
-        largest.map(|id| self.blocks[id].bytes).max()
+        let free = indices.flat_map(|index| index.below_size(owner.stream, usize::MAX));
+        let aligned = free.map(|id| {
+            let block = &self.blocks[id];
+            let begin = block.address.checked_next_multiple_of(align_bytes as u64);
+            to_usize(begin.map_or(0, |begin| block.end().saturating_sub(begin)))
+        });
+        aligned.max().unwrap_or(0)
     }
 
     /// What stands behind an error: of how much was asked for, and how much the device has.
     fn shortage(
         &self,
         statistics: &Statistics,
-        requested_bytes: usize,
-        owner: &Owner,
+        request: &Request,
         device_free_bytes: usize,
     ) -> Shortage {
         let bytes_of = |stat: &PooledStat| to_usize(stat.all.current);
-        let largest_free_bytes = self.largest_free(owner).unwrap_or(0);
+        let largest_free_bytes = self.most_bytes(request, device_free_bytes);
         let [allocated_bytes, active_bytes, reserved_bytes] =
             [&statistics.allocated_bytes, &statistics.active_bytes, &statistics.reserved_bytes]
                 .map(bytes_of);
@@ -328,7 +334,7 @@ impl Books {
             reserved_bytes,
             limit_bytes,
             largest_free_bytes,
-            is_only_limited: limit_bytes.is_some() && device_free_bytes >= requested_bytes,
+            is_only_limited: limit_bytes.is_some() && device_free_bytes >= request.bytes,
         }
     }
 }

@@ -166,6 +166,15 @@ fn counted<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, u32> {
     counts
 }
 
+/// What free memory is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// To go back to the device: whole pages and segments.
+    Back,
+    /// To serve a request of another stream: any.
+    Served,
+}
+
 /// A stream that freed memory waits for.
 #[derive(Debug)]
 pub(super) struct Holder {
@@ -247,9 +256,15 @@ impl Books {
         has_completed
     }
 
-    /// The streams that freed memory waits for: for its free, or for going back to the device.
+    /// True when nothing uses what is to go back to the device.
+    #[cfg(feature = "python")]
+    pub(super) fn is_all_to_go_back(&self) -> bool {
+        self.holders(Wanted::Back).is_empty()
+    }
+
+    /// The streams that freed memory waits for: for its free, or for what it is wanted for.
     /// References to streams: to be dropped without the lock.
-    pub(super) fn holders(&self) -> Vec<Holder> {
+    pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut held: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
         let mut note = |key: u64, ticket: u64, bytes: usize| {
             let (last, sum) = held.entry(key).or_default();
@@ -265,7 +280,7 @@ impl Books {
                 note(key, *ticket, bytes);
             }
         }
-        self.native_holders(&mut note);
+        self.native_holders(wanted, &mut note);
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.state == State::Free) {
             if self.is_busy(block) {
                 let key = self.segments[block.segment].owner.stream;

@@ -54,8 +54,13 @@ impl World {
     }
 
     fn late(settings: &str, polls: u32) -> Self {
+        Self::late_of(settings, polls, NullConfig::default().capacity_bytes)
+    }
+
+    fn late_of(settings: &str, polls: u32, capacity_bytes: usize) -> Self {
         let completion = Completion::WhenAsked { polls };
-        let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
+        let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
+        let null = NullBackend::new(config);
         let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
         Self::new(settings, null, Device::new(DeviceKind::Null, 0).unwrap(), config)
     }
@@ -372,4 +377,17 @@ fn a_driver_is_asked_how_far_it_is() {
         while world.awaiting() > 0 {} // each look is a poll
         assert_eq!(world.take(&home, 512).unwrap().address(), freed);
     }
+}
+
+#[test]
+fn a_request_waits_for_another_streams_use_of_a_page_that_is_shared() {
+    let world = World::late_of("policy:native", u32::MAX, 2 * MIB);
+    let [user, other] = [world.stream(), world.stream()];
+    let hole = world.take(&user, 3 * MIB / 2).unwrap();
+    let kept = world.take(&user, MIB / 2).unwrap(); // so the page cannot move
+    user.record_event().unwrap();
+    world.free(hole, &user, &[]);
+    let served = world.take(&other, 3 * MIB / 2).unwrap();
+    world.free(kept, &user, &[]);
+    world.free(served, &other, &[]);
 }

@@ -4,8 +4,16 @@
 //! Method: devices that are exactly large enough, and layouts made by hand in which the free memory
 //! is where a search has to look for it. Random programs ask the same of every refusal (`driver`).
 
-use accelrt::allocator::Allocated;
+use std::sync::Arc;
 
+use accelrt::Error;
+use accelrt::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
+use accelrt::backend::contract::Backend;
+
+use crate::driver::Sources;
+use crate::numbers::Numbers;
+use crate::pools::POOL;
+use crate::seed::seed;
 use crate::support::{Bench, KIB, MIB};
 
 /// Without threads' caches, so that each free block is where the test puts it.
@@ -66,5 +74,152 @@ fn the_device_is_not_asked_while_any_of_many_free_blocks_has_its_memory() {
     assert_eq!((again.address(), bench.reserved_bytes()), (last, reserved_bytes));
     for block in kept.into_iter().chain([again]) {
         bench.free(block);
+    }
+}
+
+#[test]
+fn an_error_says_how_much_could_be_had_and_that_is_to_be_had() {
+    let bench = Bench::of_capacity(NATIVE, 16 * MIB);
+    let (large, small) = pairs(&bench, 4, 3584);
+    for block in large {
+        bench.free(block);
+    }
+    let moved = bench.take(8 * MIB);
+    let error = bench.request(Request::new(2 * MIB, 0)).unwrap_err();
+    assert_eq!(most_bytes(&error), 1536 * KIB, "{error}");
+    let most = bench.take(1536 * KIB);
+    for block in small.into_iter().chain([moved, most]) {
+        bench.free(block);
+    }
+}
+
+#[test]
+fn a_large_request_shares_pages_when_whole_ones_are_not_enough() {
+    let bench = Bench::of_capacity(NATIVE, 18 * MIB);
+    let small = bench.take(500 * KIB); // of the first of nine pages
+    let large = bench.take(17 * MIB + 500 * KIB);
+    let statistics = bench.statistics();
+    assert_eq!(statistics.allocation.small_pool.current, 2, "by the memory that they are of");
+    for block in [small, large] {
+        bench.free(block);
+    }
+    assert_eq!(bench.statistics().allocation.small_pool.current, 0);
+}
+
+#[test]
+fn a_small_request_is_served_without_a_slab_of_its_size() {
+    let bench = Bench::of_capacity(NATIVE, 2 * MIB);
+    let small = bench.take(8 * KIB); // its slab has room for seven more
+    let rest = bench.take(2 * MIB - 64 * KIB - 4 * KIB);
+    let of_the_block = bench.take(2 * KIB); // no slab of this size fits any more
+    let others = [1, 2].map(|stream| bench.request(Request::new(2 * KIB, stream)).unwrap());
+    let of_a_larger_size = bench.take(3 * KIB);
+    for block in others.into_iter().chain([small, rest, of_the_block, of_a_larger_size]) {
+        bench.free(block);
+    }
+}
+
+#[test]
+fn pages_move_to_where_another_stream_has_the_rest() {
+    let bench = Bench::of_capacity(NATIVE, 4 * MIB);
+    let request = |bytes, stream| bench.request(Request::new(bytes, stream)).unwrap();
+    let (hole, kept) = (request(3 * MIB, 1), request(MIB, 1)); // the hole has a MiB of its page
+    let hole_address = bench.free(hole);
+    bench.allocator.retain_pool(POOL, PoolOptions::default());
+    let moved = bench.request(Request::new(2 * MIB, 0).from_pool(POOL)).unwrap();
+    bench.free(moved);
+    bench.allocator.release_pool(POOL); // from here on its page may move again
+    let block = bench.take(3 * MIB);
+    assert_eq!(block.address(), hole_address);
+    for block in [kept, block] {
+        bench.free(block);
+    }
+}
+
+/// An allocator of memory that moves no pages, on a device of its own.
+fn on_segments(capacity_bytes: usize) -> (Bench, CachingAllocator) {
+    let bench = Bench::of_capacity(NATIVE, capacity_bytes);
+    let beside = Arc::new(
+        CachingAllocator::new(Arc::clone(&bench.null) as _, bench.allocator.device(), native())
+            .unwrap(),
+    );
+    let shared = CachingAllocator::shared(&beside, native()).unwrap();
+    (bench, shared)
+}
+
+fn native() -> accelrt::AllocatorConfig {
+    NATIVE.parse().unwrap()
+}
+
+fn most_bytes(error: &Error) -> usize {
+    let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{error}") };
+    cache.largest_free_bytes
+}
+
+#[test]
+fn a_segment_of_large_blocks_serves_a_small_request_when_the_device_has_no_more() {
+    let (_bench, allocator) = on_segments(40 * MIB);
+    let take = |bytes| allocator.allocate(Request::new(bytes, 0)).unwrap();
+    let whole = take(40 * MIB);
+    allocator.free(whole).unwrap();
+    let half = take(20 * MIB);
+    let others = [MIB, 700].map(take);
+    allocator.check_all();
+    for block in others.into_iter().chain([half]) {
+        allocator.free(block).unwrap();
+        allocator.check_all();
+    }
+}
+
+#[test]
+fn the_smallest_segment_is_taken_where_the_device_has_none_to_be_shared() {
+    let (_bench, allocator) = on_segments(35 * MIB);
+    let take = |bytes| allocator.allocate(Request::new(bytes, 0)).unwrap();
+    let blocks = [take(16 * MIB), take(16 * MIB), take(MIB)]; // an eighth of those is 4 MiB
+    allocator.check_all();
+    for block in blocks {
+        allocator.free(block).unwrap();
+    }
+}
+
+#[test]
+fn requests_of_segments_fail_only_when_no_free_memory_can_hold_them() {
+    let mut numbers = Numbers::new(seed());
+    let (mut refusals, capacity_bytes) = (0, 64 * MIB);
+    let (bench, allocator) = on_segments(capacity_bytes);
+    let mut live: Vec<Allocated> = Vec::new();
+    for _ in 0..3_000 {
+        if numbers.below(5) < 2 && !live.is_empty() {
+            let place = numbers.below(live.len());
+            allocator.free(live.swap_remove(place)).unwrap();
+            continue;
+        }
+        let unit_bytes = [100, KIB, 64 * KIB, MIB][numbers.below(4)];
+        let bytes = (unit_bytes * (1 + numbers.below(40))).min(capacity_bytes / 3);
+        let request = Request::new(bytes, numbers.below(3) as u64);
+        let error = match allocator.allocate(request) {
+            Ok(block) => {
+                live.push(block);
+                continue;
+            }
+            Err(error) => error,
+        };
+        refusals += 1;
+        let left_bytes = bench.null.memory_info(0).unwrap().free_bytes;
+        let default = [PoolId::DEFAULT];
+        let sources = Sources { stream: request.stream, serving: &default, owned: &[], left_bytes };
+        let room_bytes = sources.native_room_bytes(&allocator.snapshot().segments);
+        let most_bytes = most_bytes(&error);
+        assert!(room_bytes <= most_bytes && most_bytes < bytes, "{room_bytes}: {error}");
+        if most_bytes > 0 {
+            let most = allocator.allocate(Request::new(most_bytes, request.stream));
+            let most = most.unwrap_or_else(|refusal| panic!("{error}, and then {refusal}"));
+            allocator.free(most).unwrap();
+        }
+        allocator.check_all();
+    }
+    assert!(refusals > 100, "{refusals}");
+    for block in live {
+        allocator.free(block).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::driver::{run_on_cpu, run_on_numbers};
+use crate::driver::{run_on_cpu, run_on_numbers, run_short_of_memory};
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -52,6 +52,11 @@ fn random_programs_keep_the_laws_and_the_contents_on_cpu() {
 }
 
 #[test]
+fn requests_fail_only_when_no_free_memory_can_hold_them() {
+    run_random(10, run_short_of_memory);
+}
+
+#[test]
 fn programs_that_the_fuzzer_found_keep_the_laws() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/allocator");
     let mut count = 0;
@@ -62,6 +67,7 @@ fn programs_that_the_fuzzer_found_keep_the_laws() {
         let program = std::fs::read(path).unwrap();
         run_on_numbers(&program);
         run_on_cpu(&program);
+        run_short_of_memory(&program);
         count += 1;
     }
     assert!(count > 0, "a corpus");

@@ -103,24 +103,25 @@ impl Area {
         Some(u32::try_from(first).ok()?..=u32::try_from(last).ok()?)
     }
 
-    /// Where a piece fits into a free block with the fewest pages missing, and how many are: at the
-    /// beginning, at the end, or at a border of the first `run_looks` runs of pages with memory.
+    /// Where a piece fits into a free block at the least cost, and that: at the beginning, at the
+    /// end, or at a border of the first `runs` runs of pages with memory.
     pub(super) fn place(
         &self,
         block: &Block,
         units: u32,
         align_bytes: usize,
-        run_looks: usize,
-    ) -> Option<(u32, usize)> {
+        runs: usize,
+        cost: impl Fn(u32) -> Cost,
+    ) -> Option<(u32, Cost)> {
         let (first, last) = self.offsets(block, units, align_bytes)?.into_inner();
-        let mut best = (first, self.count_missing(first, units));
-        let Some(pages) = self.pages.as_ref().filter(|_| best.1 > 0 && run_looks > 0) else {
+        let mut best = (first, cost(first));
+        let Some(pages) = self.pages.as_ref().filter(|_| !best.1.is_none() && runs > 0) else {
             return Some(best);
         };
         let to_units = self.page_shift - self.unit_shift;
         let step = (align_bytes >> self.unit_shift).max(1);
         let first_unit = first as usize;
-        let borders = pages.runs(self.pages_of(block.offset, block.units)).take(run_looks);
+        let borders = pages.runs(self.pages_of(block.offset, block.units)).take(runs);
         let at_borders = borders.flat_map(|run| {
             let begin = (run.start << to_units).saturating_sub(first_unit).next_multiple_of(step);
             let end = (run.end << to_units).saturating_sub(first_unit + units as usize);
@@ -128,15 +129,25 @@ impl Area {
         });
         for offset in std::iter::once(last as usize).chain(at_borders) {
             let Ok(offset) = u32::try_from(offset.min(last as usize)) else { continue };
-            let missing = self.count_missing(offset, units);
-            if missing < best.1 {
-                best = (offset, missing);
-            }
-            if missing == 0 {
+            best = std::cmp::min_by_key(best, (offset, cost(offset)), |(_, cost)| *cost);
+            if best.1.is_none() {
                 break;
             }
         }
         Some(best)
+    }
+
+    /// What a place costs in pages that are missing.
+    pub(super) fn cost_in_missing(&self, offset: u32, units: u32) -> Cost {
+        let missing = self.count_missing(offset, units);
+        Cost { pages: missing, missing }
+    }
+
+    /// What it costs in pages that other requests could have, when their stream has come to `done`.
+    pub(super) fn cost_in_pages(&self, offset: u32, units: u32, done: u64) -> Cost {
+        let (missing, range) = (self.count_missing(offset, units), self.pages_of(offset, units));
+        let movable = self.pages.as_ref().map_or(0, |pages| pages.count_movable(&range, done));
+        Cost { pages: missing + movable, missing }
     }
 
     fn stretch_of(&self, offset: u32) -> usize {
@@ -176,6 +187,22 @@ impl Area {
         let mut chain = blocks.chain(*first);
         let found = chain.find(|(_, block)| block.end() as usize > offset);
         found.expect("blocks tile their area").0
+    }
+}
+
+/// What a place costs: the less, the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cost {
+    /// Pages without memory, and those with memory that could move elsewhere; the former alone
+    /// where a few are enough.
+    pub(super) pages: usize,
+    /// Pages that have no memory.
+    pub(super) missing: usize,
+}
+
+impl Cost {
+    pub(super) fn is_none(self) -> bool {
+        self.pages == 0
     }
 }
 

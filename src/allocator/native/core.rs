@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::allocator::allocated::Allocated;
-use crate::allocator::native::area::{Area, AreaRange, Areas};
+use crate::allocator::native::area::{Area, AreaRange, Areas, Cost};
 use crate::allocator::native::block::{Block, BlockId, Blocks, State};
 use crate::allocator::native::cell::Counted;
 use crate::allocator::native::handle::Handle;
@@ -24,35 +24,33 @@ use crate::allocator::native::piece::{Part, Piece};
 use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::allocator::snapshot::PoolClass;
+use crate::frontier::Frontier;
 use crate::steps::step;
 use crate::stream::core::StreamCore;
 
 /// How much of what is free a search looks at.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Search {
-    /// Blocks of the list of a request's own size, some of which may be smaller.
-    own_list: usize,
-    /// Larger blocks.
-    larger: usize,
-    /// Runs of pages with memory inside one block.
-    runs: usize,
-    /// Heaps of other streams, of those that got free memory last.
-    pub(super) heaps: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Search {
+    /// A bounded number of steps, for a request that other memory may serve as well: blocks of the
+    /// list of its own size, some of which may be smaller, larger ones, and runs of pages in each.
+    Bounded,
+    /// Every free block that is the request's own, before the device is asked for more. How long
+    /// that takes does not grow with the streams that are known.
+    Whole,
+    /// The same by pages, also where sizes alone choose as long as there is a choice.
+    Last,
 }
 
 impl Search {
-    /// A bounded number of steps: for a request that other memory may serve as well.
-    pub(super) const QUICK: Self = Self { own_list: 8, larger: 16, runs: 4, heaps: 4 };
-    /// Everything that is the request's own, before the device is asked for more. How long that
-    /// takes does not grow with the streams that are known.
-    const BEFORE_GROWTH: Self = Self { heaps: 64, ..Self::WHOLE };
-    /// Everything, before a request fails.
-    pub(super) const WHOLE: Self =
-        Self { own_list: usize::MAX, larger: usize::MAX, runs: usize::MAX, heaps: usize::MAX };
+    /// Looks at blocks of a request's own list, at larger ones, and at runs inside each.
+    fn looks(self) -> [usize; 3] {
+        if self == Self::Bounded { [8, 16, 4] } else { [usize::MAX; 3] }
+    }
 
-    /// By which the pages of a request are found.
-    pub(super) fn of(has_reached_caches: bool) -> Self {
-        if has_reached_caches { Self::BEFORE_GROWTH } else { Self::QUICK }
+    /// Heaps of other streams, of those that got free memory last.
+    pub(super) fn heaps(self) -> usize {
+        if self == Self::Bounded { 4 } else { 64 }
     }
 }
 
@@ -111,8 +109,7 @@ pub(super) struct Found {
     id: BlockId,
     offset: u32,
     units: u32,
-    /// Pages of it that have no memory.
-    pub(super) missing: usize,
+    pub(super) cost: Cost,
 }
 
 impl Native {
@@ -138,12 +135,12 @@ impl Native {
     /// The block that a plan wants: its own, or that of a new slab.
     pub(super) fn want(&mut self, plan: &NativePlan) -> Want {
         let heap = self.heaps.of(plan.owner);
-        let bytes = plan.class.map_or(plan.bytes, SizeClass::slab_bytes);
-        Want { heap, kind: plan.kind, bytes, align_bytes: plan.align_bytes }
+        let NativePlan { kind, align_bytes, .. } = *plan;
+        Want { heap, kind, bytes: plan.block_bytes(), align_bytes }
     }
 
-    /// A place in a free block that is ready: of those that were looked at the one that needs the
-    /// fewest pages, the first of them by size.
+    /// A place in a free block that is ready: of those that were looked at the one that costs the
+    /// least, the first of them by size.
     pub(super) fn find(
         &self,
         want: &Want,
@@ -152,12 +149,15 @@ impl Native {
     ) -> Option<Found> {
         let Want { heap, kind, bytes, align_bytes } = *want;
         let units = units_of(bytes, self.sizes.unit_bytes(kind));
+        let Heap { stream, earlier_tasks, .. } = &self.heaps[heap];
         let index = &self.heaps[heap].arena(kind).index;
-        let Search { mut own_list, mut larger, runs, .. } = search;
-        let runs = if self.ignores_pages { 0 } else { runs };
+        let done = stream.as_ref().map_or(u64::MAX, |stream| earlier_tasks + stream.done());
+        let is_by_size = self.ignores_pages && search != Search::Last;
+        let [mut own_looks, mut larger_looks, runs] = search.looks();
+        let runs = if is_by_size { 0 } else { runs };
         let mut best: Option<Found> = None;
         for (is_own, first) in index.lists_from(units) {
-            let looks = if is_own { &mut own_list } else { &mut larger };
+            let looks = if is_own { &mut own_looks } else { &mut larger_looks };
             let mut next = Some(first);
             while *looks > 0
                 && let Some(id) = next
@@ -167,17 +167,21 @@ impl Native {
                 let block = &self.blocks[id];
                 next = block.listed_behind;
                 let area = &self.areas[block.area];
-                let place = area.place(block, units, align_bytes, runs);
-                let Some((offset, missing)) = place.filter(|_| is_ready(block)) else { continue };
-                let found = Found { id, offset, units, missing };
-                if missing == 0 || self.ignores_pages {
+                let cost = |offset: u32| match search {
+                    Search::Bounded => area.cost_in_missing(offset, units),
+                    _ => area.cost_in_pages(offset, units, done),
+                };
+                let place = area.place(block, units, align_bytes, runs, cost);
+                let Some((offset, cost)) = place.filter(|_| is_ready(block)) else { continue };
+                let found = Found { id, offset, units, cost };
+                if cost.is_none() || is_by_size {
                     return Some(found); // none is better
                 }
-                if best.is_none_or(|best| missing < best.missing) {
+                if best.is_none_or(|best| cost < best.cost) {
                     best = Some(found);
                 }
             }
-            if larger == 0 {
+            if larger_looks == 0 {
                 break;
             }
         }
@@ -256,14 +260,19 @@ impl Native {
 
     /// A free small block of a heap's slabs, taken.
     pub(super) fn take_small(&mut self, heap: HeapId, class: SizeClass) -> Option<Piece> {
-        let first = &mut self.heaps[heap].slabs[class.number()];
-        let id = (*first)?;
+        let id = self.heaps[heap].slabs[class.number()]?;
+        Some(self.take_of_slab(id))
+    }
+
+    /// The first free block of a slab that has one, taken.
+    pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
         let slab = &mut self.slabs[id];
         let slot = slab.take_first();
         if slab.free == 0 {
+            let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
-        Some(Piece::small(id, slot))
+        Piece::small(id, slot)
     }
 
     /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
@@ -300,7 +309,7 @@ impl Native {
     }
 
     /// Makes a slab of a block.
-    pub(super) fn add_slab(&mut self, block: BlockId, heap: HeapId, class: SizeClass) {
+    pub(super) fn add_slab(&mut self, block: BlockId, heap: HeapId, class: SizeClass) -> SlabId {
         let record = &self.blocks[block];
         let mut slab = Slab::new(block, heap, class, self.areas[record.area].address_of(record));
         slab.busy_until = record.busy_until();
@@ -308,6 +317,7 @@ impl Native {
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
+        id
     }
 
     fn release_small(&mut self, id: SlabId, slot: u8, busy_until: u64) {
@@ -332,7 +342,7 @@ impl Native {
     /// A piece of a size that nobody has any more; see [`Self::release_block`].
     pub(super) fn release(&mut self, piece: Piece, bytes: usize, busy_until: u64) {
         debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
-        self.out.come_back(self.sizes.class(bytes), bytes, 0);
+        self.out.come_back(self.class_of(piece), bytes, 0);
         match piece.part() {
             Part::Block(id) => self.release_block(id, busy_until),
             Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),
@@ -359,13 +369,23 @@ impl Native {
                 let block = &self.blocks[id];
                 let area = &self.areas[block.area];
                 let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
-                Extent { address, bytes, heap: area.heap, busy_until: block.busy_until() }
+                let (heap, class, busy_until) = (area.heap, area.kind.class(), block.busy_until());
+                Extent { address, bytes, heap, class, busy_until }
             }
             Part::Small(slab, slot) => {
                 let slab = &self.slabs[slab];
                 let (address, bytes) = (slab.address_of(slot), slab.class.bytes());
-                Extent { address, bytes, heap: slab.heap, busy_until: slab.busy_until }
+                let (heap, class, busy_until) = (slab.heap, SLABS_CLASS, slab.busy_until);
+                Extent { address, bytes, heap, class, busy_until }
             }
+        }
+    }
+
+    /// As what a piece counts: its arena's, which is not always the one for its size.
+    pub(super) fn class_of(&self, piece: Piece) -> PoolClass {
+        match piece.part() {
+            Part::Block(id) => self.areas[self.blocks[id].area].kind.class(),
+            Part::Small(..) => SLABS_CLASS,
         }
     }
 
@@ -400,6 +420,17 @@ impl Native {
         (self.heaps.iter().count(), self.areas.iter().count())
     }
 
+    /// True when memory of a heap, which its stream uses up to a task as the heap counts it, serves
+    /// a stream that has `before` behind it: that task is done, or ordered before what the stream
+    /// does next.
+    pub(super) fn is_ready(&self, heap: HeapId, count: u64, before: Option<&Frontier>) -> bool {
+        let is_ordered = || {
+            let point = self.heaps[heap].point(count);
+            before.zip(point).is_some_and(|(before, point)| before.dominates(&point))
+        };
+        !self.is_using(heap, count) || is_ordered()
+    }
+
     /// True when the stream that a heap is of has not passed a task, as the heap counts it.
     pub(super) fn is_using(&self, heap: HeapId, count: u64) -> bool {
         self.heaps[heap].is_using(count)
@@ -412,8 +443,13 @@ pub(super) struct Extent {
     pub(super) address: u64,
     pub(super) bytes: usize,
     pub(super) heap: HeapId,
+    /// As what it counts.
+    pub(super) class: PoolClass,
     pub(super) busy_until: u64,
 }
+
+/// As what slabs count, all of which are of one kind of arena.
+const SLABS_CLASS: PoolClass = Kind::Middle.class();
 
 /// How many units bytes are, of which they are a multiple.
 pub(super) fn units_of(bytes: usize, unit_bytes: usize) -> u32 {

@@ -14,13 +14,14 @@ use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::{Taken, none_if_short};
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
-use crate::allocator::native::core::{Found, Native, Search, Want};
+use crate::allocator::native::core::{Extent, Found, Native, Search, Want};
 use crate::allocator::native::heap::{Heap, HeapId, HeapStream, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::size_class::UNIT_BYTES;
 use crate::allocator::pending::{ALL, LOOKS};
+use crate::allocator::pool::PoolId;
 use crate::allocator::source::DevicePages;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::error::{Error, Result};
@@ -43,8 +44,9 @@ pub(super) enum Step {
     Map(PageWork),
     /// Its arena needs addresses.
     Reserve { bytes: usize, least_bytes: usize },
-    /// Its arena needs a segment, which counts against the limit already.
-    Segment { bytes: usize },
+    /// Its arena needs a segment, which counts against the limit already; the smallest one for it,
+    /// or one that others share.
+    Segment { bytes: usize, is_least: bool },
     /// The device is to be asked for more: first what threads keep, and what streams have passed.
     ReachCaches,
     /// Another thread moves pages.
@@ -95,9 +97,7 @@ impl CachingAllocator {
         if piece.is_some() {
             return Ok(piece);
         }
-        let mut books = self.books.lock();
-        let want = books.native.want(plan);
-        Ok(books.take_elsewhere(plan, &want, Search::WHOLE, home))
+        self.take_anywhere(plan, home, Search::Whole)
     }
 
     fn take_or_grow(
@@ -107,9 +107,9 @@ impl CachingAllocator {
         mut step: Option<Step>,
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
-        let mut has_reached_caches = false;
+        let (mut search, mut wants_least) = (Search::Bounded, false);
         loop {
-            let next = || self.books.lock().native_step(plan, home, has_reached_caches);
+            let next = || self.books.lock().native_step(plan, home, search, wants_least);
             match step.take().unwrap_or_else(next) {
                 Step::Done(piece) => return Ok(Some(piece)),
                 Step::Short => return Ok(None),
@@ -117,7 +117,7 @@ impl CachingAllocator {
                 Step::ReachCaches => {
                     self.caches.empty();
                     self.poll_waited_for(ALL);
-                    has_reached_caches = true;
+                    search = Search::Whole;
                 }
                 Step::Map(work) => return self.map_pages(plan, home, work),
                 Step::Reserve { bytes, least_bytes } => {
@@ -128,12 +128,14 @@ impl CachingAllocator {
                     });
                     self.books.lock().end_reserve(plan, range?);
                 }
-                Step::Segment { bytes } => {
+                Step::Segment { bytes, is_least } => {
                     let taken = Taken::new(self, bytes);
                     let given = self.source.allocate(bytes, plan.align_bytes);
                     taken.goes_on();
-                    if let Err(refusal) = self.books.lock().end_segment(plan, given, bytes) {
-                        return none_if_short(refusal, told_bytes);
+                    match self.books.lock().end_segment(plan, given, bytes) {
+                        Err(Error::OutOfMemory { .. }) if !is_least => wants_least = true,
+                        Err(refusal) => return none_if_short(refusal, told_bytes),
+                        Ok(()) => {}
                     }
                 }
             }
@@ -152,7 +154,7 @@ impl CachingAllocator {
 
     /// Maps pages, or moves them, to where a block is taken. Addresses that pages have left go back
     /// when their stream is gone.
-    fn map_pages(
+    pub(super) fn map_pages(
         &self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
@@ -229,12 +231,12 @@ impl Books {
         &mut self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
-        has_reached_caches: bool,
+        search: Search,
+        wants_least: bool,
     ) -> Step {
-        self.complete_some_if_free(if has_reached_caches { ALL } else { LOOKS });
+        self.complete_some_if_free(if search == Search::Bounded { LOOKS } else { ALL });
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
-        let search = Search::of(has_reached_caches);
         let found = match self.native.take_or_find(plan, &want, search) {
             Ok(piece) => return Step::Done(piece),
             Err(found) => found,
@@ -248,9 +250,9 @@ impl Books {
             return Step::Wait;
         }
         match found {
-            Some(found) => self.begin_page_work(&found, has_reached_caches),
-            None if !has_reached_caches => Step::ReachCaches,
-            None => self.begin_growth(&want),
+            Some(found) => self.begin_page_work(&found, search),
+            None if search == Search::Bounded => Step::ReachCaches,
+            None => self.begin_growth(&want, wants_least),
         }
     }
 
@@ -269,13 +271,14 @@ impl Books {
     }
 
     /// A heap knows its stream.
-    fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
+    pub(super) fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
         let heap = &mut self.native.heaps[heap];
         let Some(home) = home.filter(|home| home.key() == heap.owner.stream) else { return };
         heap.stream.get_or_insert_with(|| HeapStream::new(home));
     }
 
     /// A piece for a request that nothing is moved or mapped for.
+    #[cfg(feature = "python")]
     pub(super) fn take_ready(
         &mut self,
         plan: &NativePlan,
@@ -283,7 +286,7 @@ impl Books {
     ) -> Option<Piece> {
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
-        self.native.take_or_find(plan, &want, Search::QUICK).ok()
+        self.native.take_or_find(plan, &want, Search::Bounded).ok()
     }
 
     /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
@@ -301,27 +304,18 @@ impl Books {
         let pool = native.heaps[want.heap].owner.pool;
         let before = home.and_then(|home| home.history.latest());
         let is_other = |(id, heap): &(HeapId, &Heap)| *id != want.heap && heap.owner.pool == pool;
-        let find_in = |(heap, theirs): (HeapId, &Heap)| {
+        let find_in = |(heap, _): (HeapId, &Heap)| {
             step();
-            let is_ordered = |busy_until: u64| {
-                let point = theirs.point(busy_until);
-                before.as_ref().zip(point).is_some_and(|(before, point)| before.dominates(&point))
-            };
-            let is_ready = |block: &Block| {
-                let busy_until = block.busy_until();
-                !theirs.is_using(busy_until) || is_ordered(busy_until)
-            };
+            let is_ready =
+                |block: &Block| native.is_ready(heap, block.busy_until(), before.as_deref());
             let found = native.find(&Want { heap, ..*want }, search, is_ready);
-            found.filter(|found| found.missing == 0)
+            found.filter(|found| found.cost.missing == 0)
         };
-        if search.heaps == usize::MAX {
-            return native.heaps.iter().filter(is_other).find_map(find_in);
-        }
-        native.heaps.roomy().filter(is_other).take(search.heaps).find_map(find_in)
+        native.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
     }
 
     /// Takes a block whose pages are to be found, and what can be moved there.
-    fn begin_page_work(&mut self, found: &Found, has_reached_caches: bool) -> Step {
+    pub(super) fn begin_page_work(&mut self, found: &Found, search: Search) -> Step {
         let block = self.native.carve(found);
         let native = &self.native;
         let Block { area: area_id, offset, units, .. } = native.blocks[block];
@@ -331,9 +325,10 @@ impl Books {
         let address = |page: usize| area.base.offset(page * page_bytes);
         let missing = pages.missing(area.pages_of(offset, units));
         let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
-        let idle = self.pages_to_move(area.heap, targets.len());
+        let pool = native.heaps[area.heap].owner.pool;
+        let idle: Vec<IdlePage> = self.movable_pages(pool).take(targets.len()).collect();
         let fresh_count = targets.len() - idle.len();
-        if fresh_count > 0 && !has_reached_caches {
+        if fresh_count > 0 && search == Search::Bounded {
             let busy_until = self.native.blocks[block].busy_until();
             self.native.release_block(block, busy_until);
             return Step::ReachCaches;
@@ -354,18 +349,17 @@ impl Books {
         Step::Map(work)
     }
 
-    /// Idle pages that a heap may have, longest idle first.
-    fn pages_to_move(&self, heap: HeapId, count: usize) -> Vec<IdlePage> {
+    /// Idle pages that a pool may have and that nothing uses, longest idle first.
+    pub(super) fn movable_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
         let native = &self.native;
-        let pool = native.heaps[heap].owner.pool;
-        let is_ready = |idle: &IdlePage| {
+        let is_ready = move |idle: &IdlePage| {
             let area = &native.areas[idle.area];
             let theirs = native.heaps[area.heap].owner.pool;
             let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
             let is_shared = theirs == pool || !self.pools.is_somebodys_own(theirs);
             is_shared && !native.is_using(area.heap, ticket)
         };
-        native.idle.iter(&native.areas).filter(is_ready).take(count).collect()
+        native.idle.iter(&native.areas).filter(is_ready)
     }
 
     /// Notes which pages are in place: the block with its memory. When one was refused the block is
@@ -410,7 +404,7 @@ impl Books {
     }
 
     /// More addresses, or a segment, for an arena that has no room.
-    fn begin_growth(&mut self, want: &Want) -> Step {
+    fn begin_growth(&mut self, want: &Want, wants_least: bool) -> Step {
         let native = &self.native;
         let arena = native.heaps[want.heap].arena(want.kind);
         let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
@@ -425,18 +419,22 @@ impl Books {
             let bytes = bytes.next_multiple_of(granule_bytes);
             return Step::Reserve { bytes, least_bytes: enough_bytes };
         }
-        let bytes = match want.kind {
-            Kind::Large => want.bytes,
+        let least_bytes = want.bytes.next_multiple_of(granule_bytes);
+        let shared_bytes = match want.kind {
+            Kind::Large => least_bytes,
             Kind::Middle => {
                 let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
-                let shared_bytes = (known_bytes / 8).next_multiple_of(granule_bytes);
-                want.bytes.next_multiple_of(granule_bytes).max(shared_bytes.clamp(least, most))
+                let part_bytes = (known_bytes / 8).next_multiple_of(granule_bytes);
+                least_bytes.max(part_bytes.clamp(least, most))
             }
         };
-        if !self.limits.take(bytes) {
+        if !wants_least && self.limits.take(shared_bytes) {
+            return Step::Segment { bytes: shared_bytes, is_least: shared_bytes == least_bytes };
+        }
+        if !self.limits.take(least_bytes) {
             return Step::Short;
         }
-        Step::Segment { bytes }
+        Step::Segment { bytes: least_bytes, is_least: true }
     }
 
     fn end_reserve(&mut self, plan: &NativePlan, (base, bytes): (Address, usize)) {
@@ -482,7 +480,7 @@ impl Native {
             return Ok(piece);
         }
         match self.find(want, search, |_| true) {
-            Some(found) if found.missing == 0 => {
+            Some(found) if found.cost.missing == 0 => {
                 let block = self.carve(&found);
                 Ok(self.finish(block, plan))
             }
@@ -496,17 +494,18 @@ impl Native {
     }
 
     /// The piece of a request whose block has its memory.
-    fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
+    pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
         debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
         let piece = match plan.class {
             None => Piece::block(block),
             Some(class) => {
                 let heap = self.heap_of_block(block);
-                self.add_slab(block, heap, class);
-                self.take_small(heap, class).expect("a new slab has small blocks")
+                let slab = self.add_slab(block, heap, class);
+                self.take_of_slab(slab)
             }
         };
-        self.out.leave(plan.kind.class(), plan.bytes, 0);
+        let Extent { bytes, class, .. } = self.extent(piece);
+        self.out.leave(class, bytes, 0);
         piece
     }
 }

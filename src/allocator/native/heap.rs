@@ -40,7 +40,7 @@ pub(super) enum Kind {
 impl Kind {
     /// As what statistics and snapshots count it.
     #[inline]
-    pub(super) fn class(self) -> PoolClass {
+    pub(super) const fn class(self) -> PoolClass {
         match self {
             Self::Middle => PoolClass::Small,
             Self::Large => PoolClass::Large,

@@ -6,6 +6,7 @@
 //!   has), `slab` (small blocks), `piece`, `live` (what was handed out, and for how much, in
 //!   `chunks`) and `handle` (what programs have of it)
 //! * `growth`: memory for blocks: `idle` pages are moved before the device is asked
+//! * `fallback`: any free memory, for requests that neither their own arena nor the device serves
 //! * `caches`: what threads keep of what they freed, to have it without a lock: `own` (how a thread
 //!   finds its cache), `thread_cache` (how others reach into it), `kept` (what is in it)
 //! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it
@@ -20,6 +21,7 @@ mod cell;
 mod chunks;
 pub(super) mod core;
 mod describe;
+mod fallback;
 mod growth;
 pub(super) mod handle;
 mod heap;

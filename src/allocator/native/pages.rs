@@ -70,6 +70,15 @@ impl Pages {
         range.len() - mapped as usize
     }
 
+    /// How many pages of a range have memory that no block in use touches, and nothing uses after
+    /// the task `done`: those that could move elsewhere.
+    pub(super) fn count_movable(&self, range: &Range<usize>, done: u64) -> usize {
+        let known = range.start..range.end.min(self.len()).max(range.start);
+        let is_movable =
+            |page: &usize| self.idle_since[*page] > 0 && self.busy_until[*page] <= done;
+        known.filter(is_movable).count()
+    }
+
     pub(super) fn is_mapped(&self, page: usize) -> bool {
         self.mapped.get(page / WORD_BITS).is_some_and(|word| word >> (page % WORD_BITS) & 1 == 1)
     }

@@ -1,12 +1,11 @@
 //! Requests as the native policy sees them.
 
 use crate::allocator::books::Request;
-use crate::allocator::native::heap::{Kind, Owner};
+use crate::allocator::native::core::Want;
+use crate::allocator::native::heap::{HeapId, Kind, Owner};
 use crate::allocator::native::size_class::{
     MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
 };
-use crate::allocator::pool::PoolId;
-use crate::allocator::segment;
 use crate::allocator::snapshot::PoolClass;
 use crate::size::MIB;
 
@@ -119,15 +118,29 @@ impl NativePlan {
         self.class.is_some()
     }
 
-    /// Whose memory serves it, as errors tell it.
-    pub(super) fn segment_owner(&self) -> segment::Owner {
-        let Owner { stream, pool } = self.owner;
-        segment::Owner { stream, class: self.kind.class(), pool }
+    /// What was asked for.
+    pub(super) fn request(&self) -> Request {
+        let Self { requested_bytes: bytes, align_bytes, owner: Owner { stream, pool }, .. } = *self;
+        Request { bytes, stream, pool, align_bytes }
     }
 
-    /// The same from another pool.
-    pub(super) fn in_pool(self, pool: PoolId) -> Self {
-        Self { owner: Owner { pool, ..self.owner }, ..self }
+    /// Of the block that it or its slab is.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.class.map_or(self.bytes, SizeClass::slab_bytes)
+    }
+
+    /// The same as a block of its own.
+    pub(super) fn whole(&self) -> Self {
+        Self { class: None, ..*self }
+    }
+
+    /// A block of its own in any arena; `None` when it has more units than are counted.
+    pub(super) fn want_in(&self, heap: HeapId, kind: Kind, sizes: &Sizes) -> Option<Want> {
+        let unit_bytes = sizes.unit_bytes(kind);
+        let least_bytes = if kind == self.kind { self.bytes } else { self.requested_bytes };
+        let bytes = least_bytes.next_multiple_of(unit_bytes);
+        let is_possible = bytes >> unit_bytes.trailing_zeros() < u32::MAX as usize / 4;
+        is_possible.then_some(Want { heap, kind, bytes, align_bytes: self.align_bytes })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::allocator::allocated::Allocated;
 use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::native::cell::Counted;
-use crate::allocator::native::core::{Awaiting, Extent};
+use crate::allocator::native::core::{Awaiting, Extent, Search};
 use crate::allocator::native::growth::Step;
 use crate::allocator::native::handle::Handle;
 use crate::allocator::native::heap::HeapStream;
@@ -17,7 +17,6 @@ use crate::allocator::native::plan::NativePlan;
 use crate::allocator::pending::LOOKS;
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
-use crate::allocator::segment::Owner;
 use crate::allocator::snapshot::{BlockInfo, BlockState, PoolClass};
 use crate::error::Result;
 use crate::stream::core::StreamCore;
@@ -34,9 +33,7 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
         let Some(plan) = self.caches.sizes.plan(request) else {
-            let Request { bytes, stream, pool, .. } = *request;
-            let owner = Owner { stream, class: PoolClass::Large, pool };
-            return Err(self.out_of_memory(bytes, &owner, None));
+            return Err(self.out_of_memory(request, None));
         };
         let (inside, kept) = self.caches.enter_and_take(request);
         if let Some(block) = kept {
@@ -44,7 +41,7 @@ impl CachingAllocator {
         }
         let mut step = None;
         let served = self.hand_out(inside, &plan, home, |books| {
-            match books.native_step(&plan, home, false) {
+            match books.native_step(&plan, home, Search::Bounded, false) {
                 Step::Done(piece) => return Some(piece),
                 more => step = Some(more),
             }
@@ -124,12 +121,9 @@ impl CachingAllocator {
         mut told: Option<usize>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Piece> {
-        let requested_bytes = plan.requested_bytes;
+        let request = &plan.request();
         if self.books.lock().is_native_rejected(plan) {
-            return Err(self.out_of_memory(requested_bytes, &plan.segment_owner(), told));
-        }
-        if let Some(piece) = self.books.lock().native_help_out(plan) {
-            return Ok(piece);
+            return Err(self.out_of_memory(request, told));
         }
         self.books.lock().statistics.num_sync_all_streams += 1;
         self.trim();
@@ -138,16 +132,19 @@ impl CachingAllocator {
         if let Some(piece) = self.take_native(plan, home, None, told)? {
             return Ok(piece);
         }
-        if self.have_sibling_yield(plan.bytes, interrupt)?
+        if self.have_sibling_yield(request.bytes, interrupt)?
             && let Some(piece) = self.take_native(plan, home, None, told)?
         {
             return Ok(piece);
         }
         let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, home, None, told);
-        if let Some(piece) = self.wait_and_take(plan.bytes, told, interrupt, attempt)? {
+        if let Some(piece) = self.wait_and_take(request.bytes, told, interrupt, attempt)? {
             return Ok(piece);
         }
-        Err(self.out_of_memory(requested_bytes, &plan.segment_owner(), *told))
+        if let Some(piece) = self.take_anywhere(plan, home, Search::Last)? {
+            return Ok(piece);
+        }
+        Err(self.out_of_memory(request, *told))
     }
 
     /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.
@@ -171,7 +168,10 @@ impl CachingAllocator {
                 return true;
             }
         }
-        self.free_piece(piece, counted, home, others);
+        // Only what threads do not keep may be of another arena than the one for its size.
+        let is_of_its_size = !block.is_unkept();
+        let class = if is_of_its_size { counted.class } else { self.class_of(piece) };
+        self.free_piece(piece, Counted { class, ..counted }, home, others);
         true
     }
 
@@ -182,6 +182,11 @@ impl CachingAllocator {
         let Some((piece, counted)) = ended else { return false };
         self.free_piece(piece, counted, None, &[]);
         true
+    }
+
+    #[cold]
+    fn class_of(&self, piece: Piece) -> PoolClass {
+        self.books.lock().native.class_of(piece)
     }
 
     #[cold]
@@ -211,7 +216,7 @@ impl Books {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
     ) -> (Allocated, Counted) {
-        let Extent { address, bytes, heap, busy_until } = self.native.extent(piece);
+        let Extent { address, bytes, heap, class, busy_until } = self.native.extent(piece);
         let (heap, stream) = (&self.native.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
         let busy_until = if owner.stream == stream {
@@ -223,8 +228,9 @@ impl Books {
         let requested_bytes = plan.requested_bytes;
         let mark = self.native.live.mark(piece).expect("a piece that is known");
         mark.begin(bytes, requested_bytes);
-        let counted = Counted { class: plan.kind.class(), bytes, requested_bytes };
-        let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner;
+        let counted = Counted { class, bytes, requested_bytes };
+        let is_of_its_size = class == self.native.sizes.class(bytes);
+        let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner && is_of_its_size;
         let handle = Handle::of_mark(mark, self.native.live.tag());
         let block = Allocated::of_piece(handle, address, bytes, busy_until, stream);
         (if is_cached { block } else { block.unkept() }, counted)
@@ -283,20 +289,13 @@ impl Books {
         is_rejected
     }
 
-    /// A free piece of a private pool that helps out when memory is short.
-    fn native_help_out(&mut self, plan: &NativePlan) -> Option<Piece> {
-        let helpers: Vec<PoolId> = self.helpers(plan.owner.pool).collect();
-        helpers.into_iter().find_map(|pool| self.take_ready(&plan.in_pool(pool), None))
-    }
-
     /// A program does not have the piece any more that begins at an address; if it had it.
     fn end_piece_at(&mut self, address: u64) -> Option<(Piece, Counted)> {
         let piece = self.native.piece_at(address)?;
         let extent = self.native.extent(piece);
         let mark = self.native.live.mark(piece).filter(|_| extent.address == address)?;
-        let bytes = extent.bytes;
+        let Extent { bytes, class, .. } = extent;
         let requested_bytes = mark.end(bytes)?;
-        let class = self.native.sizes.class(bytes);
         Some((piece, Counted { class, bytes, requested_bytes }))
     }
 

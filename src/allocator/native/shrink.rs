@@ -7,10 +7,11 @@ use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::drop_page;
 use crate::allocator::native::area::{Area, AreaId};
 use crate::allocator::native::block::State;
+use crate::allocator::native::heap::HeapId;
 use crate::allocator::native::idle::IdlePage;
+use crate::allocator::pending::Wanted;
 use crate::allocator::pool::PoolId;
 use crate::allocator::release::try_each;
-use crate::allocator::segment;
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::sync::yield_now;
 
@@ -163,52 +164,40 @@ impl Books {
         self.statistics.num_device_free += 1;
     }
 
-    /// The most that could be put together for a request: all idle pages where pages move, else the
-    /// largest free block of its arena.
-    pub(in crate::allocator) fn native_hole(&self, owner: &segment::Owner) -> usize {
-        let native = &self.native;
-        let of_owner = |area: &Area| {
-            let heap = native.heaps[area.heap].owner;
-            (heap.stream, heap.pool, area.kind.class()) == (owner.stream, owner.pool, owner.class)
-        };
-        if native.sizes.has_pages {
-            let idle = native.idle.iter(&native.areas).filter(|idle| {
-                let area = &native.areas[idle.area];
-                let pages = area.pages.as_ref().expect("an idle page");
-                let theirs = native.heaps[area.heap].owner.pool;
-                let is_shared = theirs == owner.pool || !self.pools.is_somebodys_own(theirs);
-                is_shared && !native.is_using(area.heap, pages.busy_until(idle.page))
-            });
-            return idle.count() * native.sizes.page_bytes;
-        }
-        let areas = native.areas.iter().filter(|(_, area)| of_owner(area));
-        let blocks = areas.flat_map(|(_, area)| {
-            let chain = native.blocks.chain(area.first).map(|(_, block)| block);
-            chain.filter(|block| block.state == State::Free).map(|block| area.bytes_of(block.units))
-        });
-        blocks.max().unwrap_or(0)
-    }
-
     /// Free memory that streams still use, by heap: how much, and until when.
-    pub(in crate::allocator) fn native_holders(&self, note: &mut impl FnMut(u64, u64, usize)) {
+    pub(in crate::allocator) fn native_holders(
+        &self,
+        wanted: Wanted,
+        note: &mut impl FnMut(u64, u64, usize),
+    ) {
         let native = &self.native;
+        let mut note = |heap: HeapId, count: u64, bytes: usize| {
+            let heap = &native.heaps[heap];
+            if heap.is_using(count) {
+                note(heap.owner.stream, heap.ticket_of(count), bytes);
+            }
+        };
         for idle in native.idle.iter(&native.areas) {
             let area = &native.areas[idle.area];
             let pages = area.pages.as_ref().expect("an idle page");
-            let ticket = pages.busy_until(idle.page);
-            if native.is_using(area.heap, ticket) {
-                let heap = &native.heaps[area.heap];
-                note(heap.owner.stream, heap.ticket_of(ticket), pages.page_bytes);
-            }
+            note(area.heap, pages.busy_until(idle.page), pages.page_bytes);
         }
-        for (_, area) in native.areas.iter().filter(|(_, area)| area.pages.is_none()) {
+        for (_, area) in native.areas.iter() {
+            // The idle pages of a block were noted; the rest of it has pages in use.
+            let is_segment = area.pages.is_none();
+            if !is_segment && wanted == Wanted::Back {
+                continue;
+            }
             for (_, block) in native.blocks.chain(area.first) {
-                let (ticket, is_free) = (block.busy_until(), block.state == State::Free);
-                if is_free && native.is_using(area.heap, ticket) {
-                    let heap = &native.heaps[area.heap];
-                    note(heap.owner.stream, heap.ticket_of(ticket), area.bytes_of(block.units));
+                if block.state == State::Free {
+                    let bytes = if is_segment { area.bytes_of(block.units) } else { 0 };
+                    note(area.heap, block.busy_until(), bytes);
                 }
             }
+        }
+        for (_, slab) in native.slabs.iter().filter(|_| wanted == Wanted::Served) {
+            let bytes = slab.free.count_ones() as usize * slab.class.bytes();
+            note(slab.heap, slab.busy_until, bytes);
         }
     }
 }

@@ -4,10 +4,12 @@
 //! all laws and every block after each or after a few: that look has threads give back what they
 //! keep, which serves nothing then. On numbers a stream goes on only when somebody waits for it, so
 //! what was freed stays in use for long; on cpu every byte of a buffer is written, and looked at by
-//! tasks behind which it is freed. Random strings, the corpus and the fuzzer run this.
+//! tasks behind which it is freed. Where memory is short, on purpose, each refusal is looked into:
+//! law 8. Random strings, the corpus and the fuzzer run this.
 
 mod choices;
 mod ledger;
+mod room;
 
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use accelrt::{
 
 use choices::Choices;
 use ledger::{Ledger, Live};
+pub(crate) use room::Sources;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -39,6 +42,15 @@ const SETTINGS: [&str; 10] = [
     "roundup_power2_divisions:[1:4,8:2,>:1],large_segment_size_mb:12",
     "garbage_collection_threshold:0.3,per_process_memory_fraction:0.8",
     "throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.7,expandable_segments:True",
+];
+
+/// Where memory is short: settings that serve every request by the same policy.
+const SHORT_SETTINGS: [&str; 5] = [
+    "policy:native",
+    "policy:native,exact_statistics:True",
+    "policy:native,deterministic:True",
+    "policy:native,per_process_memory_fraction:0.8",
+    "policy:torch,per_process_memory_fraction:0.9",
 ];
 
 /// What a device can refuse an allocator.
@@ -68,6 +80,24 @@ pub(crate) fn run_on_numbers(bytes: &[u8]) {
     assert_eq!(null.live(), LiveCounts::default());
 }
 
+/// Runs a program on a small device of numbers, with requests of up to a third of it, by one policy
+/// and without refusals that are planned. What fails for want of memory has to.
+pub(crate) fn run_short_of_memory(bytes: &[u8]) {
+    let mut choices = Choices::new(bytes);
+    let capacity_bytes = choices.of(&[16, 24, 64, 100]) * MIB;
+    let completion = choices.of(&[Completion::AtOnce, Completion::WhenAsked { polls: u32::MAX }]);
+    let settings = choices.of(&SHORT_SETTINGS);
+    let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
+    let null = NullBackend::new(config);
+    let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
+    let left = &bytes[bytes.len().min(3)..];
+    let wrapped = Arc::<NullBackend>::clone(&null);
+    let program = Program::new(wrapped, config, capacity_bytes / 3, left);
+    program.runtime.set_allocator_settings(settings).unwrap();
+    Program { short_of: Some(settings), ..program }.run();
+    assert_eq!(null.live(), LiveCounts::default());
+}
+
 /// Runs a program on cpu, where the memory is there to be written.
 pub(crate) fn run_on_cpu(bytes: &[u8]) {
     let config = Config { cpu_memory_bytes: Some(160 * MIB), ..Config::default() };
@@ -89,10 +119,12 @@ struct Program<'a> {
     allocator: Arc<CachingAllocator>,
     streams: [Stream; STREAMS],
     /// Private pools with users.
-    pools: Vec<MemPool>,
+    pools: Vec<(MemPool, PoolOptions)>,
     ledger: Ledger,
     looks: Vec<Look>,
     most_bytes: usize,
+    /// The settings in force all the time where memory is short.
+    short_of: Option<&'static str>,
 }
 
 impl<'a> Program<'a> {
@@ -112,6 +144,7 @@ impl<'a> Program<'a> {
             ledger: Ledger::default(),
             looks: Vec::new(),
             most_bytes,
+            short_of: None,
         }
     }
 
@@ -140,7 +173,8 @@ impl<'a> Program<'a> {
     }
 
     fn step(&mut self) {
-        match self.choices.below(100) {
+        let end = if self.short_of.is_some() { 96 } else { 100 };
+        match self.choices.below(end) {
             0..44 => self.allocate(),
             44..70 => self.free(),
             70..82 => self.use_elsewhere(),
@@ -150,11 +184,11 @@ impl<'a> Program<'a> {
             89 => self.allocator.empty_cache(),
             90 => self.allocator.trim(),
             91..93 => self.change_settings(),
-            93 => {
+            93 if self.short_of.is_none() => {
                 let fraction = self.choices.of(&[0.5, 0.9, 1.0]);
                 self.allocator.set_memory_fraction(fraction).unwrap();
             }
-            94 => self.make_pool(),
+            93 | 94 => self.make_pool(),
             95 => self.leave_pool(),
             96 => self.backend.clear(),
             _ => {
@@ -167,6 +201,9 @@ impl<'a> Program<'a> {
 
     /// Serves the next requests by other settings, with memory cached by those before.
     fn change_settings(&mut self) {
+        if self.short_of.is_some() {
+            return; // what others have cached is no free memory of this policy
+        }
         let settings = self.choices.of(&SETTINGS);
         self.runtime.set_allocator_settings(settings).unwrap();
     }
@@ -181,14 +218,19 @@ impl<'a> Program<'a> {
             _ => 1,
         };
         let pool = match self.choices.below(5) {
-            0 if !self.pools.is_empty() => Some(&self.pools[self.choices.below(self.pools.len())]),
+            0 if !self.pools.is_empty() => {
+                Some(&self.pools[self.choices.below(self.pools.len())].0)
+            }
             _ => None,
         };
         self.runtime.exchange_stream(&home).unwrap();
         let inside = pool.map(MemPool::enter);
         let made = self.runtime.empty_aligned(bytes, align_bytes, self.device);
-        drop(inside);
         let pool = pool.map_or(PoolId::DEFAULT, MemPool::id);
+        if let (Err(error), Some(settings)) = (&made, self.short_of) {
+            self.check_refusal(error, align_bytes, pool, &home, settings);
+        }
+        drop(inside);
         match made {
             Ok(view) if bytes == 0 => assert_eq!(view.address().unwrap(), 0),
             Ok(view) => self.take(view, align_bytes, pool, home),
@@ -196,6 +238,61 @@ impl<'a> Program<'a> {
             Err(Error::OutOfMemory { .. } | Error::Driver { .. }) => {}
             Err(error) => panic!("{bytes} bytes at {align_bytes}: {error}"),
         }
+    }
+
+    /// Law 8: what was refused is refused when no stream uses anything, is more than free memory
+    /// can hold, and more than the error says could be had; which is to be had.
+    fn check_refusal(
+        &self,
+        error: &Error,
+        align_bytes: usize,
+        pool: PoolId,
+        home: &Stream,
+        settings: &str,
+    ) {
+        let &Error::OutOfMemory { requested_bytes: bytes, .. } = error else { panic!("{error}") };
+        assert!(most_bytes(error) < bytes, "{error}");
+        self.streams.iter().for_each(|stream| stream.synchronize().unwrap());
+        let again = self.runtime.empty_aligned(bytes, align_bytes, self.device);
+        let error = again.expect_err("a use was to be waited for");
+        let segments = self.allocator.snapshot().segments;
+        let owned: Vec<PoolId> = self.pools.iter().map(|(pool, _)| pool.id()).collect();
+        let helps = |options: &PoolOptions| pool == PoolId::DEFAULT && options.use_on_oom;
+        let helpers = self.pools.iter().filter(|(_, options)| helps(options));
+        let serving: Vec<PoolId> = helpers.map(|(pool, _)| pool.id()).chain([pool]).collect();
+        let (stream, left_bytes) = (home.id(), self.left_bytes());
+        let sources = Sources { stream, serving: &serving, owned: &owned, left_bytes };
+        if settings.contains("torch") {
+            if align_bytes <= 512 {
+                sources.assert_torch_refuses(&segments, bytes);
+            }
+            return;
+        }
+        let (room_bytes, most_bytes) = (sources.native_room_bytes(&segments), most_bytes(&error));
+        assert!(
+            room_bytes < bytes || align_bytes > 512,
+            "{room_bytes} bytes hold {bytes}: {error}"
+        );
+        assert!(most_bytes < bytes, "{error}");
+        assert!(
+            room_bytes <= most_bytes || align_bytes > 512,
+            "{room_bytes} bytes could be had: {error}"
+        );
+        let most = self.runtime.empty_aligned(most_bytes, align_bytes, self.device);
+        most.unwrap_or_else(|refusal| panic!("{error}, and then {refusal}"));
+    }
+
+    /// What the device and the limit have left.
+    fn left_bytes(&self) -> usize {
+        let info = self.backend.memory_info(0).unwrap();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a part of a size"
+        )]
+        let allowed_bytes = (self.allocator.memory_fraction() * info.total_bytes as f64) as usize;
+        info.free_bytes.saturating_sub(info.total_bytes - allowed_bytes)
     }
 
     fn take(&mut self, view: Buffer, align_bytes: usize, pool: PoolId, home: Stream) {
@@ -265,8 +362,10 @@ impl<'a> Program<'a> {
 
     fn make_pool(&mut self) {
         let (use_on_oom, no_split) = (self.choices.below(2) == 0, self.choices.below(4) == 0);
+        let no_split = no_split && self.short_of.is_none(); // those have other rules
         let options = PoolOptions { use_on_oom, no_split };
-        self.pools.push(MemPool::new(&self.runtime, self.device, options).unwrap());
+        let pool = MemPool::new(&self.runtime, self.device, options).unwrap();
+        self.pools.push((pool, options));
     }
 
     fn leave_pool(&mut self) {
@@ -305,6 +404,12 @@ impl<'a> Program<'a> {
         }
         self.ledger.compare(&segments);
     }
+}
+
+/// The largest request that an error says could be had.
+fn most_bytes(error: &Error) -> usize {
+    let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{error}") };
+    cache.largest_free_bytes
 }
 
 fn is_settled(info: &accelrt::allocator::snapshot::BlockInfo) -> bool {
