@@ -178,6 +178,8 @@ pub(crate) enum LockRank {
     Waiters = 70,
     /// What one deferred task's end is waited for with.
     Gate = 75,
+    /// The worker threads of one device.
+    Workers = 78,
     /// Work handed to the threads of one device.
     RunQueue = 80,
     /// Bookkeeping inside one backend: the innermost.

@@ -211,6 +211,10 @@ pub trait Work: Send + Sync {
     fn leave_for(&self) -> Option<Duration> {
         None
     }
+
+    /// No thread can execute the work, and none can be started. Called by the thread that submits
+    /// it: what it brings is refused there.
+    fn refuse(self: Arc<Self>, _reason: &Error) {}
 }
 
 impl fmt::Debug for dyn Work {

@@ -104,8 +104,13 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     let forgotten = locked.note(core, Task::marker(pushed.ticket));
     drop(locked); // before streams are scheduled, or end with their last references
     drop(forgotten);
-    core.published(waits.publish(pushed));
-    Ok(Transfer::of(core, pushed.ticket, true))
+    match core.published(waits.publish(pushed)) {
+        Ok(()) => Ok(Transfer::of(core, pushed.ticket, true)),
+        Err(refusal) => {
+            core.failures.unbind();
+            Err(refusal)
+        }
+    }
 }
 
 /// The same past the queue, on a driver's stream: gives the task back where it has to be enqueued,

@@ -209,9 +209,8 @@ impl Stream {
             let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
             (pushed, latest.stand_at(core, pushed.ticket))
         };
-        core.published(pushed);
         drop(previous); // perhaps the last reference to a stream: without the lock
-        Ok(())
+        core.published(pushed)
     }
 
     #[inline(never)]

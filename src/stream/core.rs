@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use crate::backend::contract::{Backend, Turn, Work};
 use crate::backend::owned::OwnedStream;
 use crate::device::Device;
-use crate::error::{Result, StreamError};
+use crate::error::{Error, Result, StreamError};
 use crate::frontier::{History, Progress};
 use crate::queue::{Command, Pushed, Sender, channel};
 use crate::stream::context::{Blocker, Effects, TaskContext};
@@ -137,7 +137,7 @@ impl StreamCore {
             return self.push_on_host(command);
         }
         self.lifecycle.check()?;
-        Ok(self.push_directly(command).unwrap_or_else(|command| self.push_queued(command)))
+        self.push_directly(command).or_else(|command| self.push_queued(command))
     }
 
     /// As [`StreamCore::push`], for who knows that the stream runs on the host: the command is made
@@ -149,14 +149,14 @@ impl StreamCore {
     ) -> Result<u64> {
         debug_assert!(self.on_host, "a driver's tasks may go past the queue");
         self.lifecycle.check()?;
-        Ok(self.push_queued(command))
+        self.push_queued(command)
     }
 
     #[inline]
-    fn push_queued<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
+    fn push_queued<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
         let pushed = self.sender.push(command);
-        self.published(pushed);
-        pushed.ticket
+        self.published(pushed)?;
+        Ok(pushed.ticket)
     }
 
     /// Enqueues a command without having the stream scheduled: the caller holds a lock and calls
@@ -167,14 +167,16 @@ impl StreamCore {
     }
 
     /// Schedules the stream unless somebody is responsible for it; now and then looks at its limit.
+    /// Fails when no thread can execute the task, and none will.
     #[inline]
-    pub(crate) fn published(self: &Arc<Self>, pushed: Pushed) {
+    pub(crate) fn published(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
-            self.submit();
+            self.submit_for(pushed.ticket)?;
         }
         if pushed.is_first_of_segment {
             self.throttle(pushed.ticket);
         }
+        Ok(())
     }
 
     /// Hands the stream, which the caller is responsible for, to the backend.
@@ -280,6 +282,10 @@ impl Work for StreamCore {
             }
             // A driver kind's streams run where they are: no recursion through the backend.
         }
+    }
+
+    fn refuse(self: Arc<Self>, reason: &Error) {
+        self.retire_refused(reason);
     }
 
     fn leave_for(&self) -> Option<Duration> {

@@ -8,6 +8,7 @@
 //! * [`native`], [`deferred`], [`gate`]: calls of C functions, tasks that somebody else finishes
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
 //! * [`action`]: what is told of each task to who watches
+//! * [`refusal`]: what becomes of tasks for which no worker can be started
 //! * [`own`]: what the runtime itself needs of a stream, whatever state that is in
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
@@ -32,6 +33,7 @@ pub(crate) mod marks;
 mod native;
 pub(crate) mod own;
 mod pace;
+mod refusal;
 mod scope;
 pub(crate) mod synchronize;
 pub(crate) mod table;

@@ -57,7 +57,8 @@ impl StreamCore {
     /// Has the stream executed, unless somebody is responsible for it; nobody is held back.
     pub(crate) fn schedule(self: &Arc<Self>) {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
-            self.submit();
+            // Our own tasks run here where there is no worker.
+            let _ = self.submit_for(0);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::backend::cpu::memory::Memory;
 use crate::backend::cpu::properties;
 use crate::backend::cpu::run_queue::LEVELS;
 use crate::backend::cpu::virtual_memory::VirtualMemory as Pages;
-use crate::backend::cpu::workers::Workers;
+use crate::backend::cpu::workers::{Unsubmitted, Workers};
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -133,16 +133,23 @@ unsafe impl Backend for CpuBackend {
     }
 
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        let (device, level) = place_of(stream);
-        if let Err(work) = self.device(device).workers.submit(level, work) {
+        let (device_index, level) = place_of(stream);
+        match self.device(device_index).workers.submit(level, work) {
+            Ok(()) => {}
             // No worker is left: what still arrives is the submitting thread's to retire.
-            work.run(&Turn::unshared());
+            Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
+            Err(Unsubmitted::NoThread(work, refusal)) => {
+                let code = refusal.raw_os_error().unwrap_or_default().into();
+                let (kind, message) = (DeviceKind::Cpu, format!("no worker: {refusal}"));
+                work.refuse(&Error::Driver { kind, call: "pthread_create", code, message });
+            }
         }
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = place_of(stream);
-        // After the shutdown the work is dropped: a completer never executes it.
+        // After the shutdown the work is dropped: a completer never executes it. Before, there is
+        // a worker: the stream was refused else.
         let _ = self.device(device).workers.submit(level, work);
     }
 

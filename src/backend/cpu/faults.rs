@@ -1,4 +1,4 @@
-//! Tests only: has the n-th system call of a thread that moves pages refused.
+//! Tests only: has the n-th system call of a thread that moves pages or starts workers refused.
 
 use std::cell::RefCell;
 

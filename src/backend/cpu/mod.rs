@@ -25,5 +25,7 @@ mod run_queue;
 mod span;
 mod virtual_memory;
 mod workers;
+#[cfg(all(test, not(loom)))]
+mod workers_tests;
 
 pub use backend::CpuBackend;

@@ -153,14 +153,23 @@ impl<W> RunQueue<W> {
         self.state.lock().blocked -= 1;
     }
 
-    /// A worker that [`Help::Start`] asked for could not be started. Somebody who is asleep takes
-    /// the work instead; `None` when there is no worker at all.
-    pub(crate) fn start_failed(&self) -> Option<Help> {
+    /// One more worker is being started, and begins by looking. False after the close.
+    pub(crate) fn add_worker(&self) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            state.workers += 1;
+            state.looking += 1;
+        }
+        !state.is_closed
+    }
+
+    /// A worker that [`Help::Start`] or [`RunQueue::add_worker`] counted could not be started. One
+    /// that is asleep takes the work instead.
+    pub(crate) fn start_failed(&self) -> Help {
         let mut state = self.state.lock();
         state.workers -= 1;
         state.looking -= 1;
-        let exists = state.workers > 0;
-        exists.then(|| if state.has_work() { state.wake() } else { Help::None })
+        if state.has_work() { state.wake() } else { Help::None }
     }
 
     /// No more work. Those who sleep are to be woken.

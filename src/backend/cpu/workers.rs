@@ -5,20 +5,23 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::backend::blocking::{BlockingHook, set_hook};
 use crate::backend::contract::{Leftover, Turn, Work};
+#[cfg(all(test, not(loom)))]
+use crate::backend::cpu::faults;
 use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::processor::LastProcessor;
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
 use crate::stack::WORKER_STACK_BYTES;
-use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{LockRank, Mutex, Ordering, Sleeper, spin_hint, yield_now};
+use crate::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, spin_hint, yield_now};
 
 /// Longest look for work before a sleep.
 const LONGEST_LOOK: Duration = Duration::from_micros(50);
@@ -37,6 +40,15 @@ const SPINS_PER_READING: u32 = 16;
 
 type Item = Arc<dyn Work>;
 
+/// Work that no worker will run, given back.
+#[derive(Debug)]
+pub(crate) enum Unsubmitted {
+    /// The workers were shut down.
+    Closed(Item),
+    /// There is no worker, and the system starts none.
+    NoThread(Item, io::Error),
+}
+
 /// The workers of one device.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -46,6 +58,8 @@ struct Shared {
     name: String,
     queue: RunQueue<Item>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// True when the first worker was started: from then on there is one, until the shutdown.
+    has_worker: AtomicBool,
     may_spin: bool,
     wakes: AtomicU64,
     started: AtomicU64,
@@ -62,7 +76,8 @@ impl Workers {
         let shared = Shared {
             name,
             queue: RunQueue::new(worker_limit),
-            threads: Mutex::new(LockRank::Backend, Vec::new()),
+            threads: Mutex::new(LockRank::Workers, Vec::new()),
+            has_worker: AtomicBool::new(false),
             may_spin: cpu_count > 1,
             wakes: AtomicU64::new(0),
             started: AtomicU64::new(0),
@@ -73,8 +88,9 @@ impl Workers {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Has work run by a worker; a level of 0 goes first. Gives it back after the shutdown.
-    pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Item> {
+    /// Has work run by a worker; a level of 0 goes first. Gives it back after the shutdown, and
+    /// while there is no worker at all and none can be started: the next call tries again.
+    pub(crate) fn submit(&self, level: usize, work: Item) -> Result<(), Unsubmitted> {
         Shared::submit(&self.shared, level, work)
     }
 
@@ -120,11 +136,42 @@ impl Workers {
 }
 
 impl Shared {
-    fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), Item> {
+    fn submit(this: &Arc<Self>, level: usize, work: Item) -> Result<(), Unsubmitted> {
         this.submitter.note();
-        let help = this.queue.push(level, work)?;
+        // Acquire: pairs with `start_first`.
+        let starting = if this.has_worker.load(Ordering::Acquire) {
+            None
+        } else {
+            match Self::start_first(this) {
+                Ok(threads) => Some(threads),
+                Err(refusal) => return Err(Unsubmitted::NoThread(work, refusal)),
+            }
+        };
+        let help = this.queue.push(level, work).map_err(Unsubmitted::Closed)?;
+        drop(starting);
         Self::give(this, help);
         Ok(())
+    }
+
+    /// Starts the first worker, before there is work: what others submit meanwhile would count on a
+    /// thread that may not come. They wait until this one is there or refused, and the worker until
+    /// the lock is given back: it would look for nothing, and sleep.
+    #[cold]
+    fn start_first(this: &Arc<Self>) -> io::Result<MutexGuard<'_, Vec<JoinHandle<()>>>> {
+        let mut threads = this.threads.lock();
+        // Relaxed: written under the lock.
+        if !this.has_worker.load(Ordering::Relaxed) && this.queue.add_worker() {
+            match Self::spawn(this) {
+                Ok(thread) => threads.push(thread),
+                Err(refusal) => {
+                    let _ = this.queue.start_failed(); // nothing is queued yet
+                    return Err(refusal);
+                }
+            }
+            // Release: pairs with `submit`.
+            this.has_worker.store(true, Ordering::Release);
+        }
+        Ok(threads)
     }
 
     fn give(this: &Arc<Self>, help: Help) {
@@ -139,24 +186,34 @@ impl Shared {
         }
     }
 
-    fn start(this: &Arc<Self>) {
+    fn spawn(this: &Arc<Self>) -> io::Result<JoinHandle<()>> {
+        #[cfg(all(test, not(loom)))]
+        if faults::is_due() {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
         // Relaxed: a figure orders nothing, and a name needs only be unique.
         let number = this.started.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(this);
         let name = format!("{}-{number}", this.name);
         let builder = thread::Builder::new().name(name).stack_size(WORKER_STACK_BYTES);
-        let started = with_signals_blocked(|| builder.spawn(move || Worker::new(shared).live()));
-        match started {
+        with_signals_blocked(|| builder.spawn(move || Worker::new(shared).live())).inspect_err(
+            |_| {
+                this.started.fetch_sub(1, Ordering::Relaxed);
+            },
+        )
+    }
+
+    /// Starts one more worker. When that is refused, those that there are do the work, and the next
+    /// work that none of them looks for asks again.
+    fn start(this: &Arc<Self>) {
+        match Self::spawn(this) {
             Ok(thread) => {
                 let mut threads = this.threads.lock();
                 // Workers that ended on their own need no join.
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
             }
-            Err(refusal) => match this.queue.start_failed() {
-                Some(help) => Self::give(this, help),
-                None => panic!("the system starts no worker thread at all: {refusal}"),
-            },
+            Err(_) => Self::give(this, this.queue.start_failed()),
         }
     }
 
@@ -217,6 +274,7 @@ impl Worker {
     /// Looks, runs, looks, sleeps.
     fn live(mut self) {
         let shared = Arc::clone(&self.shared);
+        drop(shared.threads.lock()); // the first one's work is on its way
         loop {
             if let Some((level, work)) = self.left.take_due() {
                 if let Some(work) = self.unless_left(level, work) {
@@ -275,7 +333,9 @@ impl Worker {
     /// Gives what it leaves to others back to the run queue.
     fn give_back(&mut self) {
         for (level, work) in self.left.take_all() {
-            if let Err(work) = Shared::submit(&self.shared, level, work) {
+            if let Err(Unsubmitted::Closed(work) | Unsubmitted::NoThread(work, _)) =
+                Shared::submit(&self.shared, level, work)
+            {
                 self.shared.run(work, &Turn::unshared()); // the queue is closed
             }
         }

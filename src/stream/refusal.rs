@@ -1,0 +1,87 @@
+//! Streams that no thread can execute: the system starts no worker.
+//!
+//! The thread that made such a stream runnable retires what is queued: our own tasks run, users' do
+//! not. The call that brought one of these is refused, and its task leaves nothing but its number.
+//! What other threads brought in that moment fails the stream, as their calls have returned, and so
+//! do waits that stand in front of the task.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::error::{Error, FailureCause, Result};
+use crate::queue::{Class, Front};
+use crate::stream::commands::drop_quietly;
+use crate::stream::core::StreamCore;
+use crate::stream::drain::{Consumer, Stop};
+use crate::stream::frames::Frame;
+use crate::stream::turnstile::Next;
+use crate::sync::yield_now;
+
+thread_local! {
+    /// The task for which this thread hands a stream to its backend; 0 is none.
+    static BROUGHT: Cell<u64> = const { Cell::new(0) };
+    /// Why it was refused.
+    static REASON: RefCell<Option<Error>> = const { RefCell::new(None) };
+}
+
+/// In the place of the task that was refused.
+const IS_REFUSED: u64 = u64::MAX;
+
+/// Why this thread's task was refused. A thread whose variables are ending does not know any more.
+fn take_reason() -> Error {
+    REASON.try_with(RefCell::take).ok().flatten().unwrap_or(Error::ShutDown)
+}
+
+impl StreamCore {
+    /// Hands the stream, which the caller is responsible for, to the backend because of the task
+    /// `ticket`; 0 is one of our own. Fails when no thread can execute that: it was dropped unrun.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn submit_for(self: &Arc<Self>, ticket: u64) -> Result<()> {
+        BROUGHT.set(ticket);
+        self.submit();
+        if BROUGHT.take() == IS_REFUSED { Err(take_reason()) } else { Ok(()) }
+    }
+
+    /// Retires what is queued without a worker.
+    pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
+        let brought = BROUGHT.get();
+        while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
+            self.drain_refused(&mut pass, brought, reason);
+            if self.leave(pass, Stop::Here) == Next::Nothing {
+                return;
+            }
+            // What came meanwhile is refused as well.
+        }
+    }
+
+    fn drain_refused(&self, consumer: &mut Consumer, brought: u64, reason: &Error) {
+        let _frame = Frame::enter(self.key());
+        loop {
+            let Consumer { receiver, context, .. } = &mut *consumer;
+            let ticket = receiver.consumed() + 1;
+            let mut entry = match receiver.front() {
+                Front::Ready(entry) => entry,
+                Front::Empty => return,
+                Front::Unpublished => {
+                    yield_now();
+                    continue;
+                }
+            };
+            if entry.class() == Class::Own && entry.is_ready(context) {
+                entry.run(context);
+            } else {
+                context.effects().blocked_on = None;
+                drop_quietly(|| entry.discard());
+                context.is_marker = true; // it may have been one: who waits for it is woken
+                if ticket == brought {
+                    BROUGHT.set(IS_REFUSED);
+                    let _ = REASON.try_with(|place| place.replace(Some(reason.clone())));
+                } else {
+                    context.fail(FailureCause::Backend(reason.clone()));
+                }
+            }
+            self.retire(ticket, context);
+        }
+    }
+}
