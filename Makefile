@@ -270,7 +270,7 @@ NUMPY_SELECTION := $(addsuffix .py,$(addprefix _core/tests/test_, \
 
 .PHONY: test-numpy
 test-numpy: module ## NumPy's own tests in accelrt's memory, beside a run without; NUMPY_TESTS=selection is short
-	$(VENV)/bin/python tests/numpy/run.py $(TARGET_DIR)/numpy \
+	$(VENV)/bin/python tests/numpy/suite.py $(TARGET_DIR)/numpy \
 		$(if $(filter selection,$(NUMPY_TESTS)),$(NUMPY_SELECTION),$(NUMPY_TESTS))
 
 .PHONY: test-numpy-selection

@@ -317,6 +317,7 @@ impl CachingAllocator {
     }
 
     /// True for an address in memory that it has from the host, in use or not.
+    #[cfg(all(any(feature = "python", test), not(loom)))]
     pub(crate) fn has_memory_at(&self, address: u64) -> bool {
         let books = self.books.lock();
         books.map.containing(address, &books.blocks).is_some()

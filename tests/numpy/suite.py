@@ -1,6 +1,6 @@
 """NumPy's own tests, in accelrt's memory and without it: every test has to end the same way.
 
-    run.py FOLDER [TESTS...]
+    suite.py FOLDER [TESTS...]
 
 Each run is a process of its own; their outcomes stand in FOLDER. Without tests it takes all of
 NumPy's but those of stubs and of compilers, which run other programs on files of text.
