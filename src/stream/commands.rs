@@ -47,7 +47,7 @@ where
     #[inline]
     fn run(self, context: &mut TaskContext) {
         assert_no_lock_held();
-        match catch_unwind(AssertUnwindSafe(|| (self.0)().into_task_result())) {
+        match caught(|| (self.0)().into_task_result()) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
             Err(panic) => context.fail(panicked(panic)),
@@ -55,10 +55,16 @@ where
     }
 }
 
+/// Acts, and catches a panic. Not in a model, which panics to tell what it found.
+#[inline]
+pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
+    if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
+}
+
 /// Drops something of a user's: a panic of its drop must not end the thread that retires tasks, and
 /// the task has no second outcome to report it as.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_it))
+    if let Err(panic) = caught(drop_it)
         && !panic.is::<&str>()
         && !panic.is::<String>()
     {

@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, StreamError};
 use crate::frontier::{History, Progress};
 use crate::queue::{Command, Pushed, Sender, channel};
+use crate::stream::commands::caught;
 use crate::stream::context::{Blocker, Effects, TaskContext};
 use crate::stream::drain::{Consumer, Stop};
 use crate::stream::failures::Failures;
@@ -238,7 +239,8 @@ impl StreamCore {
                     reached.progress.reach(ticket);
                     own.unpark(parking);
                 });
-                if mark.when_done(resume).is_err() {
+                let told = caught(|| mark.when_done(resume));
+                if !matches!(told, Ok(Ok(()))) {
                     // The driver refuses to tell: the wait's second look asks it again.
                     self.unpark(parking);
                 }

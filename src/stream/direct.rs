@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::queue::Command;
+use crate::stream::commands::caught;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::{Consumer, Stop};
@@ -103,13 +104,18 @@ impl Direct<'_> {
     pub(crate) fn run(&mut self, task: impl FnOnce(&mut TaskContext)) -> bool {
         let Self { core, pass } = self;
         let pass = pass.as_mut().expect("there until the drop");
-        let Consumer { receiver, context, .. } = &mut **pass;
-        let frame = Frame::enter(core.key());
-        task(context);
-        drop(frame);
-        core.handle.flush();
-        core.retire(receiver.consumed(), context);
-        context.error.is_some()
+        let run = || {
+            let Consumer { receiver, context, .. } = &mut **pass;
+            let frame = Frame::enter(core.key());
+            task(context);
+            drop(frame);
+            core.handle.flush();
+            core.retire(receiver.consumed(), context);
+        };
+        if let Err(panic) = caught(run) {
+            core.retire_panicked(pass, panic);
+        }
+        pass.context.error.is_some()
     }
 }
 

@@ -7,17 +7,19 @@
 //! its tasks over by their slots alone, without the run queue. Streams that host threads execute
 //! are left at once, because those are faster still.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::backend::contract::Turn;
 use crate::error::{FailureCause, StreamError};
 use crate::queue::{Class, Entry, Front, Receiver};
 use crate::stack;
-use crate::stream::commands::drop_quietly;
+use crate::stream::commands::{caught, drop_quietly, panicked};
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::frames::{self, Frame};
 use crate::stream::lifecycle::StreamCounts;
+use crate::stream::marks::Placed;
 use crate::stream::pace::{Shift, Stopwatch};
 use crate::stream::synchronize::SyncPoint;
 use crate::stream::waiters::Waiter;
@@ -97,7 +99,7 @@ impl StreamCore {
         let _frame = Frame::enter(self.key());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
-        let stop = self.drain_batch(consumer, until, turn);
+        let stop = self.past_panics(consumer, |consumer| self.drain_batch(consumer, until, turn));
         let last = consumer.receiver.consumed();
         consumer.stopwatch.stop(last, &self.figures.pace);
         match turn {
@@ -222,6 +224,51 @@ impl StreamCore {
         }
     }
 
+    /// Executes a batch, and again behind each task that panics. As long as none does, none pays.
+    #[inline]
+    pub(super) fn past_panics<R>(
+        &self,
+        consumer: &mut Consumer,
+        batch: impl Fn(&mut Consumer) -> R,
+    ) -> R {
+        loop {
+            match caught(|| batch(consumer)) {
+                Ok(outcome) => return outcome,
+                Err(panic) => self.pass_panicked(consumer, panic),
+            }
+        }
+    }
+
+    /// Gets past the task that a batch ended in by a panic: of its backend, or of ours.
+    #[cold]
+    fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
+        let receiver = &mut consumer.receiver;
+        if receiver.consumed() == self.progress.retired()
+            && let Front::Ready(head) = receiver.front()
+        {
+            // It panicked when it was asked, and would again.
+            drop_quietly(|| head.discard());
+        }
+        self.retire_panicked(consumer, panic);
+    }
+
+    /// Retires a task that panicked: the stream fails with it, and no thread waits for ever.
+    #[cold]
+    pub(super) fn retire_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
+        let Consumer { receiver, context, .. } = consumer;
+        let ticket = receiver.consumed();
+        context.fail(panicked(panic));
+        context.is_marker = true; // it may have been one: what waits for it is woken
+        if !self.on_host && context.effects.mark.is_none() {
+            // It may have been a record: of those the device is asked by their marks.
+            drop_quietly(|| context.effects.mark = context.place(false).map(Placed::Alone));
+        }
+        // The second time nothing is left that calls the backend.
+        while self.progress.retired() < ticket {
+            drop_quietly(|| self.retire(ticket, context));
+        }
+    }
+
     /// Gives producers a moment to go on, unless a host thread wants to execute the stream. False
     /// ends the turn.
     #[inline(never)]
@@ -324,7 +371,8 @@ impl StreamCore {
 fn wake(served: Vec<Waiter<StreamCore>>) {
     for waiter in served {
         match waiter {
-            Waiter::Stream(stream, parking) => stream.unpark(parking),
+            // Quietly: a backend that panics at one keeps none of the others waiting.
+            Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),
             Waiter::Thread(sleeper) => sleeper.wake(),
         }
     }

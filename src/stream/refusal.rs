@@ -47,7 +47,7 @@ impl StreamCore {
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
         let brought = BROUGHT.get();
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
-            self.drain_refused(&mut pass, brought, reason);
+            self.past_panics(&mut pass, |consumer| self.drain_refused(consumer, brought, reason));
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
             }

@@ -33,6 +33,7 @@ mod helping;
 mod limits;
 mod lingering;
 mod order;
+mod panics;
 mod priorities;
 mod scopes;
 mod shutdown;
