@@ -16,6 +16,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What a user's task may fail with.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
+/// The message of several streams' errors.
+fn several(errors: &[Arc<StreamError>], num_forgotten: u64) -> String {
+    let (count, first) = (errors.len(), &errors[0]);
+    let more = match num_forgotten {
+        0 => String::new(),
+        count => format!(", and {count} more that were dropped, whose errors are not kept"),
+    };
+    format!("{count} streams failed{more}; the first: {first}")
+}
+
 /// Everything that can go wrong.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -455,10 +465,13 @@ pub enum Error {
     #[error(transparent)]
     Stream(Arc<StreamError>),
     /// Several streams of one device failed.
-    #[error("{} streams failed; the first: {}", errors.len(), errors[0])]
+    #[error("{}", several(errors, *num_forgotten))]
     Streams {
         /// One error per stream.
         errors: Arc<[Arc<StreamError>]>,
+        /// How many more streams failed whose errors are not kept: they were dropped before anybody
+        /// asked, and of those the newest errors are kept.
+        num_forgotten: u64,
     },
     /// A task waits for the stream it runs on, or one that is below it on this thread's stack.
     #[error(

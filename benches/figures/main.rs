@@ -22,6 +22,7 @@ mod quiet;
 #[cfg(feature = "xpu")]
 mod raw_opencl;
 mod rounds;
+mod streams;
 mod table;
 #[path = "../../tests/common/trusted.rs"]
 mod trusted;
@@ -93,7 +94,7 @@ impl<'a> Wanted<'a> {
                     let seconds = seconds.parse().map_err(|_| io::Error::other(USAGE))?;
                     wanted.patience = Some(Duration::from_secs(seconds));
                 }
-                ["--rows", letter @ ("A" | "C" | "D" | "E" | "Q"), ..] => {
+                ["--rows", letter @ ("A" | "C" | "D" | "E" | "G" | "Q"), ..] => {
                     wanted.rows = Some(letter);
                 }
                 _ => return Err(io::Error::other(USAGE)),
@@ -118,6 +119,9 @@ impl<'a> Wanted<'a> {
         }
         if are_wanted("E") {
             events::measure(&runtime, &mut table)?;
+        }
+        if are_wanted("G") {
+            streams::measure(&mut table)?;
         }
         if are_wanted("C") {
             copies::measure(&runtime, &mut table)?;

@@ -11,7 +11,7 @@ use crate::allocator::native::caches::Caches;
 use crate::allocator::native::handle::Held;
 use crate::allocator::native::own::Front;
 use crate::allocator::out_of_memory::Observers;
-use crate::allocator::pending::{ALL, LOOKS, UsePoint};
+use crate::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint};
 use crate::allocator::pool::{PoolId, PoolOptions};
 use crate::allocator::restore::describe;
 use crate::allocator::shared::Sibling;
@@ -184,7 +184,7 @@ impl CachingAllocator {
     pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
         self.search_behind(plan, LOOKS).or_else(|| {
             let are_more = self.books.lock().users.are_many_waited_for();
-            if are_more { self.search_behind(plan, ALL) } else { None }
+            if are_more { self.search_behind(plan, LOOKS_BEFORE_GROWTH) } else { None }
         })
     }
 

@@ -3,7 +3,8 @@
 //! A free waits for a point of each stream that used the block, and costs no event: how far a
 //! stream is, its counter says. Each stream is looked at by itself, so one that is late holds back
 //! only what it used. A request looks at a few of the streams that something waits for, in turns,
-//! and at all of them before the device is asked: streams that are only known cost nothing.
+//! at more before the device is asked, and at all before it fails. Streams that are only known cost
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -31,7 +32,9 @@ pub(super) enum Freed {
 }
 
 /// How many streams are looked at by a request, and for each stream that becomes known.
-pub(super) const LOOKS: usize = 4;
+pub(super) const LOOKS: usize = 2;
+/// And before the device is asked: a longer list takes more than one turn.
+pub(super) const LOOKS_BEFORE_GROWTH: usize = 32;
 /// All of them.
 pub(super) const ALL: usize = usize::MAX;
 
@@ -60,15 +63,21 @@ struct WaitedFor {
     stream: Weak<StreamCore>,
     /// What was freed, by the task that it waits for.
     freed: BTreeSet<(u64, Freed)>,
+    /// The first of those tasks: a look that finds nothing passed needs no more.
+    first_ticket: u64,
 }
 
 impl WaitedFor {
     /// Takes out what waits no longer; true when nothing is left.
     fn pass(&mut self, passed: &mut Vec<Freed>) -> bool {
         let done = self.progress.done();
+        if done < self.first_ticket {
+            return false;
+        }
         while self.freed.first().is_some_and(|(ticket, _)| *ticket <= done) {
             passed.extend(self.freed.pop_first().map(|(_, freed)| freed));
         }
+        self.first_ticket = self.freed.first().map_or(u64::MAX, |(ticket, _)| *ticket);
         self.freed.is_empty()
     }
 }
@@ -105,7 +114,9 @@ impl Users {
             progress: Arc::clone(&stream.progress),
             stream: Arc::downgrade(stream),
             freed: BTreeSet::new(),
+            first_ticket: u64::MAX,
         });
+        waited_for.first_ticket = ticket.min(waited_for.first_ticket);
         waited_for.freed.insert((ticket, freed))
     }
 

@@ -8,7 +8,7 @@ use pyo3::types::PyList;
 
 use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
 use crate::python::function::name_at;
-use crate::python::parked::Kept;
+use crate::python::parked::{Kept, park_error};
 
 pyo3::create_exception!(
     accelrt,
@@ -41,6 +41,37 @@ impl RaisedInTask {
     pub(super) fn new(py: Python<'_>, error: PyErr) -> Self {
         let message = error.to_string();
         Self { message, exception: Kept::new(vec![error.into_value(py).into_any()]) }
+    }
+}
+
+/// Has the exception of a failed task let go of the frames of its tracebacks: the stream is gone,
+/// and the error may stay until the process ends. Takes no GIL and does not block.
+pub(super) fn fade_later(error: &Arc<EngineStreamError>) {
+    if raised_in_task(error).is_some() {
+        park_error(Arc::clone(error));
+    }
+}
+
+/// Replaces the frames by their text. An error that was raised meanwhile is the user's.
+pub(super) fn fade(py: Python<'_>, error: &EngineStreamError) {
+    if error.is_seen() {
+        return;
+    }
+    let Some(exception) = raised_in_task(error).and_then(|raised| raised.exception.bind(py).next())
+    else {
+        return;
+    };
+    let fade = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
+    if let Err(refusal) = fade() {
+        refusal.write_unraisable(py, None); // its frames stay
+    }
+}
+
+/// What a callable raised on this very stream.
+fn raised_in_task(error: &EngineStreamError) -> Option<&RaisedInTask> {
+    match error.failure() {
+        FailureCause::Returned(returned) => returned.downcast_ref(),
+        _ => None,
     }
 }
 
@@ -83,7 +114,7 @@ impl From<Error> for PyErr {
             Error::Stream(error) => {
                 Python::attach(|py| raised(py, named(message, &error), &[error]))
             }
-            Error::Streams { errors } => {
+            Error::Streams { errors, .. } => {
                 Python::attach(|py| raised(py, named(message, &errors[0]), &errors))
             }
             _ => PyRuntimeError::new_err(message),

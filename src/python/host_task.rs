@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 
 use crate::error::TaskError;
 use crate::python::contexts;
-use crate::python::errors::{RaisedInTask, wrong_type};
+use crate::python::errors::{RaisedInTask, fade_later, wrong_type};
 use crate::python::helper;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::waiting::enqueue;
@@ -42,6 +42,7 @@ pub(super) fn launch_host(
     let call = Kept::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let task = HostTask { stream: stream.clone(), call };
     let start = move |completion| helper::post(task, completion);
+    stream.core().lifecycle.fade_by(fade_later);
     enqueue(py, stream, || stream.enqueue_deferred(start))?;
     Ok(())
 }

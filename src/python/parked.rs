@@ -6,12 +6,15 @@
 //! finds parked between two of them.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::{fmt, mem};
 
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
 
+use crate::error::StreamError;
 use crate::fork;
+use crate::python::errors::fade;
 use crate::python::waiting::is_waited_for;
 
 static PARKED: SegQueue<Parked> = SegQueue::new();
@@ -24,6 +27,8 @@ thread_local! {
 enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
+    /// To let go of the frames that it holds.
+    Error(Arc<StreamError>),
 }
 
 /// Who lent us memory: takes it back with the GIL.
@@ -34,6 +39,11 @@ pub(super) trait Lender: Send {
 /// Leaves a lender to the next call of [`drop_parked`]. Takes no GIL and does not block.
 pub(super) fn park(lender: Box<dyn Lender>) {
     push(Parked::Lender(lender));
+}
+
+/// Leaves an error that is to fade to the next call of [`drop_parked`].
+pub(super) fn park_error(error: Arc<StreamError>) {
+    push(Parked::Error(error));
 }
 
 fn push(parked: Parked) {
@@ -71,6 +81,7 @@ pub(super) fn drop_parked_here(_py: Python<'_>) {
             match PARKED.pop() {
                 Some(Parked::Objects(objects)) => drop(objects),
                 Some(Parked::Lender(lender)) => lender.take_back(py),
+                Some(Parked::Error(error)) => fade(py, &error),
                 None => break,
             }
         }

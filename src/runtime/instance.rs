@@ -22,8 +22,8 @@ use crate::stream::Stream;
 #[cfg(not(loom))]
 use crate::stream::action::Action;
 use crate::stream::core::StreamCore;
-use crate::stream::lifecycle::{Lifecycle, StreamCounts};
-use crate::stream::synchronize::raise_all;
+use crate::stream::lifecycle::{Lifecycle, StreamCounts, Unseen};
+use crate::stream::synchronize::raise_counted;
 use crate::stream::table::StreamTable;
 use crate::stream::wait::Interrupt;
 use crate::sync::unmodelled::AtomicU64;
@@ -350,16 +350,19 @@ impl Runtime {
         let table = self.inner.tables.lock().get(&device).cloned();
         let Some(table) = table else { return Ok(()) };
         let busy: Vec<_> = table.all().into_iter().filter(|stream| !stream.is_quiet()).collect();
-        let gone = self.inner.lifecycle.take_unseen(|error| error.device() == device);
-        if gone.is_empty()
+        let gone = self.inner.lifecycle.take_unseen(device);
+        if gone.errors.is_empty()
             && let [stream] = &busy[..]
         {
             return stream.synchronize(interrupt);
         }
         match synchronize_all(&busy, interrupt) {
-            Ok(errors) => raise_all(gone.into_iter().chain(errors).collect()),
+            Ok(errors) => {
+                let Unseen { errors: earlier, num_forgotten } = gone;
+                raise_counted(earlier.into_iter().chain(errors).collect(), num_forgotten)
+            }
             Err(obstacle) => {
-                self.inner.lifecycle.put_back(gone);
+                self.inner.lifecycle.put_back(device, gone);
                 Err(obstacle)
             }
         }

@@ -29,13 +29,18 @@ pub struct ShutdownReport {
     pub num_busy_threads: usize,
     /// Errors of streams that no synchronise raised.
     pub unseen_errors: Vec<Arc<StreamError>>,
+    /// How many more there were of streams that are gone: of each device the newest are kept.
+    pub num_forgotten_errors: u64,
 }
 
 impl ShutdownReport {
     /// True when everything ran and every error was seen.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.num_cancelled_tasks == 0 && self.num_busy_threads == 0 && self.unseen_errors.is_empty()
+        self.num_cancelled_tasks == 0
+            && self.num_busy_threads == 0
+            && self.unseen_errors.is_empty()
+            && self.num_forgotten_errors == 0
     }
 }
 
@@ -51,6 +56,10 @@ impl fmt::Display for ShutdownReport {
         }
         for error in &self.unseen_errors {
             writeln!(f, "accelrt: an error that nobody synchronised with: {error}")?;
+        }
+        if self.num_forgotten_errors > 0 {
+            let count = self.num_forgotten_errors;
+            writeln!(f, "accelrt: and {count} more of streams that were dropped, not kept")?;
         }
         Ok(())
     }
@@ -74,7 +83,9 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let busy_threads = inner.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
     let kept = inner.lifecycle.kept_counts();
-    let mut unseen_errors = inner.lifecycle.take_unseen(|_| true);
+    let gone = inner.lifecycle.take_all_unseen();
+    let num_forgotten_errors = gone.iter().map(|unseen| unseen.num_forgotten).sum();
+    let mut unseen_errors: Vec<_> = gone.into_iter().flat_map(|unseen| unseen.errors).collect();
     let cancelled: u64 =
         streams.iter().map(|stream| stream.figures.counters.read().cancelled).sum();
     unseen_errors.extend(streams.iter().filter_map(|stream| stream.unseen_error()));
@@ -82,6 +93,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
         num_cancelled_tasks: kept.cancelled + cancelled + never_run,
         num_busy_threads: busy_threads,
         unseen_errors: only_origins(&unseen_errors),
+        num_forgotten_errors,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Where a runtime stands between its first use and its end, as its streams see it.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
+use crate::device::Device;
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
 use crate::stream::action::Action;
@@ -30,7 +32,30 @@ pub(crate) struct Lifecycle {
     /// Who is told of each task while it is watched.
     watcher: OnceLock<fn(&Action)>,
     /// Errors of streams that are gone and that nobody saw.
-    unseen: Mutex<Vec<Arc<StreamError>>>,
+    unseen: Mutex<BTreeMap<Device, Unseen>>,
+    /// Is told of each of them: what it holds beside its text is to be let go.
+    fade: OnceLock<fn(&Arc<StreamError>)>,
+}
+
+/// Errors of one device that are kept at most.
+const MOST_UNSEEN: usize = 16;
+
+/// Errors of streams that are gone and that nobody saw: the newest, and how many there were before.
+#[derive(Debug, Default)]
+pub(crate) struct Unseen {
+    pub(crate) errors: VecDeque<Arc<StreamError>>,
+    pub(crate) num_forgotten: u64,
+}
+
+impl Unseen {
+    /// Adds later ones. What is forgotten for them is dropped without a lock: it is a user's.
+    #[must_use = "it is a user's"]
+    fn add(&mut self, later: Self) -> Vec<Arc<StreamError>> {
+        self.errors.extend(later.errors);
+        let beyond = self.errors.len().saturating_sub(MOST_UNSEEN);
+        self.num_forgotten += later.num_forgotten + beyond as u64;
+        self.errors.drain(..beyond).collect()
+    }
 }
 
 /// Tasks with a special fate. Each figure is written by one thread at a time.
@@ -90,7 +115,8 @@ impl Lifecycle {
             stream_task_limit,
             retired_counters: StreamCounters::default(),
             watcher: OnceLock::new(),
-            unseen: Mutex::new(LockRank::ErrorLog, Vec::new()),
+            unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
+            fade: OnceLock::new(),
         })
     }
 
@@ -170,7 +196,21 @@ impl Lifecycle {
     /// A stream is gone.
     pub(crate) fn keep(&self, counts: StreamCounts, unseen: Option<Arc<StreamError>>) {
         self.retired_counters.add(counts);
-        self.unseen.lock().extend(unseen);
+        let Some(error) = unseen else { return };
+        if let Some(fade) = self.fade.get() {
+            fade(&error);
+        }
+        let (device, errors) = (error.device(), VecDeque::from([error]));
+        let later = Unseen { errors, num_forgotten: 0 };
+        let forgotten = self.unseen.lock().entry(device).or_default().add(later);
+        drop(forgotten);
+    }
+
+    /// Has `fade` told of each error that is kept for a stream that is gone, on the thread that
+    /// drops the stream. It is the same at each call.
+    #[cfg(feature = "python")]
+    pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamError>)) {
+        self.fade.get_or_init(|| fade);
     }
 
     /// The counts of the streams that are gone.
@@ -178,16 +218,59 @@ impl Lifecycle {
         self.retired_counters.read()
     }
 
-    /// Takes the errors that nobody saw of streams that are gone and of which `is_wanted`.
-    pub(crate) fn take_unseen(
-        &self,
-        is_wanted: impl Fn(&StreamError) -> bool,
-    ) -> Vec<Arc<StreamError>> {
-        self.unseen.lock().extract_if(.., |error| is_wanted(error)).collect()
+    /// Takes the errors of a device's streams that are gone and that nobody saw.
+    pub(crate) fn take_unseen(&self, device: Device) -> Unseen {
+        self.unseen.lock().remove(&device).unwrap_or_default()
+    }
+
+    /// Takes those of all devices.
+    pub(crate) fn take_all_unseen(&self) -> Vec<Unseen> {
+        std::mem::take(&mut *self.unseen.lock()).into_values().collect()
     }
 
     /// Keeps errors again that could not be raised.
-    pub(crate) fn put_back(&self, errors: Vec<Arc<StreamError>>) {
-        self.unseen.lock().extend(errors);
+    pub(crate) fn put_back(&self, device: Device, mut earlier: Unseen) {
+        let forgotten = {
+            let mut unseen = self.unseen.lock();
+            let kept = unseen.entry(device).or_default();
+            let forgotten = earlier.add(std::mem::take(kept));
+            *kept = earlier;
+            forgotten
+        };
+        drop(forgotten);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::error::FailureCause;
+
+    fn keep(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
+        for id in ids {
+            let error = StreamError::new(device, id, FailureCause::Unfinished);
+            lifecycle.keep(StreamCounts::default(), Some(error));
+        }
+    }
+
+    fn ids(unseen: &Unseen) -> Vec<u64> {
+        unseen.errors.iter().map(|error| error.stream_id()).collect()
+    }
+
+    #[test]
+    fn of_the_errors_that_nobody_asked_for_the_newest_of_each_device_are_kept() {
+        let lifecycle = Lifecycle::new(1, 10);
+        let devices = [Device::cpu(0), Device::cpu(1)];
+        keep(&lifecycle, devices[1], 500..503);
+        keep(&lifecycle, devices[0], 0..40);
+        let unseen = lifecycle.take_unseen(devices[0]);
+        assert_eq!((ids(&unseen), unseen.num_forgotten), ((24..40).collect(), 24));
+        // They could not be raised, and others have come meanwhile.
+        keep(&lifecycle, devices[0], 40..43);
+        lifecycle.put_back(devices[0], unseen);
+        let unseen = lifecycle.take_unseen(devices[0]);
+        assert_eq!((ids(&unseen), unseen.num_forgotten), ((27..43).collect(), 27));
+        let [others] = &lifecycle.take_all_unseen()[..] else { panic!("of one device") };
+        assert_eq!((ids(others), others.num_forgotten), (vec![500, 501, 502], 0));
     }
 }

@@ -198,7 +198,13 @@ pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
 
 /// Several errors as one result, each now seen.
 #[cold]
-pub(crate) fn raise_all(mut errors: Vec<Arc<StreamError>>) -> Result<()> {
+pub(crate) fn raise_all(errors: Vec<Arc<StreamError>>) -> Result<()> {
+    raise_counted(errors, 0)
+}
+
+/// The same, with the number of errors that are not kept.
+#[cold]
+pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamError>>, num_forgotten: u64) -> Result<()> {
     for error in &errors {
         error.set_seen();
     }
@@ -207,7 +213,7 @@ pub(crate) fn raise_all(mut errors: Vec<Arc<StreamError>>) -> Result<()> {
     match (&errors[..], count) {
         ([], 0) => Ok(()),
         ([], _) => Err(Error::ShutDown),
-        ([error], _) => Err(Error::Stream(Arc::clone(error))),
-        _ => Err(Error::Streams { errors: errors.into() }),
+        ([error], _) if num_forgotten == 0 => Err(Error::Stream(Arc::clone(error))),
+        _ => Err(Error::Streams { errors: errors.into(), num_forgotten }),
     }
 }

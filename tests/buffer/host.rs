@@ -126,7 +126,7 @@ fn host_access_raises_open_failures_of_its_uses_and_ends_none() {
     enqueue_failure(&second);
     one.fill(3, &second).unwrap();
     let both = one.wait_for_host();
-    assert!(matches!(&both, Err(Error::Streams { errors }) if errors.len() == 2), "{both:?}");
+    assert!(matches!(&both, Err(Error::Streams { errors, .. }) if errors.len() == 2), "{both:?}");
     stream_error(stream.synchronize());
     stream_error(second.synchronize());
     one.wait_for_host().unwrap(); // whoever synchronised was told

@@ -215,7 +215,7 @@ fn assert_lost(result: &accelrt::Result<()>) {
     let is_lost = match result {
         Err(Error::DeviceLost { .. }) => true,
         Err(Error::Stream(error)) => is_cause(error),
-        Err(Error::Streams { errors }) => errors.iter().all(|error| is_cause(error)),
+        Err(Error::Streams { errors, .. }) => errors.iter().all(|error| is_cause(error)),
         _ => false,
     };
     assert!(is_lost, "{result:?}");

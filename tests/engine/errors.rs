@@ -331,7 +331,7 @@ fn several_errors_of_a_device_come_as_one_and_all_are_ended() {
     for stream in &failed {
         enqueue_failure(stream, "broken");
     }
-    let Err(Error::Streams { errors }) = runtime.synchronize(CPU) else {
+    let Err(Error::Streams { errors, .. }) = runtime.synchronize(CPU) else {
         panic!("expected several errors");
     };
     let mut raised: Vec<u64> = errors.iter().map(|error| error.stream_id()).collect();

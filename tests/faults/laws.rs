@@ -27,7 +27,7 @@ fn is_explained(error: &Error) -> bool {
         | Error::EventNotComplete
         | Error::EventNotRecorded => true,
         Error::Stream(error) => is_planned_cause(error.root().failure()),
-        Error::Streams { errors } => {
+        Error::Streams { errors, .. } => {
             errors.iter().all(|error| is_planned_cause(error.root().failure()))
         }
         _ => false,

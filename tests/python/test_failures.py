@@ -4,6 +4,8 @@ Method: checked native functions and callables fail; what was skipped shows in m
 """
 
 import ctypes
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -226,3 +228,35 @@ def test_a_use_before_the_failure_is_no_failed_one() -> None:
     fail(stream, 18)
     assert bytes(buffer) == b"\x01" * 8
     failure_of(stream.synchronize)
+
+
+def test_errors_of_streams_that_are_gone_are_bounded_and_hold_no_frames() -> None:
+    locals_of_tasks: list[weakref.ref[object]] = []
+
+    class Local:
+        """What a frame holds."""
+
+    def fails() -> None:
+        local = Local()
+        locals_of_tasks.append(weakref.ref(local))
+        raise ValueError(len(locals_of_tasks))
+
+    for _ in range(40):
+        stream = accelrt.Stream(dedicated=True)
+        stream.launch_host(fails)
+        event = stream.record_event()
+        del stream
+        while not event.query():
+            pass
+        del event
+    # A thread of the runtime may hold the last stream for a moment longer.
+    while any(local() is not None for local in locals_of_tasks):
+        accelrt.Stream().query()
+        gc.collect()
+    error = failure_of(accelerator.synchronize)
+    assert "and 24 more that were dropped" in str(error)
+    assert len(error.errors) == 16
+    causes = [each.__cause__ for each in error.errors]
+    assert [str(cause) for cause in causes] == [str(n) for n in range(25, 41)]
+    assert all("in fails" in cause.__notes__[0] for cause in causes if cause is not None)
+    accelerator.synchronize()

@@ -78,7 +78,9 @@ fn is_planned(error: &Error) -> bool {
     match error {
         Error::Driver { code, .. } => *code == CODE,
         Error::Stream(error) => is_cause(error.root().failure()),
-        Error::Streams { errors } => errors.iter().all(|error| is_cause(error.root().failure())),
+        Error::Streams { errors, .. } => {
+            errors.iter().all(|error| is_cause(error.root().failure()))
+        }
         Error::EventNotComplete | Error::EventNotRecorded => true,
         _ => false,
     }

@@ -74,7 +74,7 @@ pub(crate) fn is_loss(error: &Error) -> bool {
     match error {
         Error::DeviceLost { .. } => true,
         Error::Stream(error) => is_loss_cause(error.root().failure()),
-        Error::Streams { errors } => {
+        Error::Streams { errors, .. } => {
             errors.iter().all(|error| is_loss_cause(error.root().failure()))
         }
         _ => false,

@@ -50,7 +50,7 @@ impl Search {
 
     /// Heaps of other streams, of those that got free memory last.
     pub(super) fn heaps(self) -> usize {
-        if self == Self::Bounded { 4 } else { 64 }
+        if self == Self::Bounded { 4 } else { 16 }
     }
 }
 

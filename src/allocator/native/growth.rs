@@ -20,7 +20,7 @@ use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::NativePlan;
 use crate::allocator::native::size_class::UNIT_BYTES;
-use crate::allocator::pending::{ALL, LOOKS};
+use crate::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::allocator::pool::PoolId;
 use crate::allocator::source::DevicePages;
 use crate::backend::contract::{Address, PhysicalHandle};
@@ -116,7 +116,7 @@ impl CachingAllocator {
                 Step::Wait => yield_now(),
                 Step::ReachCaches => {
                     self.caches.empty();
-                    self.poll_waited_for(ALL);
+                    self.poll_waited_for(LOOKS_BEFORE_GROWTH);
                     search = Search::Whole;
                 }
                 Step::Map(work) => return self.map_pages(plan, home, work),
@@ -234,7 +234,8 @@ impl Books {
         search: Search,
         wants_least: bool,
     ) -> Step {
-        self.complete_some_if_free(if search == Search::Bounded { LOOKS } else { ALL });
+        let is_bounded = search == Search::Bounded;
+        self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
         let found = match self.native.take_or_find(plan, &want, search) {

@@ -19,10 +19,12 @@ use crate::steps::step;
 use crate::stream::core::StreamCore;
 use crate::stream_map::Mixer;
 
-/// How many heaps are looked at for one whose stream is gone, when a heap is needed.
-const GONE_LOOKS: usize = 3;
+/// How many heaps are looked at, whether their streams are gone, when a heap is needed; and of
+/// those that are known to be, for one of the same pool.
+const GONE_LOOKS: usize = 2;
+const MOST_GONE_LOOKS: usize = 8;
 /// Heaps that are listed because free memory came to them, the last ones.
-const MOST_ROOMY: usize = 64;
+const MOST_ROOMY: usize = 16;
 
 /// A heap's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,6 +109,8 @@ pub(super) struct Heap {
     pub(super) earlier_tasks: u64,
     /// True while it is listed as having got free memory.
     is_roomy: bool,
+    /// True while it stands among those whose stream is known to be gone.
+    is_known_gone: bool,
     middle: Arena,
     large: Arena,
     /// Slabs that have a free block: the first of a list for each class.
@@ -120,6 +124,7 @@ impl Heap {
             stream: None,
             earlier_tasks: 0,
             is_roomy: false,
+            is_known_gone: false,
             middle: Arena::default(),
             large: Arena::default(),
             slabs: [None; CLASS_COUNT],
@@ -157,6 +162,7 @@ impl Heap {
         let before = self.stream.take();
         self.earlier_tasks += before.map_or(0, |stream| stream.progress.retired());
         self.owner = owner;
+        self.is_known_gone = false;
     }
 
     pub(super) fn arena(&self, kind: Kind) -> &Arena {
@@ -189,7 +195,9 @@ pub(super) struct Heaps {
     last: Option<(Owner, HeapId)>,
     /// Those that got free memory last, the last of them first, once each.
     roomy: VecDeque<HeapId>,
-    /// The place that is looked at next for a heap whose stream is gone.
+    /// Those whose stream is known to be gone.
+    gone: Vec<HeapId>,
+    /// The place that is looked at next for more of them.
     next_look: usize,
 }
 
@@ -210,26 +218,33 @@ impl Heaps {
         id
     }
 
-    /// A heap of the same pool whose stream is gone, if the next ones that are looked at have one.
+    /// A heap of the same pool whose stream is gone, if one is known. The next ones in turn are
+    /// looked at before: for each heap that is made more than one that is gone becomes known, so
+    /// there are at most twice as many as streams that are there.
     fn take_over(&mut self, owner: Owner) -> Option<HeapId> {
         for _ in 0..GONE_LOOKS.min(self.places.len()) {
             step();
             let place = self.next_look % self.places.len();
-            let Some(heap) = &mut self.places[place] else {
-                self.next_look = place + 1;
-                continue;
-            };
-            // What has nothing is of no pool.
-            if heap.is_over() && (heap.owner.pool == owner.pool || heap.is_empty()) {
-                let id = HeapId(u32::try_from(place).expect("fewer than 2^32 heaps"));
-                self.by_owner.remove(&heap.owner);
-                heap.pass_on(owner);
-                self.by_owner.insert(owner, id);
-                return Some(id); // and looked at first the next time: it may be gone by then
-            }
             self.next_look = place + 1;
+            if let Some(heap) = self.places[place].as_mut().filter(|heap| heap.is_over())
+                && !std::mem::replace(&mut heap.is_known_gone, true)
+            {
+                self.gone.push(HeapId(u32::try_from(place).expect("fewer than 2^32 heaps")));
+            }
         }
-        None
+        let is_fit = |id: &HeapId| {
+            step();
+            let heap = &self[*id];
+            heap.owner.pool == owner.pool || heap.is_empty() // what has nothing is of no pool
+        };
+        let found = self.gone.iter().rev().take(MOST_GONE_LOOKS).position(is_fit)?;
+        let id = self.gone.swap_remove(self.gone.len() - 1 - found);
+        let heap = &mut self[id];
+        let before = heap.owner;
+        heap.pass_on(owner);
+        self.by_owner.remove(&before);
+        self.by_owner.insert(owner, id);
+        Some(id)
     }
 
     fn add(&mut self, owner: Owner) -> HeapId {
@@ -252,6 +267,9 @@ impl Heaps {
         self.vacant.push(id);
         if heap.is_roomy {
             self.roomy.retain(|listed| *listed != id);
+        }
+        if heap.is_known_gone {
+            self.gone.retain(|known| *known != id);
         }
     }
 
@@ -280,6 +298,8 @@ impl Heaps {
             assert_eq!(listed(id), usize::from(heap.is_roomy), "{id:?} is listed");
         }
         assert!(self.roomy().count() <= MOST_ROOMY, "{:?}", self.roomy);
+        let known = self.gone.iter().filter(|id| self[**id].is_known_gone && self[**id].is_over());
+        assert_eq!(known.count(), self.gone.len(), "{:?}", self.gone);
     }
 
     /// The stream with a key, if a heap is known to be of it.
