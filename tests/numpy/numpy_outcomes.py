@@ -1,7 +1,7 @@
 """A pytest plugin that notes the outcome of each test, with or without accelrt's memory.
 
-`suite.py` gives it to NumPy's own tests. Inside of the scope the arrays of the main thread come from
-the host cache; what each test took from there is noted beside its outcome.
+`suite.py` gives it to NumPy's own tests. Inside of the scope the arrays of the main thread come
+from the host cache; what each test took from there is noted beside its outcome.
 """
 
 import json

@@ -14,7 +14,8 @@ pub struct PhysicalHandle(pub u64);
 ///
 /// # Safety
 /// As [`Backend`](crate::backend::contract::Backend): ranges and physical memory are no one
-/// else's, and mapped pages hold memory for as long as they are mapped. Methods that are not `unsafe` are sound with every argument.
+/// else's, and mapped pages hold memory for as long as they are mapped. Methods that are not
+/// `unsafe` are sound with every argument.
 pub unsafe trait VirtualMemory: Send + Sync {
     /// Size of one page of this capability.
     fn granularity_bytes(&self) -> usize;
