@@ -10,17 +10,26 @@ use std::env;
 use std::hint::black_box;
 use std::sync::mpsc;
 
+use accelrt::allocator::{CachingAllocator, Request};
 use accelrt::{Config, Device, Event, Runtime, Stream};
+
+/// What paths work with.
+struct Ground<'a> {
+    stream: &'a Stream,
+    event: &'a Event,
+    allocator: &'a CachingAllocator,
+}
 
 fn main() {
     // cargo adds `--bench`.
     let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let [name, count] = &arguments[..] else { return }; // `cargo bench` runs every bench
-    let path: fn(&Stream, &Event, u64) = match name.as_str() {
+    let path: fn(&Ground<'_>, u64) = match name.as_str() {
         "enqueue" => counted_enqueue,
         "round_trip" => counted_round_trip,
         "record" => counted_record,
         "query" => counted_query,
+        "pair" => counted_pair,
         _ => panic!("there is no path {name}"),
     };
     let count = count.parse().expect("a count");
@@ -36,7 +45,8 @@ fn main() {
     // Enqueueing and recording are counted on a stream that somebody is responsible for already, as
     // in the middle of a program; a round trip on one that this thread drains.
     let stream = if name == "round_trip" { &free } else { &held };
-    path(stream, &event, count);
+    let allocator = &runtime.allocator(Device::cpu(0)).expect("an allocator");
+    path(&Ground { stream, event: &event, allocator }, count);
     gate.send(()).expect("the worker waits");
     held.synchronize().expect("no task fails");
 }
@@ -55,7 +65,7 @@ fn shut_gate(stream: &Stream) -> mpsc::Sender<()> {
 }
 
 #[inline(never)]
-fn counted_enqueue(stream: &Stream, _: &Event, count: u64) {
+fn counted_enqueue(&Ground { stream, .. }: &Ground<'_>, count: u64) {
     for number in 0..count {
         let payload = [number; 5];
         let task = move || {
@@ -66,7 +76,7 @@ fn counted_enqueue(stream: &Stream, _: &Event, count: u64) {
 }
 
 #[inline(never)]
-fn counted_round_trip(stream: &Stream, _: &Event, count: u64) {
+fn counted_round_trip(&Ground { stream, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         let task = || {
             black_box(());
@@ -77,15 +87,24 @@ fn counted_round_trip(stream: &Stream, _: &Event, count: u64) {
 }
 
 #[inline(never)]
-fn counted_record(stream: &Stream, event: &Event, count: u64) {
+fn counted_record(&Ground { stream, event, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         stream.record(event).expect("an event of this stream");
     }
 }
 
 #[inline(never)]
-fn counted_query(_: &Stream, event: &Event, count: u64) {
+fn counted_query(&Ground { event, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         assert!(black_box(event).query(), "it is done");
+    }
+}
+
+/// The thread has the memory from the second round on.
+#[inline(never)]
+fn counted_pair(&Ground { allocator, .. }: &Ground<'_>, count: u64) {
+    for _ in 0..count {
+        let block = allocator.allocate(Request::new(black_box(512), 0)).expect("there is memory");
+        allocator.free(black_box(block)).expect("it is its own");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::allocator::block::{Block, BlockId};
 use crate::allocator::books::Books;
-use crate::allocator::native::handle::{Handle, Held};
+use crate::allocator::native::handle::{Handle, Held, Untagged};
 use crate::device::Device;
 use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicU64;
@@ -49,7 +49,7 @@ pub struct Allocated {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Single {
-    handle: Handle,
+    handle: Untagged,
     address: u64,
     busy_until: u64,
 }
@@ -155,27 +155,27 @@ impl Allocated {
         self.handout
     }
 
-    /// What it has of its own, in use up to a task of its stream.
+    /// What it has of its own, in use up to a task of its stream, with what is left of its handle.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn single_until(&self, ticket: u64) -> Single {
-        let Self { handle, address, busy_until, .. } = *self;
+    pub(super) fn single_until(&self, ticket: u64, handle: Untagged) -> Single {
+        let Self { address, busy_until, .. } = *self;
         Single { handle, address, busy_until: busy_until.max(ticket) }
     }
 }
 
 impl Single {
-    /// With what it shares.
+    /// With what it shares, and its handle again.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(super) fn of(self, bytes: usize, stream: u64) -> Allocated {
-        let Self { handle, address, busy_until } = self;
+    pub(super) fn of(self, handle: Handle, bytes: usize, stream: u64) -> Allocated {
+        let Self { address, busy_until, .. } = self;
         Allocated { address, bytes, handle, handout: stream, busy_until }
     }
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn handle(self) -> Handle {
+    pub(super) fn handle(self) -> Untagged {
         self.handle
     }
 }

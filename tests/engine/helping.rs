@@ -144,13 +144,13 @@ fn a_thread_that_waits_for_a_long_stream_stays_interruptible() {
     });
 }
 
-/// Enqueues tasks of a millisecond each, of which a test runs some; they end when it does.
-fn enqueue_slow(stream: &Stream, count: usize) -> (Arc<AtomicUsize>, Arc<AtomicBool>) {
+/// Enqueues short tasks, half a second of them, of which a test runs some; they end when it does.
+fn enqueue_many(stream: &Stream, count: usize) -> (Arc<AtomicUsize>, Arc<AtomicBool>) {
     let (ran, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     for _ in 0..count {
         let (ran, is_over) = (Arc::clone(&ran), Arc::clone(&is_over));
         let task = move || {
-            spin_for(Duration::from_millis(u64::from(!is_over.load(Ordering::Relaxed))));
+            spin_for(Duration::from_micros(if is_over.load(Ordering::Relaxed) { 0 } else { 10 }));
             ran.fetch_add(1, Ordering::Relaxed);
         };
         stream.enqueue(task).unwrap();
@@ -178,8 +178,9 @@ fn a_thread_that_executes_tasks_is_interrupted_between_two_of_them() {
         for wait in waits {
             let runtime = workers(1);
             let _gate = Gate::shut(&stream(&runtime));
-            let (stream, tasks) = (stream(&runtime), 5_000);
-            let (ran, is_over) = enqueue_slow(&stream, tasks);
+            let (stream, tasks) = (short_stream(&runtime), 50_000);
+            let helped_before = helped(&runtime);
+            let (ran, is_over) = enqueue_many(&stream, tasks);
             let mut calls = 0;
             let outcome = wait(&stream, &mut || {
                 calls += 1;
@@ -187,7 +188,7 @@ fn a_thread_that_executes_tasks_is_interrupted_between_two_of_them() {
             });
             is_over.store(true, Ordering::Relaxed);
             assert!(matches!(outcome, Err(accelrt::Error::Interrupted)), "{outcome:?}");
-            let (ran, helped) = (ran.load(Ordering::Relaxed), helped(&runtime));
+            let (ran, helped) = (ran.load(Ordering::Relaxed), helped(&runtime) - helped_before);
             assert_eq!((calls, ran as u64), (1, helped), "asked once, by the thread that helped");
             assert!(ran > 0 && ran < tasks, "{ran} tasks ran before the check");
         }
@@ -196,13 +197,13 @@ fn a_thread_that_executes_tasks_is_interrupted_between_two_of_them() {
 
 #[test]
 fn a_check_that_says_no_lets_the_thread_go_on_helping() {
-    // Method: the first call ends the slow tasks and lets the worker go: a thread that lost its
+    // Method: the first call ends the tasks' work and lets the worker go: a thread that lost its
     // processor for so long that a task overran leaves it the rest.
     finishes(|| {
         let runtime = workers(1);
         let mut gate = Some(Gate::shut(&stream(&runtime)));
         let stream = short_stream(&runtime);
-        let (ran, is_over) = enqueue_slow(&stream, 5_000);
+        let (ran, is_over) = enqueue_many(&stream, 50_000);
         let mut calls = 0;
         let mut check = || {
             calls += 1;
@@ -211,7 +212,7 @@ fn a_check_that_says_no_lets_the_thread_go_on_helping() {
             false
         };
         stream.synchronize_unless(&mut check).unwrap();
-        assert_eq!(ran.load(Ordering::Relaxed), 5_000);
+        assert_eq!(ran.load(Ordering::Relaxed), 50_000);
         assert!(calls > 0);
     });
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use crossbeam_queue::SegQueue;
 
 use crate::allocator::block::BlockId;
-use crate::allocator::native::live::Mark;
+use crate::allocator::native::live::{MARK_BITS, Mark};
 use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicU64;
 
@@ -14,6 +14,10 @@ use crate::sync::unmodelled::AtomicU64;
 /// policy, or zero for no bytes. Above zero as a number with a sign only what threads may keep.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::allocator) struct Handle(u64);
+
+/// A handle of a piece where its allocator is known: without the tag. All zeros are of none.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::allocator) struct Untagged(u64);
 
 /// What a handle stands for.
 #[derive(Debug)]
@@ -25,15 +29,14 @@ pub(in crate::allocator) enum Held {
 
 /// Set in handles of what threads do not keep: the sign.
 const UNKEPT: u64 = 1 << 63;
-/// Set in handles of blocks: no address and no tag has them.
+/// Set in handles of blocks: no mark and no tag has them.
 const BLOCK: u64 = UNKEPT | 1 << 62;
-/// Of addresses of programs; above them stands the tag.
-const ADDRESS_BITS: u32 = 48;
-const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+/// Of the mark; above it stands the tag.
+const MARK: u64 = (1 << MARK_BITS) - 1;
 /// As many as there is room for below [`BLOCK`].
-const TAG_COUNT: u64 = 1 << (62 - ADDRESS_BITS);
+const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
 
-/// What tells the handles of one allocator's pieces from those of every other's, above the address.
+/// What tells the handles of one allocator's pieces from those of every other's, above the mark.
 ///
 /// A tag is another allocator's only when the one before is gone and no handle of it is out. When
 /// all are taken, allocators have none: threads keep nothing of theirs then, and their handles are
@@ -47,7 +50,7 @@ impl Tag {
     const NONE: Self = Self(0);
     /// For tests without an allocator.
     #[cfg(all(test, loom))]
-    pub(in crate::allocator::native) const TEST: Self = Self(1 << ADDRESS_BITS);
+    pub(in crate::allocator::native) const TEST: Self = Self(1 << MARK_BITS);
 
     /// One that no other allocator has.
     pub(in crate::allocator::native) fn take() -> Self {
@@ -55,7 +58,7 @@ impl Tag {
         SPARE_TAGS.pop().unwrap_or_else(|| {
             // Relaxed: only uniqueness matters. It counts on beyond the last.
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            if number < TAG_COUNT { Self(number << ADDRESS_BITS) } else { Self::NONE }
+            if number < TAG_COUNT { Self(number << MARK_BITS) } else { Self::NONE }
         })
     }
 
@@ -78,9 +81,7 @@ impl Handle {
     }
 
     pub(in crate::allocator::native) fn of_mark(mark: Mark, tag: Tag) -> Self {
-        let bits = mark.to_bits();
-        assert_eq!(bits & !ADDRESS, 0, "addresses of programs are below: {mark:?}");
-        let handle = Self(bits | tag.0);
+        let handle = Self(mark.to_bits() | tag.0);
         if tag.is_some() { handle } else { handle.unkept() }
     }
 
@@ -104,21 +105,50 @@ impl Handle {
 
     /// The mark of the piece that it is, if it is one.
     pub(in crate::allocator::native) fn mark(self) -> Option<Mark> {
+        if !matches!(self.held(), Held::Piece) {
+            return None;
+        }
         // SAFETY: a piece's handle was made of a mark.
-        matches!(self.held(), Held::Piece).then(|| unsafe { Mark::from_bits(self.0 & ADDRESS) })
+        unsafe { Mark::from_bits(self.0 & MARK) }
     }
 
-    /// The same of a piece that threads may keep, and of the allocator with a tag: `None` for all
-    /// else, nothing included. There is a tag.
+    /// The same of a piece that threads may keep, and of the allocator with a tag, with what is
+    /// left of the handle: `None` for all else, nothing included. There is a tag.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    pub(in crate::allocator::native) fn kept_mark(self, tag: Tag) -> Option<Mark> {
+    pub(in crate::allocator::native) fn untagged(self, tag: Tag) -> Option<(Untagged, Mark)> {
         let bits = self.0 ^ tag.0;
-        if bits >> ADDRESS_BITS != 0 {
-            return None; // without a tag, with another one, or with a flag
-        }
-        // SAFETY: what has the tag was made of a mark.
-        Some(unsafe { Mark::from_bits(bits) })
+        // SAFETY: without a tag, with another one, or with a flag it has bits above a mark's. What
+        // has the tag was made of a mark.
+        let mark = unsafe { Mark::from_bits(bits) }?;
+        Some((Untagged(bits), mark))
+    }
+}
+
+impl Untagged {
+    /// True for one of a piece.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::allocator::native) fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The handle of an allocator's piece: what it was made of.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::allocator::native) fn tagged(self, tag: Tag) -> Handle {
+        Handle(self.0 ^ tag.0)
+    }
+
+    /// The mark of the piece.
+    ///
+    /// # Safety
+    /// It is of one.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::allocator::native) unsafe fn mark(self) -> Mark {
+        // SAFETY: `Handle::untagged` made it of a mark's bits.
+        unsafe { Mark::from_own_bits(self.0) }
     }
 }
 
@@ -127,7 +157,7 @@ impl fmt::Debug for Handle {
         match self.held() {
             Held::Nothing => f.write_str("Nothing"),
             Held::Block(id) => write!(f, "{id:?}"),
-            Held::Piece => write!(f, "Piece({:#x})", self.0 & ADDRESS),
+            Held::Piece => write!(f, "Piece({:#x})", self.0 & MARK),
         }
     }
 }

@@ -6,7 +6,6 @@ use std::hint;
 use crate::allocator::allocated::{Allocated, Single};
 use crate::allocator::native::cell::{Cell, Counted};
 use crate::allocator::native::handle::Tag;
-use crate::allocator::native::live::Mark;
 use crate::allocator::snapshot::PoolClass;
 
 /// Sizes that are kept at a time, of all streams: more share places by their hashes.
@@ -132,23 +131,23 @@ impl Bin {
     /// The piece that was freed last, if it has any of a key.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    fn top(&self, key: Key, tag: Tag) -> Option<(Single, Mark)> {
+    fn top(&self, key: Key) -> Option<Single> {
         let count = self.pieces.count() as usize;
         // SAFETY: the count is at most the limit, which is never above the depth: `Kept::claim`
         // sets it.
         unsafe { hint::assert_unchecked(count <= BIN_DEPTH) };
         let single = self.entries[count];
-        let mark = (self.key == key).then(|| single.handle().kept_mark(tag))??;
-        Some((single, mark))
+        (self.key == key && single.handle().is_some()).then_some(single)
     }
 
     /// Takes its top out, which is in use from now on.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn pop(&mut self, (top, mark): (Single, Mark), key: Key, requested_bytes: usize) -> Allocated {
+    fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) {
         self.pieces = self.pieces.taken();
+        // SAFETY: `Bin::top` has seen that it is a piece's.
+        let mark = unsafe { top.handle().mark() };
         mark.begin(key.bytes, requested_bytes);
-        top.of(key.bytes, key.stream)
     }
 
     /// Keeps a piece more than it had; not beyond the limit.
@@ -188,11 +187,15 @@ impl Kept {
     #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
-        let top = bin.top(key, self.tag)?;
+        let top = bin.top(key)?;
         let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
         let is_counted =
             self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
-        is_counted.then(|| bin.pop(top, key, requested_bytes))
+        is_counted.then(|| {
+            bin.pop(top, key, requested_bytes);
+            // The tag is read last: so it goes onto the handle where that is.
+            top.of(top.handle().tagged(self.tag), key.bytes, key.stream)
+        })
     }
 
     /// As [`Kept::take`], where another class comes in force, or a peak is passed.
@@ -202,9 +205,10 @@ impl Kept {
         requested_bytes: usize,
     ) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
-        let top = bin.top(key, self.tag)?;
+        let top = bin.top(key)?;
         self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
-        Some(bin.pop(top, key, requested_bytes))
+        bin.pop(top, key, requested_bytes);
+        Some(top.of(top.handle().tagged(self.tag), key.bytes, key.stream))
     }
 
     /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
@@ -219,10 +223,10 @@ impl Kept {
         if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
             return false;
         }
-        let Some(mark) = block.handle().kept_mark(self.tag) else { return false };
+        let Some((handle, mark)) = block.handle().untagged(self.tag) else { return false };
         let Some(requested_bytes) = mark.end(key.bytes) else { return false };
         self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
-        bin.push(had, block.single_until(ticket));
+        bin.push(had, block.single_until(ticket, handle));
         true
     }
 
@@ -239,11 +243,12 @@ impl Kept {
     pub(super) fn stock(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.bins[key.bin()];
-        let is_place = bin.key == key && bin.pieces.count() < bin.limit && !block.is_unkept();
-        if is_place {
-            bin.push(bin.pieces, block.single_until(ticket));
+        if bin.key != key || bin.pieces.count() >= bin.limit {
+            return false;
         }
-        is_place
+        let Some((handle, _)) = block.handle().untagged(self.tag) else { return false };
+        bin.push(bin.pieces, block.single_until(ticket, handle));
+        true
     }
 
     /// Makes a place for a piece, and takes out what is in the way. The last piece always has one,
@@ -382,7 +387,7 @@ impl Kept {
         let old_count = old_count.min(count);
         let entries = &mut bin.entries[1..];
         for single in &entries[..old_count] {
-            out(single.of(bin.key.bytes, bin.key.stream));
+            out(single.of(single.handle().tagged(self.tag), bin.key.bytes, bin.key.stream));
         }
         if old_count < count {
             entries.copy_within(old_count..count, 0);

@@ -34,8 +34,12 @@ pub(super) enum Mark {
 const NOT_IN_USE: u32 = u32::MAX;
 /// Of a small one: a request is for a byte at least.
 const NOT_IN_USE_SMALL: u16 = 0;
-/// In the word of a mark: of a small block. Marks are at even addresses.
-const SMALL: u64 = 1;
+/// Of addresses of programs. In the word of a mark its sort stands above: zero of a small block's,
+/// one of a block's.
+const ADDRESS_BITS: u32 = 48;
+const BLOCK: u64 = 1 << ADDRESS_BITS;
+/// Of the word of a mark; its other bits are clear.
+pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
 
 impl Entry for AtomicU32 {
     fn new() -> Self {
@@ -164,31 +168,66 @@ impl Mark {
         }
     }
 
-    /// In a word, whose upper bits are clear.
+    /// In a word of [`MARK_BITS`].
     pub(super) fn to_bits(self) -> u64 {
-        match self {
-            Self::Small(mark) => ptr::from_ref(mark).expose_provenance() as u64 | SMALL,
-            Self::Block(mark) => ptr::from_ref(mark).expose_provenance() as u64,
+        let (address, sort) = match self {
+            Self::Small(mark) => (ptr::from_ref(mark).expose_provenance() as u64, 0),
+            Self::Block(mark) => (ptr::from_ref(mark).expose_provenance() as u64, BLOCK),
+        };
+        assert!(address < BLOCK, "addresses of programs are below: {self:?}");
+        address | sort
+    }
+
+    /// What [`Mark::to_bits`] gave. `None` for a word with other bits above.
+    ///
+    /// # Safety
+    /// That gave it, or there are such bits.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) unsafe fn from_bits(bits: u64) -> Option<Self> {
+        match bits >> ADDRESS_BITS {
+            // SAFETY: of this sort, as the caller promises.
+            0 => Some(unsafe { Self::small_at(bits) }),
+            // SAFETY: as above.
+            1 => Some(unsafe { Self::block_at(bits - BLOCK) }),
+            _ => None,
         }
     }
 
-    /// What [`Mark::to_bits`] gave.
+    /// As [`Mark::from_bits`] in a step less.
     ///
     /// # Safety
-    /// That gave it.
+    /// [`Mark::to_bits`] gave it.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
-    #[expect(clippy::cast_possible_truncation, reason = "an address")]
-    pub(super) unsafe fn from_bits(bits: u64) -> Self {
-        if bits & SMALL != 0 {
-            let mark = ptr::with_exposed_provenance((bits - SMALL) as usize);
-            // SAFETY: a mark of this sort was there, and marks stay where they are for good, as
-            // what is in tables does. Shared, as all have it.
-            Self::Small(unsafe { &*mark })
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) unsafe fn from_own_bits(bits: u64) -> Self {
+        if bits & BLOCK == 0 {
+            // SAFETY: of this sort, as the caller promises.
+            unsafe { Self::small_at(bits) }
         } else {
-            let mark = ptr::with_exposed_provenance(bits as usize);
             // SAFETY: as above.
-            Self::Block(unsafe { &*mark })
+            unsafe { Self::block_at(bits - BLOCK) }
         }
+    }
+
+    /// # Safety
+    /// Such a mark was there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
+    unsafe fn small_at(address: u64) -> Self {
+        // SAFETY: such a mark was there, as the caller promises, and marks stay where they are for
+        // good, as what is in tables does. Shared, as all have it.
+        Self::Small(unsafe { &*ptr::with_exposed_provenance(address as usize) })
+    }
+
+    /// # Safety
+    /// Such a mark was there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
+    unsafe fn block_at(address: u64) -> Self {
+        // SAFETY: as in `small_at`.
+        Self::Block(unsafe { &*ptr::with_exposed_provenance(address as usize) })
     }
 }
