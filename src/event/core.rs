@@ -143,8 +143,23 @@ impl EventCore {
     }
 
     pub(super) fn is_complete(&self, version: u64) -> bool {
+        self.completed() >= version
+    }
+
+    /// True when the latest record is known to be done at this moment.
+    #[inline]
+    pub(super) fn is_latest_complete(&self) -> bool {
+        let completed = self.completed();
+        // Relaxed, and behind that look, where its acquire keeps it: a record that began before an
+        // older one was found done is seen here.
+        completed >= self.recorded.load(Ordering::Relaxed)
+    }
+
+    /// The highest version that is known to be done.
+    #[inline]
+    fn completed(&self) -> u64 {
         // Acquire: pairs with `complete`.
-        self.finished.completed.load(Ordering::Acquire) >= version
+        self.finished.completed.load(Ordering::Acquire)
     }
 
     pub(super) fn complete(&self, version: u64) {

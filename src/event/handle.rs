@@ -38,7 +38,7 @@ use crate::sync::Ordering;
 /// ```
 #[derive(Clone)]
 pub struct Event {
-    core: Inherited<Shared>,
+    pub(super) core: Inherited<Shared>,
 }
 
 impl Event {
@@ -79,7 +79,8 @@ impl Event {
     /// How often the event was recorded: names the latest record; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
-        // Acquire: pairs with `Shared::begin`.
+        // Acquire: who sees the version sees its device; pairs with `Shared::begin`. No model: the
+        // device stands in a cell of the standard library, which models do not see.
         self.core.recorded.load(Ordering::Acquire)
     }
 
@@ -94,9 +95,7 @@ impl Event {
     #[must_use]
     #[inline]
     pub fn query(&self) -> bool {
-        // Acquire: pairs with `Shared::begin`. Before the look at what is completed.
-        let recorded = self.core.recorded.load(Ordering::Acquire);
-        self.core.is_complete(recorded) || self.poll()
+        self.core.is_latest_complete() || self.poll()
     }
 
     /// Asks the stream about the latest record, and then the driver.
@@ -116,7 +115,7 @@ impl Event {
         }
         let Some(record) = core.record() else { return true };
         match record.source.marks.poll() {
-            Ok(()) => core.is_reached(&record),
+            Ok(()) => core.is_reached(&record) && core.is_latest_complete(),
             // On a lost device nothing goes on; any other refusal is no answer yet.
             Err(error) => matches!(error, Error::DeviceLost { .. }),
         }

@@ -118,3 +118,24 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
         assert!(!event.query());
     });
 }
+
+/// Goal: a query says no between two records that are pending, also when the older one is found
+/// done in the middle of it. Method: as above; who records again completes the older record then.
+#[test]
+fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
+    model_without_fences(Some(3), || {
+        let completion = Completion::WhenAsked { polls: u32::MAX };
+        let null: Arc<dyn Backend> =
+            NullBackend::new(NullConfig { completion, ..NullConfig::default() });
+        let [first, second] = [1, 2].map(|id| Stream::from_core(stream(&null, id)));
+        let event = Event::new();
+        first.record(&event).unwrap();
+        let recorded = event.clone();
+        let recorder = thread::spawn(move || {
+            second.record(&recorded).unwrap();
+            recorded.core.complete(1);
+        });
+        assert!(!event.query(), "done between two records that are pending");
+        recorder.join().unwrap();
+    });
+}

@@ -48,7 +48,8 @@ impl Shared {
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
         // Relaxed, and two steps: advanced under the lock only.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
-        // Release: who sees the version sees its kind and device; pairs with `Event::query`.
+        // Release: who sees the version sees its device; pairs with `Event::version`. No model: as
+        // there.
         self.recorded.store(version, Ordering::Release);
         Pending { core: self.0, version }
     }
@@ -60,7 +61,7 @@ impl Shared {
         // Relaxed, and two steps, three times: as in `begin`.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
         self.direct.store(self.direct.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // Release: as in `begin`.
+        // Release: as in `begin`. No model: as there.
         self.recorded.store(version, Ordering::Release);
         version
     }
