@@ -101,7 +101,7 @@ impl Caches {
     }
 
     #[inline]
-    fn most_bytes(&self) -> u64 {
+    pub(super) fn most_bytes(&self) -> u64 {
         // Relaxed: a bound, which is as good when it is a little old.
         self.most_bytes.load(Ordering::Relaxed)
     }

@@ -186,3 +186,56 @@ impl Drop for OwnCaches {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::allocator::{AllocatorConfig, CachingAllocator};
+    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::device::{Device, DeviceKind};
+
+    fn allocator() -> CachingAllocator {
+        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let null = NullBackend::new(NullConfig::default());
+        CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap()
+    }
+
+    /// This thread has a cache of the allocator from then on, and what it may keep is told.
+    fn meet(allocator: &CachingAllocator) {
+        let taken = [(); 2].map(|()| allocator.allocate(Request::new(512, 0)).unwrap());
+        for block in taken {
+            allocator.free(block).unwrap();
+        }
+    }
+
+    /// Goal: what a thread has of allocators does not grow with those that were (law 11). Method:
+    /// one allocator after the other, each gone before the next.
+    #[test]
+    fn a_thread_has_no_cache_of_allocators_that_are_gone() {
+        for _ in 0..10 {
+            meet(&allocator());
+        }
+        let count = OWN.with(|own| own.0.borrow().len());
+        assert_eq!(count, 1, "of the last one, until the thread meets another");
+    }
+
+    /// Goal: threads' caches together keep no more than the bound of all. Method: a second thread
+    /// comes while the first one is there.
+    #[test]
+    fn each_threads_part_is_smaller_when_another_comes() {
+        let allocator = allocator();
+        meet(&allocator);
+        let alone = allocator.caches.most_bytes();
+        let together = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                meet(&allocator);
+                allocator.caches.most_bytes()
+            });
+            other.join().unwrap()
+        });
+        assert_eq!(together, alone / 2, "while there are two");
+        assert_eq!(allocator.caches.most_bytes(), alone, "the other thread has ended");
+    }
+}
