@@ -107,6 +107,35 @@ fn what_goes_back_is_forgotten_before_the_device_has_it() {
     }
 }
 
+#[test]
+fn reserved_and_its_peak_never_pass_what_the_device_has() {
+    // Two pages of 20 MiB: inside the last call the device has both back.
+    let pages = place("expandable_segments:True", false, Method::VmRelease);
+    let rows = places().map(|place| (place, 1)).chain([(pages, 2)]);
+    for (Place { faults, allocator, release, .. }, call) in rows {
+        let block = take(&allocator);
+        allocator.free(block).unwrap();
+        let inside = Arc::clone(&allocator);
+        let (told, seen) = channel();
+        faults.act_inside(release, call, move || {
+            let other = thread::spawn(move || (take(&inside), inside.statistics()));
+            told.send(other.join().unwrap()).unwrap();
+        });
+        allocator.empty_cache();
+        let (other, during) = seen.try_recv().unwrap();
+        for statistics in [during, allocator.statistics()] {
+            let reserved = statistics.reserved_bytes;
+            let (all, large) = (reserved.all, reserved.large_pool);
+            assert_eq!([all.current, all.peak], [40 * MIB as u64; 2], "{release}: one at a time");
+            assert_eq!(large, all, "{release}: per class too");
+        }
+        allocator.free(other).unwrap();
+        allocator.empty_cache();
+        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0, "{release}");
+        allocator.check_all();
+    }
+}
+
 /// A thread meets a panic in the first call of a method; afterwards requests are served, and one
 /// for more than there is ends with an error.
 fn meet_panic(place: &Place, method: Method, run: impl FnOnce(&CachingAllocator) + Send + 'static) {
