@@ -20,6 +20,8 @@ pub struct Shortage {
     /// free memory and from what the device and the limit have left; under `torch` the largest
     /// free block of its stream, its pool and its class of sizes, and of pools that help out.
     pub largest_free_bytes: usize,
+    /// True when that counts what the device and the limit have left.
+    pub is_growth_counted: bool,
     /// True when the device has enough, and the limit alone stands in the way.
     pub is_only_limited: bool,
 }
@@ -35,7 +37,11 @@ impl fmt::Display for Shortage {
         }
         let free = display_bytes(self.reserved_bytes.saturating_sub(active));
         let largest = display_bytes(self.largest_free_bytes);
-        write!(f, ", {free} are free, at most {largest} in one piece for such a request")?;
+        let and_left = if self.is_growth_counted { "with what is left to take " } else { "" };
+        write!(
+            f,
+            ", {free} are free, {and_left}at most {largest} in one piece for such a request"
+        )?;
         if let Some(limit_bytes) = self.limit_bytes {
             write!(f, ". The limit is {}", display_bytes(limit_bytes))?;
         }

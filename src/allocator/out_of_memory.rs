@@ -334,6 +334,7 @@ impl Books {
             reserved_bytes,
             limit_bytes,
             largest_free_bytes,
+            is_growth_counted: self.serves_natively(request.pool),
             is_only_limited: limit_bytes.is_some() && device_free_bytes >= request.bytes,
         }
     }

@@ -136,6 +136,16 @@ fn pages_move_to_where_another_stream_has_the_rest() {
     }
 }
 
+#[test]
+fn an_error_says_what_could_be_had_with_what_is_left_to_take() {
+    let bench = Bench::of_capacity(NATIVE, 16 * MIB);
+    let _ = bench.take(4 * MIB);
+    let error = bench.request(Request::new(14 * MIB, 0)).unwrap_err();
+    assert_eq!(most_bytes(&error), 12 * MIB);
+    let expected = "0 B are free, with what is left to take at most 12.00 MiB in one piece";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
 /// An allocator of memory that moves no pages, on a device of its own.
 fn on_segments(capacity_bytes: usize) -> (Bench, CachingAllocator) {
     let bench = Bench::of_capacity(NATIVE, capacity_bytes);
