@@ -1,4 +1,4 @@
-"""Failures that are kept although nobody asked for them yet."""
+"""Failures that no synchronise has raised yet: their text is kept, their frames are not."""
 
 import traceback
 

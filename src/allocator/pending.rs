@@ -49,7 +49,7 @@ struct Home {
 }
 
 impl Home {
-    /// True when nobody will ask for it again.
+    /// True when the stream is gone and its last task is done.
     fn is_over(&self) -> bool {
         self.stream.strong_count() == 0 && self.progress.done() >= self.last_ticket
     }

@@ -23,7 +23,7 @@ pub struct PoolOptions {
     pub no_split: bool,
 }
 
-/// What a pool is that is not there: nobody uses it, and it has nothing.
+/// Stands for a pool that was not made: no users, no memory.
 static ABSENT: Pool = Pool {
     users: 0,
     options: PoolOptions { use_on_oom: false, no_split: false },

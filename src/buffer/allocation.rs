@@ -327,7 +327,7 @@ impl Ends for Allocation {
         state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
             if !std::mem::replace(&mut state.is_released, true) {
-                // SAFETY: nobody else has the allocation, and it was not released before.
+                // SAFETY: no other handle has the allocation, and it was not released before.
                 unsafe { free(memory, home, &mut state.uses) };
             }
         });
