@@ -5,7 +5,9 @@
 #![expect(unsafe_code, reason = "a backend of the test's own")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use accelrt::backend::contract::{
@@ -18,6 +20,12 @@ use accelrt::{Config, Device, DeviceKind, Result, Runtime, Stream};
 /// Turns after which a stream knows that its tasks are short, though this thread lost its processor
 /// in the first, and before it measures the next: of long ones a thread would execute none.
 const KNOWN_TURNS: u32 = 32;
+
+/// After this a worker comes to a thread that waits and executes nothing.
+const LATE: Duration = Duration::from_secs(1);
+
+/// How often a test may lose its processor in a measured task.
+const ATTEMPTS: u32 = 20;
 
 /// Keeps work for the test.
 #[derive(Debug)]
@@ -80,10 +88,22 @@ impl World {
         self.stream.enqueue(count).unwrap();
     }
 
-    /// There and back on this thread, which executes it.
-    fn round_trip(&self) {
-        self.enqueue();
-        self.stream.synchronize().unwrap();
+    /// Waits for what was enqueued. True when this thread executed it, as it does while tasks count
+    /// as short. Where it lost its processor in a measured one they do not, and a worker comes.
+    fn wait_here(&self) -> bool {
+        let (end, has_ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let worker = scope.spawn(move || {
+                let is_late = has_ended.recv_timeout(LATE) == Err(RecvTimeoutError::Timeout);
+                if is_late {
+                    self.turn(&|_| false);
+                }
+                is_late
+            });
+            self.stream.synchronize().unwrap();
+            drop(end);
+            !worker.join().unwrap()
+        })
     }
 
     fn ran(&self) -> u32 {
@@ -142,18 +162,27 @@ fn nothing_is_executed_after_a_linger_for_nothing_and_what_came_is_submitted_aga
 
 #[test]
 fn a_stream_is_left_to_a_host_thread_while_that_goes_on_executing_it() {
-    let world = World::new();
-    world.enqueue();
-    assert_eq!(world.leave_for(), None, "no host thread has executed anything");
-    world.stream.synchronize().unwrap();
-    assert_eq!(world.ran(), 1);
-    for _ in 0..10 {
+    let is_left = || {
+        let world = World::new();
+        world.enqueue();
+        assert_eq!(world.leave_for(), None, "no host thread has executed anything");
+        if !world.wait_here() {
+            return false;
+        }
+        assert_eq!(world.ran(), 1);
+        for _ in 0..10 {
+            assert!(world.leave_for().is_some());
+            world.enqueue();
+            if !world.wait_here() {
+                return false;
+            }
+        }
+        world.enqueue();
         assert!(world.leave_for().is_some());
-        world.round_trip();
-    }
-    world.enqueue();
-    assert!(world.leave_for().is_some());
-    assert_eq!(world.leave_for(), None, "nothing was executed since");
-    world.turn(&|_| unreachable!("a host thread will execute what comes next"));
-    assert_eq!(world.ran(), 12);
+        assert_eq!(world.leave_for(), None, "nothing was executed since");
+        world.turn(&|_| unreachable!("a host thread will execute what comes next"));
+        assert_eq!(world.ran(), 12);
+        true
+    };
+    assert!((0..ATTEMPTS).any(|_| is_left()), "{ATTEMPTS} times this thread executed no task");
 }
