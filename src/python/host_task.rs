@@ -51,9 +51,12 @@ impl HostTask {
     /// Calls it, with its stream and device as the current ones.
     pub(super) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
         let Self { stream, call } = self;
-        let _frame = stream.enter_task();
+        stream.inside_task(|| Self::call(py, &stream, call))
+    }
+
+    fn call(py: Python<'_>, stream: &Stream, call: Kept) -> Result<(), TaskError> {
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
-            runtime.serve(Some(&stream));
+            runtime.serve(Some(stream));
             let mut objects = call.bind(py);
             let outcome = match (objects.next(), objects.next()) {
                 (Some(callable), Some(args)) => call_python(callable, args),

@@ -12,7 +12,7 @@ use crate::stream::commands::caught;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::{Consumer, Stop};
-use crate::stream::frames::Frame;
+use crate::stream::frames;
 use crate::stream::turnstile::Pass;
 
 /// What became of a task that was announced to those whom it is about.
@@ -106,9 +106,7 @@ impl Direct<'_> {
         let pass = pass.as_mut().expect("there until the drop");
         let run = || {
             let Consumer { receiver, context, .. } = &mut **pass;
-            let frame = Frame::enter(core.key());
-            task(context);
-            drop(frame);
+            frames::inside(core.key(), || task(context));
             core.handle.flush();
             core.retire(receiver.consumed(), context);
         };

@@ -17,7 +17,7 @@ use crate::stack;
 use crate::stream::commands::{caught, drop_quietly, panicked};
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
-use crate::stream::frames::{self, Frame};
+use crate::stream::frames;
 use crate::stream::lifecycle::StreamCounts;
 use crate::stream::marks::Placed;
 use crate::stream::pace::{Shift, Stopwatch};
@@ -96,10 +96,10 @@ impl StreamCore {
         // Deeper only where nobody helps: a driver's streams run where they are pushed to, and so
         // do those of a runtime that ends.
         debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
-        let _frame = Frame::enter(self.key());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
-        let stop = self.past_panics(consumer, |consumer| self.drain_batch(consumer, until, turn));
+        let batch = |consumer: &mut Consumer| self.drain_batch(consumer, until, turn);
+        let stop = frames::inside(self.key(), || self.past_panics(consumer, batch));
         let last = consumer.receiver.consumed();
         consumer.stopwatch.stop(last, &self.figures.pace);
         match turn {

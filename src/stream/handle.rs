@@ -11,7 +11,7 @@ use crate::fork::Inherited;
 use crate::stream::commands::{Call, TaskOutcome};
 use crate::stream::core::StreamCore;
 #[cfg(feature = "python")]
-use crate::stream::frames::Frame;
+use crate::stream::frames;
 #[cfg(feature = "python")]
 use crate::stream::own::Keep;
 
@@ -148,11 +148,11 @@ impl Stream {
         self.core.wait_for_room(&mut Some(is_interrupted))
     }
 
-    /// This thread executes a task of the stream until the frame is dropped: it may not wait for
-    /// the stream, and its enqueueing is not held back.
+    /// Calls `task` as a task of the stream: this thread may not wait for the stream meanwhile, and
+    /// its enqueueing is not held back.
     #[cfg(feature = "python")]
-    pub(crate) fn enter_task(&self) -> Frame {
-        Frame::enter(self.core.key())
+    pub(crate) fn inside_task<R>(&self, task: impl FnOnce() -> R) -> R {
+        frames::inside(self.core.key(), task)
     }
 
     /// True when [`Stream::synchronize`] would neither wait nor raise.

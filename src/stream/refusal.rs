@@ -13,7 +13,7 @@ use crate::queue::{Class, Front};
 use crate::stream::commands::drop_quietly;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::{Consumer, Stop};
-use crate::stream::frames::Frame;
+use crate::stream::frames;
 use crate::stream::turnstile::Next;
 use crate::sync::yield_now;
 
@@ -47,7 +47,8 @@ impl StreamCore {
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
         let brought = BROUGHT.get();
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
-            self.past_panics(&mut pass, |consumer| self.drain_refused(consumer, brought, reason));
+            let batch = |consumer: &mut Consumer| self.drain_refused(consumer, brought, reason);
+            frames::inside(self.key(), || self.past_panics(&mut pass, batch));
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
             }
@@ -56,7 +57,6 @@ impl StreamCore {
     }
 
     fn drain_refused(&self, consumer: &mut Consumer, brought: u64, reason: &Error) {
-        let _frame = Frame::enter(self.key());
         loop {
             let Consumer { receiver, context, .. } = &mut *consumer;
             let ticket = receiver.consumed() + 1;

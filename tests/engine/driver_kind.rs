@@ -7,7 +7,7 @@ use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
 
-use crate::support::{finishes, stream_error};
+use crate::support::{CPU, enqueue_question, finishes, stream_error};
 
 /// The engine over numbers instead of a device, with every call counted.
 pub(crate) struct Driver {
@@ -327,5 +327,41 @@ fn everything_is_given_back() {
         drop(runtime);
         drop(driver.calls);
         assert_eq!(null.live(), LiveCounts::default());
+    });
+}
+
+#[test]
+fn a_drivers_task_may_not_wait_for_itself_however_deep_it_stands_in_other_tasks() {
+    // Goal: the wait would never end. Method: the only worker helps a second stream inside of a
+    // task, and submits to the driver inside of that one's: the start of a deferred task there is
+    // the third stream that this thread is inside of.
+    finishes(|| {
+        let null = NullBackend::new(NullConfig::default());
+        let config = Config { cpu_threads: Some(1), ..Config::default() };
+        let runtime = Runtime::with_backends(config, [null as Arc<dyn Backend>]).unwrap();
+        let device = runtime.dedicated_stream(Driver::device(), 0).unwrap();
+        let [outer, inner] = [(); 2].map(|()| runtime.dedicated_stream(CPU, 0).unwrap());
+        let (id, inner_again) = (device.id(), inner.clone());
+        let below = move || {
+            let (tell, told) = std::sync::mpsc::channel();
+            let own = device.clone();
+            let start = move |completion: accelrt::Completion| {
+                tell.send([own.synchronize(), own.record_event().unwrap().synchronize()]).unwrap();
+                completion.finish(Ok(()));
+            };
+            device.enqueue_deferred(start).unwrap();
+            told.recv().unwrap()
+        };
+        let task = move || {
+            let answer = enqueue_question(&inner_again, below);
+            inner_again.synchronize().unwrap();
+            answer.recv().unwrap()
+        };
+        for refused in enqueue_question(&outer, task).recv().unwrap() {
+            let Err(Error::WaitInsideTask { stream_id, .. }) = refused else {
+                panic!("{refused:?}")
+            };
+            assert_eq!(stream_id, id);
+        }
     });
 }
