@@ -10,6 +10,7 @@ use crate::backend::contract::MemoryKind;
 use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::here;
+use crate::buffer::hosts::Hosts;
 use crate::buffer::uses::{Task, Touch, Use, Uses};
 use crate::error::Result;
 use crate::spin::{SpinGuard, SpinMutex};
@@ -39,17 +40,7 @@ pub(super) struct State {
     accesses: usize,
     exports: usize,
     is_released: bool,
-    /// Of the accesses those of the host that read.
-    host_readers: usize,
-    /// True while one is the host's that writes.
-    is_host_writing: bool,
-}
-
-impl State {
-    /// True when the host uses bytes that a task, or another thread of the host, wants to use.
-    pub(super) fn is_hosts(&self, writes: bool) -> bool {
-        self.is_host_writing || writes && self.host_readers > 0
-    }
+    pub(super) hosts: Hosts,
 }
 
 /// Where memory comes from, and what its address is a multiple of.
@@ -160,8 +151,14 @@ impl Allocation {
         if state.is_released {
             return None;
         }
+        Some(self.access_in(&mut state))
+    }
+
+    /// The same, under the lock, where there was no release.
+    #[inline]
+    pub(super) fn access_in(&self, state: &mut State) -> Access<'_> {
         state.accesses += 1;
-        Some(Access(self))
+        Access(self)
     }
 
     /// Takes the lock to look at the uses and to note one more. `None` after a release.
@@ -208,20 +205,6 @@ impl Allocation {
             let is_own = own.is_some_and(|own| Arc::ptr_eq(own, stream));
             !is_own && stream.progress.done() < task.ticket
         })
-    }
-
-    /// Begins a use of the bytes by the host itself. `None` when it has to wait: for a task that
-    /// was enqueued meanwhile, or for another thread of the host.
-    pub(super) fn enter_host(&self, touch: &Touch) -> Result<Option<HostAccess<'_>>, Refusal> {
-        let mut state = self.lock().ok_or(Refusal::Released)?;
-        let writes = touch.writes;
-        if state.is_hosts(writes) || self.conflicts(&state, None, touch).next().is_some() {
-            return Ok(None);
-        }
-        state.accesses += 1;
-        state.is_host_writing = writes;
-        state.host_readers += usize::from(!writes);
-        Ok(Some(HostAccess { access: Access(self), writes }))
     }
 
     #[inline]
@@ -272,7 +255,11 @@ impl Allocation {
 
     /// Every recorded use that may still be waited for, or may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
-        let state = self.state.lock();
+        self.uses_in(&self.state.lock())
+    }
+
+    /// The same, under the lock.
+    pub(super) fn uses_in(&self, state: &State) -> Vec<Use> {
         let last = state.uses.at_home.clone();
         let is_used = last.task.ticket > 0;
         let at_home = is_used.then(|| Use { stream: Arc::clone(&self.home), last });
@@ -372,23 +359,5 @@ impl Drop for Access<'_> {
     fn drop(&mut self) {
         let Self(allocation) = self;
         allocation.end_access(allocation.state.lock());
-    }
-}
-
-/// The host's own use of the bytes: what conflicts is not enqueued before this is dropped.
-#[derive(Debug)]
-pub(crate) struct HostAccess<'a> {
-    access: Access<'a>,
-    writes: bool,
-}
-
-impl Drop for HostAccess<'_> {
-    fn drop(&mut self) {
-        let mut state = self.access.0.state.lock();
-        if self.writes {
-            state.is_host_writing = false;
-        } else {
-            state.host_readers -= 1;
-        }
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::backend::contract::{Address, MemoryKind};
 use crate::buffer::Buffer;
-use crate::buffer::allocation::HostAccess;
+use crate::buffer::hosts::HostAccess;
 use crate::buffer::transfer::Watched;
-use crate::buffer::uses::{Task, Touch};
+use crate::buffer::uses::{Task, Touch, Use};
 use crate::error::{Error, Result, StreamError};
 use crate::fork;
 use crate::size::to_usize;
@@ -92,22 +92,24 @@ impl Buffer {
         home.on_host || is_hosts && home.backend.has_host_addresses()
     }
 
-    /// Waits for the uses; what conflicts is not enqueued while the host is there, and the memory
-    /// is not given back.
+    /// Waits for the uses. What conflicts and comes later is done behind this access, and the
+    /// memory is not given back before.
     fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
         if !self.is_host_accessible() {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
             return Err(Error::Unsupported { kind, capability });
         }
         let touch = Touch { bytes: self.bytes(), writes };
-        loop {
-            self.wait_for_host()?;
-            let entered = self.allocation().enter_host(&touch);
-            if let Some(access) = entered.map_err(|refusal| self.refused(refusal))? {
-                return Ok(access);
+        self.wait_for_host()?;
+        let entered = self.allocation().enter_host(touch);
+        let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;
+        if let Some(uses) = uses {
+            wait_for_these(uses, &mut None)?;
+            while !access.is_next() {
+                park(Some(HOST_PERIOD)); // other threads of the host copy
             }
-            park(Some(HOST_PERIOD)); // for another thread of the host, or there is more to wait for
         }
+        Ok(access)
     }
 
     /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
@@ -136,22 +138,27 @@ impl Buffer {
         let allocation = self.allocation();
         // What a queued task still does in its earlier life; whether it fails is not our business.
         allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
-        let mut errors: Vec<Arc<StreamError>> = Vec::new();
-        for point in allocation.uses() {
-            // What ended before this wait was told to whoever synchronised.
-            let was_done = point.is_done();
-            let Task { ticket, is_marker } = point.last.task;
-            let task = Watched::new(&point.stream, ticket);
-            point.stream.wait_ticket(ticket, is_marker, interrupt)?;
-            if !was_done && point.stream.lifecycle.is_cancelled() {
-                return Err(Error::ShutDown); // it may have been retired without running
-            }
-            let failures = &point.stream.failures;
-            let is_told = |error: &Arc<StreamError>| {
-                was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))
-            };
-            errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
-        }
-        raise_all(errors)
+        wait_for_these(allocation.uses(), interrupt)
     }
+}
+
+/// Blocks until the uses are done; raises the failures that cover them.
+fn wait_for_these(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    let mut errors: Vec<Arc<StreamError>> = Vec::new();
+    for point in uses {
+        // What ended before this wait was told to whoever synchronised.
+        let was_done = point.is_done();
+        let Task { ticket, is_marker } = point.last.task;
+        let task = Watched::new(&point.stream, ticket);
+        point.stream.wait_ticket(ticket, is_marker, interrupt)?;
+        if !was_done && point.stream.lifecycle.is_cancelled() {
+            return Err(Error::ShutDown); // it may have been retired without running
+        }
+        let failures = &point.stream.failures;
+        let is_told = |error: &Arc<StreamError>| {
+            was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))
+        };
+        errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
+    }
+    raise_all(errors)
 }

@@ -8,7 +8,7 @@
 //! * [`order`]: tasks that use it are enqueued behind what conflicts with them
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
 //! * [`launch`]: native calls that use buffers
-//! * [`host`]: the host's own access, which is a synchronisation
+//! * [`host`], [`hosts`]: the host's own access, which is a synchronisation, and who waits for one
 
 pub(crate) mod allocation;
 mod commands;
@@ -17,6 +17,7 @@ pub(crate) mod free;
 mod handle;
 pub(crate) mod here;
 mod host;
+mod hosts;
 mod launch;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -7,8 +7,9 @@
 //! which costs nothing. Waits stand only behind tasks that had their places before, so there are no
 //! circles of them.
 //!
-//! The host's own use counts while it lasts: a conflicting task is enqueued when it is over. Memory
-//! that is in use from its earlier life, on its home stream, counts as written there.
+//! The host's own use counts while it lasts: a conflicting task is enqueued when it is over, and
+//! stands behind those that wait for their turn ([`crate::buffer::hosts`]). Memory that is in use
+//! from its earlier life, on its home stream, counts as written there.
 //!
 //! Who orders streams by events says [`Order::Given`]: uses are noted, and nothing is waited for.
 
@@ -27,6 +28,7 @@ use crate::stream::commands::Behind;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::direct::Announced;
+use crate::stream::gated::UntilOpen;
 use crate::stream::own::Marker;
 use crate::sync::park;
 
@@ -89,16 +91,15 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
         Err(task) => task,
     };
     let mut locked = Locked::new(&used)?;
-    while order == Order::BehindConflicts && locked.is_hosts() {
-        drop(locked);
-        park(Some(HOST_PERIOD));
-        locked = Locked::new(&used)?;
+    if order == Order::BehindConflicts && locked.is_hosts() {
+        locked = locked.when_not_hosts()?;
     }
     // For who asks the transfer: or an error could be opened, ended and forgotten before that.
     core.failures.bind();
     let mut waits = Waits::default();
     if order == Order::BehindConflicts {
         locked.each_conflict(core, |source, last| waits.push(core, source, last));
+        locked.each_place(core, |wait| waits.push_command(core, wait));
     }
     let pushed = core.push_unscheduled(task);
     let forgotten = locked.note(core, Task::marker(pushed.ticket));
@@ -130,7 +131,7 @@ fn enqueue_directly<T: Command<TaskContext>, const N: usize>(
         let mut locked = Locked::new(used).map_err(Some)?;
         let mut is_free = true;
         if order == Order::BehindConflicts {
-            is_free = !locked.is_hosts();
+            is_free = !locked.is_hosts() && !locked.is_behind_hosts();
             locked.each_conflict(core, |_, _| is_free = false);
         }
         let forgotten = is_free.then(|| locked.note(core, Task::marker(ticket)));
@@ -180,11 +181,58 @@ impl<'a, const N: usize> Locked<'a, N> {
     }
 
     /// True when a thread of the host uses bytes in conflict.
+    #[inline]
     fn is_hosts(&mut self) -> bool {
         (0..N).any(|place| {
             let writes = self.used[place].writes;
-            self.state(place).is_hosts(writes)
+            let hosts = &self.state(place).hosts;
+            hosts.are_there() && hosts.are_inside(writes)
         })
+    }
+
+    /// True when a thread of the host waits for its turn to use bytes in conflict.
+    fn is_behind_hosts(&mut self) -> bool {
+        (0..N).any(|place| {
+            let touch = self.used[place].touch();
+            self.state(place).hosts.have_place_before(&touch)
+        })
+    }
+
+    /// Locked again when the threads of the host that were there are done. Others that come
+    /// meanwhile wait for their turn.
+    #[cold]
+    fn when_not_hosts(mut self) -> Result<Self> {
+        let used = self.used;
+        (0..N).for_each(|place| self.state(place).hosts.announce());
+        loop {
+            drop(self);
+            park(Some(HOST_PERIOD));
+            self = match Self::new(used) {
+                Ok(locked) => locked,
+                Err(refusal) => {
+                    for one in used {
+                        one.allocation().state.lock().hosts.withdraw();
+                    }
+                    return Err(refusal);
+                }
+            };
+            if !self.is_hosts() {
+                (0..N).for_each(|place| self.state(place).hosts.withdraw());
+                return Ok(self);
+            }
+        }
+    }
+
+    /// Calls `found` with each wait that a task of this stream needs to stand behind those threads.
+    #[inline]
+    fn each_place(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(UntilOpen)) {
+        for place in 0..N {
+            let touch = self.used[place].touch();
+            let hosts = &mut self.state(place).hosts;
+            if hosts.are_there() {
+                hosts.each_wait(core, &touch, &mut found);
+            }
+        }
     }
 
     /// Calls `found` with each task of another stream that a task of this one has to stand behind.
@@ -230,7 +278,13 @@ impl Waits {
             ticket = source.push_unscheduled(Marker).ticket;
             self.marked.push(Arc::clone(source));
         }
-        let pushed = core.push_unscheduled(Behind::new(Arc::clone(source), ticket));
+        self.push_command(core, Behind::new(Arc::clone(source), ticket));
+    }
+
+    /// Has a stream stand in front of a wait.
+    #[cold]
+    fn push_command<T: Command<TaskContext>>(&mut self, core: &StreamCore, wait: T) {
+        let pushed = core.push_unscheduled(wait);
         self.is_first_of_segment |= pushed.is_first_of_segment;
     }
 

@@ -34,6 +34,12 @@ pub(super) struct Touch {
 impl Touch {
     /// Of a task that the runtime knows nothing of.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
+
+    /// True when both use some byte, and one of them writes.
+    pub(super) fn conflicts(&self, other: &Self) -> bool {
+        let (own, bytes) = (&self.bytes, &other.bytes);
+        (self.writes || other.writes) && bytes.start < own.end && own.start < bytes.end
+    }
 }
 
 /// The last tasks of a stream that use an allocation; ticket 0 when there was none.

@@ -21,6 +21,7 @@ use crate::stream::commands::{drop_quietly, panicked};
 use crate::stream::context::{Blocker, TaskContext};
 use crate::stream::core::StreamCore;
 use crate::stream::gate::{Gate, Outcome};
+use crate::stream::gated::{Entrance, open};
 use crate::sync::assert_no_lock_held;
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].
@@ -63,21 +64,6 @@ impl Drop for Completion {
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Completion")
-    }
-}
-
-fn open(gate: &Gate<StreamCore>, outcome: Outcome) {
-    if let Some((stream, parking)) = gate.open(outcome) {
-        stream.unpark(parking);
-    }
-}
-
-/// A gate that the task will not look at any more once this is dropped.
-struct Entrance(Arc<Gate<StreamCore>>);
-
-impl Drop for Entrance {
-    fn drop(&mut self) {
-        self.0.abandon();
     }
 }
 

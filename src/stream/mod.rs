@@ -5,7 +5,8 @@
 //! * [`turnstile`]: one consumer at a time, nothing left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
 //! * [`context`], [`commands`]: what runs, and what it is given
-//! * [`native`], [`deferred`], [`gate`]: calls of C functions, tasks that somebody else finishes
+//! * [`native`], [`deferred`]: calls of C functions, tasks that somebody else finishes
+//! * [`gate`], [`gated`]: what a stream stands in front of until somebody opens it
 //! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
 //! * [`action`]: what is told of each task to who watches
 //! * [`refusal`]: what becomes of tasks for which no worker can be started
@@ -23,6 +24,7 @@ mod drain;
 mod failures;
 pub(crate) mod frames;
 pub(crate) mod gate;
+pub(crate) mod gated;
 mod handle;
 pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]

@@ -4,9 +4,11 @@
 //! behind it is not done after a while in which it could have been; what need not is waited for.
 #![expect(unsafe_code, reason = "forms whose order the caller promises")]
 
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
+use accelrt::backend::fault::Method;
 use accelrt::{Buffer, Completion, Error, RawType, Stream, Transfer};
 
 use crate::numbers::Numbers;
@@ -26,6 +28,14 @@ fn let_go(held: &mpsc::Receiver<Completion>) {
 
 fn idle() {
     std::thread::sleep(Duration::from_millis(10)); // what is held back stays idle
+}
+
+/// Keeps this thread for a moment.
+fn take_a_moment() {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_micros(300) {
+        std::thread::yield_now();
+    }
 }
 
 type Enqueue = fn(&Buffer, &Buffer, &Stream) -> Transfer;
@@ -276,4 +286,141 @@ fn a_released_buffer_is_refused_by_every_form_and_nothing_is_enqueued() {
     }
     stream.synchronize().unwrap();
     assert_eq!(stream.enqueue_deferred(|done| done.finish(Ok(()))).unwrap(), 1);
+}
+
+/// Has threads read a buffer so that always one of them is inside, up to `most` times, for as long
+/// as `act` takes.
+fn while_some_thread_reads(machine: &Machine, buffer: &Buffer, most: u64, act: impl FnOnce()) {
+    let (entered, is_over) = (Arc::new(AtomicU64::new(0)), AtomicBool::new(false));
+    for call in 1..=most {
+        let entered = Arc::clone(&entered);
+        machine.backend.act_inside(Method::Copy, call, move || {
+            let own = entered.fetch_add(1, Ordering::Relaxed);
+            let started = Instant::now();
+            take_a_moment();
+            // Until the next one is inside, or is not coming.
+            while entered.load(Ordering::Relaxed) == own + 1 && started.elapsed() < LONG {
+                std::thread::yield_now();
+            }
+        });
+    }
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_whole(&buffer.read_to_vec().unwrap());
+                }
+            });
+        }
+        while entered.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        act();
+        let count = entered.load(Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
+        machine.backend.clear();
+        assert!(count < most, "those who came later were first, {count} of them");
+    });
+}
+
+/// How long a reader waits for the next one.
+const LONG: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_task_is_enqueued_and_runs_while_other_threads_keep_reading_the_bytes() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let [buffer, other] = [(); 2].map(|()| machine.runtime.zeros(4096, CPU).unwrap());
+        let stream = machine.stream();
+        machine.home().synchronize().unwrap();
+        while_some_thread_reads(&machine, &buffer, 2000, || {
+            for write in [WRITES[0], WRITES[0]] {
+                write(&buffer, &other, &stream).wait().unwrap();
+            }
+        });
+        assert_eq!(buffer.read_to_vec().unwrap(), [1; 4096]);
+    });
+}
+
+#[test]
+fn a_thread_writes_the_bytes_while_others_keep_reading_them() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let buffer = machine.runtime.zeros(4096, CPU).unwrap();
+        machine.home().synchronize().unwrap();
+        let write = || buffer.write_from_slice(&[7; 4096]).unwrap();
+        while_some_thread_reads(&machine, &buffer, 2000, write);
+        assert_eq!(buffer.read_to_vec().unwrap(), [7; 4096]);
+    });
+}
+
+#[test]
+fn a_thread_reads_and_writes_the_bytes_while_tasks_that_write_them_keep_coming() {
+    // Goal: the thread comes before tasks that are enqueued later. Method: each fill enqueues the
+    // next one on the other stream before it is done, so there is always one to wait for.
+    const MOST: u64 = 2000;
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let buffer = machine.runtime.zeros(4096, CPU).unwrap();
+        machine.runtime.synchronize(CPU).unwrap();
+        let streams = [machine.stream(), machine.stream()];
+        let count = Arc::new(AtomicU64::new(0));
+        for call in 1..=MOST {
+            let (buffer, streams, count) = (buffer.clone(), streams.clone(), Arc::clone(&count));
+            machine.backend.act_inside(Method::Fill, call, move || {
+                let own = count.fetch_add(1, Ordering::Relaxed);
+                take_a_moment();
+                buffer.fill(5, &streams[usize::from(own % 2 == 0)]).unwrap();
+            });
+        }
+        buffer.fill(5, &streams[0]).unwrap();
+        for _ in 0..3 {
+            assert_whole(&buffer.read_to_vec().unwrap());
+            buffer.write_from_slice(&[1; 4096]).unwrap();
+        }
+        let count = count.load(Ordering::Relaxed);
+        machine.backend.clear();
+        assert!(count < MOST, "those that came later were first, {count} of them");
+    });
+}
+
+/// A thread wants to write a buffer, has waited for a first task and then meets a held one that
+/// reads: does a later read run behind the thread, and not beside that task? The thread may also
+/// come late, and wait for both tasks before it takes its place.
+fn is_behind_who_waits(machine: &Machine) -> bool {
+    let cpu = || machine.runtime.dedicated_stream(CPU, 0).unwrap();
+    let [buffer, target] = [(); 2].map(|()| machine.runtime.zeros(64, CPU).unwrap());
+    let there = machine.runtime.empty(64, machine.device()).unwrap();
+    machine.runtime.synchronize(CPU).unwrap();
+    let streams = [cpu(), cpu()];
+    let held = [hold(&streams[0]), hold(&streams[1])];
+    buffer.fill(1, &streams[0]).unwrap();
+    let is_behind = std::thread::scope(|threads| {
+        let writer = threads.spawn(|| buffer.write_from_slice(&[3; 64]).unwrap());
+        idle();
+        target.copy_from(&buffer, &streams[1]).unwrap();
+        let_go(&held[0]);
+        idle();
+        let read = there.copy_from(&buffer, &machine.stream()).unwrap();
+        idle();
+        let is_behind = !read.is_done();
+        let_go(&held[1]);
+        writer.join().unwrap();
+        read.wait().unwrap();
+        is_behind
+    });
+    if machine.runs_on_host() {
+        assert_eq!(there.read_to_vec().unwrap(), [if is_behind { 3 } else { 1 }; 64]);
+    }
+    assert_eq!(target.read_to_vec().unwrap(), [1; 64]);
+    is_behind
+}
+
+#[test]
+fn a_task_that_comes_later_runs_behind_a_thread_that_waits_for_its_turn() {
+    finishes(|| {
+        for machine in Machine::each() {
+            assert!((0..20).any(|_| is_behind_who_waits(&machine)), "{:?}", machine.device());
+        }
+    });
 }
