@@ -77,6 +77,46 @@ fn the_device_is_not_asked_while_any_of_many_free_blocks_has_its_memory() {
     }
 }
 
+/// A free block of a size, one that is two whole pages of 2 MiB, and what is beside them.
+fn two_holes(bench: &Bench, before_kib: usize, first_kib: usize) -> ([u64; 2], Vec<Allocated>) {
+    let between_kib = 2048 - (before_kib + first_kib) % 2048; // up to a border of pages
+    let sizes = [before_kib, first_kib, between_kib, 4096, 500];
+    let [before, first, between, second, behind] = sizes.map(|kib| bench.take(kib * KIB));
+    ([bench.free(first), bench.free(second)], vec![before, between, behind])
+}
+
+#[test]
+fn a_request_of_some_pages_leaves_idle_pages_to_others() {
+    // Goal: of two free blocks the larger one serves, whose ends are in pages that others use. The
+    // other one would give up both of its idle pages.
+    let bench = Bench::new(NATIVE);
+    let ([larger, _], mut kept) = two_holes(&bench, 1536, 4352);
+    assert_eq!(bench.reserved_bytes(), 12 * MIB);
+    kept.push(bench.take(4 * MIB));
+    assert_eq!(kept.last().map(Allocated::address), Some(larger));
+    kept.push(bench.take(18 * MIB)); // seven new pages, and two that were idle
+    assert_eq!(bench.reserved_bytes(), 26 * MIB);
+    for block in kept {
+        bench.free(block);
+    }
+}
+
+#[test]
+fn what_needs_new_pages_wherever_it_is_leaves_holes_to_what_fits_them() {
+    // Goal: of places that cost the same the one in the largest block is taken before the device
+    // is asked: here what is left of the addresses, behind two holes without memory.
+    let bench = Bench::new(NATIVE);
+    let (_, mut kept) = two_holes(&bench, 2048, 6144);
+    let behind = kept[2].address();
+    kept.push(bench.take(18 * MIB)); // the pages of both, and more
+    assert_eq!(bench.statistics().num_pages_stolen, 5);
+    kept.push(bench.take(4 * MIB));
+    assert!(kept.last().is_some_and(|block| block.address() > behind), "{kept:?}");
+    for block in kept {
+        bench.free(block);
+    }
+}
+
 #[test]
 fn an_error_says_how_much_could_be_had_and_that_is_to_be_had() {
     let bench = Bench::of_capacity(NATIVE, 16 * MIB);

@@ -140,7 +140,8 @@ impl Native {
     }
 
     /// A place in a free block that is ready: of those that were looked at the one that costs the
-    /// least, the first of them by size.
+    /// least. Of several it is the first by size. Before the device is asked for more it is the
+    /// largest: what needs new pages anyhow leaves holes to what fits them.
     pub(super) fn find(
         &self,
         want: &Want,
@@ -155,6 +156,8 @@ impl Native {
         let is_by_size = self.ignores_pages && search != Search::Last;
         let [mut own_looks, mut larger_looks, runs] = search.looks();
         let runs = if is_by_size { 0 } else { runs };
+        let counts_idle = search != Search::Bounded || self.spares_idle_pages(kind, bytes);
+        let mut largest = 0;
         let mut best: Option<Found> = None;
         for (is_own, first) in index.lists_from(units) {
             let looks = if is_own { &mut own_looks } else { &mut larger_looks };
@@ -167,9 +170,12 @@ impl Native {
                 let block = &self.blocks[id];
                 next = block.listed_behind;
                 let area = &self.areas[block.area];
-                let cost = |offset: u32| match search {
-                    Search::Bounded => area.cost_in_missing(offset, units),
-                    _ => area.cost_in_pages(offset, units, done),
+                let cost = |offset: u32| {
+                    if counts_idle {
+                        area.cost_in_pages(offset, units, done)
+                    } else {
+                        area.cost_in_missing(offset, units)
+                    }
                 };
                 let place = area.place(block, units, align_bytes, runs, cost);
                 let Some((offset, cost)) = place.filter(|_| is_ready(block)) else { continue };
@@ -177,8 +183,12 @@ impl Native {
                 if cost.is_none() || is_by_size {
                     return Some(found); // none is better
                 }
-                if best.is_none_or(|best| cost < best.cost) {
-                    best = Some(found);
+                let is_better = |best: Found| {
+                    let is_larger = search != Search::Bounded && block.units > largest;
+                    cost < best.cost || cost == best.cost && is_larger
+                };
+                if best.is_none_or(is_better) {
+                    (best, largest) = (Some(found), block.units);
                 }
             }
             if larger_looks == 0 {
@@ -186,6 +196,13 @@ impl Native {
             }
         }
         best
+    }
+
+    /// True when also a bounded search counts the idle pages that a place takes, and so looks at
+    /// more blocks. A request of some pages that shares the ones at its ends with others leaves
+    /// more of them; a smaller one takes what is next in size.
+    fn spares_idle_pages(&self, kind: Kind, bytes: usize) -> bool {
+        kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes
     }
 
     /// Takes a place out of its free block.
