@@ -15,6 +15,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(loom)]
 mod modelled;
 #[cfg(all(test, loom))]

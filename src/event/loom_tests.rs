@@ -22,6 +22,13 @@ fn begin(event: &Shared) -> Pending {
     event.begin(&mut event.latest.lock())
 }
 
+/// Two streams of a driver whose work is done as is said.
+fn streams(completion: Completion) -> [Stream; 2] {
+    let config = NullConfig { completion, ..NullConfig::default() };
+    let null: Arc<dyn Backend> = NullBackend::new(config);
+    [1, 2].map(|id| Stream::from_core(stream(&null, id)))
+}
+
 /// What a consumer does with a record.
 fn pass(record: Pending) {
     record.complete(record.version);
@@ -78,8 +85,7 @@ fn loom_a_record_that_no_queue_had_holds_nothing_up() {
 #[test]
 fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
     model_without_fences(Some(2), || {
-        let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
-        let streams = [1, 2].map(|id| Stream::from_core(stream(&null, id)));
+        let streams = streams(NullConfig::default().completion);
         let event = Event::timed();
         let threads = streams.clone().map(|stream| {
             let event = event.clone();
@@ -99,10 +105,7 @@ fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
 #[test]
 fn loom_an_event_that_moves_between_streams_stays_pending() {
     model(Some(3), || {
-        let completion = Completion::WhenAsked { polls: u32::MAX };
-        let null: Arc<dyn Backend> =
-            NullBackend::new(NullConfig { completion, ..NullConfig::default() });
-        let [first, second] = [1, 2].map(|id| Stream::from_core(stream(&null, id)));
+        let [first, second] = streams(Completion::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
         // Past the first place of a queue, where a record would be queued in any case.
@@ -124,10 +127,7 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
 #[test]
 fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
     model_without_fences(Some(3), || {
-        let completion = Completion::WhenAsked { polls: u32::MAX };
-        let null: Arc<dyn Backend> =
-            NullBackend::new(NullConfig { completion, ..NullConfig::default() });
-        let [first, second] = [1, 2].map(|id| Stream::from_core(stream(&null, id)));
+        let [first, second] = streams(Completion::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
         let recorded = event.clone();

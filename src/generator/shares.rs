@@ -38,9 +38,9 @@ impl Shares {
                 return;
             }
             part(claimed);
-            // Release: what was written in the part is seen by who finds 0 in `wait`. Acquire: the
-            // thread that wakes the maker has seen the other parts.
-            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Release: what was written in the part is seen by who finds 0 in `wait`: parts that
+            // are done later carry it on, as additions to one counter do.
+            if self.left.fetch_sub(1, Ordering::Release) == 1 {
                 self.maker.wake();
             }
         }
@@ -61,7 +61,7 @@ impl Shares {
     }
 
     fn is_done(&self) -> bool {
-        // Acquire: pairs with the last part's release.
+        // Acquire: pairs with the release of each part.
         self.left.load(Ordering::Acquire) == 0
     }
 }

@@ -410,8 +410,7 @@ impl<C: 'static> Receiver<C> {
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
         let lap = lap_of(self.position.segment_end);
         // Release: the linked segment, to the loads in `push`. Failure is an installer's success,
-        // and nothing is read on it: relaxed. No model: it takes a third thread that links, and
-        // the models of three have fences, whose order hides this one.
+        // and nothing is read on it: relaxed.
         let _ = self.shared.tail.segment.compare_exchange(
             tagged(old.as_ptr(), lap.wrapping_sub(1)),
             tagged(next, lap),

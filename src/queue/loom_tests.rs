@@ -1,7 +1,7 @@
 //! Loom models of the queue itself: order, exactly once, no leak over the seams of segments.
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
 use crate::sync::models::{model, model_without_fences};
@@ -20,8 +20,20 @@ impl Command<Seen> for Item {
     }
 }
 
+/// A queue with a sender for several threads.
+fn queue() -> (Arc<Sender<Seen>>, Receiver<Seen>) {
+    let (sender, receiver) = channel();
+    (Arc::new(sender), receiver)
+}
+
 fn push(sender: &Sender<Seen>, producer: u8, number: u8) {
     sender.push(Item(producer, number, Arc::new(())));
+}
+
+/// A thread that pushes the first `count` commands of a producer.
+fn pushing(sender: &Arc<Sender<Seen>>, producer: u8, count: u8) -> JoinHandle<()> {
+    let sender = Arc::clone(sender);
+    thread::spawn(move || (0..count).for_each(|number| push(&sender, producer, number)))
 }
 
 /// Consumes until `count` commands were seen.
@@ -46,12 +58,8 @@ fn assert_in_order(seen: &Seen, producer: u8, count: u8) {
 #[test]
 fn loom_two_producers_keep_their_order_over_a_seam() {
     model(Some(3), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let sender = Arc::new(sender);
-        let other = {
-            let sender = Arc::clone(&sender);
-            thread::spawn(move || (0..2).for_each(|n| push(&sender, 1, n)))
-        };
+        let (sender, mut receiver) = queue();
+        let other = pushing(&sender, 1, 2);
         (0..2).for_each(|n| push(&sender, 0, n));
         let seen = consume(&mut receiver, 4);
         other.join().unwrap();
@@ -66,13 +74,9 @@ fn loom_two_producers_keep_their_order_over_a_seam() {
 #[test]
 fn loom_segments_are_reused_only_when_nobody_reaches_them() {
     model(Some(2), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let sender = Arc::new(sender);
+        let (sender, mut receiver) = queue();
         (0..2).for_each(|n| push(&sender, 0, n));
-        let other = {
-            let sender = Arc::clone(&sender);
-            thread::spawn(move || push(&sender, 1, 0))
-        };
+        let other = pushing(&sender, 1, 1);
         let consumer = thread::spawn(move || {
             let seen = consume(&mut receiver, 4);
             (seen, receiver)
@@ -91,12 +95,8 @@ fn loom_segments_are_reused_only_when_nobody_reaches_them() {
 #[test]
 fn loom_what_is_left_is_dropped_with_the_queue() {
     model(Some(3), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let sender = Arc::new(sender);
-        let other = {
-            let sender = Arc::clone(&sender);
-            thread::spawn(move || push(&sender, 1, 0))
-        };
+        let (sender, mut receiver) = queue();
+        let other = pushing(&sender, 1, 1);
         (0..3).for_each(|n| push(&sender, 0, n));
         let seen = consume(&mut receiver, 1);
         drop(receiver);
@@ -111,8 +111,7 @@ fn loom_what_is_left_is_dropped_with_the_queue() {
 #[test]
 fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
     model(Some(3), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let sender = Arc::new(sender);
+        let (sender, mut receiver) = queue();
         (0..4).for_each(|n| push(&sender, 0, n));
         let counter = {
             let sender = Arc::clone(&sender);
@@ -132,16 +131,12 @@ fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
 #[test]
 fn loom_a_consumer_takes_places_between_commands() {
     model(Some(3), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let sender = Arc::new(sender);
+        let (sender, mut receiver) = queue();
         assert_eq!(receiver.take_place(), None, "there is no segment yet");
         push(&sender, 0, 0);
         assert_eq!(receiver.take_place(), None, "a command stands there");
         let mut seen = consume(&mut receiver, 1);
-        let other = {
-            let sender = Arc::clone(&sender);
-            thread::spawn(move || (0..2).for_each(|n| push(&sender, 1, n)))
-        };
+        let other = pushing(&sender, 1, 2);
         let taken = u64::from(receiver.take_place().is_some());
         seen.extend(consume(&mut receiver, 2));
         other.join().unwrap();
@@ -157,12 +152,8 @@ fn loom_a_consumer_takes_places_between_commands() {
 #[test]
 fn loom_two_producers_meet_at_a_seam() {
     model_without_fences(Some(3), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let sender = Arc::new(sender);
-        let other = {
-            let sender = Arc::clone(&sender);
-            thread::spawn(move || (0..2).for_each(|n| push(&sender, 1, n)))
-        };
+        let (sender, mut receiver) = queue();
+        let other = pushing(&sender, 1, 2);
         (0..2).for_each(|n| push(&sender, 0, n));
         other.join().unwrap();
         let seen = consume(&mut receiver, 4);
@@ -171,18 +162,36 @@ fn loom_two_producers_meet_at_a_seam() {
     });
 }
 
+/// Goal: a producer that enters a segment by the consumer's swing sees it as who linked it made it.
+/// Method: without fences; one producer links, and the consumer may swing before it does.
+#[test]
+fn loom_a_producer_follows_the_consumers_swing() {
+    model_without_fences(Some(2), || {
+        let (sender, mut receiver) = queue();
+        (0..2).for_each(|n| push(&sender, 0, n));
+        let mut seen = consume(&mut receiver, 2);
+        let consumer = thread::spawn(move || {
+            let _ = receiver.front(); // leaves the first segment if one is linked behind it
+            receiver
+        });
+        let other = pushing(&sender, 1, 1);
+        push(&sender, 0, 2);
+        other.join().unwrap();
+        seen.extend(consume(&mut consumer.join().unwrap(), 2));
+        assert_in_order(&seen, 0, 3);
+        assert_in_order(&seen, 1, 1);
+    });
+}
+
 /// Goal: a consumer sees what was pushed and linked, and a producer what the consumer left for it.
 /// Method: without fences, one producer goes over two seams while the consumer follows.
 #[test]
 fn loom_a_consumer_follows_a_producer_over_seams() {
     model_without_fences(Some(1), || {
-        let (sender, mut receiver) = channel::<Seen>();
-        let producer = thread::spawn(move || {
-            (0..5).for_each(|n| push(&sender, 0, n));
-            sender
-        });
+        let (sender, mut receiver) = queue();
+        let producer = pushing(&sender, 0, 5);
         let seen = consume(&mut receiver, 5);
         assert_in_order(&seen, 0, 5);
-        drop(producer.join().unwrap());
+        producer.join().unwrap();
     });
 }

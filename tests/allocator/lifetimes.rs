@@ -18,6 +18,9 @@ use accelrt::{Device, DeviceKind};
 use crate::support::MIB;
 use crate::watchdog::finishes_within;
 
+/// Far beyond what a step takes. Another thread that waits inside of a call would wait for ever.
+const LONGEST: Duration = Duration::from_secs(20);
+
 /// Memory whose release another thread meets.
 struct Place {
     null: Arc<NullBackend>,
@@ -59,81 +62,91 @@ fn take(allocator: &CachingAllocator) -> Allocated {
 
 #[test]
 fn an_address_that_the_device_has_back_is_another_threads_at_once() {
-    for Place { null, faults, allocator, release } in places() {
-        let block = take(&allocator);
-        let address = block.address();
-        allocator.free(block).unwrap();
-        let (told, taken) = channel();
-        let inside = Arc::clone(&allocator);
-        faults.act_inside(release, 1, move || {
-            let other = thread::spawn(move || take(&inside));
-            told.send(other.join().unwrap()).unwrap();
-        });
-        allocator.empty_cache();
-        let other = taken.recv().unwrap();
-        assert_eq!(other.address(), address, "{release}: the device gave the same address");
-        let found = allocator.block_at(address).map(|found| found.address);
-        assert_eq!(found, Some(address), "{release}: the block that is there now is known");
-        allocator.check_all();
-        allocator.free(other).unwrap();
-        allocator.empty_cache();
-        allocator.check_all();
-        drop(allocator);
-        assert_eq!(null.live(), LiveCounts::default(), "{release}");
-    }
+    finishes_within(LONGEST, || {
+        for Place { null, faults, allocator, release } in places() {
+            let block = take(&allocator);
+            let address = block.address();
+            allocator.free(block).unwrap();
+            let (told, taken) = channel();
+            let inside = Arc::clone(&allocator);
+            faults.act_inside(release, 1, move || {
+                let other = thread::spawn(move || take(&inside));
+                told.send(other.join().unwrap()).unwrap();
+            });
+            allocator.empty_cache();
+            let other = taken.try_recv().expect("the device was called");
+            assert_eq!(other.address(), address, "{release}: the device gave the same address");
+            let found = allocator.block_at(address).map(|found| found.address);
+            assert_eq!(found, Some(address), "{release}: the block that is there now is known");
+            allocator.check_all();
+            allocator.free(other).unwrap();
+            allocator.empty_cache();
+            allocator.check_all();
+            drop(allocator);
+            assert_eq!(null.live(), LiveCounts::default(), "{release}");
+        }
+    });
 }
 
 #[test]
 fn what_goes_back_is_forgotten_before_the_device_has_it() {
-    let native = [Method::VmRelease, Method::VmUnreserve];
-    let native = native.map(|release| place("policy:native", false, release));
-    let pages = place("expandable_segments:True", false, Method::VmRelease);
-    for Place { faults, allocator, release, .. } in places().chain(native).chain([pages]) {
-        let block = take(&allocator);
-        let address = block.address();
-        allocator.free(block).unwrap();
-        let inside = Arc::clone(&allocator);
-        let (told, seen) = channel();
-        faults.act_inside(release, 1, move || {
-            let known = inside.block_at(address).map(|block| block.address);
-            let reserved = inside.statistics().reserved_bytes.all.current;
-            told.send((known, inside.snapshot().segments, reserved)).unwrap();
-        });
-        allocator.empty_cache();
-        let (known, segments, reserved_bytes) = seen.recv().unwrap();
-        assert_eq!(known, None, "{release}");
-        assert_eq!(segments, [], "{release}");
-        assert_eq!(reserved_bytes, 0, "{release}: as the snapshot says");
-    }
+    finishes_within(LONGEST, || {
+        let native = [Method::VmRelease, Method::VmUnreserve];
+        let native = native.map(|release| place("policy:native", false, release));
+        let pages = place("expandable_segments:True", false, Method::VmRelease);
+        for Place { faults, allocator, release, .. } in places().chain(native).chain([pages]) {
+            let block = take(&allocator);
+            let address = block.address();
+            allocator.free(block).unwrap();
+            let inside = Arc::clone(&allocator);
+            let (told, seen) = channel();
+            faults.act_inside(release, 1, move || {
+                let known = inside.block_at(address).map(|block| block.address);
+                let reserved = inside.statistics().reserved_bytes.all.current;
+                told.send((known, inside.snapshot().segments, reserved)).unwrap();
+            });
+            allocator.empty_cache();
+            let (known, segments, reserved_bytes) = seen.try_recv().expect("the device was called");
+            assert_eq!(known, None, "{release}");
+            assert_eq!(segments, [], "{release}");
+            assert_eq!(reserved_bytes, 0, "{release}: as the snapshot says");
+        }
+    });
 }
 
 #[test]
 fn reserved_and_its_peak_never_pass_what_the_device_has() {
-    // Two pages of 20 MiB: inside the last call the device has both back.
-    let pages = place("expandable_segments:True", false, Method::VmRelease);
-    let rows = places().map(|place| (place, 1)).chain([(pages, 2)]);
-    for (Place { faults, allocator, release, .. }, call) in rows {
-        let block = take(&allocator);
-        allocator.free(block).unwrap();
-        let inside = Arc::clone(&allocator);
-        let (told, seen) = channel();
-        faults.act_inside(release, call, move || {
-            let other = thread::spawn(move || (take(&inside), inside.statistics()));
-            told.send(other.join().unwrap()).unwrap();
-        });
-        allocator.empty_cache();
-        let (other, during) = seen.try_recv().unwrap();
-        for statistics in [during, allocator.statistics()] {
-            let reserved = statistics.reserved_bytes;
-            let (all, large) = (reserved.all, reserved.large_pool);
-            assert_eq!([all.current, all.peak], [40 * MIB as u64; 2], "{release}: one at a time");
-            assert_eq!(large, all, "{release}: per class too");
+    finishes_within(LONGEST, || {
+        // Two pages of 20 MiB: inside the last call the device has both back.
+        let pages = place("expandable_segments:True", false, Method::VmRelease);
+        let rows = places().map(|place| (place, 1)).chain([(pages, 2)]);
+        for (Place { faults, allocator, release, .. }, call) in rows {
+            let block = take(&allocator);
+            allocator.free(block).unwrap();
+            let inside = Arc::clone(&allocator);
+            let (told, seen) = channel();
+            faults.act_inside(release, call, move || {
+                let other = thread::spawn(move || (take(&inside), inside.statistics()));
+                told.send(other.join().unwrap()).unwrap();
+            });
+            allocator.empty_cache();
+            let (other, during) = seen.try_recv().expect("the device was called");
+            for statistics in [during, allocator.statistics()] {
+                let reserved = statistics.reserved_bytes;
+                let (all, large) = (reserved.all, reserved.large_pool);
+                assert_eq!(
+                    [all.current, all.peak],
+                    [40 * MIB as u64; 2],
+                    "{release}: one at a time"
+                );
+                assert_eq!(large, all, "{release}: per class too");
+            }
+            allocator.free(other).unwrap();
+            allocator.empty_cache();
+            assert_eq!(allocator.statistics().reserved_bytes.all.current, 0, "{release}");
+            allocator.check_all();
         }
-        allocator.free(other).unwrap();
-        allocator.empty_cache();
-        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0, "{release}");
-        allocator.check_all();
-    }
+    });
 }
 
 /// A thread meets a panic in the first call of a method; afterwards requests are served, and one
@@ -145,7 +158,7 @@ fn meet_panic(place: &Place, method: Method, run: impl FnOnce(&CachingAllocator)
     thread::spawn(move || run(&inside)).join().unwrap_err();
     assert_eq!(faults.failures(method), 1, "{method}");
     let (allocator, is_host) = (Arc::clone(allocator), *release == Method::ReleaseHost);
-    finishes_within(Duration::from_secs(20), move || {
+    finishes_within(LONGEST, move || {
         let most = allocator.allocate(Request::new(1 << 45, 7));
         assert!(most.is_err() || is_host, "{method}");
         let next = allocator.allocate(Request::new(MIB, 7)).unwrap();

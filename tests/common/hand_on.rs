@@ -1,5 +1,9 @@
 //! For backends of tests that hand most calls on to the one inside: `self.inner`.
 
+#[macro_use]
+#[path = "unsafe_methods.rs"]
+mod unsafe_methods;
+
 /// Unsafe methods that only call the one inside.
 macro_rules! hand_on_unsafe {
     ($($method:ident($($name:ident: $kind:ty),*) -> $returned:ty;)*) => {
@@ -38,22 +42,6 @@ macro_rules! hand_on_the_usual {
             pointer_owner(address: Address) -> Result<Option<PointerOwner>>;
             shutdown(deadline: Instant) -> Leftover;
         }
-        hand_on_unsafe! {
-            stream_destroy(stream: StreamHandle) -> Result<()>;
-            stream_wrap(device_index: usize, native: u64) -> Result<StreamHandle>;
-            stream_native(stream: StreamHandle) -> Result<u64>;
-            stream_query(stream: StreamHandle) -> Result<bool>;
-            stream_synchronize(stream: StreamHandle) -> Result<()>;
-            mark(stream: StreamHandle, timed: bool) -> Result<Mark>;
-            mark_done(mark: Mark) -> Result<bool>;
-            wait_mark(mark: Mark) -> Result<()>;
-            stream_wait(stream: StreamHandle, mark: Mark) -> Result<()>;
-            elapsed_ns(start: Mark, end: Mark) -> Result<i64>;
-            mark_release(mark: Mark) -> Result<()>;
-            release(device_index: usize, address: Address) -> Result<()>;
-            release_host(address: Address) -> Result<()>;
-            copy(stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()>;
-            fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
-        }
+        for_unsafe_methods!(hand_on_unsafe);
     };
 }

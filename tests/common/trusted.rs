@@ -14,6 +14,10 @@ use crate::backend::contract::{
     LaunchSize, Mark, PhysicalHandle, ProgramHandle, StreamHandle, VirtualMemory, Work,
 };
 
+#[macro_use]
+#[path = "unsafe_methods.rs"]
+mod unsafe_methods;
+
 /// A backend.
 #[derive(Debug)]
 pub(crate) struct Trusted<B: ?Sized = dyn Backend>(pub(crate) Arc<B>);
@@ -38,25 +42,11 @@ macro_rules! trusted {
 }
 
 impl<B: Backend + ?Sized> Trusted<B> {
+    for_unsafe_methods!(trusted);
     trusted! {
-        stream_destroy(stream: StreamHandle) -> Result<()>;
-        stream_wrap(device_index: usize, native: u64) -> Result<StreamHandle>;
-        stream_native(stream: StreamHandle) -> Result<u64>;
         submit(stream: StreamHandle, work: Arc<dyn Work>) -> ();
         resume(stream: StreamHandle, work: Arc<dyn Work>) -> ();
-        stream_query(stream: StreamHandle) -> Result<bool>;
-        stream_synchronize(stream: StreamHandle) -> Result<()>;
-        mark(stream: StreamHandle, timed: bool) -> Result<Mark>;
-        mark_done(mark: Mark) -> Result<bool>;
-        wait_mark(mark: Mark) -> Result<()>;
-        stream_wait(stream: StreamHandle, mark: Mark) -> Result<()>;
         when_done(mark: Mark, callback: DoneCallback) -> Result<()>;
-        elapsed_ns(start: Mark, end: Mark) -> Result<i64>;
-        mark_release(mark: Mark) -> Result<()>;
-        release(device_index: usize, address: Address) -> Result<()>;
-        release_host(address: Address) -> Result<()>;
-        copy(stream: StreamHandle, to: Address, from: Address, bytes: usize) -> Result<()>;
-        fill(stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
     }
 
     pub(crate) fn virtual_memory(

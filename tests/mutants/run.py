@@ -86,12 +86,14 @@ class Ended:
     output: str
 
 
-def run(command: list[str], settings: dict[str, str], limit_seconds: int) -> Ended:
-    """Run a command in the copied tree; a hang ends it with everything that it started."""
+def run(
+    command: list[str], settings: dict[str, str], limit_seconds: int, folder: Path = TREE
+) -> Ended:
+    """Run a command, in the copied tree; a hang ends it with everything that it started."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ACCELRT_")}
     process = subprocess.Popen(  # noqa: S603  commands of this file
         command,
-        cwd=TREE,
+        cwd=folder,
         env=environment | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -3,10 +3,10 @@
     weaken.py BINARY [--sample COUNT] [--seed SEED] [WORD...]
 
 BINARY has the library's loom models. It is told by its environment which access of the text asks
-for less than it says there (`src/sync/models.rs`), so nothing is compiled again. The quick models
-run first, then the others. A weakening is caught when one fails. It is no mistake that none does
-where a comment at the access has the words "No model: " and says why; any other survivor is, and
-so is an access that no model comes to.
+for less than it says there (`src/sync/models.rs`), so nothing is compiled again. The models of its
+room run first, then the quick ones of the others. A weakening is caught when one fails. It is no
+mistake that none does where the comment above the access has the words "No model: " and says why;
+any other survivor is, and so is an access that no model comes to.
 
 WORDs choose those whose names, as they are printed, contain one of them; `--sample` so many by
 chance. What was found out about this binary is kept below the target folder, and not asked again.
@@ -18,7 +18,6 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -28,7 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from run import ROOT, Ended, run
+
 KEPT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "weaken"
 
 # Where the protocols stand that models cover.
@@ -43,6 +43,8 @@ LIMIT_SECONDS = 600
 CALL = re.compile(
     r"(?<=\.)(load|store|swap|fetch_\w+|compare_exchange(?:_weak)?)\(|(?<![\w.:])fence\("
 )
+# What tests of a file begin with; not a module that is another file's.
+OWN_TESTS = re.compile(r"^#\[cfg\((?:all\()?test.*\n(?:pub\(crate\) )?mod \w+ \{", re.MULTILINE)
 LOAD = {"SeqCst": ["Acquire"], "Acquire": ["Relaxed"]}
 STORE = {"SeqCst": ["Release"], "Release": ["Relaxed"]}
 EXCHANGE = {
@@ -53,6 +55,8 @@ EXCHANGE = {
 }
 FENCE = {"SeqCst": ["AcqRel"]}
 
+# Either may be broken by what else is printed.
+FAILED = re.compile(r"([\w:]+::loom_\w+)(?: \.\.\. FAILED|'.* panicked at )")
 REACHED = "an access was made weaker"
 
 
@@ -93,7 +97,7 @@ def weakenings() -> Iterator[Weakening]:
 
 def weakenings_of(file: Path) -> Iterator[Weakening]:
     """Find those of one file, without its tests."""
-    text = re.split(r"^#\[cfg\((?:all\()?test", file.read_text(), flags=re.MULTILINE)[0]
+    text = OWN_TESTS.split(file.read_text())[0]
     lines = text.splitlines()
     for call in CALL.finditer(text):
         line = text.count("\n", 0, call.start())
@@ -112,7 +116,7 @@ def weakenings_of(file: Path) -> Iterator[Weakening]:
                     operation=operation,
                     ordering=ordering,
                     weaker=weaker,
-                    why_unseen=why_unseen(lines, line),
+                    why_unseen=why_unseen(lines, line, place),
                 )
 
 
@@ -127,14 +131,21 @@ def orderings(text: str, begin: int) -> list[str]:
     return re.findall(r"\bOrdering::(\w+)", own)
 
 
-def why_unseen(lines: list[str], line: int) -> str | None:
-    """Return what the comment above the access says behind "No model: "."""
-    for above in range(line, max(line - 8, -1), -1):
-        if found := re.search(r"// .*\bNo model: (.*)", lines[above]):
-            rest = lines[above + 1 : line]
-            more = [it.strip().removeprefix("// ") for it in rest if it.strip().startswith("//")]
-            return " ".join([found[1], *more])
-    return None
+def why_unseen(lines: list[str], line: int, place: int) -> str | None:
+    """Return what the comment at an access, or above its statement, says behind "No model: ".
+
+    Behind "on failure" it is about the ordering of an exchange that fails, and about that alone.
+    """
+    first = line
+    while first and not re.search(r"(^|[;{}]|//.*)$", lines[first - 1].strip()):
+        first -= 1
+    comment = [lines[line].partition("// ")[2]]
+    while first and lines[first - 1].strip().startswith("// "):
+        first -= 1
+        comment.insert(0, lines[first].strip().removeprefix("// "))
+    before, _, why = " ".join(comment).strip().partition("No model: ")
+    is_of_failure = re.search(r"on failure[^.]*\. $", before) is not None
+    return why if why and is_of_failure == bool(place) else None
 
 
 class Models:
@@ -157,46 +168,40 @@ class Models:
         self._seconds = seconds
         for name in self._names:
             started = time.monotonic()
-            if name not in seconds and self._run([name], None)[0] != 0:
+            if name not in seconds and self._run([name], None).status != 0:
                 return name
             seconds.setdefault(name, time.monotonic() - started)
         return None
 
     def outcome(self, weakening: Weakening) -> str:
         """Run the models until one fails; say which, or what else there is to say."""
-        quick = sum(self._seconds.values()) / 10
-        first = [name for name in self._names if self._seconds[name] < quick]
         is_reached = False
-        for names in first, [name for name in self._names if name not in first]:
-            status, output = self._run(names, weakening)
-            is_reached |= REACHED in output
-            if status is None:
+        for names in self._batches(weakening):
+            ended = self._run(names, weakening)
+            is_reached |= REACHED in ended.output
+            if ended.status is None:
                 return "ran out of time"
-            if status != 0:
-                failed = re.search(r"^test (\S+) \.\.\. FAILED", output, re.MULTILINE)
-                return f"caught by {failed[1] if failed else f'a crash, {status}'}"
+            if ended.status != 0:
+                failed = FAILED.search(ended.output)
+                return f"caught by {failed[1] if failed else f'a crash, {ended.status}'}"
         return "survived" if is_reached else "not reached"
 
-    def _run(self, names: list[str], weakening: Weakening | None) -> tuple[int | None, str]:
-        settings = {"RUST_BACKTRACE": "0"}
+    def _batches(self, weakening: Weakening) -> Iterator[list[str]]:
+        """Models of the file's own room, then the quick ones, then what is left."""
+        room = Path(weakening.file).parts[1].removesuffix(".rs")
+        quick = sum(self._seconds.values()) / 10
+        own = [name for name in self._names if name.startswith(f"{room}::")]
+        others = [name for name in self._names if name not in own]
+        first = [name for name in others if self._seconds[name] < quick]
+        yield from filter(None, [own, first, [name for name in others if name not in first]])
+
+    def _run(self, names: list[str], weakening: Weakening | None) -> Ended:
+        # The setting admits that the first failure ends the run, which is unstable in libtest.
+        settings = {"RUST_BACKTRACE": "0", "RUSTC_BOOTSTRAP": "1"}
         if weakening:
             settings["LOOM_WEAKEN"] = weakening.setting
-        process = subprocess.Popen(  # noqa: S603  the binary that was named
-            [str(self._binary), "--nocapture", "--exact", *names],
-            cwd=ROOT,
-            env=os.environ | settings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return None, process.communicate()[0]
-        return process.returncode, output
+        command = [str(self._binary), "-Zunstable-options", "--fail-fast", "--nocapture"]
+        return run([*command, "--exact", *names], settings, LIMIT_SECONDS, ROOT)
 
 
 def chosen(arguments: argparse.Namespace) -> list[Weakening]:
