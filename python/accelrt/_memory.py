@@ -61,7 +61,9 @@ class Memory:
         Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
         name says so. Ours: `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom`
         refused, `num_pages_stolen` pages that moved to where memory was missing,
-        `num_frontier_reuses` requests that another stream's memory served.
+        `num_frontier_reuses` requests that another stream's memory served. `inactive_split` and its
+        bytes are what is free and cannot go back to the device as it is. What threads keep for
+        their next buffers becomes free memory before this counts.
         """
         return _core.memory_stats(self._name(), self._index(device))
 

@@ -391,7 +391,16 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// What it counts, with frees taken in whose streams have passed them.
+    /// As [`CachingAllocator::statistics`], with what threads keep given back first, as
+    /// [`CachingAllocator::snapshot`] does: it is free memory then, in `inactive_split` too.
+    #[must_use]
+    pub fn statistics_at_rest(&self) -> Statistics {
+        self.caches.empty();
+        self.statistics()
+    }
+
+    /// What it counts, with frees taken in whose streams have passed them. Under policy `native`
+    /// what threads keep of what they freed is neither allocated nor free.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.poll_waited_for(ALL);
@@ -401,7 +410,12 @@ impl CachingAllocator {
 
     /// The same without a look at the streams.
     pub(super) fn statistics_so_far(&self) -> Statistics {
-        let mut statistics = self.books.lock().statistics;
+        let mut statistics = {
+            let books = self.books.lock();
+            let mut statistics = books.statistics;
+            books.native.splits.add_to(&mut statistics);
+            statistics
+        };
         self.caches.add_to(&mut statistics);
         statistics
     }
@@ -411,15 +425,26 @@ impl CachingAllocator {
         self.source.virtual_memory().map_or(2 * MIB, DevicePages::granularity_bytes)
     }
 
-    /// Every peak becomes the current value.
+    /// Every peak becomes the current value, of what threads keep given back first, as of
+    /// [`CachingAllocator::statistics_at_rest`].
     pub fn reset_peak_statistics(&self) {
-        self.books.lock().statistics.reset_peaks();
+        self.caches.empty();
+        {
+            let mut books = self.books.lock();
+            books.statistics.reset_peaks();
+            books.native.splits.reset_peaks();
+        }
         self.caches.reset_peaks();
     }
 
-    /// Every sum and every count becomes zero.
+    /// Every sum and every count becomes zero; what threads keep is given back before.
     pub fn reset_accumulated_statistics(&self) {
-        self.books.lock().statistics.reset_accumulated();
+        self.caches.empty();
+        {
+            let mut books = self.books.lock();
+            books.statistics.reset_accumulated();
+            books.native.splits.reset_accumulated();
+        }
         self.caches.reset_accumulated();
         if let Some(host) = &self.source.host {
             host.reset();

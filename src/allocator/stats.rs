@@ -32,6 +32,13 @@ impl Stat {
         self.freed += amount;
     }
 
+    fn add(&mut self, other: &Self) {
+        self.current += other.current;
+        self.peak += other.peak;
+        self.allocated = self.allocated.wrapping_add(other.allocated);
+        self.freed = self.freed.wrapping_add(other.freed);
+    }
+
     fn reset_peak(&mut self) {
         self.peak = self.current;
     }
@@ -114,6 +121,28 @@ impl PooledStat {
         }
     }
 
+    /// Adds what is counted elsewhere of the same. The sum of two peaks is never below the peak of
+    /// the sum.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.small_pool.add(&other.small_pool);
+        self.large_pool.add(&other.large_pool);
+    }
+
+    /// Every peak becomes the current value.
+    pub(super) fn reset_peaks(&mut self) {
+        self.all.reset_peak();
+        self.small_pool.reset_peak();
+        self.large_pool.reset_peak();
+    }
+
+    /// Every sum becomes zero.
+    pub(super) fn reset_accumulated(&mut self) {
+        self.all.reset_accumulated();
+        self.small_pool.reset_accumulated();
+        self.large_pool.reset_accumulated();
+    }
+
     fn parts(&self) -> [(&'static str, &Stat); 3] {
         [("all", &self.all), ("small_pool", &self.small_pool), ("large_pool", &self.large_pool)]
     }
@@ -155,21 +184,13 @@ macro_rules! statistics {
 
             /// Every peak becomes the current value.
             pub(super) fn reset_peaks(&mut self) {
-                $(
-                    self.$pooled.all.reset_peak();
-                    self.$pooled.small_pool.reset_peak();
-                    self.$pooled.large_pool.reset_peak();
-                )*
+                $(self.$pooled.reset_peaks();)*
                 $(self.$single.reset_peak();)*
             }
 
             /// Every sum and every count becomes zero.
             pub(super) fn reset_accumulated(&mut self) {
-                $(
-                    self.$pooled.all.reset_accumulated();
-                    self.$pooled.small_pool.reset_accumulated();
-                    self.$pooled.large_pool.reset_accumulated();
-                )*
+                $(self.$pooled.reset_accumulated();)*
                 $(self.$single.reset_accumulated();)*
                 $(self.$counter = 0;)*
             }
@@ -193,7 +214,9 @@ statistics! {
         active_bytes,
         /// Bytes that were asked for, of the blocks in use.
         requested_bytes,
-        /// Free blocks that cannot go back to the device because others share their segment.
+        /// Free blocks that cannot go back to the device because others share their segment. Under
+        /// policy `native` what is free of slabs is such a block too, and where pages go back one
+        /// by one that part of a free block which shares a page with others.
         inactive_split,
         /// Their bytes.
         inactive_split_bytes,

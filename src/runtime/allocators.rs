@@ -213,7 +213,8 @@ impl Runtime {
         Ok(self.allocators().lock().pinned.get(&kind).cloned())
     }
 
-    /// What the allocator of a device counts; zeros before the first use. Starts nothing.
+    /// What the allocator of a device counts, with what threads keep given back first
+    /// ([`CachingAllocator::statistics_at_rest`]); zeros before the first use. Starts nothing.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -223,7 +224,7 @@ impl Runtime {
     /// ```
     pub fn memory_statistics(&self, device: Device) -> Result<Statistics> {
         if let Some(known) = self.known_allocator(device)? {
-            return Ok(known.statistics());
+            return Ok(known.statistics_at_rest());
         }
         Ok(Statistics::of_nothing(&self.allocators().lock().config))
     }
@@ -234,7 +235,7 @@ impl Runtime {
         self.properties(device)?; // fails for a device that does not exist
         let known = self.allocators().lock().shared.get(&device).cloned();
         let nothing = || Statistics::of_nothing(&self.allocators().lock().config);
-        Ok(known.map_or_else(nothing, |allocator| allocator.statistics()))
+        Ok(known.map_or_else(nothing, |allocator| allocator.statistics_at_rest()))
     }
 
     /// The segments of a kind's devices. Starts nothing.

@@ -20,6 +20,7 @@ mod defaults;
 mod driver;
 mod expandable;
 mod free_memory;
+mod inactive_splits;
 mod lifetimes;
 mod model;
 mod native;

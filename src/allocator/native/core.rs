@@ -24,6 +24,7 @@ use crate::allocator::native::piece::{Part, Piece};
 use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::allocator::native::split::{Change, Splits};
 use crate::allocator::snapshot::PoolClass;
 use crate::frontier::Frontier;
 use crate::steps::step;
@@ -70,6 +71,7 @@ pub(in crate::allocator) struct Native {
     /// have allocated, none of which sees the whole. What was asked for is not counted here.
     pub(super) out: Amounts,
     pub(super) awaiting_sums: Amounts,
+    pub(in crate::allocator) splits: Splits,
     /// The peak of bytes, and the threads, for which it is set what caches may keep.
     pub(super) caches_bound_for: (u64, u64),
     /// True when a block is chosen by its size alone: which pages have memory depends on how far
@@ -126,6 +128,7 @@ impl Native {
             awaiting: BTreeMap::new(),
             out: Amounts::default(),
             awaiting_sums: Amounts::default(),
+            splits: Splits::default(),
             caches_bound_for: (0, 0),
             ignores_pages: false,
             is_mapping: false,
@@ -211,18 +214,23 @@ impl Native {
         let area_id = self.blocks[id].area;
         let area = &mut self.areas[area_id];
         let index = &mut self.heaps[area.heap].arena_mut(area.kind).index;
+        let mut change = Change::default();
+        change -= Change::of_free(id, area, &self.blocks, &self.slabs);
         index.remove(id, &mut self.blocks);
         if offset > self.blocks[id].offset {
             let before = id;
             id = self.blocks.split(before, offset - self.blocks[before].offset);
             index.insert(before, &mut self.blocks);
+            change += Change::of_free(before, area, &self.blocks, &self.slabs);
             area.note_begin(id, &self.blocks);
         }
         if self.blocks[id].units > units {
             let rest = self.blocks.split(id, units);
             index.insert(rest, &mut self.blocks);
+            change += Change::of_free(rest, area, &self.blocks, &self.slabs);
             area.note_begin(rest, &self.blocks);
         }
+        self.splits.change(area.kind.class(), change);
         self.blocks[id].state = State::Used;
         let range = area.pages_of(offset, units);
         if let Some(pages) = &mut area.pages {
@@ -247,19 +255,24 @@ impl Native {
         let block = &mut self.blocks[id];
         block.state = State::Free;
         block.set_busy_until(busy_until.max(block.busy_until()));
+        let mut change = Change::default();
         let is_free = |id: &BlockId, blocks: &Blocks| blocks[*id].state == State::Free;
         if let Some(next) = next.filter(|next| is_free(next, &self.blocks)) {
+            change -= Change::of_free(next, area, &self.blocks, &self.slabs);
             index.remove(next, &mut self.blocks);
             area.note_end(next, &self.blocks);
             self.blocks.join(id, next);
         }
         if let Some(previous) = previous.filter(|previous| is_free(previous, &self.blocks)) {
+            change -= Change::of_free(previous, area, &self.blocks, &self.slabs);
             index.remove(previous, &mut self.blocks);
             area.note_end(id, &self.blocks);
             self.blocks.join(previous, id);
             id = previous;
         }
         index.insert(id, &mut self.blocks);
+        change += Change::of_free(id, area, &self.blocks, &self.slabs);
+        self.splits.change(area.kind.class(), change);
         self.heaps.note_room(self.areas[area_id].heap);
     }
 
@@ -284,12 +297,21 @@ impl Native {
     /// The first free block of a slab that has one, taken.
     pub(super) fn take_of_slab(&mut self, id: SlabId) -> Piece {
         let slab = &mut self.slabs[id];
+        let free_before = slab.free;
         let slot = slab.take_first();
         if slab.free == 0 {
             let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
             self.slabs.unlink(id, first);
         }
+        self.count_slab(id, free_before);
         Piece::small(id, slot)
+    }
+
+    /// Other small blocks of a slab are free than before.
+    fn count_slab(&mut self, id: SlabId, free_before: u64) {
+        let area = &self.areas[self.blocks[self.slabs[id].block].area];
+        let change = Change::of_slab(id, free_before, area, &self.blocks, &self.slabs);
+        self.splits.change(SLABS_CLASS, change);
     }
 
     /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
@@ -300,15 +322,14 @@ impl Native {
         count: usize,
         mut put: impl FnMut(Allocated),
     ) {
-        let Heap { owner, earlier_tasks, slabs: lists, .. } = &mut self.heaps[heap];
-        let (first, stream) = (&mut lists[class.number()], owner.stream);
-        let earlier_tasks = *earlier_tasks;
-        let bytes = class.bytes();
+        let Heap { owner, earlier_tasks, .. } = &self.heaps[heap];
+        let (stream, earlier_tasks, bytes) = (owner.stream, *earlier_tasks, class.bytes());
         let mut left = count;
         while left > 0
-            && let Some(id) = *first
+            && let Some(id) = self.heaps[heap].slabs[class.number()]
         {
             let slab = &mut self.slabs[id];
+            let free_before = slab.free;
             let busy_until = slab.busy_until.saturating_sub(earlier_tasks);
             while left > 0 && slab.free != 0 {
                 let slot = slab.take_first();
@@ -319,8 +340,9 @@ impl Native {
                 left -= 1;
             }
             if slab.free == 0 {
-                self.slabs.unlink(id, first);
+                self.slabs.unlink(id, &mut self.heaps[heap].slabs[class.number()]);
             }
+            self.count_slab(id, free_before);
         }
         self.out.leave_several(self.sizes.class(bytes), count - left, bytes);
     }
@@ -334,24 +356,29 @@ impl Native {
         self.blocks[block].become_slab(id);
         self.live.know_slab(id.place());
         self.slabs.link(id, &mut self.heaps[heap].slabs[class.number()]);
+        self.count_slab(id, 0);
         id
     }
 
     fn release_small(&mut self, id: SlabId, slot: u8, busy_until: u64) {
         let slab = &mut self.slabs[id];
         let first = &mut self.heaps[slab.heap].slabs[slab.class.number()];
-        let was_full = slab.free == 0;
+        let free_before = slab.free;
+        let was_full = free_before == 0;
         slab.free |= 1 << slot;
         slab.busy_until = slab.busy_until.max(busy_until);
         if !slab.is_unused() {
             if was_full {
                 self.slabs.link(id, first);
             }
+            self.count_slab(id, free_before);
             return;
         }
+        slab.free = 0; // from here on its block is what is free
         if !was_full {
             self.slabs.unlink(id, first);
         }
+        self.count_slab(id, free_before);
         let Slab { block, busy_until, .. } = self.slabs.remove(id);
         self.release_block(block, busy_until);
     }

@@ -89,11 +89,6 @@ impl Books {
         }
     }
 
-    /// True for addresses of the native policy.
-    pub(in crate::allocator) fn is_native(&self, address: u64) -> bool {
-        self.native.areas.containing(address).is_some()
-    }
-
     /// The block that an address is in, whoever has it; for tests of the page map.
     pub(super) fn block_of(&self, address: u64) -> Option<BlockId> {
         let native = &self.native;

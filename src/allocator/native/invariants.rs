@@ -1,6 +1,7 @@
 //! The laws of the native policy, checked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::allocator::books::Books;
 use crate::allocator::native::area::{Area, AreaId};
@@ -9,6 +10,8 @@ use crate::allocator::native::core::Native;
 use crate::allocator::native::heap::Kind;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::slab::SlabId;
+use crate::allocator::snapshot::{BlockState, SegmentInfo};
+use crate::size::to_usize;
 
 impl Books {
     /// Checks what is true of the native policy between two calls.
@@ -38,6 +41,34 @@ impl Books {
                 }
             }
         }
+    }
+
+    /// What of the inactive blocks of a segment cannot go back because it is in pages that blocks
+    /// in use touch: the sizes of the stretches. Nothing in pages of PyTorch's policy, which counts
+    /// none there.
+    pub(in crate::allocator) fn held_back(&self, segment: &SegmentInfo) -> Vec<usize> {
+        let mut stretches: Vec<Range<u64>> = Vec::new();
+        let Some(id) = self.native.areas.containing(segment.address) else { return Vec::new() };
+        let area = &self.native.areas[id];
+        let Some(pages) = &area.pages else { return Vec::new() };
+        let page_bytes = pages.page_bytes as u64;
+        let inactive = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
+        for block in inactive {
+            let (mut at, end) = (block.address, block.address + block.bytes as u64);
+            while at < end {
+                let page = (at - area.base.0) / page_bytes;
+                let part = at..end.min(area.base.0 + (page + 1) * page_bytes);
+                at = part.end;
+                if pages.idle_since(to_usize(page)) > 0 {
+                    continue;
+                }
+                match stretches.last_mut() {
+                    Some(last) if last.end == part.start => last.end = part.end,
+                    _ => stretches.push(part),
+                }
+            }
+        }
+        stretches.iter().map(|stretch| to_usize(stretch.end - stretch.start)).collect()
     }
 
     fn check_awaiting(&self) {

@@ -9,7 +9,8 @@
 //! * `fallback`: any free memory, for requests that neither their own arena nor the device serves
 //! * `caches`: what threads keep of what they freed, to have it without a lock: `own` (how a thread
 //!   finds its cache), `thread_cache` (how others reach into it), `kept` (what is in it)
-//! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it
+//! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it; `split`: of free memory,
+//!   what cannot go back as it is
 //! * `plan`, `serve`: requests and frees, in which steps they are answered
 //! * `shrink`: memory that goes back to the device
 //! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
@@ -43,5 +44,6 @@ mod serve;
 mod shrink;
 mod size_class;
 mod slab;
+mod split;
 mod tally;
 mod thread_cache;
