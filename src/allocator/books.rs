@@ -7,6 +7,8 @@
 //! mapped, `active` counts the blocks that are allocated or await their free, `allocation` those
 //! that are allocated, and the blocks of a segment tile it. `invariants` checks them.
 
+use std::thread::ThreadId;
+
 use crate::allocator::allocated::Handouts;
 use crate::allocator::block::{Block, BlockId, Blocks, State};
 use crate::allocator::config::{AllocatorConfig, PolicyName};
@@ -127,6 +129,11 @@ pub(super) struct Books {
     pub(super) handouts: Handouts,
     /// Releases that threads are inside of: memory that is on its way to the device.
     pub(super) releases_in_flight: usize,
+    /// How often memory came to the device, and blocks became free.
+    pub(super) departures: u64,
+    pub(super) frees: u64,
+    /// The thread that alone has memory from the device now, because it is short of it: `turn`.
+    pub(super) turn: Option<ThreadId>,
     /// What the policy `native` knows.
     pub(super) native: Native,
 }
@@ -153,6 +160,9 @@ impl Books {
             announced: Vec::new(),
             handouts: Handouts::default(),
             releases_in_flight: 0,
+            departures: 0,
+            frees: 0,
+            turn: None,
             native: Native::new(page_bytes),
         };
         books.set_config(config);
@@ -176,6 +186,7 @@ impl Books {
             && !self.is_closed
             && !exact_statistics
             && !deterministic
+            && self.turn.is_none()
     }
 
     /// True when the native policy serves the next requests for a pool. It always splits, so where
@@ -405,6 +416,7 @@ impl Books {
             split_bytes -= merged_bytes.cast_signed();
         }
         self.put_in(id);
+        self.frees += 1;
         let block = &self.blocks[id];
         if block.is_split() {
             blocks += 1;

@@ -351,8 +351,11 @@ impl CachingAllocator {
 
     /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
     pub(crate) fn close(&self) {
-        self.caches.switch(false);
-        self.books.lock().is_closed = true;
+        {
+            let mut books = self.books.lock();
+            books.is_closed = true;
+            self.caches.switch(books.keeps_caches());
+        }
         self.trim();
     }
 
@@ -367,9 +370,8 @@ impl CachingAllocator {
         let config = self.source.in_force(config);
         let mut books = self.books.lock();
         books.set_config(config);
-        let is_cached = books.keeps_caches();
+        self.caches.switch(books.keeps_caches());
         drop(books); // threads' caches are reached without it
-        self.caches.switch(is_cached);
         self.caches.empty();
     }
 

@@ -73,7 +73,10 @@ impl CachingAllocator {
         let granularity_bytes = memory.granularity_bytes();
         let mut held = None;
         loop {
-            let step = self.books.lock().next_step(plan, held.take(), granularity_bytes);
+            // What is begun goes on in the turn of another: that one waits for it.
+            let mut books = if held.is_none() { self.lock_for_growth() } else { self.books.lock() };
+            let step = books.next_step(plan, held.take(), granularity_bytes);
+            drop(books);
             match step {
                 Step::Done(id) => return Ok(Some(id)),
                 Step::Short => return Ok(None),
@@ -269,6 +272,7 @@ impl Books {
         for (index, handle) in handles.into_iter().enumerate() {
             pages.put(mapping.first_page + index, handle);
         }
+        self.limits.note_answer(0);
         self.statistics.reserved_bytes.increase(class, bytes);
         self.statistics.num_device_alloc += 1;
         self.merge(id, continued, State::InFlight);
@@ -279,7 +283,7 @@ impl Books {
 
     /// Nothing was mapped: both blocks are what they were.
     fn undo_map(&mut self, continued: Option<BlockId>, mapping: &Mapping) {
-        self.limits.give_back(mapping.page_count * mapping.page_bytes);
+        self.limits.note_answer(mapping.page_count * mapping.page_bytes);
         self.settle(mapping.id, State::Unmapped);
         if let Some(id) = continued {
             self.settle(id, State::Free);

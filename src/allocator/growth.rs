@@ -6,6 +6,7 @@ use crate::allocator::caching::CachingAllocator;
 use crate::allocator::segment::{Owner, Pages, Segment};
 use crate::backend::contract::Address;
 use crate::error::{Error, Result};
+use crate::sync::{MutexGuard, yield_now};
 
 impl CachingAllocator {
     /// Takes memory from the device for a request: the block, handed out. `None` when the device or
@@ -30,6 +31,18 @@ impl CachingAllocator {
         }
     }
 
+    /// The lock, when no other thread has the turn.
+    pub(super) fn lock_for_growth(&self) -> MutexGuard<'_, Books> {
+        loop {
+            let books = self.books.lock();
+            if !books.is_turn_of_another() {
+                return books;
+            }
+            drop(books);
+            yield_now();
+        }
+    }
+
     /// The same by a segment of its own.
     pub(super) fn grow_by_segment(
         &self,
@@ -37,7 +50,7 @@ impl CachingAllocator {
         told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
         let bytes = {
-            let mut books = self.books.lock();
+            let mut books = self.lock_for_growth();
             let bytes = books.segment_bytes(plan);
             if !books.limits.take(bytes) {
                 return Ok(None);
@@ -48,16 +61,14 @@ impl CachingAllocator {
         let given = self.source.allocate(bytes, plan.align_bytes);
         taken.goes_on();
         let mut books = self.books.lock();
+        books.limits.note_answer(if given.is_ok() { 0 } else { bytes });
         match given {
             Ok(base) => {
                 let address = books.address_for(base, bytes);
                 let id = books.add_segment(address, base, bytes, plan.owner);
                 Ok(Some(books.hand_out(id, plan)))
             }
-            Err(refusal) => {
-                books.limits.give_back(bytes);
-                none_if_short(refusal, told_bytes)
-            }
+            Err(refusal) => none_if_short(refusal, told_bytes),
         }
     }
 }
@@ -82,7 +93,7 @@ impl<'a> Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.allocator.books.lock().limits.give_back(self.bytes);
+        self.allocator.books.lock().limits.note_answer(self.bytes);
     }
 }
 

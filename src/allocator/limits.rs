@@ -9,11 +9,13 @@ pub(super) struct Limits {
     pub(super) total_bytes: usize,
     pub(super) fraction: f64,
     pub(super) taken_bytes: usize,
+    /// Questions that the device has not answered yet.
+    asking_count: usize,
 }
 
 impl Limits {
     pub(super) fn new(total_bytes: usize) -> Self {
-        Self { total_bytes, fraction: 1.0, taken_bytes: 0 }
+        Self { total_bytes, fraction: 1.0, taken_bytes: 0, asking_count: 0 }
     }
 
     /// The limit; `None` when the fraction is 1 and the device alone decides.
@@ -33,15 +35,27 @@ impl Limits {
         sum.is_none_or(|sum| self.allowed_bytes().is_some_and(|allowed| sum > allowed))
     }
 
-    /// Counts bytes that the device is asked for next. False, and nothing counted, when that would
-    /// exceed the limit.
+    /// Counts bytes that the device is asked for next, until it has answered. False, and nothing
+    /// counted, when that would exceed the limit.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         let is_allowed = !self.is_above(bytes);
         self.taken_bytes += if is_allowed { bytes } else { 0 };
+        self.asking_count += usize::from(is_allowed);
         is_allowed
     }
 
-    /// Counts bytes that went back, or that the device did not give.
+    /// The device has answered: all but `refused_bytes` is there.
+    pub(super) fn note_answer(&mut self, refused_bytes: usize) {
+        self.asking_count -= 1;
+        self.give_back(refused_bytes);
+    }
+
+    /// True while the device is asked for memory.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking_count > 0
+    }
+
+    /// Counts bytes that went back.
     pub(super) fn give_back(&mut self, bytes: usize) {
         debug_assert!(self.taken_bytes >= bytes, "{bytes} of {self:?}");
         self.taken_bytes -= bytes;

@@ -3,7 +3,7 @@
 //! In order, until the request has its block: old free segments go back; the device is asked; pools
 //! that help out are searched; oversize blocks go back; everything free goes back, after which both
 //! the cache and the device are asked again; streams that still use free memory are waited for, if
-//! all of it may be enough; both are asked a last time.
+//! all of it may be enough, and both are asked after each of them (`turn`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::allocator::host::Meter;
 use crate::allocator::pending::{Holder, Wanted};
 use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::stats::{PooledStat, Statistics};
+use crate::allocator::turn::{Attempt, Wants};
 use crate::error::{Error, Result};
 use crate::shortage::Shortage;
 use crate::size::to_usize;
@@ -84,19 +85,18 @@ impl CachingAllocator {
         if is_enough && let Some(id) = self.grow(plan, told)? {
             return Ok(id);
         }
-        self.books.lock().statistics.num_sync_all_streams += 1;
-        self.trim();
-        self.books.lock().statistics.num_alloc_retries += 1;
-        if let Some(id) = self.search_or_grow(plan, told)? {
-            return Ok(id);
-        }
-        if self.have_sibling_yield(plan.search_bytes, interrupt)?
-            && let Some(id) = self.search_or_grow(plan, told)?
         {
-            return Ok(id);
+            let statistics = &mut self.books.lock().statistics;
+            statistics.num_sync_all_streams += 1;
+            statistics.num_alloc_retries += 1;
         }
-        let attempt = &mut |told: &mut Option<usize>| self.search_or_grow(plan, told);
-        if let Some(id) = self.wait_and_take(plan.search_bytes, told, interrupt, attempt)? {
+        let attempt = &mut |told: &mut Option<usize>, attempt| match attempt {
+            Attempt::Another => self.search_or_grow(plan, told),
+            Attempt::Last => Ok(None),
+        };
+        // What would be free, the device alone says.
+        let mut wants = Wants { bytes: plan.search_bytes, attempt, could_serve: &|_, _| true };
+        if let Some(id) = self.take_in_turn(&mut wants, told, interrupt)? {
             return Ok(id);
         }
         Err(self.out_of_memory(&plan.request(), *told))
@@ -145,38 +145,6 @@ impl CachingAllocator {
         self.shrink_native(|_, id| id == pool);
     }
 
-    /// Waits for streams that use freed memory, if all of it may be enough, those first that hold
-    /// the most; then for those on which memory is free by then. Else nobody is waited for.
-    pub(super) fn wait_and_take<T>(
-        &self,
-        bytes: usize,
-        told: &mut Option<usize>,
-        interrupt: &mut Interrupt<'_>,
-        attempt: &mut dyn FnMut(&mut Option<usize>) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        for _ in 0..2 {
-            let mut holders = self.holders(Wanted::Served);
-            if self.reachable_bytes() < bytes {
-                return Ok(None);
-            }
-            holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-            for Holder { stream, ticket, .. } in holders {
-                match stream.wait_ticket(ticket, false, interrupt) {
-                    Ok(()) => {}
-                    Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(_) => continue, // inside one of its tasks, or a lost device
-                }
-                self.trim();
-                if let Some(taken) = attempt(told)? {
-                    return Ok(Some(taken));
-                }
-            }
-        }
-        // Streams may have come as far since the last look, before anybody waited for them.
-        self.trim();
-        attempt(told)
-    }
-
     /// Waits until no stream uses freed memory any more: first for those that others than its own
     /// stream use, then for its own, on which it is free by then.
     pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
@@ -213,24 +181,10 @@ impl CachingAllocator {
     }
 
     /// The streams that use free memory, as far as they are known to be.
-    fn holders(&self, wanted: Wanted) -> Vec<Holder> {
+    pub(super) fn holders(&self, wanted: Wanted) -> Vec<Holder> {
         let mut books = self.books.lock();
         books.complete_passed();
         books.holders(wanted)
-    }
-
-    /// What a request may get at most when nothing that is free is used any more: free memory may
-    /// join its neighbours, or go back and come again.
-    pub(super) fn reachable_bytes(&self) -> usize {
-        let free_bytes = self.device_free_bytes();
-        let Statistics { reserved_bytes, allocated_bytes, .. } = self.statistics();
-        let books = self.books.lock();
-        let allowed = books.limits.allowed_bytes();
-        let left_bytes = allowed.map(|bytes| bytes.saturating_sub(books.limits.taken_bytes));
-        let new_bytes = left_bytes.map_or(free_bytes, |left| left.min(free_bytes));
-        // Other threads may have moved on between the two looks.
-        let cached_bytes = reserved_bytes.all.current.saturating_sub(allocated_bytes.all.current);
-        new_bytes.saturating_add(to_usize(cached_bytes))
     }
 
     pub(super) fn device_free_bytes(&self) -> usize {
@@ -296,10 +250,7 @@ impl Books {
     /// the free blocks among which it is searched.
     fn most_bytes(&self, request: &Request, device_free_bytes: usize) -> usize {
         if self.serves_natively(request.pool) {
-            let allowed = self.limits.allowed_bytes();
-            let left = allowed.map(|bytes| bytes.saturating_sub(self.limits.taken_bytes));
-            let left_bytes = left.map_or(device_free_bytes, |left| left.min(device_free_bytes));
-            return self.native_most_bytes(request, left_bytes);
+            return self.native_most_bytes(request, self.left_bytes(device_free_bytes));
         }
         let bytes = request.bytes.min(MOST_BYTES); // larger ones have no plan
         let plan = self.plan(&Request { bytes, ..*request });

@@ -51,6 +51,7 @@ impl Drop for Coming<'_> {
     fn drop(&mut self) {
         let mut books = self.allocator.books.lock();
         books.releases_in_flight -= 1;
+        books.departures += 1;
         books.limits.give_back(self.bytes);
     }
 }

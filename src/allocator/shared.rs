@@ -22,7 +22,7 @@ impl Sibling {
         self.0.get_or_init(|| Arc::downgrade(other));
     }
 
-    fn get(&self) -> Option<Arc<CachingAllocator>> {
+    pub(super) fn get(&self) -> Option<Arc<CachingAllocator>> {
         self.0.get().and_then(Weak::upgrade)
     }
 }
@@ -49,10 +49,12 @@ impl CachingAllocator {
     }
 
     /// Has the sibling give back what is free there; false when there is none. Who still uses some
-    /// of that is waited for where it may be enough for a request; else nobody is.
+    /// of that is waited for where it may be enough for a request with the `reachable_bytes` that
+    /// there are here; else nobody is.
     pub(super) fn have_sibling_yield(
         &self,
         bytes: usize,
+        reachable_bytes: usize,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<bool> {
         let Some(sibling) = self.sibling.get() else { return Ok(false) };
@@ -61,7 +63,7 @@ impl CachingAllocator {
         // Other threads may have moved on between the two looks.
         let (reserved, allocated) = (counted.reserved_bytes.all, counted.allocated_bytes.all);
         let kept_bytes = to_usize(reserved.current.saturating_sub(allocated.current));
-        if kept_bytes > 0 && self.reachable_bytes().saturating_add(kept_bytes) >= bytes {
+        if kept_bytes > 0 && reachable_bytes.saturating_add(kept_bytes) >= bytes {
             sibling.empty_cache_unless(interrupt)?;
         }
         Ok(true)

@@ -13,6 +13,7 @@ mod seed;
 mod watchdog;
 
 mod copies;
+mod crowded;
 mod driver;
 mod faults;
 mod fork;

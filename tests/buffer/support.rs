@@ -43,14 +43,18 @@ impl Machine {
     }
 
     pub(crate) fn null(completion: Completion) -> Self {
-        let config = NullConfig {
-            completion,
-            device_count: 2,
-            capacity_bytes: CAPACITY,
-            ..NullConfig::default()
-        };
+        Self::null_of(CAPACITY, completion, "")
+    }
+
+    /// With as much memory on each device, and settings of the allocator.
+    pub(crate) fn null_of(capacity_bytes: usize, completion: Completion, settings: &str) -> Self {
+        let device_count = 2;
+        let config =
+            NullConfig { completion, device_count, capacity_bytes, ..NullConfig::default() };
         let null = NullBackend::new(config);
-        let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
+        let allocator_settings = settings.to_owned();
+        let accelerator = Some(DeviceKind::Null);
+        let config = Config { accelerator, allocator_settings, ..Config::default() };
         Self::new(config, Arc::<NullBackend>::clone(&null), Some(null))
     }
 

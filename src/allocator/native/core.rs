@@ -69,8 +69,10 @@ pub(in crate::allocator) struct Native {
     /// What is with programs, in threads' caches, or awaits its free. What programs have is never
     /// more, and less at most by what caches keep: from here come the peaks when several threads
     /// have allocated, none of which sees the whole. What was asked for is not counted here.
-    pub(super) out: Amounts,
-    pub(super) awaiting_sums: Amounts,
+    pub(in crate::allocator) out: Amounts,
+    pub(in crate::allocator) awaiting_sums: Amounts,
+    /// How often a piece became free.
+    pub(in crate::allocator) frees: u64,
     pub(in crate::allocator) splits: Splits,
     /// The peak of bytes, and the threads, for which it is set what caches may keep.
     pub(super) caches_bound_for: (u64, u64),
@@ -78,7 +80,7 @@ pub(in crate::allocator) struct Native {
     /// streams were when others needed some.
     pub(in crate::allocator) ignores_pages: bool,
     /// True while a thread maps, moves or gives back pages, without the lock.
-    pub(super) is_mapping: bool,
+    pub(in crate::allocator) is_mapping: bool,
 }
 
 /// A piece that was freed, while streams have not passed their last use of it.
@@ -129,6 +131,7 @@ impl Native {
             out: Amounts::default(),
             awaiting_sums: Amounts::default(),
             splits: Splits::default(),
+            frees: 0,
             caches_bound_for: (0, 0),
             ignores_pages: false,
             is_mapping: false,
@@ -387,6 +390,7 @@ impl Native {
     pub(super) fn release(&mut self, piece: Piece, bytes: usize, busy_until: u64) {
         debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
         self.out.come_back(self.class_of(piece), bytes, 0);
+        self.frees += 1;
         match piece.part() {
             Part::Block(id) => self.release_block(id, busy_until),
             Part::Small(slab, slot) => self.release_small(slab, slot, busy_until),

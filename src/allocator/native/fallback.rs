@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::native::area::Cost;
-use crate::allocator::native::core::{Found, Search};
+use crate::allocator::native::core::{Found, Native, Search};
 use crate::allocator::native::growth::Step;
 use crate::allocator::native::heap::{HeapId, Kind};
 use crate::allocator::native::piece::Piece;
@@ -32,6 +32,24 @@ enum Room {
     Slab(SlabId),
     /// A place in a free block.
     Place(Found),
+}
+
+/// Which uses of free memory stand in the way.
+#[derive(Clone, Copy, Debug)]
+enum Uses<'a> {
+    /// Those that are not done, nor ordered before.
+    Known(Option<&'a Frontier>),
+    /// None.
+    Over,
+}
+
+impl Uses<'_> {
+    fn are_over(self, native: &Native, heap: HeapId, ticket: u64) -> bool {
+        match self {
+            Self::Known(before) => native.is_ready(heap, ticket, before),
+            Self::Over => true,
+        }
+    }
 }
 
 impl CachingAllocator {
@@ -66,7 +84,8 @@ impl Books {
     ) -> Step {
         self.complete_some_if_free(ALL);
         let before = home.and_then(|home| home.history.latest());
-        let room = self.room_anywhere(plan, before.as_deref(), search);
+        let room = self.room_anywhere(plan, Uses::Known(before.as_deref()), search);
+        let may_move = !self.native.is_mapping && !self.is_turn_of_another();
         let native = &mut self.native;
         let is_left = |fresh: usize| fresh * native.sizes.page_bytes <= left_bytes;
         let Some((room, _)) = room.filter(|(_, fresh)| is_left(*fresh)) else {
@@ -83,7 +102,7 @@ impl Books {
                 let block = native.carve(&found);
                 native.finish(block, &plan.whole())
             }
-            Room::Place(_) if native.is_mapping => return Step::Wait,
+            Room::Place(_) if !may_move => return Step::Wait,
             Room::Place(found) => return self.begin_page_work(&found, search),
         };
         let owner = native.heaps[native.heap_of(piece)].owner;
@@ -95,14 +114,14 @@ impl Books {
     fn room_anywhere(
         &self,
         plan: &NativePlan,
-        before: Option<&Frontier>,
+        uses: Uses<'_>,
         search: Search,
     ) -> Option<(Room, usize)> {
         let native = &self.native;
         let heaps = self.heaps_for(plan, search);
         let is_ready = |heap: HeapId, ticket: u64| {
             let is_own = native.heaps[heap].owner.stream == plan.owner.stream;
-            is_own || native.is_ready(heap, ticket, before)
+            is_own || uses.are_over(native, heap, ticket)
         };
         let classes = plan.class.map_or(CLASS_COUNT, SizeClass::number)..CLASS_COUNT;
         let slabs = classes.flat_map(|class| heaps.iter().map(move |heap| (*heap, class)));
@@ -115,7 +134,7 @@ impl Books {
         }
         let mut best: Option<(usize, Cost, Found)> = None;
         for heap in heaps {
-            let movable = self.movable_pages(native.heaps[heap].owner.pool).count();
+            let movable = self.count_movable(native.heaps[heap].owner.pool, uses);
             for kind in [Kind::Middle, Kind::Large] {
                 let Some(want) = plan.want_in(heap, kind, &native.sizes) else { continue };
                 let found = native.find(&want, search, |block| is_ready(heap, block.busy_until()));
@@ -157,7 +176,7 @@ impl Books {
         let has_room = |units: usize| {
             let bytes = units * UNIT_BYTES;
             let plan = self.native.sizes.plan(&Request { bytes, ..*request });
-            plan.is_some_and(|plan| self.could_serve(&plan, left_bytes))
+            plan.is_some_and(|plan| self.could_serve(&plan, left_bytes, Uses::Known(None)))
         };
         let taken_bytes = self.limits.taken_bytes.saturating_add(left_bytes);
         // What holds a request holds a smaller one: the border is halved in.
@@ -169,17 +188,35 @@ impl Books {
         enough * UNIT_BYTES
     }
 
-    fn could_serve(&self, plan: &NativePlan, left_bytes: usize) -> bool {
+    /// True when a request could be served if no stream used what is free, as far as that can be
+    /// told: what awaits its free has no place yet, and where no pages are mapped the device says
+    /// what becomes of it.
+    pub(super) fn could_serve_if_idle(&self, plan: &NativePlan, left_bytes: usize) -> bool {
+        let is_all_in_place =
+            self.native.awaiting.is_empty() && self.segments.iter().next().is_none();
+        !is_all_in_place
+            || !self.native.sizes.has_pages
+            || self.could_serve(plan, left_bytes, Uses::Over)
+    }
+
+    fn count_movable(&self, pool: PoolId, uses: Uses<'_>) -> usize {
+        match uses {
+            Uses::Known(_) => self.movable_pages(pool).count(),
+            Uses::Over => self.idle_pages(pool).count(),
+        }
+    }
+
+    fn could_serve(&self, plan: &NativePlan, left_bytes: usize, uses: Uses<'_>) -> bool {
         let native = &self.native;
         let page_bytes = native.sizes.page_bytes;
         let left_pages = left_bytes / page_bytes;
         let most_fresh = if native.sizes.has_pages { left_pages } else { 0 };
-        let room = self.room_anywhere(plan, None, Search::Last);
+        let room = self.room_anywhere(plan, uses, Search::Last);
         if room.is_some_and(|(_, fresh)| fresh <= most_fresh) {
             return true;
         }
         let new_pages = plan.block_bytes().div_ceil(page_bytes);
-        let movable = self.movable_pages(plan.owner.pool).count();
+        let movable = self.count_movable(plan.owner.pool, uses);
         new_pages <= left_pages.saturating_add(movable)
     }
 }

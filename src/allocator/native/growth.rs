@@ -49,7 +49,7 @@ pub(super) enum Step {
     Segment { bytes: usize, is_least: bool },
     /// The device is to be asked for more: first what threads keep, and what streams have passed.
     ReachCaches,
-    /// Another thread moves pages.
+    /// Another thread moves pages, or has the turn.
     Wait,
     /// The limit is reached.
     Short,
@@ -247,7 +247,7 @@ impl Books {
         {
             return Step::Done(piece);
         }
-        if self.native.is_mapping {
+        if self.native.is_mapping || self.is_turn_of_another() {
             return Step::Wait;
         }
         match found {
@@ -355,12 +355,20 @@ impl Books {
         let native = &self.native;
         let is_ready = move |idle: &IdlePage| {
             let area = &native.areas[idle.area];
-            let theirs = native.heaps[area.heap].owner.pool;
             let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
-            let is_shared = theirs == pool || !self.pools.is_somebodys_own(theirs);
-            is_shared && !native.is_using(area.heap, ticket)
+            !native.is_using(area.heap, ticket)
         };
-        native.idle.iter(&native.areas).filter(is_ready)
+        self.idle_pages(pool).filter(is_ready)
+    }
+
+    /// Idle pages that a pool may have, those that streams use as well, longest idle first.
+    pub(super) fn idle_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
+        let native = &self.native;
+        let is_shared = move |idle: &IdlePage| {
+            let theirs = native.heaps[native.areas[idle.area].heap].owner.pool;
+            theirs == pool || !self.pools.is_somebodys_own(theirs)
+        };
+        native.idle.iter(&native.areas).filter(is_shared)
     }
 
     /// Notes which pages are in place: the block with its memory. When one was refused the block is
@@ -392,7 +400,7 @@ impl Books {
             native.idle.rest(from.area, from.page..from.page + 1, &mut native.areas);
         }
         self.statistics.num_pages_stolen += moved_done as u64;
-        self.limits.give_back((fresh_count - fresh_done) * page_bytes);
+        self.limits.note_answer((fresh_count - fresh_done) * page_bytes);
         if fresh_done > 0 {
             self.statistics.reserved_bytes.increase(class, fresh_done * page_bytes);
             self.statistics.num_device_alloc += 1;
@@ -455,7 +463,8 @@ impl Books {
     ) -> Result<()> {
         let want = self.native.want(plan); // again, as above
         let unit_bytes = self.native.sizes.unit_bytes(want.kind);
-        let base = given.inspect_err(|_| self.limits.give_back(bytes))?;
+        self.limits.note_answer(if given.is_ok() { 0 } else { bytes });
+        let base = given?;
         let class = want.kind.class();
         self.statistics.segment.increase(class, 1);
         self.statistics.reserved_bytes.increase(class, bytes);

@@ -11,8 +11,8 @@ pub(in crate::allocator) struct Amounts {
 
 /// Pieces, bytes, bytes asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Amount {
-    pub(super) current: [u64; 3],
+pub(in crate::allocator) struct Amount {
+    pub(in crate::allocator) current: [u64; 3],
     pub(super) peak: [u64; 3],
 }
 
@@ -61,7 +61,7 @@ impl Amounts {
         &self.classes[class as usize]
     }
 
-    pub(super) fn all(&self) -> &Amount {
+    pub(in crate::allocator) fn all(&self) -> &Amount {
         &self.all
     }
 }

@@ -18,6 +18,7 @@ use crate::allocator::pending::LOOKS;
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
 use crate::allocator::snapshot::{BlockInfo, BlockState, PoolClass};
+use crate::allocator::turn::{Attempt, Wants};
 use crate::error::Result;
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
@@ -125,23 +126,19 @@ impl CachingAllocator {
         if self.books.lock().is_native_rejected(plan) {
             return Err(self.out_of_memory(request, told));
         }
-        self.books.lock().statistics.num_sync_all_streams += 1;
-        self.trim();
-        self.books.lock().statistics.num_alloc_retries += 1;
-        let told = &mut told;
-        if let Some(piece) = self.take_native(plan, home, None, told)? {
-            return Ok(piece);
-        }
-        if self.have_sibling_yield(request.bytes, interrupt)?
-            && let Some(piece) = self.take_native(plan, home, None, told)?
         {
-            return Ok(piece);
+            let statistics = &mut self.books.lock().statistics;
+            statistics.num_sync_all_streams += 1;
+            statistics.num_alloc_retries += 1;
         }
-        let attempt = &mut |told: &mut Option<usize>| self.take_native(plan, home, None, told);
-        if let Some(piece) = self.wait_and_take(request.bytes, told, interrupt, attempt)? {
-            return Ok(piece);
-        }
-        if let Some(piece) = self.take_anywhere(plan, home, Search::Last)? {
+        let attempt = &mut |told: &mut Option<usize>, attempt| match attempt {
+            Attempt::Another => self.take_native(plan, home, None, told),
+            Attempt::Last => self.take_anywhere(plan, home, Search::Last),
+        };
+        let could_serve = &|books: &Books, left_bytes| books.could_serve_if_idle(plan, left_bytes);
+        let mut wants = Wants { bytes: request.bytes, attempt, could_serve };
+        let told = &mut told;
+        if let Some(piece) = self.take_in_turn(&mut wants, told, interrupt)? {
             return Ok(piece);
         }
         Err(self.out_of_memory(request, *told))

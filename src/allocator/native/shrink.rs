@@ -64,6 +64,7 @@ impl CachingAllocator {
         });
         let mut books = self.books.lock();
         books.native.is_mapping = false;
+        books.departures += 1;
         books.limits.give_back(bytes);
         drop(books); // which others wait for
         outcome.unwrap_or_else(|panic| resume_unwind(panic));
