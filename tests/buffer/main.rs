@@ -29,4 +29,5 @@ mod runtimes;
 mod shortage;
 mod shutdown;
 mod support;
+mod turns;
 mod views;

@@ -221,6 +221,22 @@ mod tests {
         assert_eq!(count, 1, "of the last one, until the thread meets another");
     }
 
+    /// Goal: the second request of a small size takes no lock. Method: of a new allocator one piece
+    /// is asked for, and the thread's cache for another.
+    #[test]
+    fn a_thread_has_more_pieces_of_the_small_size_that_it_asked_for() {
+        let (allocator, request) = (allocator(), Request::new(512, 0));
+        let first = allocator.allocate(request).unwrap();
+        let (inside, second) = allocator.caches.enter_and_take(&request);
+        drop(inside);
+        let second = second.expect("the cache has one");
+        assert_ne!(second.address(), first.address());
+        allocator.free(first).unwrap();
+        allocator.free(second).unwrap();
+        allocator.empty_cache();
+        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
+    }
+
     /// Goal: threads' caches together keep no more than the bound of all. Method: a second thread
     /// comes while the first one is there.
     #[test]

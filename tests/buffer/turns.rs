@@ -1,0 +1,94 @@
+//! Threads of the host that use one buffer's bytes take turns, and tasks stand behind those that
+//! wait for theirs.
+//!
+//! A reading thread is held inside of its copy, so whoever writes has to wait for its turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use accelrt::Buffer;
+use accelrt::backend::fault::Method;
+
+use crate::support::{CPU, Machine, finishes};
+
+/// In which what does not wait would have gone on.
+const WHILE: Duration = Duration::from_millis(10);
+
+/// A thread that reads the bytes, and is inside of its copy until the sender is dropped.
+fn held_reader<'scope>(
+    machine: &Machine,
+    threads: &'scope Scope<'scope, '_>,
+    buffer: &'scope Buffer,
+) -> (ScopedJoinHandle<'scope, Vec<u8>>, Sender<()>) {
+    let (begun, begins) = mpsc::channel();
+    let (held, ends) = mpsc::channel();
+    machine.backend.act_inside(Method::Copy, 1, move || {
+        begun.send(()).unwrap();
+        let _ = ends.recv(); // until it is dropped
+    });
+    let reader = threads.spawn(|| buffer.read_to_vec().unwrap());
+    begins.recv().unwrap();
+    (reader, held)
+}
+
+#[test]
+fn threads_that_write_the_bytes_are_inside_one_at_a_time_behind_one_that_reads_them() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let buffer = machine.runtime.zeros(64, CPU).unwrap();
+        machine.home().synchronize().unwrap();
+        let inside = Arc::new(AtomicUsize::new(1));
+        std::thread::scope(|threads| {
+            let (reader, held) = held_reader(&machine, threads, &buffer);
+            for call in [1, 2] {
+                let inside = Arc::clone(&inside);
+                machine.backend.act_inside(Method::Copy, call, move || {
+                    assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "others are inside");
+                    std::thread::sleep(WHILE);
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+            let buffer = &buffer;
+            let writers = [1, 2]
+                .map(|byte| threads.spawn(move || buffer.write_from_slice(&[byte; 64]).unwrap()));
+            std::thread::sleep(WHILE);
+            inside.fetch_sub(1, Ordering::Relaxed);
+            drop(held);
+            assert_eq!(reader.join().unwrap(), [0; 64]);
+            for writer in writers {
+                writer.join().unwrap();
+            }
+        });
+        assert_eq!(inside.load(Ordering::Relaxed), 0);
+        let bytes = buffer.read_to_vec().unwrap();
+        assert!([[1; 64], [2; 64]].iter().any(|written| bytes == written), "{bytes:?}");
+    });
+}
+
+#[test]
+fn a_task_stands_behind_a_thread_that_waits_to_write_its_bytes_and_beside_one_of_other_bytes() {
+    finishes(|| {
+        let machine = Machine::cpu(1);
+        let whole = machine.runtime.zeros(128, CPU).unwrap();
+        let [written, other] = [0..64, 64..128].map(|bytes| whole.slice(bytes).unwrap());
+        let streams = [machine.stream(), machine.stream()];
+        machine.home().synchronize().unwrap();
+        std::thread::scope(|threads| {
+            let (reader, held) = held_reader(&machine, threads, &written);
+            let writer = threads.spawn(|| written.write_from_slice(&[7; 64]).unwrap());
+            std::thread::sleep(WHILE); // the writer waits for its turn
+            let behind = written.copy_to_host(vec![1; 64], &streams[0]).unwrap();
+            let beside = other.copy_to_host(vec![1; 64], &streams[1]).unwrap();
+            assert_eq!(beside.wait().unwrap(), [0; 64]);
+            std::thread::sleep(WHILE);
+            assert!(!behind.is_done(), "the thread that came before has not written");
+            drop(held);
+            assert_eq!(behind.wait().unwrap(), [7; 64]);
+            assert_eq!(reader.join().unwrap(), [0; 64]);
+            writer.join().unwrap();
+        });
+    });
+}
