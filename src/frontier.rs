@@ -13,8 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{AtomicU64, LockRank, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
 /// Points of a frontier. Streams that wait for thousands of others know the order of some: the rest
 /// is found by asking whether it is done.

@@ -234,6 +234,26 @@ fn loom_what_a_marker_wrote_is_there_when_it_is_retired() {
     write_and_look(|world| drop(world.core.push(MarkedTask(world.ran.clone())).unwrap()));
 }
 
+/// Goal: who finds a stream over comes behind its tasks: what they used is the next stream's.
+/// Method: the thread that runs the task has the last of the stream.
+#[test]
+fn loom_who_finds_a_stream_over_comes_behind_its_tasks() {
+    model_without_fences(EVERY, || {
+        let world = World::new();
+        world.enqueue();
+        let (progress, ran) = (Arc::clone(&world.core.progress), world.ran.clone());
+        let last = thread::spawn(move || {
+            assert!(world.device.work());
+            drop(world);
+        });
+        if progress.is_over() {
+            assert_eq!(ran.count(), 1);
+        }
+        last.join().unwrap();
+        assert!(progress.is_over());
+    });
+}
+
 /// Goal: a stream that parks while its event completes is resumed exactly once, also when somebody
 /// enqueues meanwhile.
 #[test]

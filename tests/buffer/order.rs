@@ -38,6 +38,14 @@ fn take_a_moment() {
     }
 }
 
+/// A stream with a task behind it: a driver's next one goes past its queue, which the first cannot.
+fn used_stream(machine: &Machine) -> Stream {
+    let (stream, buffer) = (machine.stream(), machine.runtime.zeros(8, machine.device()).unwrap());
+    buffer.fill(1, &stream).unwrap();
+    stream.synchronize().unwrap();
+    stream
+}
+
 type Enqueue = fn(&Buffer, &Buffer, &Stream) -> Transfer;
 
 /// Tasks that write the first buffer, and tasks that read it; the second one is for them alone.
@@ -58,7 +66,7 @@ struct Pair {
 impl Pair {
     /// Each on its part of one buffer.
     fn new(machine: &Machine, tasks: [Enqueue; 2], parts: [(usize, usize); 2]) -> Self {
-        let (device, streams) = (machine.device(), [machine.stream(), machine.stream()]);
+        let (device, streams) = (machine.device(), [(); 2].map(|()| used_stream(machine)));
         let buffer = machine.runtime.zeros(400, device).unwrap();
         let others = [(); 2].map(|()| machine.runtime.zeros(400, device).unwrap());
         machine.home().synchronize().unwrap();
@@ -392,7 +400,7 @@ fn is_behind_who_waits(machine: &Machine) -> bool {
     let [buffer, target] = [(); 2].map(|()| machine.runtime.zeros(64, CPU).unwrap());
     let there = machine.runtime.empty(64, machine.device()).unwrap();
     machine.runtime.synchronize(CPU).unwrap();
-    let streams = [cpu(), cpu()];
+    let (streams, later) = ([cpu(), cpu()], used_stream(machine));
     let held = [hold(&streams[0]), hold(&streams[1])];
     buffer.fill(1, &streams[0]).unwrap();
     let is_behind = std::thread::scope(|threads| {
@@ -401,7 +409,7 @@ fn is_behind_who_waits(machine: &Machine) -> bool {
         target.copy_from(&buffer, &streams[1]).unwrap();
         let_go(&held[0]);
         idle();
-        let read = there.copy_from(&buffer, &machine.stream()).unwrap();
+        let read = there.copy_from(&buffer, &later).unwrap();
         idle();
         let is_behind = !read.is_done();
         let_go(&held[1]);
