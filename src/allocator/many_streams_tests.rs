@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::allocator::pending::UsePoint;
+use crate::allocator::pending::{LOOKS_BEFORE_GROWTH, UsePoint};
 use crate::allocator::{Allocated, CachingAllocator, Request};
 use crate::backend::cpu::CpuBackend;
 use crate::config::Config;
@@ -142,6 +142,33 @@ fn what_streams_have_passed_serves_requests_before_the_device_is_asked() {
         for block in blocks {
             world.free(block, &home, None);
         }
+        world.allocator.check_all();
+    }
+}
+
+#[test]
+fn a_stream_that_has_passed_among_late_ones_serves_a_request_before_the_device_is_asked() {
+    const BYTES: usize = 20 * MIB;
+    for (settings, quarter) in POLICIES.into_iter().flat_map(|it| (0..4).map(move |n| (it, n))) {
+        let world = World::new(settings);
+        let home = world.stream();
+        let blocks: Vec<_> = (0..LOOKS_BEFORE_GROWTH).map(|_| world.take(&home, BYTES)).collect();
+        let reserved_bytes = world.reserved_bytes();
+        assert_eq!(reserved_bytes, (blocks.len() * BYTES) as u64, "{settings}: nothing is free");
+        let ((late_event, late_closed), (event, closed)) = (world.gate(), world.gate());
+        let streams = world.streams(blocks.len());
+        let passed = quarter * blocks.len() / 4;
+        for (number, (block, user)) in blocks.into_iter().zip(&streams).enumerate() {
+            user.wait_event(if number == passed { &event } else { &late_event }).unwrap();
+            world.free(block, &home, Some(user));
+        }
+        closed.finish(Ok(()));
+        streams[passed].synchronize().unwrap();
+        let block = world.take(&home, BYTES);
+        assert_eq!(world.reserved_bytes(), reserved_bytes, "{settings}: stream {passed}");
+        world.free(block, &home, None);
+        late_closed.finish(Ok(()));
+        wait_for(&streams);
         world.allocator.check_all();
     }
 }
