@@ -53,6 +53,7 @@ mod asymmetric;
 pub mod backend;
 mod buffer;
 mod config;
+mod contain;
 mod device;
 #[cfg(any(feature = "xpu", not(loom)))]
 mod dylib;

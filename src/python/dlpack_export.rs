@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "structures that are freed by who gets them")]
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use pyo3::exceptions::{PyAssertionError, PyBufferError, PyTypeError};
@@ -10,6 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
+use crate::contain::contain;
 use crate::device::{Device, DeviceKind};
 use crate::python::dlpack::{
     CPU, Carried, ElementType, IS_COPIED, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API,
@@ -179,8 +179,7 @@ unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
     // SAFETY: made by `capsule` out of a box with the structure in it; a consumer calls this once.
     let whole = unsafe { Box::from_raw(whole.cast::<Whole<M>>()) };
-    // The consumer is C: a panic would end the process, and its message is printed.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(whole))).map_err(std::mem::forget);
+    contain(|| drop(whole));
 }
 
 /// A capsule that nobody consumed has its name still, and frees what it carries.

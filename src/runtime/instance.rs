@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
 #[cfg(not(loom))]
 use crate::stream::action::Action;
+use crate::stream::commands::caught;
 use crate::stream::core::StreamCore;
 use crate::stream::lifecycle::{Lifecycle, StreamCounts, Unseen};
 use crate::stream::synchronize::raise_counted;
@@ -505,9 +507,10 @@ fn synchronize_all(
             stream.abandon_synchronize(&pending);
             Ok(Vec::new())
         };
-        match begun.and_then(finish) {
-            Ok(own) => errors.extend(own.into_iter().map(|error| (stream, error))),
-            Err(other) => obstacle = Some(other),
+        match caught(|| begun.and_then(finish)) {
+            Ok(Ok(own)) => errors.extend(own.into_iter().map(|error| (stream, error))),
+            Ok(Err(other)) => obstacle = Some(Ok(other)),
+            Err(panic) => obstacle = Some(Err(panic)),
         }
     }
     let Some(obstacle) = obstacle else {
@@ -517,7 +520,7 @@ fn synchronize_all(
     for (stream, error) in errors {
         stream.put_back(error);
     }
-    Err(obstacle)
+    Err(obstacle.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 impl fmt::Debug for Runtime {

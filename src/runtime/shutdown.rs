@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Turn, Work};
+use crate::contain::contain;
 use crate::error::StreamError;
 use crate::runtime::instance::Inner;
 use crate::stream::core::StreamCore;
@@ -148,8 +149,7 @@ pub(super) fn at_exit(handler: fn()) {
     static HANDLER: OnceLock<fn()> = OnceLock::new();
     extern "C" fn call() {
         if let Some(handler) = HANDLER.get() {
-            // The caller is C: a panic would abort the exit, and its message is printed.
-            let _ = std::panic::catch_unwind(handler).map_err(std::mem::forget);
+            contain(handler);
         }
     }
     if HANDLER.set(handler).is_ok() {

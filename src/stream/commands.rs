@@ -75,9 +75,15 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
 /// A caught panic as a cause.
 #[cold]
 pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
-    let cause = FailureCause::Panicked(panic_message(&*panic));
+    FailureCause::Panicked(panic_text(panic))
+}
+
+/// What a caught panic said.
+#[cold]
+pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = panic_message(&*panic);
     drop_quietly(|| drop(panic));
-    cause
+    text
 }
 
 /// What a panic said.

@@ -188,14 +188,20 @@ impl StreamCore {
             // The workers are ending: what arrives this late is retired here, without running.
             return Arc::clone(self).run(&Turn::unshared());
         }
-        self.handle.submit(Arc::clone(self) as Arc<dyn Work>);
+        let work = Arc::clone(self) as Arc<dyn Work>;
+        if let Err(panic) = caught(|| self.handle.submit(work)) {
+            self.retire_unaccepted("submit", panic);
+        }
     }
 
     /// The head that the stream parked on can go on. Called by completers, so nothing is executed
     /// here: a chain of streams that wait for each other would grow one stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
-            self.handle.resume(Arc::clone(self) as Arc<dyn Work>);
+            let work = Arc::clone(self) as Arc<dyn Work>;
+            if let Err(panic) = caught(|| self.handle.resume(work)) {
+                self.retire_unaccepted("resume", panic);
+            }
         }
         // When cancelled, the shutdown looks at every stream until all are retired.
     }

@@ -9,6 +9,7 @@ use crate::backend::blocking::while_blocked;
 use crate::backend::owned::OwnedMark;
 use crate::error::{Error, Result};
 use crate::queue::{Class, Command};
+use crate::stream::commands::caught;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::turnstile::Next;
@@ -116,9 +117,9 @@ impl StreamCore {
         if self.marks.held_until().is_none() {
             return;
         }
-        match self.wait_idle() {
-            Ok(()) => self.marks.reached(until),
-            Err(_) => self.marks.abandon_held(),
+        match caught(|| self.wait_idle()) {
+            Ok(Ok(())) => self.marks.reached(until),
+            _ => self.marks.abandon_held(),
         }
     }
 

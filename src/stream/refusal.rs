@@ -1,16 +1,17 @@
-//! Streams that no thread can execute: the system starts no worker.
+//! Streams that no thread executes: the system starts none, or the backend panics at one.
 //!
 //! The thread that made such a stream runnable retires what is queued: our own tasks run, users' do
 //! not. The call that brought one of these is refused, and its task leaves nothing but its number.
 //! What other threads brought in that moment fails the stream, as their calls have returned, and so
 //! do waits that stand in front of the task.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use crate::error::{Error, FailureCause, Result};
 use crate::queue::{Class, Front};
-use crate::stream::commands::drop_quietly;
+use crate::stream::commands::{drop_quietly, panic_text};
 use crate::stream::core::StreamCore;
 use crate::stream::drain::{Consumer, Stop};
 use crate::stream::frames;
@@ -18,14 +19,20 @@ use crate::stream::turnstile::Next;
 use crate::sync::yield_now;
 
 thread_local! {
-    /// The task for which this thread hands a stream to its backend; 0 is none.
-    static BROUGHT: Cell<u64> = const { Cell::new(0) };
+    /// The task for which this thread hands a stream to its backend.
+    static BROUGHT: Cell<Brought> = const { Cell::new(NOTHING) };
     /// Why it was refused.
     static REASON: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
+/// The key of a stream, and a ticket there.
+type Brought = (u64, u64);
+
+/// No task has this ticket.
+const NOTHING: Brought = (0, 0);
+
 /// In the place of the task that was refused.
-const IS_REFUSED: u64 = u64::MAX;
+const IS_REFUSED: Brought = (0, u64::MAX);
 
 /// Why this thread's task was refused. A thread whose variables are ending does not know any more.
 fn take_reason() -> Error {
@@ -38,16 +45,28 @@ impl StreamCore {
     #[cold]
     #[inline(never)]
     pub(super) fn submit_for(self: &Arc<Self>, ticket: u64) -> Result<()> {
-        BROUGHT.set(ticket);
+        // What is dropped on the way may bring tasks of its own.
+        let outer = BROUGHT.replace((self.key(), ticket));
         self.submit();
-        if BROUGHT.take() == IS_REFUSED { Err(take_reason()) } else { Ok(()) }
+        if BROUGHT.replace(outer) == IS_REFUSED { Err(take_reason()) } else { Ok(()) }
+    }
+
+    /// The backend panicked when it was handed the stream, and nobody else will execute it. If it
+    /// did take it, whoever comes finds nothing to do.
+    #[cold]
+    pub(super) fn retire_unaccepted(
+        self: &Arc<Self>,
+        call: &'static str,
+        panic: Box<dyn Any + Send>,
+    ) {
+        let (kind, message) = (self.identity.device.kind(), panic_text(panic));
+        self.retire_refused(&Error::Driver { kind, call, code: 0, message });
     }
 
     /// Retires what is queued without a worker.
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
-        let brought = BROUGHT.get();
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
-            let batch = |consumer: &mut Consumer| self.drain_refused(consumer, brought, reason);
+            let batch = |consumer: &mut Consumer| self.drain_refused(consumer, reason);
             frames::inside(self.key(), || self.past_panics(&mut pass, batch));
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
@@ -56,7 +75,7 @@ impl StreamCore {
         }
     }
 
-    fn drain_refused(&self, consumer: &mut Consumer, brought: u64, reason: &Error) {
+    fn drain_refused(&self, consumer: &mut Consumer, reason: &Error) {
         loop {
             let Consumer { receiver, context, .. } = &mut *consumer;
             let ticket = receiver.consumed() + 1;
@@ -74,7 +93,7 @@ impl StreamCore {
                 context.effects().blocked_on = None;
                 drop_quietly(|| entry.discard());
                 context.is_marker = true; // it may have been one: who waits for it is woken
-                if ticket == brought {
+                if BROUGHT.get() == (self.key(), ticket) {
                     BROUGHT.set(IS_REFUSED);
                     let _ = REASON.try_with(|place| place.replace(Some(reason.clone())));
                 } else {

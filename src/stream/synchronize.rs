@@ -1,10 +1,12 @@
 //! Synchronise: a point in the queue that raises the open error to all who wait, and ends it.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result, StreamError};
 use crate::queue::{Class, Command};
+use crate::stream::commands::caught;
 use crate::stream::context::TaskContext;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::Stop;
@@ -154,11 +156,13 @@ impl StreamCore {
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Vec<Arc<StreamError>>> {
-        if let Err(obstacle) = self.wait_for(pending, interrupt) {
-            self.abandon_synchronize(pending);
-            return Err(obstacle);
+        // A backend that panics is in the way as one that refuses.
+        let waited = caught(|| self.wait_for(pending, interrupt));
+        if let Ok(Ok(())) = waited {
+            return Ok(pending.point.take());
         }
-        Ok(pending.point.take())
+        self.abandon_synchronize(pending);
+        waited.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| Vec::new())
     }
 
     fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {

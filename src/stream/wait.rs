@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::blocking::while_blocked;
 use crate::error::{Error, Result};
+use crate::stream::commands::caught;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::Stop;
 use crate::stream::frames;
@@ -104,14 +105,15 @@ impl StreamCore {
     }
 
     /// Blocks until the task `ticket` does not touch its memory any more, also where a wait is
-    /// refused or the device cannot be asked: the memory is borrowed from the caller.
+    /// refused or panics, or the device cannot be asked: the memory is borrowed from the caller.
     pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
         while self.progress.retired() < ticket && !crate::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
         let is_over = || self.on_host || self.progress.done() >= ticket || crate::fork::is_child();
-        // Whatever else a driver refuses to say: the memory may still be used.
-        while !is_over() && self.wait_idle().is_err() {
+        // Whatever else a driver refuses to say: the memory may still be used. A panic must not get
+        // past it, nor meet the one that this may be called in.
+        while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
     }

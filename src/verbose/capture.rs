@@ -14,6 +14,7 @@ use std::process;
 use std::sync::{Arc, Once};
 use std::thread::{Builder, JoinHandle};
 
+use crate::contain::contain;
 use crate::error::{Error, Result};
 use crate::signals::with_signals_blocked;
 use crate::sync::unmodelled::AtomicBool;
@@ -217,11 +218,13 @@ impl Ended {
 
 /// A process that ends with a capture open prints what is on its way.
 extern "C" fn end_at_exit() {
-    descriptor::flush_c_output();
-    let mut sessions = std::mem::take(&mut *SESSIONS.lock());
-    while let Some(session) = sessions.pop() {
-        if let Some(ended) = session.end() {
-            ended.finish();
+    contain(|| {
+        descriptor::flush_c_output();
+        let mut sessions = std::mem::take(&mut *SESSIONS.lock());
+        while let Some(session) = sessions.pop() {
+            if let Some(ended) = session.end() {
+                ended.finish();
+            }
         }
-    }
+    });
 }

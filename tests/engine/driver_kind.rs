@@ -365,3 +365,35 @@ fn a_drivers_task_may_not_wait_for_itself_however_deep_it_stands_in_other_tasks(
         }
     });
 }
+
+#[test]
+fn a_drivers_stream_is_resumed_while_the_start_of_a_task_on_another_one_waits_for_it() {
+    // Goal: what waits on the thread that carries resumed streams holds up no other one. Method:
+    // two streams wait for the cpu; the first one is resumed, and its task waits for the second.
+    finishes(|| {
+        let driver = Driver::slow(3);
+        let [first, second] = [driver.stream(), driver.stream()];
+        let held = [&first, &second].map(|stream| {
+            let cpu = driver.runtime.dedicated_stream(CPU, 0).unwrap();
+            let (tell, told) = std::sync::mpsc::channel();
+            cpu.enqueue_deferred(move |completion| drop(tell.send(completion))).unwrap();
+            let on_host = driver.runtime.empty(64, CPU).unwrap();
+            let there = driver.runtime.empty(64, Driver::device()).unwrap();
+            on_host.fill(1, &cpu).unwrap();
+            there.copy_from(&on_host, stream).unwrap();
+            told.recv().unwrap()
+        });
+        let ((tell, told), second_again) = (std::sync::mpsc::channel(), second.clone());
+        let start = move |completion: accelrt::Completion| {
+            tell.send(()).unwrap();
+            second_again.synchronize().unwrap();
+            completion.finish(Ok(()));
+        };
+        first.enqueue_deferred(start).unwrap();
+        let [of_first, of_second] = held;
+        of_first.finish(Ok(()));
+        told.recv().unwrap();
+        of_second.finish(Ok(()));
+        first.synchronize().unwrap();
+    });
+}

@@ -29,6 +29,7 @@ mod exit;
 mod fork;
 mod frontiers;
 mod guards;
+mod handing_over;
 mod helping;
 mod limits;
 mod lingering;

@@ -4,6 +4,7 @@
 //! the task, where a worker does, and where a thread that waits does. A hang fails by name.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -204,5 +205,60 @@ fn a_driver_that_panics_when_it_is_to_tell_another_kind_is_asked_again() {
         cpu.synchronize().unwrap();
         assert!(filled.is_done());
         assert_eq!(driver.calls.failures(Method::WhenDone), 1);
+    });
+}
+
+#[test]
+fn a_copy_of_borrowed_memory_ends_before_its_caller_goes_on_whatever_panics() {
+    // Goal: as the end of a `std::thread::scope`. Method: the wait for the copy fails, or panics,
+    // and so does the next one, after which the device still works.
+    finishes(|| {
+        for first in [FaultError::Driver, FaultError::Panic] {
+            let driver = Driver::slow(u32::MAX);
+            let stream = driver.stream();
+            let buffer = driver.runtime.empty(64, Driver::device()).unwrap();
+            let copied = driver.calls.calls(Method::StreamSynchronize);
+            driver.calls.plan(Fault::nth(Method::WaitMark, 1, first));
+            driver.calls.plan(Fault::nth(Method::StreamSynchronize, 1, FaultError::Panic));
+            let mut bytes = [0; 64];
+            let copy = AssertUnwindSafe(|| buffer.copy_to_slice(&mut bytes, &stream));
+            let outcome = catch_unwind(copy);
+            assert_eq!(outcome.is_err(), first == FaultError::Panic, "{outcome:?}");
+            assert!(!matches!(outcome, Ok(Ok(()))), "the wait was refused");
+            let waits = driver.calls.calls(Method::StreamSynchronize) - copied;
+            assert_eq!(waits, 2, "the device was waited for, behind the panic");
+        }
+    });
+}
+
+/// Enqueues a copy that fails.
+fn fail(driver: &Driver, stream: &Stream) {
+    let buffers = [(); 2].map(|()| driver.runtime.empty(64, Driver::device()).unwrap());
+    driver.calls.plan(Fault::nth(Method::Copy, 1, FaultError::Driver));
+    buffers[0].copy_from(&buffers[1], stream).unwrap();
+    driver.calls.clear();
+}
+
+#[test]
+fn an_error_that_a_synchronise_has_ended_when_it_panics_is_raised_by_the_next_one() {
+    finishes(|| {
+        let driver = Driver::slow(3);
+        let streams = [driver.stream(), driver.stream()];
+        let of_device = || driver.runtime.synchronize(Driver::device());
+        // Of the streams of the device one after the other panics.
+        for call in 1..=2 {
+            for wait in [&of_device as &dyn Fn() -> _, &|| streams[0].synchronize()] {
+                for stream in &streams {
+                    fail(&driver, stream);
+                }
+                driver.calls.plan(Fault::nth(Method::StreamSynchronize, call, FaultError::Panic));
+                let outcome = catch_unwind(AssertUnwindSafe(wait));
+                driver.calls.clear();
+                let is_ended = outcome.is_ok(); // a single stream is waited for once
+                assert!(call > 1 || !is_ended);
+                let raised = [0, 1].map(|which: usize| streams[which].synchronize().is_err());
+                assert_eq!(raised, [!is_ended, true]);
+            }
+        }
     });
 }

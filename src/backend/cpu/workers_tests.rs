@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use crate::backend::cpu::faults;
+use crate::backend::contract::Backend;
+use crate::backend::cpu::{CpuBackend, faults};
+use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::config::Config;
 use crate::device::Device;
 use crate::error::Error;
+use crate::event::Event;
 use crate::runtime::Runtime;
 use crate::stream::Stream;
 
@@ -56,6 +59,24 @@ fn records_and_synchronises_need_no_worker() {
     let event = stream.record_event().unwrap();
     assert!(!faults::clear(), "a worker was asked for");
     assert!(event.query());
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_record_that_panics_where_no_worker_can_be_started_fails_its_stream_and_hangs_no_thread() {
+    let config = Config { cpu_threads: Some(1), ..Config::default() };
+    let backend = FaultBackend::new(CpuBackend::new(&config).unwrap());
+    let backends = [Arc::<FaultBackend>::clone(&backend) as Arc<dyn Backend>];
+    let runtime = Runtime::with_backends(config, backends).unwrap();
+    let (stream, event) = (stream(&runtime, 0), Event::timed());
+    refuse_the_next_worker();
+    backend.plan(Fault::nth(Method::Mark, 1, FaultError::Panic));
+    stream.record(&event).unwrap();
+    assert!(!faults::clear(), "a worker was asked for");
+    assert_eq!(backend.failures(Method::Mark), 1);
+    assert!(event.query());
+    assert!(matches!(event.synchronize(), Err(Error::Stream(_))));
+    assert!(matches!(stream.synchronize(), Err(Error::Stream(_))));
     stream.synchronize().unwrap();
 }
 

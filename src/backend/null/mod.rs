@@ -111,7 +111,7 @@ impl NullBackend {
             timeline: Mutex::new(LockRank::Backend, timeline),
             programs: Mutex::new(LockRank::Backend, Programs::new(config.has_fp64)),
             has_kernels: config.has_kernels,
-            courier: Courier::new("accelrt-null"),
+            courier: Courier::new(config.kind, "accelrt-null"),
         })
     }
 

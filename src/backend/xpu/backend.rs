@@ -153,6 +153,7 @@ unsafe impl Backend for XpuBackend {
     /// Called by a thread of ours, which the driver's only wakes.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let completions = Arc::clone(&self.completions);
+        completions.prepare()?; // the callback itself cannot be refused
         let completion = event::Completion::new(callback);
         let posted = Arc::clone(&completion);
         let post = Box::new(move || completions.post(posted));

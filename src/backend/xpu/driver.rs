@@ -13,6 +13,7 @@ use super::sys::{
     self, Compiler, Context, Core, DeviceId, Event, Platform, Queue, SetMemPointer, Usm,
 };
 use crate::backend::contract::DoneCallback;
+use crate::contain::contain;
 use crate::dylib::Library;
 
 /// What the driver refused, and with which number.
@@ -268,7 +269,7 @@ impl Driver {
 unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
     // SAFETY: `set_event_callback` made it from a box of this type, and this is the one call.
     let callback = unsafe { Box::from_raw(data.cast::<DoneCallback>()) };
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(callback));
+    contain(callback);
 }
 
 impl Usm {

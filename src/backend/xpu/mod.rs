@@ -72,8 +72,8 @@ impl XpuBackend {
             probe: OnceLock::new(),
             session: OnceLock::new(),
             memory: Memory::new(),
-            courier: Courier::new("accelrt-xpu"),
-            completions: Arc::new(Courier::new("accelrt-xpu-done")),
+            courier: Courier::new(DeviceKind::Xpu, "accelrt-xpu"),
+            completions: Arc::new(Courier::new(DeviceKind::Xpu, "accelrt-xpu-done")),
             is_shut_down: AtomicBool::new(false),
         })
     }

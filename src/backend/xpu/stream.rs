@@ -12,6 +12,7 @@ use super::program::XpuKernel;
 use super::session::Session;
 use super::sys::{self, Event, Queue};
 use crate::backend::contract::{LaunchArgument, LaunchSize, StreamHandle, Turn, Work};
+use crate::error::Error;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering};
 
@@ -305,5 +306,9 @@ impl Work for Flushed {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         Arc::clone(&self.work).run(turn);
         self.stream.flush_rest();
+    }
+
+    fn refuse(self: Arc<Self>, reason: &Error) {
+        Arc::clone(&self.work).refuse(reason);
     }
 }
