@@ -416,6 +416,7 @@ impl CachingAllocator {
             let books = self.books.lock();
             let mut statistics = books.statistics;
             books.native.splits.add_to(&mut statistics);
+            statistics.reserved_bytes.lend_to_large(&books.native.large_in_shared);
             statistics
         };
         self.caches.add_to(&mut statistics);
@@ -435,6 +436,7 @@ impl CachingAllocator {
             let mut books = self.books.lock();
             books.statistics.reset_peaks();
             books.native.splits.reset_peaks();
+            books.native.large_in_shared.reset_peak();
         }
         self.caches.reset_peaks();
     }
@@ -446,6 +448,7 @@ impl CachingAllocator {
             let mut books = self.books.lock();
             books.statistics.reset_accumulated();
             books.native.splits.reset_accumulated();
+            books.native.large_in_shared.reset_accumulated();
         }
         self.caches.reset_accumulated();
         if let Some(host) = &self.source.host {

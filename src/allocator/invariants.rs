@@ -30,7 +30,8 @@ impl CachingAllocator {
         books.check_waiting();
         books.check_pools();
         books.check_native();
-        check_sums(&snapshot, &total, |info| books.held_back(info));
+        let class_of = |info: &SegmentInfo, block: &BlockInfo| books.class_of(info, block);
+        check_sums(&snapshot, &total, |info| books.held_back(info), class_of);
         let reserved_bytes = to_usize(books.statistics.reserved_bytes.all.current);
         // Between two calls nothing is asked for, so what was taken is what is reserved.
         assert_eq!(books.limits.taken_bytes, reserved_bytes, "{:?}", books.limits);
@@ -39,20 +40,27 @@ impl CachingAllocator {
 
 /// The sums of a snapshot are what the statistics say. Source: PyTorch's
 /// `_check_memory_stat_consistency`. What of a free block is held back where pages go back one by
-/// one, `held_back` says.
+/// one, `held_back` says; as what a block counts, `class_of`.
 fn check_sums(
     snapshot: &Snapshot,
     statistics: &Statistics,
     held_back: impl Fn(&SegmentInfo) -> Vec<usize>,
+    class_of: impl Fn(&SegmentInfo, &BlockInfo) -> PoolClass,
 ) {
     for class in [None, Some(PoolClass::Small), Some(PoolClass::Large)] {
-        let is_wanted = |info: &&SegmentInfo| class.is_none_or(|class| info.class == class);
-        let segments: Vec<&SegmentInfo> = snapshot.segments.iter().filter(is_wanted).collect();
+        let is_wanted = |found: PoolClass| class.is_none_or(|class| class == found);
+        let all = snapshot.segments.iter();
+        let segments: Vec<&SegmentInfo> = all.filter(|info| is_wanted(info.class)).collect();
         let plain = segments.iter().filter(|info| !info.is_expandable);
-        let sum = |bytes: fn(&SegmentInfo) -> usize| segments.iter().map(|info| bytes(info)).sum();
-        let count = |is_wanted: fn(&BlockInfo) -> bool| {
-            segments.iter().flat_map(|info| &info.blocks).filter(|block| is_wanted(block)).count()
+        let blocks = snapshot
+            .segments
+            .iter()
+            .flat_map(|info| info.blocks.iter().filter(|block| is_wanted(class_of(info, block))));
+        let blocks: Vec<&BlockInfo> = blocks.collect();
+        let of = |is_counted: fn(BlockState) -> bool, amount: fn(&BlockInfo) -> usize| {
+            blocks.iter().filter(|block| is_counted(block.state)).map(|block| amount(block)).sum()
         };
+        let is_allocated = |state| state == BlockState::Allocated;
         let split = plain.clone().filter(|info| info.blocks.len() > 1);
         let inactive = split
             .flat_map(|info| &info.blocks)
@@ -63,16 +71,20 @@ fn check_sums(
             inactive.chain(in_pages.flat_map(|info| held_back(info))).collect();
         let rows: [(&str, &PooledStat, usize); 9] = [
             ("segment", &statistics.segment, plain.count()),
-            ("reserved_bytes", &statistics.reserved_bytes, sum(|info| info.total_bytes)),
-            ("allocated_bytes", &statistics.allocated_bytes, sum(|info| info.allocated_bytes)),
-            ("active_bytes", &statistics.active_bytes, sum(|info| info.active_bytes)),
-            ("requested_bytes", &statistics.requested_bytes, sum(|info| info.requested_bytes)),
+            ("reserved_bytes", &statistics.reserved_bytes, of(|_| true, |block| block.bytes)),
+            ("allocated_bytes", &statistics.allocated_bytes, of(is_allocated, |block| block.bytes)),
             (
-                "allocation",
-                &statistics.allocation,
-                count(|block| block.state == BlockState::Allocated),
+                "active_bytes",
+                &statistics.active_bytes,
+                of(BlockState::is_active, |block| block.bytes),
             ),
-            ("active", &statistics.active, count(|block| block.state.is_active())),
+            (
+                "requested_bytes",
+                &statistics.requested_bytes,
+                of(BlockState::is_active, |block| block.requested_bytes),
+            ),
+            ("allocation", &statistics.allocation, of(is_allocated, |_| 1)),
+            ("active", &statistics.active, of(BlockState::is_active, |_| 1)),
             ("inactive_split", &statistics.inactive_split, inactive.len()),
             ("inactive_split_bytes", &statistics.inactive_split_bytes, inactive.iter().sum()),
         ];

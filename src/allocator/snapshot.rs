@@ -55,7 +55,8 @@ impl SegmentInfo {
 }
 
 /// Small requests and larger ones have segments of their own. Where the line is, the policy says:
-/// at 1 MiB on devices, at the size of a pinned segment on the host.
+/// at 1 MiB on devices, at the size of a pinned segment on the host. Under policy `native` larger
+/// ones, up to eight pages, may be in segments of small ones, and count by their size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolClass {
     /// Requests up to the policy's line.

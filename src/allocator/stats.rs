@@ -39,11 +39,11 @@ impl Stat {
         self.freed = self.freed.wrapping_add(other.freed);
     }
 
-    fn reset_peak(&mut self) {
+    pub(super) fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 
-    fn reset_accumulated(&mut self) {
+    pub(super) fn reset_accumulated(&mut self) {
         (self.allocated, self.freed) = (0, 0);
     }
 
@@ -141,6 +141,20 @@ impl PooledStat {
         self.all.reset_accumulated();
         self.small_pool.reset_accumulated();
         self.large_pool.reset_accumulated();
+    }
+
+    /// A part of the small pool's is of the large one. Peaks of the sums are not known: what is
+    /// told is never below them.
+    pub(super) fn lend_to_large(&mut self, part: &Stat) {
+        let Stat { current, peak, allocated, freed } = *part;
+        let (small, large) = (&mut self.small_pool, &mut self.large_pool);
+        small.current -= current;
+        large.current += current;
+        large.peak = (large.peak + peak).min(self.all.peak);
+        for (stat, gained, lost) in [(small, freed, allocated), (large, allocated, freed)] {
+            stat.allocated = stat.allocated.wrapping_add(gained);
+            stat.freed = stat.freed.wrapping_add(lost);
+        }
     }
 
     fn parts(&self) -> [(&'static str, &Stat); 3] {

@@ -139,11 +139,17 @@ fn a_large_request_shares_pages_when_whole_ones_are_not_enough() {
     let small = bench.take(500 * KIB); // of the first of nine pages
     let large = bench.take(17 * MIB + 500 * KIB);
     let statistics = bench.statistics();
-    assert_eq!(statistics.allocation.small_pool.current, 2, "by the memory that they are of");
+    let reserved_bytes = statistics.reserved_bytes;
+    assert_eq!(statistics.allocation.small_pool.current, 1, "by their sizes");
+    assert_eq!(reserved_bytes.large_pool.current, (17 * MIB + 500 * KIB) as u64);
+    assert_eq!(reserved_bytes.small_pool.current, (500 * KIB + 24 * KIB) as u64);
     for block in [small, large] {
         bench.free(block);
     }
-    assert_eq!(bench.statistics().allocation.small_pool.current, 0);
+    let statistics = bench.statistics();
+    assert_eq!(statistics.allocation.all.current, 0);
+    assert_eq!(statistics.reserved_bytes.large_pool.current, 0, "it may share its pages again");
+    assert_eq!(statistics.reserved_bytes.small_pool.current, 18 << 20);
 }
 
 #[test]

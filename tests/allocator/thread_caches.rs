@@ -205,7 +205,7 @@ fn peaks_of_each_class_of_sizes_are_exact_in_any_order() {
         } else {
             live.swap_remove(numbers.below(live.len()))
         };
-        let is_large = requested_bytes > 16 * MIB;
+        let is_large = requested_bytes > MIB;
         let amounts = [1, block.bytes() as u64, requested_bytes as u64];
         for (stats, amount) in truth.iter_mut().zip(amounts) {
             for part in [0, 1 + usize::from(is_large)] {

@@ -199,25 +199,42 @@ def _sums(segments: list[dict[str, Any]]) -> Counter[str]:
     for segment in segments:
         blocks, is_expandable = segment["blocks"], segment["is_expandable"]
         assert sum(block["size"] for block in blocks) == segment["total_size"], segment
-        states = Counter(block["state"] for block in blocks)
-        active = states["active_allocated"] + states["active_awaiting_free"]
         free = [block["size"] for block in blocks if block["state"] == "inactive"]
         is_split = len(blocks) > 1 and not is_expandable
         facts = {
             "segment": 0 if is_expandable else 1,
-            "reserved_bytes": segment["total_size"],
-            "allocated_bytes": segment["allocated_size"],
-            "active_bytes": segment["active_size"],
-            "requested_bytes": segment["requested_size"],
-            "allocation": states["active_allocated"],
-            "active": active,
             "inactive_split": len(free) if is_split else 0,
             "inactive_split_bytes": sum(free) if is_split else 0,
         }
         for key, value in facts.items():
             for pool in ("all", f"{segment['segment_type']}_pool"):
                 sums[f"{key}.{pool}"] += value
+        for block in blocks:
+            pool = _pool(block, segment)
+            for key, value in _facts(block).items():
+                sums[f"{key}.all"] += value
+                sums[f"{key}.{pool}"] += value
     return sums
+
+
+def _pool(block: dict[str, Any], segment: dict[str, Any]) -> str:
+    """Return what a block counts as: by PyTorch's line while it is in use, else as its segment."""
+    if block["state"] == "inactive":
+        return f"{segment['segment_type']}_pool"
+    return "small_pool" if block["size"] <= 1 << 20 else "large_pool"
+
+
+def _facts(block: dict[str, Any]) -> dict[str, int]:
+    size, is_active = block["size"], block["state"] != "inactive"
+    is_allocated = block["state"] == "active_allocated"
+    return {
+        "reserved_bytes": size,
+        "allocated_bytes": size * is_allocated,
+        "active_bytes": size * is_active,
+        "requested_bytes": block["requested_size"] * is_active,
+        "allocation": int(is_allocated),
+        "active": int(is_active),
+    }
 
 
 TestLives = Lives.TestCase

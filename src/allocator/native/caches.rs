@@ -161,14 +161,15 @@ impl Caches {
 
     /// Has a thread keep a few more pieces of a small size, which were never in use.
     pub(super) fn stock(&self, kept: &mut Kept, books: &mut Books, plan: &NativePlan) {
-        let Some(class) = plan.class else { return };
+        let Some(size) = plan.class else { return };
         if plan.owner.pool != PoolId::DEFAULT || !self.is_on() {
             return;
         }
         let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
-        let room = kept.make_room_for_stock(key, plan.kind.class(), self.most_bytes());
+        let class = Sizes::class(plan.bytes);
+        let room = kept.make_room_for_stock(key, class, self.most_bytes());
         let heap = books.native.heaps.of(plan.owner);
-        books.native.take_stock(heap, class, room, |block| {
+        books.native.take_stock(heap, size, room, |block| {
             assert!(kept.stock(&block, 0), "there is room for {block:?}");
         });
     }

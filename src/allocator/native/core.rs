@@ -26,6 +26,7 @@ use crate::allocator::native::size_class::SizeClass;
 use crate::allocator::native::slab::{Slab, SlabId, Slabs};
 use crate::allocator::native::split::{Change, Splits};
 use crate::allocator::snapshot::PoolClass;
+use crate::allocator::stats::Stat;
 use crate::frontier::Frontier;
 use crate::steps::step;
 use crate::stream::core::StreamCore;
@@ -74,6 +75,8 @@ pub(in crate::allocator) struct Native {
     /// How often a piece became free.
     pub(in crate::allocator) frees: u64,
     pub(in crate::allocator) splits: Splits,
+    /// Bytes that are out of arenas of blocks that share pages and count as of the large pool.
+    pub(in crate::allocator) large_in_shared: Stat,
     /// The peak of bytes, and the threads, for which it is set what caches may keep.
     pub(super) caches_bound_for: (u64, u64),
     /// True when a block is chosen by its size alone: which pages have memory depends on how far
@@ -132,6 +135,7 @@ impl Native {
             awaiting_sums: Amounts::default(),
             splits: Splits::default(),
             frees: 0,
+            large_in_shared: Stat::default(),
             caches_bound_for: (0, 0),
             ignores_pages: false,
             is_mapping: false,
@@ -314,7 +318,7 @@ impl Native {
     fn count_slab(&mut self, id: SlabId, free_before: u64) {
         let area = &self.areas[self.blocks[self.slabs[id].block].area];
         let change = Change::of_slab(id, free_before, area, &self.blocks, &self.slabs);
-        self.splits.change(SLABS_CLASS, change);
+        self.splits.change(SLABS.class(), change);
     }
 
     /// Small blocks for a thread's cache: as many as there are in slabs, `count` at most.
@@ -347,7 +351,7 @@ impl Native {
             }
             self.count_slab(id, free_before);
         }
-        self.out.leave_several(self.sizes.class(bytes), count - left, bytes);
+        self.out.leave_several(Sizes::class(bytes), count - left, bytes);
     }
 
     /// Makes a slab of a block.
@@ -389,7 +393,11 @@ impl Native {
     /// A piece of a size that nobody has any more; see [`Self::release_block`].
     pub(super) fn release(&mut self, piece: Piece, bytes: usize, busy_until: u64) {
         debug_assert_eq!(self.extent(piece).bytes, bytes, "{piece:?}");
-        self.out.come_back(self.class_of(piece), bytes, 0);
+        let class = Sizes::class(bytes);
+        self.out.come_back(class, bytes, 0);
+        if class == PoolClass::Large && self.kind_of(piece) == Kind::Middle {
+            self.large_in_shared.decrease(bytes as u64);
+        }
         self.frees += 1;
         match piece.part() {
             Part::Block(id) => self.release_block(id, busy_until),
@@ -417,23 +425,32 @@ impl Native {
                 let block = &self.blocks[id];
                 let area = &self.areas[block.area];
                 let (address, bytes) = (area.address_of(block), area.bytes_of(block.units));
-                let (heap, class, busy_until) = (area.heap, area.kind.class(), block.busy_until());
-                Extent { address, bytes, heap, class, busy_until }
+                let (heap, kind, busy_until) = (area.heap, area.kind, block.busy_until());
+                Extent { address, bytes, heap, kind, busy_until }
             }
             Part::Small(slab, slot) => {
                 let slab = &self.slabs[slab];
                 let (address, bytes) = (slab.address_of(slot), slab.class.bytes());
-                let (heap, class, busy_until) = (slab.heap, SLABS_CLASS, slab.busy_until);
-                Extent { address, bytes, heap, class, busy_until }
+                let (heap, kind, busy_until) = (slab.heap, SLABS, slab.busy_until);
+                Extent { address, bytes, heap, kind, busy_until }
             }
         }
     }
 
-    /// As what a piece counts: its arena's, which is not always the one for its size.
-    pub(super) fn class_of(&self, piece: Piece) -> PoolClass {
+    /// The kind of the arena that a piece is of, which is not always the one for its size.
+    fn kind_of(&self, piece: Piece) -> Kind {
         match piece.part() {
-            Part::Block(id) => self.areas[self.blocks[id].area].kind.class(),
-            Part::Small(..) => SLABS_CLASS,
+            Part::Block(id) => self.areas[self.blocks[id].area].kind,
+            Part::Small(..) => SLABS,
+        }
+    }
+
+    /// A piece leaves its heap.
+    pub(super) fn count_out(&mut self, extent: &Extent) {
+        let class = Sizes::class(extent.bytes);
+        self.out.leave(class, extent.bytes, 0);
+        if class == PoolClass::Large && extent.kind == Kind::Middle {
+            self.large_in_shared.increase(extent.bytes as u64);
         }
     }
 
@@ -491,13 +508,12 @@ pub(super) struct Extent {
     pub(super) address: u64,
     pub(super) bytes: usize,
     pub(super) heap: HeapId,
-    /// As what it counts.
-    pub(super) class: PoolClass,
+    pub(super) kind: Kind,
     pub(super) busy_until: u64,
 }
 
-/// As what slabs count, all of which are of one kind of arena.
-const SLABS_CLASS: PoolClass = Kind::Middle.class();
+/// The kind of arena that all slabs are of.
+const SLABS: Kind = Kind::Middle;
 
 /// How many units bytes are, of which they are a multiple.
 pub(super) fn units_of(bytes: usize, unit_bytes: usize) -> u32 {

@@ -95,7 +95,7 @@ impl Books {
             Room::Slab(slab) => {
                 let piece = native.take_of_slab(slab);
                 let extent = native.extent(piece);
-                native.out.leave(extent.class, extent.bytes, 0);
+                native.count_out(&extent);
                 piece
             }
             Room::Place(found) if found.cost.missing == 0 => {

@@ -14,11 +14,11 @@ use crate::allocator::expandable::drop_page;
 use crate::allocator::growth::{Taken, none_if_short};
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
-use crate::allocator::native::core::{Extent, Found, Native, Search, Want};
+use crate::allocator::native::core::{Found, Native, Search, Want};
 use crate::allocator::native::heap::{Heap, HeapId, HeapStream, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
-use crate::allocator::native::plan::NativePlan;
+use crate::allocator::native::plan::{NativePlan, Sizes};
 use crate::allocator::native::size_class::UNIT_BYTES;
 use crate::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
 use crate::allocator::pool::PoolId;
@@ -486,7 +486,7 @@ impl Native {
         if let Some(class) = plan.class
             && let Some(piece) = self.take_small(want.heap, class)
         {
-            self.out.leave(plan.kind.class(), plan.bytes, 0);
+            self.out.leave(Sizes::class(plan.bytes), plan.bytes, 0);
             return Ok(piece);
         }
         match self.find(want, search, |_| true) {
@@ -514,8 +514,8 @@ impl Native {
                 self.take_of_slab(slab)
             }
         };
-        let Extent { bytes, class, .. } = self.extent(piece);
-        self.out.leave(class, bytes, 0);
+        let extent = self.extent(piece);
+        self.count_out(&extent);
         piece
     }
 }

@@ -9,8 +9,9 @@ use crate::allocator::native::block::{BlockId, State};
 use crate::allocator::native::core::Native;
 use crate::allocator::native::heap::Kind;
 use crate::allocator::native::piece::Piece;
+use crate::allocator::native::plan::Sizes;
 use crate::allocator::native::slab::SlabId;
-use crate::allocator::snapshot::{BlockState, SegmentInfo};
+use crate::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo};
 use crate::size::to_usize;
 
 impl Books {
@@ -69,6 +70,16 @@ impl Books {
             }
         }
         stretches.iter().map(|stretch| to_usize(stretch.end - stretch.start)).collect()
+    }
+
+    /// As what a block of a snapshot counts: by its size while it is in use, else as its segment.
+    pub(in crate::allocator) fn class_of(
+        &self,
+        info: &SegmentInfo,
+        block: &BlockInfo,
+    ) -> PoolClass {
+        let is_native = self.native.areas.containing(info.address).is_some();
+        if is_native && block.state.is_active() { Sizes::class(block.bytes) } else { info.class }
     }
 
     fn check_awaiting(&self) {

@@ -6,6 +6,7 @@ use crate::allocator::native::heap::{HeapId, Kind, Owner};
 use crate::allocator::native::size_class::{
     MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
 };
+use crate::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
 use crate::allocator::snapshot::PoolClass;
 use crate::size::MIB;
 
@@ -57,15 +58,16 @@ impl Sizes {
         (last | mask).wrapping_add(1)
     }
 
-    /// As what a size counts.
+    /// As what a piece of a size counts, wherever it is: PyTorch's line.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    pub(super) fn class(&self, bytes: usize) -> PoolClass {
-        self.kind(bytes).class()
+    pub(super) fn class(bytes: usize) -> PoolClass {
+        if bytes > MOST_SMALL_POOL_BYTES { PoolClass::Large } else { PoolClass::Small }
     }
 
+    /// Which arena serves a size first.
     #[inline]
-    fn kind(&self, bytes: usize) -> Kind {
+    pub(super) fn kind(&self, bytes: usize) -> Kind {
         if bytes > self.most_middle_bytes { Kind::Large } else { Kind::Middle }
     }
 

@@ -12,12 +12,12 @@ use crate::allocator::native::handle::Handle;
 use crate::allocator::native::heap::HeapStream;
 use crate::allocator::native::own::Stay;
 use crate::allocator::native::piece::Piece;
-use crate::allocator::native::plan::NativePlan;
+use crate::allocator::native::plan::{NativePlan, Sizes};
 #[cfg(feature = "python")]
 use crate::allocator::pending::LOOKS;
 use crate::allocator::pending::{Freed, UsePoint};
 use crate::allocator::pool::PoolId;
-use crate::allocator::snapshot::{BlockInfo, BlockState, PoolClass};
+use crate::allocator::snapshot::{BlockInfo, BlockState};
 use crate::allocator::turn::{Attempt, Wants};
 use crate::error::Result;
 use crate::stream::core::StreamCore;
@@ -157,7 +157,7 @@ impl CachingAllocator {
         let Some(piece) = mark.and_then(|mark| caches.live.piece(mark)) else { return false };
         let ended = mark.and_then(|mark| mark.end(bytes));
         let Some(requested_bytes) = ended else { return false };
-        let counted = Counted { class: caches.sizes.class(bytes), bytes, requested_bytes };
+        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
         let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
         if is_own && others.is_empty() && !block.is_unkept() {
             let ticket = home.map_or(0, |home| home.ticket);
@@ -165,10 +165,7 @@ impl CachingAllocator {
                 return true;
             }
         }
-        // Only what threads do not keep may be of another arena than the one for its size.
-        let is_of_its_size = !block.is_unkept();
-        let class = if is_of_its_size { counted.class } else { self.class_of(piece) };
-        self.free_piece(piece, Counted { class, ..counted }, home, others);
+        self.free_piece(piece, counted, home, others);
         true
     }
 
@@ -179,11 +176,6 @@ impl CachingAllocator {
         let Some((piece, counted)) = ended else { return false };
         self.free_piece(piece, counted, None, &[]);
         true
-    }
-
-    #[cold]
-    fn class_of(&self, piece: Piece) -> PoolClass {
-        self.books.lock().native.class_of(piece)
     }
 
     #[cold]
@@ -213,7 +205,7 @@ impl Books {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
     ) -> (Allocated, Counted) {
-        let Extent { address, bytes, heap, class, busy_until } = self.native.extent(piece);
+        let Extent { address, bytes, heap, kind, busy_until } = self.native.extent(piece);
         let (heap, stream) = (&self.native.heaps[heap], plan.owner.stream);
         let owner = heap.owner;
         let busy_until = if owner.stream == stream {
@@ -225,8 +217,8 @@ impl Books {
         let requested_bytes = plan.requested_bytes;
         let mark = self.native.live.mark(piece).expect("a piece that is known");
         mark.begin(bytes, requested_bytes);
-        let counted = Counted { class, bytes, requested_bytes };
-        let is_of_its_size = class == self.native.sizes.class(bytes);
+        let counted = Counted { class: Sizes::class(bytes), bytes, requested_bytes };
+        let is_of_its_size = kind == self.native.sizes.kind(bytes);
         let is_cached = plan.owner.pool == PoolId::DEFAULT && owner == plan.owner && is_of_its_size;
         let handle = Handle::of_mark(mark, self.native.live.tag());
         let block = Allocated::of_piece(handle, address, bytes, busy_until, stream);
@@ -291,8 +283,9 @@ impl Books {
         let piece = self.native.piece_at(address)?;
         let extent = self.native.extent(piece);
         let mark = self.native.live.mark(piece).filter(|_| extent.address == address)?;
-        let Extent { bytes, class, .. } = extent;
+        let bytes = extent.bytes;
         let requested_bytes = mark.end(bytes)?;
+        let class = Sizes::class(bytes);
         Some((piece, Counted { class, bytes, requested_bytes }))
     }
 

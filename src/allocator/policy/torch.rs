@@ -11,7 +11,7 @@ use crate::size::MIB;
 /// Every size is a multiple of this, and at least this.
 pub(in crate::allocator) const LEAST_BLOCK_BYTES: usize = 512;
 /// The largest request that small segments serve.
-const MOST_SMALL_BYTES: usize = MIB;
+pub(in crate::allocator) const MOST_SMALL_BYTES: usize = MIB;
 /// Size of a small segment, and of the pages of an expandable one.
 const SMALL_SEGMENT_BYTES: usize = 2 * MIB;
 /// Requests from here on get segments of their own size.
