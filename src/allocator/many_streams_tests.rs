@@ -195,6 +195,21 @@ fn a_first_request_of_a_stream_takes_as_many_steps_among_many_streams() {
 }
 
 #[test]
+fn a_stream_that_memory_of_another_serves_has_no_heap_for_it() {
+    // Goal: nothing is made, and no other heap is looked at, for a request that needs none. Method:
+    // the streams together have less than a page.
+    let world = World::new("policy:native");
+    let (first, streams) = (world.stream(), world.streams(20));
+    let block = world.take(&first, 64 << 10);
+    let blocks: Vec<_> = streams.iter().map(|home| world.take(home, 64 << 10)).collect();
+    assert_eq!((world.heaps_and_areas(), world.reserved_bytes()), ((1, 1), 2 * MIB as u64));
+    for (block, home) in blocks.into_iter().zip(&streams).chain([(block, &first)]) {
+        world.free(block, home, None);
+    }
+    world.allocator.check_all();
+}
+
+#[test]
 fn heaps_of_streams_that_are_gone_go_on_to_others() {
     let world = World::new("policy:native");
     let mut seen = Vec::new();

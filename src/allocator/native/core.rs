@@ -144,9 +144,7 @@ impl Native {
 
     /// The block that a plan wants: its own, or that of a new slab.
     pub(super) fn want(&mut self, plan: &NativePlan) -> Want {
-        let heap = self.heaps.of(plan.owner);
-        let NativePlan { kind, align_bytes, .. } = *plan;
-        Want { heap, kind, bytes: plan.block_bytes(), align_bytes }
+        plan.want_of(self.heaps.of(plan.owner))
     }
 
     /// A place in a free block that is ready: of those that were looked at the one that costs the
@@ -213,6 +211,11 @@ impl Native {
     /// more of them; a smaller one takes what is next in size.
     fn spares_idle_pages(&self, kind: Kind, bytes: usize) -> bool {
         kind == Kind::Middle && bytes >= 2 * self.sizes.page_bytes
+    }
+
+    /// The heap that a place is of.
+    pub(super) fn heap_of_found(&self, found: &Found) -> HeapId {
+        self.areas[self.blocks[found.id].area].heap
     }
 
     /// Takes a place out of its free block.

@@ -236,6 +236,9 @@ impl Books {
     ) -> Step {
         let is_bounded = search == Search::Bounded;
         self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
+        if is_bounded && let Some(piece) = self.take_without_heap(plan, home) {
+            return Step::Done(piece);
+        }
         let want = self.native.want(plan);
         self.note_stream(want.heap, home);
         let found = match self.native.take_or_find(plan, &want, search) {
@@ -243,9 +246,9 @@ impl Books {
             Err(found) => found,
         };
         if !plan.prefers_own_pages()
-            && let Some(piece) = self.take_elsewhere(plan, &want, search, home)
+            && let Some(found) = self.find_elsewhere(plan, Some(want.heap), search, home)
         {
-            return Step::Done(piece);
+            return Step::Done(self.take_elsewhere(plan, &found));
         }
         if self.native.is_mapping || self.is_turn_of_another() {
             return Step::Wait;
@@ -258,17 +261,26 @@ impl Books {
     }
 
     /// A piece of another stream's heap.
-    fn take_elsewhere(
+    fn take_elsewhere(&mut self, plan: &NativePlan, found: &Found) -> Piece {
+        let block = self.native.carve(found);
+        self.statistics.num_frontier_reuses += 1;
+        self.native.finish(block, plan)
+    }
+
+    /// The same for a stream that has no heap, and needs none for it. What a stream had that is
+    /// gone is not had so: its heap becomes this stream's, which then keeps what it frees.
+    fn take_without_heap(
         &mut self,
         plan: &NativePlan,
-        want: &Want,
-        search: Search,
         home: Option<&Arc<StreamCore>>,
     ) -> Option<Piece> {
-        let found = self.find_elsewhere(want, search, home)?;
-        let block = self.native.carve(&found);
-        self.statistics.num_frontier_reuses += 1;
-        Some(self.native.finish(block, plan))
+        if plan.prefers_own_pages() || self.native.heaps.known(plan.owner).is_some() {
+            return None;
+        }
+        let found = self.find_elsewhere(plan, None, Search::Bounded, home)?;
+        let heap = self.native.heap_of_found(&found);
+        let is_over = self.native.heaps[heap].is_over();
+        (!is_over).then(|| self.take_elsewhere(plan, &found))
     }
 
     /// A heap knows its stream.
@@ -294,7 +306,8 @@ impl Books {
     /// before what the requester's stream does next: in heaps that got free memory last, or in all.
     fn find_elsewhere(
         &self,
-        want: &Want,
+        plan: &NativePlan,
+        own: Option<HeapId>,
         search: Search,
         home: Option<&Arc<StreamCore>>,
     ) -> Option<Found> {
@@ -302,14 +315,14 @@ impl Books {
         if self.config.deterministic {
             return None; // it depends on how far streams are
         }
-        let pool = native.heaps[want.heap].owner.pool;
+        let pool = plan.owner.pool;
         let before = home.and_then(|home| home.history.latest());
-        let is_other = |(id, heap): &(HeapId, &Heap)| *id != want.heap && heap.owner.pool == pool;
+        let is_other = |(id, heap): &(HeapId, &Heap)| Some(*id) != own && heap.owner.pool == pool;
         let find_in = |(heap, _): (HeapId, &Heap)| {
             step();
             let is_ready =
                 |block: &Block| native.is_ready(heap, block.busy_until(), before.as_deref());
-            let found = native.find(&Want { heap, ..*want }, search, is_ready);
+            let found = native.find(&plan.want_of(heap), search, is_ready);
             found.filter(|found| found.cost.missing == 0)
         };
         native.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)

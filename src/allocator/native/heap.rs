@@ -211,6 +211,18 @@ impl Heaps {
         }
     }
 
+    /// The heap of an owner, if it has one.
+    pub(super) fn known(&mut self, owner: Owner) -> Option<HeapId> {
+        match self.last {
+            Some((last, id)) if last == owner => Some(id),
+            _ => {
+                let id = self.by_owner.get(&owner).copied()?;
+                self.last = Some((owner, id));
+                Some(id)
+            }
+        }
+    }
+
     fn look_up(&mut self, owner: Owner) -> HeapId {
         let id = self.by_owner.get(&owner).copied();
         let id = id.or_else(|| self.take_over(owner)).unwrap_or_else(|| self.add(owner));

@@ -120,6 +120,12 @@ impl NativePlan {
         self.class.is_some()
     }
 
+    /// The block that it wants of a heap: its own, or that of a new slab.
+    pub(super) fn want_of(&self, heap: HeapId) -> Want {
+        let Self { kind, align_bytes, .. } = *self;
+        Want { heap, kind, bytes: self.block_bytes(), align_bytes }
+    }
+
     /// What was asked for.
     pub(super) fn request(&self) -> Request {
         let Self { requested_bytes: bytes, align_bytes, owner: Owner { stream, pool }, .. } = *self;
