@@ -21,6 +21,7 @@ use crate::allocator::stats::Statistics;
 use crate::backend::contract::Backend;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::size::MIB;
 use crate::stream::core::StreamCore;
 use crate::stream::wait::Interrupt;
@@ -32,6 +33,9 @@ use crate::sync::{LockRank, Mutex};
 /// may call anything. One lock guards the books; it is given back before the device is called or
 /// waited for. Under policy `native`, the default, a thread keeps some of what it freed, and has it
 /// again without the lock.
+///
+/// In a forked child it is the parent's, whose threads may have been inside: requests fail with
+/// `BadFork`, frees do nothing, and questions are answered as by one with nothing in it.
 ///
 /// ```
 /// use accelrt::allocator::{CachingAllocator, Request};
@@ -79,6 +83,7 @@ impl CachingAllocator {
     }
 
     pub(super) fn of_source(source: Source, books: Books) -> Self {
+        fork::watch();
         let is_cached = books.keeps_caches();
         let books = Arc::new(Mutex::new(LockRank::Allocator, books));
         let caches = Caches::new(Arc::clone(&books));
@@ -149,6 +154,7 @@ impl CachingAllocator {
         home: Option<&Arc<StreamCore>>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
+        fork::check()?;
         request.check()?;
         if request.bytes == 0 {
             return Ok(Allocated::default());
@@ -236,6 +242,9 @@ impl CachingAllocator {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) -> Result<(), ForeignBlock> {
+        if fork::is_child() {
+            return Ok(()); // the parent has it
+        }
         let is_freed = match block.held() {
             Held::Nothing => true,
             Held::Piece => self.free_native(&block, home, others),
@@ -309,6 +318,9 @@ impl CachingAllocator {
     /// ```
     #[must_use]
     pub fn block_at(&self, address: u64) -> Option<BlockInfo> {
+        if fork::is_child() {
+            return None;
+        }
         let books = self.books.lock();
         books.piece_at(address).or_else(|| {
             let id = books.block_in_use_at(address)?;
@@ -327,12 +339,14 @@ impl CachingAllocator {
     /// private pools with users.
     pub fn empty_cache(&self) {
         let waited = self.empty_cache_unless(&mut None);
-        debug_assert!(waited.is_ok(), "nobody interrupts it: {waited:?}");
+        let is_expected = waited.is_ok() || fork::is_child();
+        debug_assert!(is_expected, "nobody interrupts it: {waited:?}");
     }
 
     /// As [`CachingAllocator::empty_cache`], where waits may be given up; what is not in use has
     /// gone back then.
     pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        fork::check()?;
         self.caches.empty(); // what threads keep may be in use as well
         let waited = self.wait_for_users(interrupt);
         self.trim();
@@ -349,6 +363,11 @@ impl CachingAllocator {
         books.is_all_to_go_back()
     }
 
+    /// The host has waited for a device: frees that wait for its streams are over, for good.
+    pub(crate) fn device_was_synchronized(&self, device: Device) {
+        self.books.lock().complete_behind_synchronize(device);
+    }
+
     /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
     pub(crate) fn close(&self) {
         {
@@ -362,11 +381,17 @@ impl CachingAllocator {
     /// The settings in force: `expandable_segments` is not where there is no virtual memory.
     #[must_use]
     pub fn config(&self) -> AllocatorConfig {
+        if fork::is_child() {
+            return AllocatorConfig::default();
+        }
         self.books.lock().config.clone()
     }
 
     /// Serves the next requests by other settings; what was handed out stays as it is.
     pub fn set_config(&self, config: AllocatorConfig) {
+        if fork::is_child() {
+            return;
+        }
         let config = self.source.in_force(config);
         let mut books = self.books.lock();
         books.set_config(config);
@@ -378,7 +403,7 @@ impl CachingAllocator {
     /// The part of the device's memory that may be reserved; 1 leaves it to the device.
     #[must_use]
     pub fn memory_fraction(&self) -> f64 {
-        self.books.lock().limits.fraction
+        if fork::is_child() { 1.0 } else { self.books.lock().limits.fraction }
     }
 
     /// Limits what may be reserved from now on to a part of the device's memory. Fails when that is
@@ -389,6 +414,7 @@ impl CachingAllocator {
             let (name, allowed) = ("memory fraction", "a number from 0 to 1");
             return Err(Error::InvalidSetting { name, value, allowed });
         }
+        fork::check()?;
         self.books.lock().limits.fraction = fraction;
         Ok(())
     }
@@ -397,7 +423,9 @@ impl CachingAllocator {
     /// [`CachingAllocator::snapshot`] does: it is free memory then, in `inactive_split` too.
     #[must_use]
     pub fn statistics_at_rest(&self) -> Statistics {
-        self.caches.empty();
+        if !fork::is_child() {
+            self.caches.empty();
+        }
         self.statistics()
     }
 
@@ -405,6 +433,9 @@ impl CachingAllocator {
     /// what threads keep of what they freed is neither allocated nor free.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
+        if fork::is_child() {
+            return Statistics::default();
+        }
         self.poll_waited_for(ALL);
         self.books.lock().complete_some_if_free(ALL);
         self.statistics_so_far()
@@ -431,6 +462,9 @@ impl CachingAllocator {
     /// Every peak becomes the current value, of what threads keep given back first, as of
     /// [`CachingAllocator::statistics_at_rest`].
     pub fn reset_peak_statistics(&self) {
+        if fork::is_child() {
+            return;
+        }
         self.caches.empty();
         {
             let mut books = self.books.lock();
@@ -443,6 +477,9 @@ impl CachingAllocator {
 
     /// Every sum and every count becomes zero; what threads keep is given back before.
     pub fn reset_accumulated_statistics(&self) {
+        if fork::is_child() {
+            return;
+        }
         self.caches.empty();
         {
             let mut books = self.books.lock();
@@ -459,7 +496,7 @@ impl CachingAllocator {
     /// Makes a private pool, or counts one more user of it: as long as it has users, its memory is
     /// its own, also while it is free. Does nothing for the default pool, which needs none.
     pub fn retain_pool(&self, id: PoolId, options: PoolOptions) {
-        if id != PoolId::DEFAULT {
+        if id != PoolId::DEFAULT && !fork::is_child() {
             self.books.lock().pools.retain(id, options);
         }
     }
@@ -467,7 +504,9 @@ impl CachingAllocator {
     /// Counts one user less of a private pool. Without users, the memory that is free in it goes
     /// back when the cache is emptied or memory is short. Does nothing when it has none.
     pub fn release_pool(&self, id: PoolId) {
-        self.books.lock().pools.release(id);
+        if !fork::is_child() {
+            self.books.lock().pools.release(id);
+        }
     }
 }
 
@@ -475,7 +514,7 @@ impl Drop for CachingAllocator {
     /// Everything goes back that no stream uses: whoever has a block keeps the allocator alive.
     /// What a stream that does not end still uses stays with the device.
     fn drop(&mut self) {
-        if crate::fork::is_child() {
+        if fork::is_child() {
             return; // the parent has it
         }
         self.books.lock().pools.end_all();

@@ -8,6 +8,7 @@ use crate::allocator::caching::CachingAllocator;
 use crate::allocator::segment::Segment;
 use crate::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
 use crate::allocator::stats::{PooledStat, Statistics};
+use crate::fork;
 use crate::size::to_usize;
 
 impl CachingAllocator {
@@ -17,6 +18,9 @@ impl CachingAllocator {
     /// # Panics
     /// With what is wrong.
     pub fn check_all(&self) {
+        if fork::is_child() {
+            return;
+        }
         let snapshot = self.snapshot();
         let total = self.statistics_so_far();
         let books = self.books.lock();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use crate::allocator::pending::{LOOKS_BEFORE_GROWTH, UsePoint};
-use crate::allocator::{Allocated, CachingAllocator, Request};
+use crate::allocator::{Allocated, CachingAllocator, PoolOptions, Request};
 use crate::backend::cpu::CpuBackend;
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::Event;
-use crate::runtime::Runtime;
+use crate::runtime::{MemPool, Runtime};
 use crate::size::MIB;
 use crate::steps::steps_of;
 use crate::stream::{Completion, Stream};
@@ -308,4 +308,23 @@ fn addresses_that_pages_left_go_back_when_their_stream_is_gone() {
     world.free(first, &other, None);
     world.free(taken, &other, None);
     world.allocator.check_all();
+}
+
+#[test]
+fn pools_that_end_before_their_last_block_leave_nothing_behind() {
+    // Goal: a pool for each request, whose handle is dropped first, takes no more with each round.
+    // Method: the block of each pool is freed when the next pool is there.
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let device = Device::cpu(0);
+    let allocator = runtime.allocator(device).unwrap();
+    let mut last = None;
+    for _ in 0..50 {
+        let pool = MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
+        let inside = pool.enter();
+        let block = runtime.empty(100, device).unwrap();
+        drop((inside, pool));
+        drop(last.replace(block));
+    }
+    let counts = allocator.books.lock().native.count_heaps_and_areas();
+    assert!(counts.0 <= 4, "{counts:?} heaps and areas");
 }

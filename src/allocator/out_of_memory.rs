@@ -5,6 +5,7 @@
 //! the cache and the device are asked again; streams that still use free memory are waited for, if
 //! all of it may be enough, and both are asked after each of them (`turn`).
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::stats::{PooledStat, Statistics};
 use crate::allocator::turn::{Attempt, Wants};
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::shortage::Shortage;
 use crate::size::to_usize;
 use crate::stream::wait::Interrupt;
@@ -35,6 +37,37 @@ pub(super) struct Observers {
 impl Observers {
     pub(super) fn new() -> Self {
         Self { list: Mutex::new(LockRank::Allocator, Vec::new()), next_id: AtomicU64::new(1) }
+    }
+
+    /// Calls each, without a lock. Of requests that fail inside of an observer none is told: it
+    /// would be told of its own for as long as there is a stack.
+    fn tell(&self, error: &Error) {
+        let Some(_telling) = Telling::begin() else { return };
+        let observers = self.list.lock().clone();
+        assert_no_lock_held();
+        for (_, observer) in observers {
+            observer(error);
+        }
+    }
+}
+
+/// Stands for this thread's being inside of observers, until it is dropped.
+struct Telling;
+
+thread_local! {
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Telling {
+    /// `None` inside of another one.
+    fn begin() -> Option<Self> {
+        (!IS_TELLING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        IS_TELLING.set(false);
     }
 }
 
@@ -121,6 +154,9 @@ impl CachingAllocator {
     /// Gives all free memory back that no stream uses, but that of private pools with users. Waits
     /// for nobody.
     pub fn trim(&self) {
+        if fork::is_child() {
+            return;
+        }
         self.caches.empty();
         self.poll_holders();
         let victims = {
@@ -143,6 +179,16 @@ impl CachingAllocator {
         };
         self.give_back(victims);
         self.shrink_native(|_, id| id == pool);
+        self.books.lock().native.note_left_pool(pool);
+    }
+
+    /// Looks at some private pools that had memory in use when their last user went, and gives back
+    /// what is free in them by now.
+    pub(crate) fn trim_left_pools(&self) {
+        let left = self.books.lock().native.take_left_pools();
+        for pool in left {
+            self.trim_pool(pool);
+        }
     }
 
     /// Waits until no stream uses freed memory any more: first for those that others than its own
@@ -208,11 +254,7 @@ impl CachingAllocator {
         let device = self.source.device;
         let cache = Some(Box::new(shortage));
         let error = Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache };
-        let observers = self.observers.list.lock().clone();
-        assert_no_lock_held();
-        for (_, observer) in observers {
-            observer(&error);
-        }
+        self.observers.tell(&error);
         error
     }
 }

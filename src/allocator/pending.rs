@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use crate::allocator::block::{Block, BlockId, State};
 use crate::allocator::books::Books;
 use crate::allocator::native::piece::Piece;
+use crate::device::Device;
 use crate::frontier::Progress;
 use crate::stream::core::StreamCore;
 use crate::stream_map::StreamMap;
@@ -61,6 +62,8 @@ struct WaitedFor {
     progress: Arc<Progress>,
     /// As in [`Home`].
     stream: Weak<StreamCore>,
+    /// The stream's.
+    device: Device,
     /// What was freed, by the task that it waits for.
     freed: BTreeSet<(u64, Freed)>,
     /// The first of those tasks: a look that finds nothing passed needs no more.
@@ -113,6 +116,7 @@ impl Users {
         let waited_for = self.waited_for.get_or_insert_with(stream.key(), || WaitedFor {
             progress: Arc::clone(&stream.progress),
             stream: Arc::downgrade(stream),
+            device: stream.identity.device,
             freed: BTreeSet::new(),
             first_ticket: u64::MAX,
         });
@@ -226,7 +230,7 @@ impl Books {
 
     /// Completes the frees whose points are all passed, of the next streams that something waits
     /// for; true when there was one. Not while the same requests are to get the same offsets,
-    /// because how far streams are is no request.
+    /// because how far streams are is no request; see [`Self::complete_behind_synchronize`].
     pub(super) fn complete_some_if_free(&mut self, most: usize) {
         if !self.config.deterministic {
             self.complete_some(most);
@@ -245,8 +249,21 @@ impl Books {
     }
 
     fn complete_waiting(&mut self, most: usize) -> bool {
+        self.complete_those(most, |_| true)
+    }
+
+    /// Completes the frees that wait for streams of a device alone, all of which have passed their
+    /// points: the host has waited for it. Where frees are completed behind requests, does nothing.
+    pub(super) fn complete_behind_synchronize(&mut self, device: Device) {
+        if self.config.deterministic {
+            self.complete_those(ALL, |stream| stream.device == device);
+        }
+    }
+
+    fn complete_those(&mut self, most: usize, is_asked: impl Fn(&WaitedFor) -> bool) -> bool {
         let mut passed: Vec<Freed> = Vec::new();
-        self.users.waited_for.take_over(most, |_, stream| stream.pass(&mut passed));
+        let is_over = |_, stream: &mut WaitedFor| is_asked(stream) && stream.pass(&mut passed);
+        self.users.waited_for.take_over(most, is_over);
         let mut has_completed = false;
         for freed in passed {
             let id = match freed {

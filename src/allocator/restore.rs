@@ -16,11 +16,15 @@ use crate::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::fork;
 
 impl CachingAllocator {
     /// What it holds now, with frees taken in whose streams have passed them. No trace.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        if fork::is_child() {
+            return Snapshot::default();
+        }
         self.caches.empty();
         self.poll_waited_for(ALL);
         let device_index = self.source.device.index();

@@ -49,6 +49,10 @@ pub enum FailureCause {
 
 impl StreamError {
     pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
+        let cause = match cause {
+            FailureCause::Returned(error) => FailureCause::Returned(without_middle(error)),
+            other => other,
+        };
         Arc::new(Self {
             device,
             stream_id,
@@ -91,6 +95,14 @@ impl StreamError {
         self.inherited_from.as_ref()
     }
 
+    /// The stream's error that the task which failed here, or first, returned.
+    fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
+        match &self.root().cause {
+            FailureCause::Returned(error) => returned_stream_error(error),
+            _ => None,
+        }
+    }
+
     /// True when nothing failed but a shutdown came first.
     pub(crate) fn is_cancellation(&self) -> bool {
         matches!(self.root().cause, FailureCause::Cancelled)
@@ -122,6 +134,25 @@ impl Drop for StreamError {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(cause))) {
             std::mem::forget(panic); // its drop may panic as well
         }
+    }
+}
+
+/// An error of a stream that a task returned keeps the one behind it only where that is the first:
+/// a program that hands the last error on each time builds no chain, which is printed and dropped
+/// recursively.
+fn without_middle(error: TaskError) -> TaskError {
+    match returned_stream_error(&error).and_then(StreamError::returned) {
+        Some(first) => Box::new(Error::Stream(Arc::clone(first))),
+        None => error,
+    }
+}
+
+/// The error of a stream that a task returned, as it gets it from us.
+fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamError>> {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Stream(error)) => Some(error),
+        Some(Error::Streams { errors, .. }) => errors.first(),
+        _ => error.downcast_ref::<Arc<StreamError>>(),
     }
 }
 

@@ -10,10 +10,11 @@ use crate::allocator::{
 };
 use crate::device::Device;
 use crate::error::Error;
+use crate::fork;
 use crate::host_heap;
 use crate::python::device::kind_argument;
 use crate::python::functions::existing;
-use crate::python::parked::Kept;
+use crate::python::parked::{Kept, drop_parked};
 use crate::python::snapshot::write_segment;
 use crate::python::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
@@ -187,9 +188,11 @@ pub(super) fn set_allocator_settings(settings: &str) -> PyResult<()> {
 }
 
 /// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for
-/// want of memory; the number ends it. What it raises goes to `sys.unraisablehook`.
+/// want of memory; the number ends it. What it raises goes to `sys.unraisablehook`, and of requests
+/// that fail inside of an observer none is told.
 #[pyfunction]
-pub(super) fn add_oom_observer(observer: Py<PyAny>) -> PyResult<u64> {
+pub(super) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<u64> {
+    drop_parked(py);
     let observer = Kept::new(vec![observer]);
     Ok(Runtime::global()?.add_oom_observer(move |error| {
         let Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache } = error
@@ -218,8 +221,9 @@ fn call(
 
 /// Ends an observer.
 #[pyfunction]
-pub(super) fn remove_oom_observer(id: u64) -> PyResult<()> {
+pub(super) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
     Runtime::global()?.remove_oom_observer(id);
+    drop_parked(py); // as a rule the observer itself
     Ok(())
 }
 
@@ -245,14 +249,17 @@ impl PyPool {
 
     /// Its segments, as torch's snapshots have them.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        fork::check()?;
         let segments = self.0.segments();
         let segments = segments.iter().map(|segment| write_segment(py, segment));
         PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// Serves this thread's requests until `exit`.
-    fn enter(&self) {
+    fn enter(&self) -> PyResult<()> {
+        fork::check()?;
         self.0.push();
+        Ok(())
     }
 
     /// Ends `enter`.

@@ -67,6 +67,9 @@ fn serve() {
                 return;
             }
             Python::attach(run_batch);
+            if fork::is_child() {
+                return; // a callable has forked: the child ends with the thread that it has
+            }
             if !TURNS.end() {
                 return;
             }
@@ -81,7 +84,11 @@ fn run_batch(py: Python<'_>) {
             return;
         }
         let Some((task, completion)) = READY.pop() else { return };
-        completion.finish(task.run(py));
+        let outcome = task.run(py);
+        if fork::is_child() {
+            return std::mem::forget(completion); // the stream is the parent's
+        }
+        completion.finish(outcome);
     }
 }
 

@@ -326,7 +326,7 @@ impl Runtime {
     /// Raises the errors that are open then, together, and ends them. Returns at once when the
     /// device was never used. Fails inside a task of one of its streams.
     pub fn synchronize(&self, device: Device) -> Result<()> {
-        self.synchronize_streams(device, &mut None)
+        self.synchronize_and_tell(device, &mut None)
     }
 
     /// As [`Runtime::synchronize`], asking `is_interrupted` every 50 ms.
@@ -335,7 +335,7 @@ impl Runtime {
         device: Device,
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        self.synchronize_streams(device, &mut Some(is_interrupted))
+        self.synchronize_and_tell(device, &mut Some(is_interrupted))
     }
 
     /// True when everything enqueued on every stream of the device is done. Does not block.
@@ -344,6 +344,17 @@ impl Runtime {
         let table = self.inner.tables.lock().get(&device).cloned();
         table
             .is_none_or(|table| table.all().into_iter().map(Stream::from_core).all(|it| it.query()))
+    }
+
+    /// Waits, and tells the allocators when nothing was in the way.
+    fn synchronize_and_tell(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let waited = self.synchronize_streams(device, interrupt);
+        if matches!(waited, Ok(()) | Err(Error::Stream(_) | Error::Streams { .. })) {
+            for allocator in self.inner.all_allocators() {
+                allocator.device_was_synchronized(device);
+            }
+        }
+        waited
     }
 
     fn synchronize_streams(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {

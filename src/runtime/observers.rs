@@ -41,7 +41,8 @@ impl fmt::Debug for Observers {
 
 impl Runtime {
     /// Calls `observer` with each error of a request for memory that failed for want of it, on any
-    /// device, on the thread of the request, without a lock; the number ends it.
+    /// device, on the thread of the request, without a lock; the number ends it. Requests that fail
+    /// inside of an observer are told to none.
     ///
     /// ```
     /// use std::sync::Arc;

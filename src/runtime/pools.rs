@@ -13,7 +13,8 @@ use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicU64;
 
 /// A private pool of one device. Handles are cheap to clone; when the last one is dropped, what is
-/// free in it goes back to the device, and the rest when it is freed and the cache emptied.
+/// free in it goes back to the device, and the rest when it is freed and another pool is made or
+/// the cache emptied; under policy `torch` when the cache is emptied.
 ///
 /// ```
 /// use accelrt::{Config, Device, MemPool, PoolOptions, Runtime};
@@ -49,6 +50,7 @@ impl MemPool {
         let allocator = runtime.allocator(device)?;
         // Relaxed: only uniqueness matters.
         let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
+        allocator.trim_left_pools(); // as many are made as end: none is left for good
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
         Ok(Self { inner: Arc::new(Inner { runtime, allocator, id, options }) })
@@ -66,7 +68,7 @@ impl MemPool {
         self.inner.allocator.device()
     }
 
-    /// Its segments.
+    /// Its segments; none in a forked child, where they are the parent's.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let mut segments = self.inner.allocator.snapshot().segments;

@@ -50,7 +50,8 @@ impl StreamCore {
         let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
         let start = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
-        if stop.is_none() {
+        // A scope that has ended meanwhile prints elsewhere, or nowhere.
+        if stop.is_none() && self.lifecycle.is_watched() {
             let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
             let (device, stream_id) = (context.device, context.stream_id);
             self.lifecycle.tell(&Action { device, stream_id, what, bytes, time });

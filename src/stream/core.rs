@@ -304,8 +304,9 @@ impl Work for StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
+        let forgotten = self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
+        drop(forgotten); // a user's, which may ask for all streams: this one has ended
         // Nobody executes it any more: what was not submitted will not be.
         self.finish_held(u64::MAX);
         if !self.marks.has_abandoned() {

@@ -188,7 +188,9 @@ impl Stream {
     }
 
     /// As [`Stream::synchronize`], asking `is_interrupted` every 50 ms; when that says
-    /// true the wait is given up with [`Error::Interrupted`] and the work goes on.
+    /// true the wait is given up with [`Error::Interrupted`] and the work goes on. A task that this
+    /// thread executes meanwhile is not left: it asks between tasks, and executes none of a stream
+    /// whose tasks have been long.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.core.synchronize(&mut Some(is_interrupted))
     }

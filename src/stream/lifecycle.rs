@@ -193,17 +193,21 @@ impl Lifecycle {
         }
     }
 
-    /// A stream is gone.
-    pub(crate) fn keep(&self, counts: StreamCounts, unseen: Option<Arc<StreamError>>) {
+    /// A stream is gone. Returns the errors that are forgotten for its own.
+    #[must_use = "they are a user's"]
+    pub(crate) fn keep(
+        &self,
+        counts: StreamCounts,
+        unseen: Option<Arc<StreamError>>,
+    ) -> Vec<Arc<StreamError>> {
         self.retired_counters.add(counts);
-        let Some(error) = unseen else { return };
+        let Some(error) = unseen else { return Vec::new() };
         if let Some(fade) = self.fade.get() {
             fade(&error);
         }
         let (device, errors) = (error.device(), VecDeque::from([error]));
         let later = Unseen { errors, num_forgotten: 0 };
-        let forgotten = self.unseen.lock().entry(device).or_default().add(later);
-        drop(forgotten);
+        self.unseen.lock().entry(device).or_default().add(later)
     }
 
     /// Has `fade` told of each error that is kept for a stream that is gone, on the thread that
@@ -249,7 +253,7 @@ mod tests {
     fn keep(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamError::new(device, id, FailureCause::Unfinished);
-            lifecycle.keep(StreamCounts::default(), Some(error));
+            drop(lifecycle.keep(StreamCounts::default(), Some(error)));
         }
     }
 

@@ -1,9 +1,11 @@
 //! What is tried when memory is short, in which order, and what is said when nothing helps.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use accelrt::Error;
-use accelrt::allocator::{PoolId, PoolOptions, Request};
+use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
+use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
 
 use crate::pools::POOL;
 use crate::support::{Bench, KIB, MIB};
@@ -231,4 +233,24 @@ fn an_emptied_cache_keeps_what_shares_a_segment_with_something_in_use() {
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
     assert_eq!(bench.statistics().num_sync_all_streams, 2);
+}
+
+#[test]
+fn requests_that_fail_inside_of_an_observer_are_told_to_none() {
+    let (null, device) =
+        (NullBackend::new(NullConfig::default()), Device::new(DeviceKind::Null, 0));
+    let allocator = CachingAllocator::new(null, device.unwrap(), AllocatorConfig::default());
+    let allocator = Arc::new(allocator.unwrap());
+    let told = Arc::new(AtomicUsize::new(0));
+    let (weak, counter) = (Arc::downgrade(&allocator), Arc::clone(&told));
+    let number = allocator.add_oom_observer(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        let allocator = weak.upgrade().expect("it is asked");
+        allocator.allocate(Request::new(1 << 50, 0)).unwrap_err();
+    });
+    for round in 1..4 {
+        allocator.allocate(Request::new(1 << 50, 0)).unwrap_err();
+        assert_eq!(told.load(Ordering::Relaxed), round);
+    }
+    allocator.remove_oom_observer(number);
 }

@@ -92,6 +92,28 @@ fn a_recorded_use_on_another_stream_holds_the_memory_and_the_home_stream_goes_on
 }
 
 #[test]
+fn what_is_deterministic_has_memory_of_other_streams_again_behind_a_synchronise() {
+    // Goal: reserved memory is bounded though no look at a stream completes a free. Method: a
+    // buffer that another stream still uses when it is dropped, and a synchronise, many times.
+    finishes(|| {
+        let allocator_settings = "deterministic:True".to_owned();
+        let runtime = Runtime::new(Config { allocator_settings, ..Config::default() }).unwrap();
+        let (home, other) = (runtime.stream(CPU).unwrap(), runtime.stream(CPU).unwrap());
+        let _current = StreamGuard::new(&runtime, &home).unwrap();
+        for _ in 0..50 {
+            let buffer = runtime.empty(BYTES, CPU).unwrap();
+            let gate = Gate::shut(&other);
+            buffer.record_use(&other).unwrap();
+            drop(buffer);
+            gate.open();
+            runtime.synchronize(CPU).unwrap();
+        }
+        let reserved = runtime.allocator(CPU).unwrap().statistics().reserved_bytes.all;
+        assert!(reserved.peak <= 2 * BYTES as u64, "{reserved:?}");
+    });
+}
+
+#[test]
 fn pinned_memory_serves_no_request_while_a_stream_copies_from_it() {
     // Goal: pinned memory is for all streams and for the host, so order on its home stream alone is
     // no reason to hand it out. Method: a task that is not finished in front of the copy, on the

@@ -1,9 +1,10 @@
 //! Errors on streams: what a failure stops, what it does not, who is told, what ends it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use accelrt::{Error, Event, FailureCause};
+use accelrt::{Error, Event, FailureCause, Runtime, TaskError};
 
 use crate::support::gate::Gate;
 use crate::support::{
@@ -323,6 +324,67 @@ fn the_error_says_which_stream_failed_and_carries_the_cause() {
 }
 
 #[test]
+fn a_program_that_hands_the_last_error_on_each_time_builds_no_chain() {
+    // Goal: such errors are printed and dropped on a stack of any size. Method: more of them than
+    // a stack has room for; the one behind the last is the first.
+    let runtime = workers(1);
+    let failed = stream(&runtime);
+    let fail = |error: TaskError| {
+        failed.enqueue(|| Err::<(), _>(error)).unwrap();
+        failed.synchronize().unwrap_err()
+    };
+    let mut last = fail(Box::new(std::io::Error::other("the disk is full")));
+    for round in 0..20_000 {
+        let Error::Stream(shared) = last else { panic!("{last}") };
+        // As a task gets it from us, and as it is in there.
+        last = if round % 2 == 0 {
+            fail(Box::new(Error::Stream(shared)))
+        } else {
+            fail(Box::new(shared))
+        };
+    }
+    let text = last.to_string();
+    assert_eq!(text.matches("a task returned an error").count(), 2, "{text}");
+    assert!(text.ends_with("the disk is full"), "{text}");
+    drop(last);
+}
+
+/// Asks for all streams of a runtime when it is dropped.
+#[derive(Debug)]
+struct AsksWhenDropped(Runtime);
+
+impl fmt::Display for AsksWhenDropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it asks when it is dropped")
+    }
+}
+
+impl std::error::Error for AsksWhenDropped {}
+
+impl Drop for AsksWhenDropped {
+    fn drop(&mut self) {
+        let _ = self.0.counters();
+        let _ = self.0.synchronize(CPU);
+    }
+}
+
+#[test]
+fn an_error_that_is_forgotten_may_ask_for_all_streams_when_it_is_dropped() {
+    // Goal: nothing of a user's is dropped between a stream's end and its being told. Method: more
+    // errors than are kept of streams that are gone.
+    finishes(|| {
+        let runtime = workers(1);
+        for _ in 0..40 {
+            let failed = runtime.dedicated_stream(CPU, 0).unwrap();
+            let error = AsksWhenDropped(runtime.clone());
+            failed.enqueue(move || Err::<(), _>(error)).unwrap();
+            wait_by_query(&failed.record_event().unwrap());
+        }
+        drop(runtime.shutdown()); // with the errors that are kept, which keep it
+    });
+}
+
+#[test]
 fn several_errors_of_a_device_come_as_one_and_all_are_ended() {
     let runtime = workers(2);
     let failed = streams(&runtime, 3);
@@ -383,8 +445,8 @@ fn a_skipped_task_whose_drop_panics_takes_nobody_with_it() {
 #[derive(Debug)]
 struct Explosive;
 
-impl std::fmt::Display for Explosive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Explosive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("explosive")
     }
 }

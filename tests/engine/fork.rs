@@ -4,13 +4,18 @@
 #![expect(unsafe_code, reason = "fork, waitpid and alarm are the C library's")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
+use accelrt::allocator::snapshot::Snapshot;
+use accelrt::allocator::{CachingAllocator, Request, Statistics};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{Completion, NullBackend, NullConfig};
-use accelrt::{Config, DeviceKind, Error, Event, Runtime, Stream};
+use accelrt::{
+    AllocatorConfig, Config, DeviceKind, Error, Event, MemPool, PoolOptions, Runtime, Stream,
+};
 
 use crate::support::gate::Gate;
 use crate::support::{CPU, CountDrop, enqueue_notice, process, stream, streams, workers};
@@ -32,6 +37,8 @@ fn program() {
         Some("waiting") => waiting(),
         Some("driver") => driver(),
         Some("global") => global(),
+        Some("allocating") => allocating(),
+        Some("task") => forking_task(),
         Some(other) => panic!("no program {other}"),
         None => {}
     }
@@ -281,7 +288,7 @@ fn fork_while(work: fn(&Runtime, &Stream, &Event)) {
             });
         }
     };
-    let outcome = std::thread::scope(|scope| {
+    let outcome = thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
@@ -347,4 +354,83 @@ fn global() {
     gate.open();
     behind.recv().unwrap();
     crate::support::stream_error(failed.synchronize());
+}
+
+/// Forks beside threads that are inside of an allocator: its lock is held in some of the children.
+const ALLOCATING_FORKS: usize = 40;
+
+#[test]
+fn an_allocator_of_the_parents_holds_no_child_up_whoever_was_inside() {
+    // Goal: no lock is waited for whose thread is not there. Method: three threads that grow and
+    // shrink an allocator, and children that ask everything; a hang is killed by its timer.
+    assert_succeeds("allocating");
+}
+
+fn allocating() {
+    let runtime = workers(1);
+    let pool = MemPool::new(&runtime, CPU, PoolOptions::default()).unwrap();
+    let allocator = runtime.allocator(CPU).unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for stream in 0..3 {
+            let (allocator, is_over) = (&allocator, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let block = allocator.allocate(Request::new(3 << 20, stream)).unwrap();
+                    allocator.free(block).expect("it is its own");
+                    allocator.trim();
+                }
+            });
+        }
+        for _ in 0..ALLOCATING_FORKS {
+            in_child(|| ask_allocator(&allocator, &pool));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(allocator.statistics().num_device_alloc > 0);
+}
+
+/// What a child may do with an allocator of its parent's.
+fn ask_allocator(allocator: &CachingAllocator, pool: &MemPool) {
+    assert_bad_fork("allocate", allocator.allocate(Request::new(1 << 20, 7)));
+    assert_eq!(allocator.statistics(), Statistics::default());
+    assert_eq!(allocator.snapshot(), Snapshot::default());
+    assert_eq!(allocator.block_at(4096), None);
+    assert_eq!(allocator.config(), AllocatorConfig::default());
+    allocator.set_config(allocator.config());
+    allocator.empty_cache();
+    allocator.reset_peak_statistics();
+    allocator.reset_accumulated_statistics();
+    assert_bad_fork("limit", allocator.set_memory_fraction(0.5));
+    assert!((allocator.memory_fraction() - 1.0).abs() < f64::EPSILON);
+    assert!(pool.segments().is_empty());
+    drop(pool.enter());
+}
+
+#[test]
+fn the_child_of_a_task_that_forks_ends_with_its_thread() {
+    assert_succeeds("task");
+}
+
+fn forking_task() {
+    let runtime = workers(1);
+    let stream = stream(&runtime);
+    let (sender, receiver) = mpsc::channel();
+    let task = move || {
+        // SAFETY: the child has this worker alone, which returns from the task and ends.
+        let process = unsafe { libc::fork() };
+        assert!(process >= 0, "the system forks");
+        if process == 0 {
+            // SAFETY: sets a timer whose signal kills this child.
+            unsafe { libc::alarm(HANG_S) };
+            return;
+        }
+        let mut status = 0;
+        // SAFETY: the child is ours; the pointer is to a number of this frame.
+        unsafe { libc::waitpid(process, &raw mut status, 0) };
+        sender.send(status).unwrap();
+    };
+    stream.enqueue(task).unwrap();
+    assert_eq!(receiver.recv().unwrap(), 0, "0 is an end without a signal");
+    stream.synchronize().unwrap();
 }

@@ -316,3 +316,41 @@ def test_a_child_may_become_another_program_that_works() -> None:
     """
     settings = {"ACCELRT_CPU_DEVICES": "2", "PYTHONWARNINGS": "ignore"}
     assert output_of(code, **settings) == "done: True True\n"
+
+
+def test_a_pool_of_the_parent_is_refused_in_the_child() -> None:
+    code = """
+        import os
+        import accelrt
+        from children import outcome
+
+        pool = accelrt.accelerator.MemPool()
+        if child := os.fork():
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        else:
+            print(outcome(pool.snapshot), flush=True)
+            print(outcome(pool._pool.enter), flush=True)
+            os._exit(0)
+    """
+    expected = f"{BAD_FORK}\n{BAD_FORK}\n0\n"
+    assert output_of(code, PYTHONWARNINGS="ignore") == expected
+
+
+@pytest.mark.parametrize("end", ["return", "sys.exit(4)", "raise ValueError"])
+def test_a_callable_that_forks_ends_its_child(end: str) -> None:
+    code = f"""
+        import os, signal, sys
+        import accelrt
+
+        def fork():
+            if child := os.fork():
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            else:
+                signal.alarm(20)  # a hang is told by its signal
+                {end}
+
+        stream = accelrt.Stream()
+        stream.launch_host(fork)
+        stream.synchronize()
+    """
+    assert output_of(code, PYTHONWARNINGS="ignore") == "0\n"

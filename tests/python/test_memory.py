@@ -6,6 +6,7 @@ what needs a small device, other settings or a fresh allocator runs in a process
 
 import sys
 import threading
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -393,3 +394,30 @@ def test_free_pinned_memory_is_for_every_stream() -> None:
         buffer = accelrt.empty_pinned(5 * MIB)
     assert buffer.data_ptr() == address
     assert module.host_memory_stats()["allocations.current"] == 1
+
+
+def test_an_observer_may_make_requests_that_fail() -> None:
+    told = []
+
+    def observer(*numbers: object) -> None:
+        told.append(numbers)
+        with pytest.raises(accelrt.OutOfMemoryError):
+            accelrt.empty(1 << 50)
+
+    with accelrt.accelerator.register_oom_observer(observer):
+        for round_number in (1, 2):
+            with pytest.raises(accelrt.OutOfMemoryError):
+                accelrt.empty(1 << 50)
+            assert len(told) == round_number
+
+
+def test_an_observer_goes_when_it_is_removed() -> None:
+    class Observer:
+        def __call__(self, *_numbers: object) -> None: ...
+
+    observer = Observer()
+    seen = weakref.ref(observer)
+    handle = accelrt.accelerator.register_oom_observer(observer)
+    handle.remove()
+    del observer
+    assert seen() is None

@@ -179,3 +179,23 @@ def test_a_child_of_a_watched_parent_says_nothing() -> None:
         print(told(log))
     """
     assert prints(body) == ["0", "[]"]
+
+
+@host_cores
+def test_a_task_that_outlasts_its_scope_is_printed_nowhere() -> None:
+    body = """
+        import os, time
+        from gates import Gate, libc
+
+        stream = accelrt.Stream()
+        begun, announce = os.pipe()
+        with accelrt.verbose(1, capture=True):
+            stream.launch(libc.write, announce, b"x", 1)
+            gate = Gate(stream)
+            os.read(begun, 1)
+            time.sleep(0.1)  # by then a worker is inside of the next task
+        gate.open()
+        stream.synchronize()
+        print("nothing else")
+    """
+    assert prints(body) == ["nothing else"]

@@ -18,6 +18,7 @@ use crate::allocator::native::cell::Counted;
 use crate::allocator::native::handle::Handle;
 use crate::allocator::native::heap::{Heap, HeapId, Heaps, Kind};
 use crate::allocator::native::idle::IdlePages;
+use crate::allocator::native::left_pools::LeftPools;
 use crate::allocator::native::live::Live;
 use crate::allocator::native::out::Amounts;
 use crate::allocator::native::piece::{Part, Piece};
@@ -82,6 +83,8 @@ pub(in crate::allocator) struct Native {
     /// True when a block is chosen by its size alone: which pages have memory depends on how far
     /// streams were when others needed some.
     pub(in crate::allocator) ignores_pages: bool,
+    /// Private pools without users that had something when the last of those went.
+    pub(super) left_pools: LeftPools,
     /// True while a thread maps, moves or gives back pages, without the lock.
     pub(in crate::allocator) is_mapping: bool,
 }
@@ -138,6 +141,7 @@ impl Native {
             large_in_shared: Stat::default(),
             caches_bound_for: (0, 0),
             ignores_pages: false,
+            left_pools: LeftPools::default(),
             is_mapping: false,
         }
     }

@@ -12,7 +12,7 @@
 //! * `cell`, `out`, `tally`: what is counted, by whom, and the sums of it; `split`: of free memory,
 //!   what cannot go back as it is
 //! * `plan`, `serve`: requests and frees, in which steps they are answered
-//! * `shrink`: memory that goes back to the device
+//! * `shrink`: memory that goes back to the device; `left_pools`: pools that are looked at for it
 //! * `describe`, `invariants`: what it holds as plain values, and the laws, checked
 
 mod area;
@@ -32,6 +32,7 @@ mod invariants;
 mod kept;
 #[cfg(all(test, not(loom)))]
 mod kept_tests;
+mod left_pools;
 mod live;
 #[cfg(all(test, loom))]
 mod loom_tests;

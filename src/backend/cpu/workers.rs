@@ -17,6 +17,7 @@ use crate::backend::cpu::faults;
 use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::processor::LastProcessor;
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::fork;
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
 use crate::stack::WORKER_STACK_BYTES;
@@ -275,7 +276,8 @@ impl Worker {
     fn live(mut self) {
         let shared = Arc::clone(&self.shared);
         drop(shared.threads.lock()); // the first one's work is on its way
-        loop {
+        // A child that a task has forked has this thread alone, and ends with it.
+        while !fork::is_child() {
             if let Some((level, work)) = self.left.take_due() {
                 if let Some(work) = self.unless_left(level, work) {
                     Shared::give(&shared, shared.queue.stop_looking());
