@@ -225,6 +225,11 @@ impl StreamCore {
     fn leave_blocked(self: &Arc<Self>, mut pass: Pass<'_, Consumer>) -> Next {
         let blocker = pass.context.effects().blocked_on.take();
         let parking = pass.park();
+        if self.lifecycle.is_cancelled() {
+            // A shutdown looks at parked streams for a while; nobody may by now. It is retired
+            // here, by a submit, or by whoever came first.
+            return self.turnstile.unpark(parking);
+        }
         self.await_blocker(blocker.expect("who is not ready says what it waits for"), parking);
         Next::Nothing
     }
