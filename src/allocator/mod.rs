@@ -63,6 +63,7 @@ pub use books::Request;
 pub use caching::CachingAllocator;
 pub use config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
+pub(crate) use out_of_memory::new_observer_id;
 pub(crate) use pending::UsePoint;
 pub use pool::{PoolId, PoolOptions};
 pub use stats::{PooledStat, Stat, Statistics};

@@ -28,15 +28,21 @@ use crate::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, yield_now};
 /// Called with what failed, before the request does.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
+/// A number for an observer that no other one in this process has: given to an allocator or a
+/// runtime that did not hand it out, it means nobody's.
+pub(crate) fn new_observer_id() -> u64 {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+    NEXT_ID.fetch_add(1, Ordering::Relaxed) // only uniqueness matters
+}
+
 /// Who is told when a request fails for want of memory.
 pub(super) struct Observers {
     list: Mutex<Vec<(u64, Arc<Observer>)>>,
-    next_id: AtomicU64,
 }
 
 impl Observers {
     pub(super) fn new() -> Self {
-        Self { list: Mutex::new(LockRank::Allocator, Vec::new()), next_id: AtomicU64::new(1) }
+        Self { list: Mutex::new(LockRank::Allocator, Vec::new()) }
     }
 
     /// Calls each, without a lock. Of requests that fail inside of an observer none is told: it
@@ -81,13 +87,13 @@ impl CachingAllocator {
     /// Calls `observer` with each error of a request that failed for want of memory, on the thread
     /// of the request, without a lock; the number ends it.
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
-        // Relaxed: only uniqueness matters.
-        let id = self.observers.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = new_observer_id();
         self.observers.list.lock().push((id, Arc::new(observer)));
         id
     }
 
-    /// Ends what [`CachingAllocator::add_oom_observer`] began.
+    /// Ends what [`CachingAllocator::add_oom_observer`] of this allocator began; nothing for any
+    /// other number.
     pub fn remove_oom_observer(&self, id: u64) {
         let removed: Vec<_> =
             self.observers.list.lock().extract_if(.., |(known, _)| *known == id).collect();

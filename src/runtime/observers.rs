@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::allocator::new_observer_id;
 use crate::error::Error;
 use crate::runtime::Runtime;
 use crate::sync::{LockRank, Mutex};
@@ -11,22 +12,16 @@ use crate::sync::{LockRank, Mutex};
 type Observer = dyn Fn(&Error) + Send + Sync;
 
 /// Those of one runtime, by numbers that are not used again.
-pub(super) struct Observers(Mutex<List>);
-
-#[derive(Default)]
-struct List {
-    next_id: u64,
-    observers: Vec<(u64, Arc<Observer>)>,
-}
+pub(super) struct Observers(Mutex<Vec<(u64, Arc<Observer>)>>);
 
 impl Observers {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(LockRank::Runtime, List::default())))
+        Arc::new(Self(Mutex::new(LockRank::Runtime, Vec::new())))
     }
 
     /// Calls each, without the lock.
     pub(super) fn tell(&self, error: &Error) {
-        let observers: Vec<_> = self.0.lock().observers.clone();
+        let observers: Vec<_> = self.0.lock().clone();
         for (_, observer) in observers {
             observer(error);
         }
@@ -35,7 +30,7 @@ impl Observers {
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} observers", self.0.lock().observers.len())
+        write!(f, "{} observers", self.0.lock().len())
     }
 }
 
@@ -62,18 +57,16 @@ impl Runtime {
     /// ```
     pub fn add_oom_observer(&self, observer: impl Fn(&Error) + Send + Sync + 'static) -> u64 {
         let observers = Arc::clone(&self.allocators().lock().observers);
-        let mut list = observers.0.lock();
-        let id = list.next_id;
-        list.next_id += 1;
-        list.observers.push((id, Arc::new(observer)));
+        let id = new_observer_id();
+        observers.0.lock().push((id, Arc::new(observer)));
         id
     }
 
-    /// Ends what [`Runtime::add_oom_observer`] began; nothing when it has ended.
+    /// Ends what [`Runtime::add_oom_observer`] of this runtime began; nothing when it has ended.
     pub fn remove_oom_observer(&self, id: u64) {
         let observers = Arc::clone(&self.allocators().lock().observers);
         let is_meant = |(known, _): &mut (u64, _)| *known == id;
-        let removed: Vec<_> = observers.0.lock().observers.extract_if(.., is_meant).collect();
+        let removed: Vec<_> = observers.0.lock().extract_if(.., is_meant).collect();
         drop(removed); // a user's, without the lock
     }
 }

@@ -221,6 +221,18 @@ fn observers_are_told_before_a_request_fails_and_may_use_the_allocator() {
 }
 
 #[test]
+fn the_number_of_an_observer_ends_no_other_allocators() {
+    let [bench, other] = [20 * MIB; 2].map(|capacity| Bench::of_capacity("", capacity));
+    let told = Arc::new(Mutex::new(0));
+    let telling = Arc::clone(&told);
+    bench.allocator.add_oom_observer(move |_| *telling.lock().unwrap() += 1);
+    let of_the_other = other.allocator.add_oom_observer(|_| {});
+    bench.allocator.remove_oom_observer(of_the_other);
+    bench.request(Request::new(30 * MIB, 0)).unwrap_err();
+    assert_eq!(*told.lock().unwrap(), 1);
+}
+
+#[test]
 fn an_emptied_cache_keeps_what_shares_a_segment_with_something_in_use() {
     // Specification 2.5: empty_cache counts one synchronisation each.
     let bench = Bench::new("");
