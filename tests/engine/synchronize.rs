@@ -1,10 +1,10 @@
 //! Synchronise: what it waits for, where it is refused, what an interrupt leaves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use accelrt::{Device, Error, Runtime};
 
+use crate::plain::Plain;
 use crate::support::gate::Gate;
 use crate::support::{
     CPU, Journal, devices, enqueue_failure, enqueue_notice, enqueue_question, finishes, stream,
@@ -19,9 +19,9 @@ fn a_synchronise_waits_for_what_was_enqueued_before_and_not_for_more() {
         let runtime = workers(1);
         let stream = stream(&runtime);
         let first = Gate::shut(&stream);
-        let is_done = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&is_done);
-        stream.enqueue(move || done.store(true, Ordering::Relaxed)).unwrap();
+        let written = Arc::new(Plain::default());
+        let cell = Arc::clone(&written);
+        stream.enqueue(move || cell.set(1)).unwrap();
         let (asleep, is_asleep) = std::sync::mpsc::channel();
         let waited = stream.clone();
         let thread =
@@ -30,7 +30,7 @@ fn a_synchronise_waits_for_what_was_enqueued_before_and_not_for_more() {
         let _second = Gate::enqueue(&stream);
         first.open();
         thread.join().unwrap().unwrap();
-        assert!(is_done.load(Ordering::Relaxed));
+        assert_eq!(written.get(), 1);
         assert!(!stream.query());
     });
 }

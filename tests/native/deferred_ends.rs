@@ -1,7 +1,7 @@
 //! How deferred tasks end otherwise: with errors, dropped, skipped, cancelled, by refusals.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -10,7 +10,8 @@ use accelrt::backend::null::{Completion as Late, NullBackend, NullConfig};
 use accelrt::{Completion, Config, Device, Error, FailureCause, Runtime};
 
 use super::late::LateBackend;
-use super::support::{
+use crate::plain::Plain;
+use crate::support::{
     append_digit, call, counter, digits, failure, launch, null_stream, pointer, runtime,
     streams_of_every_kind,
 };
@@ -118,8 +119,8 @@ fn a_shutdown_cancels_what_was_started_and_a_late_finish_does_nothing() {
 #[test]
 fn a_shutdown_reports_native_calls_that_did_not_run() {
     // Method: the call stands behind an event that stands behind a task that nobody finishes.
-    extern "C" fn count(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::SeqCst);
+    extern "C" fn count(counter: &Plain) {
+        counter.set(counter.get() + 1);
     }
     let runtime = runtime();
     let [first, second] = [0, 0].map(|_| runtime.stream(Device::cpu(0)).unwrap());
@@ -203,7 +204,7 @@ fn start_waits_for_a_device_that_is_late() {
 fn a_task_is_started_whenever_the_device_comes_there() {
     // Goal: none is lost when the callback comes while the stream parks. Method: another thread
     // calls back as soon as it is asked to, at every place of that in so many tries.
-    const TASKS: u64 = 30_000;
+    const TASKS: usize = 30_000;
     let null = NullConfig { completion: Late::WhenAsked { polls: u32::MAX }, ..Default::default() };
     let late = LateBackend::new(NullBackend::new(null));
     let runtime = Runtime::with_backends(Config::default(), [late.clone() as _]).unwrap();
@@ -218,7 +219,7 @@ fn a_task_is_started_whenever_the_device_comes_there() {
         for _ in 0..TASKS {
             let counted = Arc::clone(&started);
             let start = move |completion| {
-                counted.fetch_add(1, Ordering::SeqCst);
+                counted.set(counted.get() + 1);
                 finish(completion);
             };
             stream.enqueue_deferred(start).unwrap();

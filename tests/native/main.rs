@@ -12,4 +12,6 @@ mod deferred;
 mod deferred_ends;
 mod late;
 mod launch;
+#[path = "../common/plain.rs"]
+mod plain;
 mod support;

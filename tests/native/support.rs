@@ -3,11 +3,12 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 use accelrt::backend::null::{Completion, NullBackend, NullConfig};
 use accelrt::{Argument, Config, Device, DeviceKind, Error, NativeCall, Result, Runtime, Stream};
+
+use crate::plain::Plain;
 
 /// A runtime of its own with one cpu device.
 pub(crate) fn runtime() -> Runtime {
@@ -50,30 +51,29 @@ pub(crate) fn launch(stream: &Stream, call: NativeCall) -> Result<u64> {
     unsafe { stream.launch(call) }
 }
 
-/// A counter that native functions and closures reach.
-pub(crate) fn counter() -> Arc<AtomicU64> {
-    Arc::new(AtomicU64::new(0))
+/// A counter that native functions and closures reach, one behind the other.
+pub(crate) fn counter() -> Arc<Plain> {
+    Arc::default()
 }
 
 /// The counter as an argument; the caller keeps it until the stream is done.
-pub(crate) fn pointer(counter: &Arc<AtomicU64>) -> Argument {
+pub(crate) fn pointer(counter: &Arc<Plain>) -> Argument {
     Argument::from(Arc::as_ptr(counter))
 }
 
 /// Appends one decimal digit, so that the counter shows an order.
-pub(crate) extern "C" fn append(counter: &AtomicU64, digit: u32) {
+pub(crate) extern "C" fn append(counter: &Plain, digit: u32) {
     append_digit(counter, digit);
 }
 
 /// As [`append`], for closures.
-pub(crate) fn append_digit(counter: &AtomicU64, digit: u32) {
-    let append = |digits: u64| Some(digits * 10 + u64::from(digit));
-    counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, append).unwrap();
+pub(crate) fn append_digit(counter: &Plain, digit: u32) {
+    counter.set(counter.get() * 10 + usize::try_from(digit).unwrap());
 }
 
 /// What stands in the counter.
-pub(crate) fn digits(counter: &Arc<AtomicU64>) -> u64 {
-    counter.load(Ordering::SeqCst)
+pub(crate) fn digits(counter: &Plain) -> usize {
+    counter.get()
 }
 
 /// The message of the error that a synchronise raises.

@@ -133,12 +133,13 @@ fn throttled_producers_keep_their_order_and_stay_near_the_limit() {
                 let (stream, ran, disorder) = (&stream, &ran, &disorder);
                 let (enqueued, ahead) = (&enqueued, &ahead);
                 scope.spawn(move || {
-                    let next = Arc::new(AtomicU64::new(0));
+                    let next = Arc::new(Plain::default());
                     for number in 0..TASKS {
                         let (done, next) = (Arc::clone(ran), Arc::clone(&next));
                         let disorder = Arc::clone(disorder);
                         let run = move || {
-                            let is_next = next.fetch_add(1, Ordering::Relaxed) == number;
+                            let is_next = next.get() as u64 == number;
+                            next.set(next.get() + 1);
                             disorder.fetch_add(u64::from(!is_next), Ordering::Relaxed);
                             done.fetch_add(1, Ordering::Relaxed);
                         };
@@ -201,19 +202,23 @@ fn a_long_chain_of_parked_streams_is_resumed_link_by_link() {
     let runtime = runtime(1, 2);
     let first = dedicated(&runtime, 0);
     let open = closed_gate(&first);
-    let links = Arc::new(AtomicUsize::new(0));
+    let links = Arc::new(Plain::default());
     let (mut before, mut streams) = (first.record_event().unwrap(), Vec::new());
     for number in 0..STREAMS {
         let (stream, links) = (dedicated(&runtime, 0), Arc::clone(&links));
         stream.wait_event(&before).unwrap();
-        stream.enqueue(move || assert_eq!(links.fetch_add(1, Ordering::Relaxed), number)).unwrap();
+        let link = move || {
+            assert_eq!(links.get(), number);
+            links.set(number + 1);
+        };
+        stream.enqueue(link).unwrap();
         before = stream.record_event().unwrap();
         assert!(stream.is_ordered_after(&before));
         streams.push(stream);
     }
     open.send(()).unwrap();
     before.synchronize().unwrap();
-    assert_eq!(links.load(Ordering::Relaxed), STREAMS);
+    assert_eq!(links.get(), STREAMS);
     assert_eq!(runtime.shutdown().num_cancelled_tasks, 0);
 }
 
