@@ -82,7 +82,7 @@ class Memory:
 
     def memory_allocated(self, device: DeviceArgument = None, /) -> int:
         """Return the bytes of blocks that were handed out and not freed."""
-        return self.memory_stats(device)["allocated_bytes.all.current"]
+        return _core.allocated_bytes(self._name(), self._index(device))[0]
 
     def max_memory_allocated(self, device: DeviceArgument = None, /) -> int:
         """Return the most of `memory_allocated` since its peak was reset.
@@ -91,15 +91,15 @@ class Memory:
         for their next ones counts too, unless settings say `exact_statistics:True`, and what was
         freed and awaited other streams.
         """
-        return self.memory_stats(device)["allocated_bytes.all.peak"]
+        return _core.allocated_bytes(self._name(), self._index(device))[1]
 
     def memory_reserved(self, device: DeviceArgument = None, /) -> int:
         """Return the bytes that were taken from the device."""
-        return self.memory_stats(device)["reserved_bytes.all.current"]
+        return _core.reserved_bytes(self._name(), self._index(device))[0]
 
     def max_memory_reserved(self, device: DeviceArgument = None, /) -> int:
         """Return the most of `memory_reserved` since its peak was reset."""
-        return self.memory_stats(device)["reserved_bytes.all.peak"]
+        return _core.reserved_bytes(self._name(), self._index(device))[1]
 
     def reset_peak_memory_stats(self, device: DeviceArgument = None, /) -> None:
         """Make every peak the current value."""

@@ -47,6 +47,28 @@ fn entries<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py,
     Ok(stats)
 }
 
+/// The bytes of blocks that were handed out, now and at the peak. Leaves threads what they keep.
+#[pyfunction]
+pub(super) fn allocated_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
+    now_and_at_peak(kind, index, |statistics| statistics.allocated_bytes.all)
+}
+
+/// The bytes that were taken from the device, now and at the peak. Leaves threads what they keep.
+#[pyfunction]
+pub(super) fn reserved_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
+    now_and_at_peak(kind, index, |statistics| statistics.reserved_bytes.all)
+}
+
+fn now_and_at_peak(
+    kind: &str,
+    index: i64,
+    stat: impl Fn(&Statistics) -> Stat,
+) -> PyResult<(u64, u64)> {
+    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
+    let Stat { current, peak, .. } = known.map_or_else(Stat::default, |it| stat(&it.statistics()));
+    Ok((current, peak))
+}
+
 /// What the cache of pinned memory of a kind counts, by flat keys in sorted order.
 #[pyfunction]
 pub(super) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {

@@ -58,10 +58,10 @@ mod _core {
 
     #[pymodule_export]
     use super::allocator::{
-        PyPool, add_oom_observer, empty_cache, empty_host_cache, get_allocator_settings,
-        get_memory_fraction, host_memory_stats, memory_snapshot, memory_stats, remove_oom_observer,
-        reset_accumulated_memory_stats, reset_peak_memory_stats, set_allocator_settings,
-        set_memory_fraction, shared_memory_stats,
+        PyPool, add_oom_observer, allocated_bytes, empty_cache, empty_host_cache,
+        get_allocator_settings, get_memory_fraction, host_memory_stats, memory_snapshot,
+        memory_stats, remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats,
+        reset_peak_memory_stats, set_allocator_settings, set_memory_fraction, shared_memory_stats,
     };
     #[pymodule_export]
     use super::buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros};

@@ -421,3 +421,25 @@ def test_an_observer_goes_when_it_is_removed() -> None:
     handle.remove()
     del observer
     assert seen() is None
+
+
+def test_a_look_at_the_bytes_leaves_threads_what_they_keep() -> None:
+    # The piece that was freed last is the next one again; behind the whole statistics, which give
+    # back what threads keep, it is the one at the lowest address.
+    code = """
+        import accelrt
+        from accelrt import accelerator
+
+        def reused(look):
+            pieces = [accelrt.empty(512) for _ in range(3)]
+            addresses = [piece.data_ptr() for piece in pieces]
+            while pieces:
+                pieces.pop(0)
+            look()
+            return addresses.index(accelrt.empty(512).data_ptr())
+
+        looks = (accelerator.memory_allocated, accelerator.max_memory_allocated,
+                 accelerator.memory_reserved, accelerator.max_memory_reserved)
+        print([reused(look) for look in looks], reused(accelerator.memory_stats))
+    """
+    assert output_of(code) == "[2, 2, 2, 2] 0\n"
