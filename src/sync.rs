@@ -297,10 +297,18 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-#[cfg(not(loom))]
-type Thread = std::thread::Thread;
 #[cfg(loom)]
-type Thread = loom::thread::Thread;
+pub(crate) use loom::thread::Thread;
+#[cfg(not(loom))]
+pub(crate) use std::thread::Thread;
+
+/// The calling thread.
+pub(crate) fn current_thread() -> Thread {
+    #[cfg(not(loom))]
+    return std::thread::current();
+    #[cfg(loom)]
+    return loom::thread::current();
+}
 
 /// A thread that sleeps until somebody wakes it; a wake before the sleep is not lost.
 #[derive(Debug)]
@@ -312,11 +320,7 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     /// For the calling thread, which alone may sleep on it.
     pub(crate) fn new() -> Arc<Self> {
-        #[cfg(not(loom))]
-        let thread = std::thread::current();
-        #[cfg(loom)]
-        let thread = loom::thread::current();
-        Arc::new(Self { thread, is_woken: AtomicBool::new(false) })
+        Arc::new(Self { thread: current_thread(), is_woken: AtomicBool::new(false) })
     }
 
     /// Ends the sleep.

@@ -5,6 +5,10 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two tries to start a thread that the system refused.
+const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
 /// What a pool wants to know.
 pub(crate) trait BlockingHook {
@@ -12,6 +16,11 @@ pub(crate) trait BlockingHook {
     fn begin(&self);
     /// It no longer blocks.
     fn end(&self);
+    /// Asked while it blocks: tries again to start a thread that the system refused. True when it
+    /// is refused still; a pool that is refused one later unparks the thread.
+    fn try_again(&self) -> bool {
+        false
+    }
 }
 
 thread_local! {
@@ -31,11 +40,20 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
             self.0.end();
         }
     }
-    // `try_with`: handlers at the exit of a process run after the thread's own variables are gone.
-    let hook = HOOK.try_with(|hook| hook.borrow().clone()).ok().flatten();
-    let _end = hook.map(|hook| {
+    let _end = hook().map(|hook| {
         hook.begin();
         End(hook)
     });
     wait()
+}
+
+/// Asked before each park inside of [`while_blocked`]: how long that may be, for the sake of the
+/// pool, which has tried again then what the system refused it. `None` when it misses nothing.
+pub(crate) fn longest_park() -> Option<Duration> {
+    hook().is_some_and(|hook| hook.try_again()).then_some(RETRY_PERIOD)
+}
+
+fn hook() -> Option<Arc<dyn BlockingHook>> {
+    // `try_with`: handlers at the exit of a process run after the thread's own variables are gone.
+    HOOK.try_with(|hook| hook.borrow().clone()).ok().flatten()
 }

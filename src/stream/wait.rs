@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::backend::blocking::while_blocked;
+use crate::backend::blocking::{longest_park, while_blocked};
 use crate::error::{Error, Result};
 use crate::stream::commands::caught;
 use crate::stream::core::StreamCore;
@@ -168,16 +168,14 @@ impl StreamCore {
         let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
             return Ok(());
         };
+        let mut asked = Instant::now();
         while !sleeper.is_woken() {
-            match interrupt {
-                None => park(None),
-                Some(is_interrupted) => {
-                    park(Some(INTERRUPT_PERIOD));
-                    if !sleeper.is_woken() && is_interrupted() {
-                        self.waiters.withdraw(registration);
-                        return Err(Error::Interrupted);
-                    }
-                }
+            park(longest_park().or(interrupt.is_some().then_some(INTERRUPT_PERIOD)));
+            if !sleeper.is_woken()
+                && let Err(interrupted) = ask(interrupt, &mut asked)
+            {
+                self.waiters.withdraw(registration);
+                return Err(interrupted);
             }
         }
         Ok(())
@@ -193,6 +191,7 @@ impl StreamCore {
         let mut asked = Instant::now();
         let mut outcome = Ok(());
         while outcome.is_ok() && self.progress.retired() < ticket {
+            let _ = longest_park(); // this one is shorter
             park(Some(UNMARKED_PERIOD));
             outcome = ask(interrupt, &mut asked);
         }

@@ -93,6 +93,12 @@ impl<S> Waiters<S> {
         served.into_values().collect()
     }
 
+    /// How many wait.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn count(&self) -> usize {
+        self.list.lock().by_ticket.len()
+    }
+
     fn update_lowest(&self, list: &List<S>) {
         let lowest = list.by_ticket.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         // SeqCst: stored before the look at the counter; partner: `served`.

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
+use crate::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
 
 /// Priorities of the cpu device: index 0 is the most urgent.
 pub(crate) const LEVELS: usize = 3;
@@ -36,7 +36,7 @@ struct State<W> {
     /// Workers that exist or are being started.
     workers: usize,
     /// Workers blocked inside tasks: as many more may exist.
-    blocked: usize,
+    blocked: Vec<Thread>,
     worker_limit: usize,
     is_closed: bool,
 }
@@ -50,6 +50,9 @@ pub(crate) enum Help {
     Wake(Arc<Sleeper>),
     /// Start one more worker, which begins by looking.
     Start,
+    /// None could be started. Unpark these workers, which block inside tasks and have time to
+    /// [try again](RunQueue::ask_again).
+    Owe(Vec<Thread>),
 }
 
 /// What a worker that looks finds.
@@ -70,7 +73,7 @@ impl<W> RunQueue<W> {
             looking: 0,
             asleep: Vec::new(),
             workers: 0,
-            blocked: 0,
+            blocked: Vec::new(),
             worker_limit,
             is_closed: false,
         };
@@ -141,16 +144,26 @@ impl<W> RunQueue<W> {
         place.is_some()
     }
 
-    /// A running worker blocks inside a task.
-    pub(crate) fn begin_block(&self) -> Help {
+    /// A running worker, the calling thread, blocks inside a task.
+    pub(crate) fn begin_block(&self, worker: &Thread) -> Help {
         let mut state = self.state.lock();
-        state.blocked += 1;
+        state.blocked.push(worker.clone());
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// It goes on.
-    pub(crate) fn end_block(&self) {
-        self.state.lock().blocked -= 1;
+    /// It goes on. Where a start was refused it may have been the only one that tried again.
+    pub(crate) fn end_block(&self, worker: &Thread) -> Help {
+        let mut state = self.state.lock();
+        let place = state.blocked.iter().rposition(|one| one.id() == worker.id());
+        state.blocked.remove(place.expect("it has begun to block"));
+        if state.has_work() { state.help() } else { Help::None }
+    }
+
+    /// A worker that blocks inside a task asks what is missing: nothing, unless a start was refused
+    /// and the work that asked for it is still there.
+    pub(crate) fn ask_again(&self) -> Help {
+        let mut state = self.state.lock();
+        if state.has_work() { state.help() } else { Help::None }
     }
 
     /// One more worker is being started, and begins by looking. False after the close.
@@ -164,12 +177,18 @@ impl<W> RunQueue<W> {
     }
 
     /// A worker that [`Help::Start`] or [`RunQueue::add_worker`] counted could not be started. One
-    /// that is asleep takes the work instead.
+    /// that is asleep takes the work instead; else it is owed.
     pub(crate) fn start_failed(&self) -> Help {
         let mut state = self.state.lock();
         state.workers -= 1;
         state.looking -= 1;
-        if state.has_work() { state.wake() } else { Help::None }
+        if !state.has_work() {
+            return Help::None;
+        }
+        match state.wake() {
+            Help::None => Help::Owe(state.blocked.clone()),
+            wake => wake,
+        }
     }
 
     /// No more work. Those who sleep are to be woken.
@@ -207,7 +226,7 @@ impl<W> State<W> {
     }
 
     fn has_surplus_workers(&self) -> bool {
-        self.workers > self.worker_limit + self.blocked
+        self.workers > self.worker_limit + self.blocked.len()
     }
 
     fn end_looking_worker(&mut self) -> Found<W> {
@@ -236,7 +255,7 @@ impl<W> State<W> {
         if !self.asleep.is_empty() {
             return self.wake();
         }
-        if self.workers < self.worker_limit + self.blocked {
+        if self.workers < self.worker_limit + self.blocked.len() {
             self.workers += 1;
             self.looking += 1;
             return Help::Start;

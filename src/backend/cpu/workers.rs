@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::backend::blocking::{BlockingHook, set_hook};
@@ -22,7 +22,8 @@ use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
 use crate::stack::WORKER_STACK_BYTES;
 use crate::sync::unmodelled::{AtomicBool, AtomicU64};
-use crate::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, spin_hint, yield_now};
+use crate::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
+use crate::sync::{current_thread, spin_hint, yield_now};
 
 /// Longest look for work before a sleep.
 const LONGEST_LOOK: Duration = Duration::from_micros(50);
@@ -183,7 +184,8 @@ impl Shared {
                 this.wakes.fetch_add(1, Ordering::Relaxed);
                 sleeper.wake();
             }
-            Help::Start => Self::start(this),
+            Help::Start => Self::give(this, Self::start(this)),
+            Help::Owe(blocked) => blocked.iter().for_each(Thread::unpark),
         }
     }
 
@@ -204,18 +206,35 @@ impl Shared {
         )
     }
 
-    /// Starts one more worker. When that is refused, those that there are do the work, and the next
-    /// work that none of them looks for asks again.
-    fn start(this: &Arc<Self>) {
+    /// Starts one more worker. When that is refused, those that there are do the work: one that is
+    /// asleep, one that comes out of its task, or one that those start who block inside of theirs
+    /// and try again. The next work that none of them looks for asks again, too.
+    fn start(this: &Arc<Self>) -> Help {
         match Self::spawn(this) {
             Ok(thread) => {
                 let mut threads = this.threads.lock();
                 // Workers that ended on their own need no join.
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
+                Help::None
             }
-            Err(_) => Self::give(this, this.queue.start_failed()),
+            Err(_) => this.queue.start_failed(),
         }
+    }
+
+    /// For a worker that blocks inside a task: starts a worker that was refused, if work still
+    /// waits for it. True when it is refused again.
+    fn start_again(this: &Arc<Self>) -> bool {
+        let help = match this.queue.ask_again() {
+            Help::Start => Self::start(this),
+            help => help,
+        };
+        // The others that block try by themselves.
+        let is_owed = matches!(help, Help::Owe(_));
+        if !is_owed {
+            Self::give(this, help);
+        }
+        is_owed
     }
 
     /// True when a look keeps nobody from submitting. The system wakes a worker on the submitter's
@@ -267,7 +286,7 @@ struct Worker {
 
 impl Worker {
     fn new(shared: Arc<Shared>) -> Self {
-        set_hook(Arc::new(Hook(Arc::clone(&shared), thread::current().id())));
+        set_hook(Arc::new(Hook(Arc::clone(&shared), current_thread())));
         let sleeper = Sleeper::new();
         Self { shared, sleeper, look: LONGEST_LOOK, left: LeftWork::default() }
     }
@@ -391,16 +410,21 @@ impl Worker {
 }
 
 /// Told when a worker blocks inside a task.
-struct Hook(Arc<Shared>, ThreadId);
+struct Hook(Arc<Shared>, Thread);
 
 impl BlockingHook for Hook {
     fn begin(&self) {
-        debug_assert_eq!(thread::current().id(), self.1);
-        Shared::give(&self.0, self.0.queue.begin_block());
+        debug_assert_eq!(current_thread().id(), self.1.id());
+        Shared::give(&self.0, self.0.queue.begin_block(&self.1));
     }
 
     fn end(&self) {
-        self.0.queue.end_block();
+        Shared::give(&self.0, self.0.queue.end_block(&self.1));
+    }
+
+    fn try_again(&self) -> bool {
+        // In a child that a task forked, a thread that is not there may hold a lock.
+        !fork::is_child() && Shared::start_again(&self.0)
     }
 }
 

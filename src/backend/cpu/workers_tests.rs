@@ -1,9 +1,11 @@
 //! Tests of workers that cannot be started: an error of the call, and the next call tries again.
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use crate::backend::contract::Backend;
+use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::backend::cpu::{CpuBackend, faults};
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::config::Config;
@@ -95,4 +97,83 @@ fn a_wait_for_pending_work_is_refused_and_leaves_the_order_as_it_was() {
     told.recv().unwrap(); // in front of the event
     drop(open);
     source.synchronize().unwrap();
+}
+
+/// Far above what a test takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A gate on the second device, and the event behind it.
+fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
+    let elsewhere = stream(runtime, 1);
+    let (open, opened) = channel::<()>();
+    elsewhere.enqueue(move || opened.recv().unwrap_or_default()).unwrap();
+    let event = elsewhere.record_event().unwrap();
+    (open, elsewhere, event)
+}
+
+#[test]
+fn a_spare_worker_that_is_refused_when_a_task_waits_is_started_while_it_waits() {
+    for is_marked in [true, false] {
+        let runtime = runtime();
+        let [waiting, behind] = [0, 0].map(|index| stream(&runtime, index));
+        let (open, elsewhere, event) = gate(&runtime);
+        let ((enter, entered), (go, gone)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            gone.recv().unwrap();
+            refuse_the_next_worker();
+            if is_marked {
+                event.synchronize().unwrap();
+            } else {
+                elsewhere.core().wait_ticket(1, false, &mut None).unwrap(); // the gate
+            }
+            assert!(!faults::clear(), "a worker was asked for");
+        };
+        waiting.enqueue(task).unwrap();
+        entered.recv().unwrap();
+        let (tell, told) = channel();
+        behind.enqueue(move || tell.send(()).unwrap()).unwrap();
+        go.send(()).unwrap();
+        told.recv_timeout(LIMIT).expect("the task is queued for ever");
+        drop(open);
+        waiting.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn a_spare_worker_that_is_refused_to_who_submits_is_started_by_the_task_that_waits() {
+    let runtime = runtime();
+    let [waiting, behind] = [0, 0].map(|index| stream(&runtime, index));
+    let (open, elsewhere, event) = gate(&runtime);
+    waiting.enqueue(move || event.synchronize().unwrap()).unwrap();
+    while elsewhere.core().waiters.count() == 0 {
+        std::thread::yield_now(); // until the task sleeps
+    }
+    let (tell, told) = channel();
+    refuse_the_next_worker();
+    behind.enqueue(move || tell.send(()).unwrap()).unwrap();
+    assert!(!faults::clear(), "a worker was asked for");
+    told.recv_timeout(LIMIT).expect("the task is queued for ever");
+    assert_eq!(runtime.counters().num_spare_workers, 1);
+    drop(open);
+    waiting.synchronize().unwrap();
+}
+
+#[test]
+fn a_worker_that_goes_on_asks_for_what_it_alone_was_trying_to_start() {
+    let queue = RunQueue::new(2);
+    let [first, second] = [(); 2].map(|()| std::thread::spawn(|| ()).thread().clone());
+    for work in 0..2 {
+        assert!(matches!(queue.push(0, work), Ok(Help::Start)));
+        assert!(matches!(queue.take(), Found::Work(..)));
+    }
+    assert!(matches!(queue.begin_block(&first), Help::None));
+    assert!(matches!(queue.push(0, 2), Ok(Help::Start)));
+    // While the first tries that, another one blocks, which is not told of the refusal.
+    assert!(matches!(queue.begin_block(&second), Help::None));
+    assert!(matches!(queue.ask_again(), Help::None), "a worker is on its way");
+    assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked.len() == 2));
+    assert!(matches!(queue.end_block(&first), Help::Start));
+    assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked[0].id() == second.id()));
+    assert!(matches!(queue.ask_again(), Help::Start));
 }
