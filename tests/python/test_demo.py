@@ -8,9 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from accelrt.cli.demo import kernels, verdict
+from accelrt.cli.demo.job import FileChangedError, Job, Outcome
+from accelrt.cli.demo.lane import Chunk, Lane, WrongResultError
 from processes import LIMIT_SECONDS, run
 
 
@@ -26,18 +30,96 @@ def demo(*arguments: object, **settings: str) -> "subprocess.CompletedProcess[st
     return run("-m", "accelrt", "demo", *map(str, arguments), **settings)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--streams", 3, "--chunk", 1000), ("--chunk", 1 << 99)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--in-flight", 4, "--chunk", 5000), ("--chunk", 1 << 30), ("--in-flight", 1)]
+)
 def test_the_demo_says_that_it_checked(file: Path, arguments: tuple[object, ...]) -> None:
     ended = demo(file, *arguments)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "checked     both runs equal a plain computation" in ended.stdout.splitlines()
-    assert "of three streams each" in ended.stdout
+    lines = ended.stdout.splitlines()
+    assert "checked     every byte and checksum of both runs, with Python's and zlib's" in lines
+    assert any(line.startswith("Overlap made it ") for line in lines)
 
 
-def test_more_lanes_than_chunks_are_not_made(file: Path) -> None:
-    ended = demo(file, "--streams", 10**12, "--chunk", 100_000)
+def test_the_picture_has_a_line_for_each_stream_and_what_it_did(file: Path) -> None:
+    lines = demo(file, "--in-flight", 2, "--chunk", 30_000).stdout.splitlines()
+    rows = {line[2:14].strip(): line[15:-1] for line in lines if line.endswith("|")}
+    streams = [f"{lane} {stage}" for lane in (1, 2) for stage in ("copy in", "compute", "copy out")]
+    assert list(rows) == ["this thread", *streams]
+    # Nine chunks: 0 to 7 are shown, and chunks alternate between the lanes.
+    assert set(rows["this thread"]) - {" "} <= set("01234567")
+    assert set(rows["1 compute"]) - {" "} <= set("0246")
+    assert set(rows["2 compute"]) - {" "} <= set("1357")
+    assert set(rows["2 compute"]) - {" "}
+
+
+def test_more_chunks_in_flight_than_there_are_take_no_memory(file: Path) -> None:
+    ended = demo(file, "--in-flight", 10**12, "--chunk", 100_000)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "lanes       3 of three streams each, chunks of 100000 bytes" in ended.stdout
+    assert "256004 bytes in 3 chunks" in ended.stdout
+    assert "in 1.2 MB whatever" in ended.stdout
+
+
+def test_memory_is_bounded_by_the_chunks_whatever_the_size_of_the_file(tmp_path: Path) -> None:
+    code = """
+        import resource, sys
+        from accelrt import cli
+        assert cli.main(["demo", sys.argv[1], "--chunk", "65536"]) == 0
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    """
+    peaks_kib = []
+    for megabytes in (1, 33):
+        path = tmp_path / str(megabytes)
+        with path.open("wb") as hole:
+            hole.truncate(megabytes << 20)
+        ended = run("-c", "\n".join(line[8:] for line in code.splitlines()), str(path))
+        assert (ended.returncode, ended.stderr) == (0, "")
+        peaks_kib.append(int(ended.stdout.split()[-1]))
+    assert peaks_kib[1] - peaks_kib[0] < 8 << 10, peaks_kib
+
+
+def test_wrong_bytes_and_wrong_checksums_are_found() -> None:
+    computing = kernels.for_accelerator()
+    for wrong in ("checksums", "look_up"):
+        broken = _without(computing, wrong)
+        lane = Lane(1, 8192, broken)
+        chunk = Chunk(5, 0, 8192)
+        lane.content[:] = bytes(range(256)) * 32
+        lane.enqueue(chunk)
+        lane.wait()
+        with pytest.raises(WrongResultError, match="chunk 5 came back with"):
+            lane.check(chunk)
+
+
+def _without(computing: kernels.Kernels, left_out: str) -> kernels.Kernels:
+    """Return kernels of which one does nothing."""
+    broken = SimpleNamespace(checksums=computing.checksums, look_up=computing.look_up)
+    setattr(broken, left_out, lambda *_arguments: None)
+    return broken
+
+
+def test_a_file_that_ends_early_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"short")
+    lane = Lane(1, 4096, kernels.for_accelerator())
+    with pytest.raises(FileChangedError, match="ended at 5 of 4096 bytes"):
+        Job(path, 4096, 4096, lambda _done: None).run([lane])
+
+
+def test_it_says_why_overlap_did_not_win() -> None:
+    serial, overlapped = Outcome(seconds=0.1, host_ms=97.0), Outcome(seconds=0.099)
+    job = Job(Path("file"), 1 << 20, 1 << 16, lambda _done: None)
+    (line,) = verdict.lines(job, 3, serial, overlapped)
+    assert line.endswith("reading and checking on this thread took 97.0 of 100.0 ms one by one.")
+    short = Job(Path("file"), 1 << 20, 1 << 19, lambda _done: None)
+    assert "has 2 chunks only" in verdict.lines(short, 2, serial, overlapped)[0]
+    assert "one chunk was in flight" in verdict.lines(short, 1, serial, overlapped)[0]
+    assert not verdict.lines(job, 3, serial, Outcome(seconds=0.06))
+
+
+@pytest.mark.parametrize("chunk", [1, 4095, (1 << 30) + 1, 1 << 99])
+def test_chunks_that_make_no_sense_are_refused(file: Path, chunk: int) -> None:
+    one_line(demo(file, "--chunk", chunk), f"a chunk of {chunk} bytes makes no sense here")
 
 
 def one_line(ended: "subprocess.CompletedProcess[str]", expected: str) -> None:
@@ -63,7 +145,8 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(file: Path, tmp_path: P
     huge = tmp_path / "huge"
     with huge.open("wb") as hole:
         hole.truncate(1 << 43)
-    one_line(demo(huge, "--streams", 100_000), "100000 lanes with chunks of 262144 bytes need")
+    taken = "1000000 chunks of 262144 bytes in flight need"
+    one_line(demo(huge, "--in-flight", 1_000_000), taken)
 
 
 def test_an_empty_name_is_wrong_use() -> None:

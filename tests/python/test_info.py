@@ -92,7 +92,7 @@ def test_a_demo_without_the_accelerator_asked_for_is_one_line_and_status_2() -> 
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nothing"], ["info", "more"], ["demo", "--streams", "0"]]
+    "arguments", [[], ["nothing"], ["info", "more"], ["demo", "--in-flight", "0"]]
 )
 def test_a_wrong_command_line_is_told_what_is_right(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

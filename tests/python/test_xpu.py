@@ -210,3 +210,4 @@ def test_the_demo_is_right_on_the_device(tmp_path: Path) -> None:
     ended = run("-m", "accelrt", "demo", str(file), "--chunk", "100003", ACCELRT_ACCELERATOR="xpu")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("device      xpu:0 (")
+    assert "checked     every byte and checksum of both runs" in ended.stdout

@@ -16,6 +16,8 @@ from accelrt.cli.bench.quiet import Patience
 _TRACES = Path("../shared/traces")
 # More of what is in flight stays in a core's own cache than with larger chunks.
 _CHUNK_BYTES = 256 << 10
+# One is read or checked here, one computed with, one ready for the core that is free first.
+_CHUNKS_IN_FLIGHT = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +57,7 @@ def _run(given: argparse.Namespace) -> int:
         return verbose.run(given)
     if given.command == "bench":
         return bench.run(given.json, given.traces, given.rows, given.patience)
-    return demo.run(given.file, lane_count=given.streams, chunk_bytes=given.chunk)
+    return demo.run(given.file, lane_count=given.in_flight, chunk_bytes=given.chunk)
 
 
 def _refuse(given: argparse.Namespace, reason: str) -> int:
@@ -83,11 +85,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the file; by default the interpreter's shared library or executable",
     )
     job.add_argument(
-        "--streams",
+        "--in-flight",
         type=_count,
-        default=2,
+        default=_CHUNKS_IN_FLIGHT,
         metavar="N",
-        help="lanes of three streams each, between which chunks alternate (default 2)",
+        help="chunks that are on their way at a time, by three streams each (default %(default)s)",
     )
     job.add_argument(
         "--chunk",

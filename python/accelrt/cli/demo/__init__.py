@@ -1,0 +1,156 @@
+"""`python -m accelrt demo`: streams a file through the accelerator in chunks and checks the result.
+
+Each chunk is copied in, computed with and copied out, by a stream each; events order the three. A
+few chunks are in flight at a time: some are copied or computed with while this thread reads and
+checks others. The first run ends each chunk before it begins the next; that is the yardstick.
+"""
+
+import stat
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import accelrt
+from accelrt.cli.demo import kernels, picture, verdict
+from accelrt.cli.demo.job import FileChangedError, Job, Outcome
+from accelrt.cli.demo.lane import Lane, WrongResultError
+
+LEAST_CHUNK_BYTES = 4 << 10
+MOST_CHUNK_BYTES = 1 << 30
+
+_BAR_WIDTH = 40
+
+
+def run(file: Path | None, *, lane_count: int, chunk_bytes: int) -> int:
+    """Run the job and print what it found; return the exit status."""
+    path = file or _interpreter()
+    try:
+        total_bytes = _size_of(path)
+        _check_chunk(chunk_bytes)
+        chunk_bytes = min(chunk_bytes, total_bytes)
+        # More lanes than chunks would only take memory.
+        lane_count = min(lane_count, -(-total_bytes // chunk_bytes))
+        _check_memory(lane_count, chunk_bytes)
+        report = _demonstrate(path, total_bytes, lane_count, chunk_bytes)
+    except (_UnusableError, FileChangedError) as error:
+        sys.stderr.write(f"accelrt demo: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"accelrt demo: cannot read {path}: {error.strerror}\n")
+        return 2
+    except WrongResultError as error:
+        sys.stderr.write(f"accelrt demo: WRONG: {error}\n")
+        return 1
+    sys.stdout.write(report)
+    return 0
+
+
+class _UnusableError(Exception):
+    """A file or a size that is not streamed, and why."""
+
+
+def _demonstrate(path: Path, total_bytes: int, lane_count: int, chunk_bytes: int) -> str:
+    computing = kernels.for_accelerator()
+    lanes = [Lane(number, chunk_bytes, computing) for number in range(1, lane_count + 1)]
+    outcomes: list[Outcome] = []
+    for name, used in (("one by one", lanes[:1]), ("overlapped", lanes)):
+        job = Job(path, total_bytes, chunk_bytes, _progress(name, total_bytes))
+        outcomes.append(job.run(used, is_serial=not outcomes))
+        _clear_progress()
+    return _report(job, lane_count, *outcomes)
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file whose end is known before it is read."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        message = f"cannot stream {path}: it is not a regular file"
+        raise _UnusableError(message)
+    if not status.st_size:
+        message = f"cannot stream {path}: it is empty"
+        raise _UnusableError(message)
+    return status.st_size
+
+
+def _check_chunk(chunk_bytes: int) -> None:
+    """Refuse chunks that cost more to hand over than to compute, and ones that are no parts."""
+    if not LEAST_CHUNK_BYTES <= chunk_bytes <= MOST_CHUNK_BYTES:
+        message = (
+            f"a chunk of {chunk_bytes} bytes makes no sense here: give --chunk from "
+            f"{LEAST_CHUNK_BYTES} (4 KiB) to {MOST_CHUNK_BYTES} (1 GiB)"
+        )
+        raise _UnusableError(message)
+
+
+def _check_memory(lane_count: int, chunk_bytes: int) -> None:
+    """Refuse what would take all memory before it does."""
+    device = accelrt.accelerator.current_stream().device
+    free_bytes, _ = accelrt.accelerator.get_memory_info(device)
+    on_device_bytes, on_host_bytes = Lane.nbytes(chunk_bytes)
+    needed_bytes = lane_count * on_device_bytes
+    if device.type == "cpu":  # one memory for both
+        needed_bytes += lane_count * on_host_bytes
+    if needed_bytes > free_bytes:
+        sizes = f"{lane_count} chunks of {chunk_bytes} bytes in flight"
+        message = f"{sizes} need {needed_bytes} bytes; {free_bytes} are free"
+        raise _UnusableError(message)
+
+
+def _interpreter() -> Path:
+    """Return the interpreter's shared library where it has one, else its executable."""
+    folder, name = (sysconfig.get_config_var(name) for name in ("LIBDIR", "LDLIBRARY"))
+    library = Path(folder or "", name or "")
+    return library if library.suffix == ".so" and library.is_file() else Path(sys.executable)
+
+
+def _progress(name: str, total_bytes: int) -> Callable[[int], None]:
+    """Return what shows how much of the file has been streamed and checked, on a terminal."""
+    if not sys.stderr.isatty():
+        return lambda _done_bytes: None
+    shown = -1
+
+    def show(done_bytes: int) -> None:
+        nonlocal shown
+        filled = _BAR_WIDTH * done_bytes // total_bytes
+        if filled != shown:
+            shown = filled
+            bar = "#" * filled + "." * (_BAR_WIDTH - filled)
+            sys.stderr.write(f"\r{name} [{bar}] {100 * done_bytes // total_bytes} % checked")
+            sys.stderr.flush()
+
+    return show
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _report(job: Job, lane_count: int, serial: Outcome, overlapped: Outcome) -> str:
+    device = accelrt.accelerator.current_stream().device
+    name = accelrt.get_device_module(device).get_device_name(device)
+    megabytes = job.total_bytes / 1e6
+    buffers_mb = lane_count * sum(Lane.nbytes(job.chunk_bytes)) / 1e6
+    gain = serial.seconds / overlapped.seconds
+
+    def speed(outcome: Outcome) -> str:
+        return f"{outcome.seconds * 1e3:8.1f} ms {megabytes / outcome.seconds:8.0f} MB/s"
+
+    lines = [
+        f"device      {device} ({name})",
+        f"file        {job.path}: {job.total_bytes} bytes in {job.chunk_count} chunks",
+        "each chunk  copied in; a checksum of each page, each byte looked up; copied out; checked",
+        "",
+        "what ran when, for some chunks of the overlapped run (a digit is a chunk's last one):",
+        *picture.lines(overlapped.spans),
+        "",
+        f"one by one  {speed(serial)}",
+        f"overlapped  {speed(overlapped)}",
+        "checked     every byte and checksum of both runs, with Python's and zlib's",
+        "",
+        f"Overlap made it {gain:.2f} times as fast, in {buffers_mb:.1f} MB whatever the file's size.",
+        *verdict.lines(job, lane_count, serial, overlapped),
+    ]
+    return "\n".join(lines) + "\n"
