@@ -57,7 +57,7 @@ def test_more_chunks_in_flight_than_there_are_take_no_memory(file: Path) -> None
     ended = demo(file, "--in-flight", 10**12, "--chunk", 100_000)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "256004 bytes in 3 chunks" in ended.stdout
-    assert "in 1.2 MB whatever" in ended.stdout
+    assert "in 1.2 MB for a file" in ended.stdout
 
 
 def test_memory_is_bounded_by_the_chunks_whatever_the_size_of_the_file(tmp_path: Path) -> None:

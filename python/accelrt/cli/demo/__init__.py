@@ -150,7 +150,7 @@ def _report(job: Job, lane_count: int, serial: Outcome, overlapped: Outcome) -> 
         f"overlapped  {speed(overlapped)}",
         "checked     every byte and checksum of both runs, with Python's and zlib's",
         "",
-        f"Overlap made it {gain:.2f} times as fast, in {buffers_mb:.1f} MB whatever the file's size.",
+        f"Overlap made it {gain:.2f} times as fast, in {buffers_mb:.1f} MB for a file of any size.",
         *verdict.lines(job, lane_count, serial, overlapped),
     ]
     return "\n".join(lines) + "\n"
