@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::size;
 
 /// The longest time for an orderly end: a day.
 const MOST_EXIT_MS: u64 = 86_400_000;
@@ -12,8 +13,28 @@ const MOST_EXIT_MS: u64 = 86_400_000;
 /// No object is larger.
 const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
+/// What begins the names of our variables, and what stands in those that only tests read.
+const PREFIX: &str = "ACCELRT_";
+const OF_TESTS: &str = "_TEST_";
+
+/// Every variable that a runtime reads.
+const VARIABLES: [&str; 11] = [
+    "ACCELRT_ACCELERATOR",
+    "ACCELRT_CPU_DEVICES",
+    "ACCELRT_CPU_THREADS",
+    "ACCELRT_CPU_MEMORY",
+    "ACCELRT_XPU_MEMORY",
+    "ACCELRT_OPENCL_LIBRARY",
+    "ACCELRT_MKL_LIBRARY",
+    "ACCELRT_DNNL_LIBRARY",
+    "ACCELRT_ALLOC_CONF",
+    "ACCELRT_EXIT_MS",
+    "ACCELRT_STREAM_TASKS",
+];
+
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
-/// reads it. A malformed variable is an error of the first call that needs the runtime.
+/// reads it. A malformed variable is an error of the first call that needs the runtime; an empty one
+/// counts as not set.
 ///
 /// ```
 /// let config = accelrt::Config { cpu_devices: 2, ..accelrt::Config::default() };
@@ -79,7 +100,19 @@ impl Config {
         Self::from_variables(variable)
     }
 
-    fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
+    /// The variables that are set with our prefix and that nothing reads, in order: misspelt ones.
+    /// Those of tests have `_TEST_` in their names.
+    ///
+    /// ```
+    /// assert!(!accelrt::Config::unknown_variables().contains(&"ACCELRT_EXIT_MS".to_owned()));
+    /// ```
+    #[must_use]
+    pub fn unknown_variables() -> Vec<String> {
+        unknown(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
+    }
+
+    fn from_variables(given: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
+        let variable = |name| given(name).filter(|value| !value.is_empty());
         let mut config = Self::default();
         if let Some(value) = variable("ACCELRT_ACCELERATOR") {
             config.accelerator = Some(accelerator(value)?);
@@ -100,13 +133,13 @@ impl Config {
             config.xpu_memory_bytes = Some(capacity("ACCELRT_XPU_MEMORY", value)?);
         }
         if let Some(value) = variable("ACCELRT_OPENCL_LIBRARY") {
-            config.opencl_library = Some(library("ACCELRT_OPENCL_LIBRARY", value)?);
+            config.opencl_library = Some(value);
         }
         if let Some(value) = variable("ACCELRT_MKL_LIBRARY") {
-            config.mkl_library = Some(library("ACCELRT_MKL_LIBRARY", value)?);
+            config.mkl_library = Some(value);
         }
         if let Some(value) = variable("ACCELRT_DNNL_LIBRARY") {
-            config.dnnl_library = Some(library("ACCELRT_DNNL_LIBRARY", value)?);
+            config.dnnl_library = Some(value);
         }
         if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
             config.allocator_settings = value; // read by the first runtime, a layer up
@@ -169,15 +202,21 @@ fn accelerator(value: String) -> Result<DeviceKind> {
 
 /// The capacity of a device.
 fn capacity(name: &'static str, value: String) -> Result<usize> {
-    number(name, value, 1..=MOST_MEMORY_BYTES, "a number of bytes from 1 to 9223372036854775807")
+    let allowed = "a number of bytes from 1 to 9223372036854775807, as 16777216, 256M or 8GiB";
+    match size::parse_bytes(&value) {
+        Some(bytes) if (1..=MOST_MEMORY_BYTES).contains(&bytes) => Ok(bytes),
+        _ => Err(Error::InvalidSetting { name, value, allowed }),
+    }
 }
 
-/// A library as the system's loader takes it.
-fn library(name: &'static str, value: String) -> Result<String> {
-    if value.is_empty() {
-        return Err(Error::InvalidSetting { name, value, allowed: "the path of a library" });
-    }
-    Ok(value)
+/// Those of the names that look like ours and are not read.
+fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
+    let is_unknown = |name: &String| {
+        name.starts_with(PREFIX) && !name.contains(OF_TESTS) && !VARIABLES.contains(&name.as_str())
+    };
+    let mut found: Vec<String> = names.filter(is_unknown).collect();
+    found.sort_unstable();
+    found
 }
 
 /// A plain decimal number inside a range: no sign, no spaces, no unit.
@@ -237,6 +276,28 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_variable_is_not_set() {
+        for name in VARIABLES {
+            assert_eq!(from(&[(name, "")]).unwrap(), Config::default(), "{name}");
+        }
+    }
+
+    #[test]
+    fn capacities_take_units() {
+        let config = from(&[("ACCELRT_CPU_MEMORY", "256M"), ("ACCELRT_XPU_MEMORY", "8GiB")]);
+        let config = config.unwrap();
+        assert_eq!(config.cpu_memory_bytes, Some(256 << 20));
+        assert_eq!(config.xpu_memory_bytes, Some(8 << 30));
+    }
+
+    #[test]
+    fn misspelt_variables_are_found_and_those_of_tests_are_not() {
+        let names = ["ACCELRT_CPU_MEM", "ACCELRT_TEST_KIND", "ACCELRT_A", "HOME", VARIABLES[0]];
+        let found = unknown(names.into_iter().map(str::to_owned));
+        assert_eq!(found, ["ACCELRT_A", "ACCELRT_CPU_MEM"]);
+    }
+
+    #[test]
     fn a_malformed_variable_is_named_with_its_value_and_what_is_allowed() {
         for (name, value) in [
             ("ACCELRT_ACCELERATOR", "gpu"),
@@ -247,11 +308,7 @@ mod tests {
             ("ACCELRT_CPU_THREADS", "two"),
             ("ACCELRT_CPU_MEMORY", "1 GiB"),
             ("ACCELRT_XPU_MEMORY", "0"),
-            ("ACCELRT_OPENCL_LIBRARY", ""),
-            ("ACCELRT_MKL_LIBRARY", ""),
-            ("ACCELRT_DNNL_LIBRARY", ""),
             ("ACCELRT_EXIT_MS", "-1"),
-            ("ACCELRT_EXIT_MS", ""),
             ("ACCELRT_STREAM_TASKS", "63"),
         ] {
             let message = from(&[(name, value)]).unwrap_err().to_string();

@@ -22,6 +22,23 @@ pub const fn round_up(bytes: usize, granule_bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(granule_bytes)
 }
 
+/// A size as people write it: `"1048576"`, `"512B"`, `"256M"`, `"8GiB"`. Units are powers of 1024,
+/// in either case; `MB` and the like are refused, because some mean powers of 1000 by them.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<usize> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit_bytes = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => KIB,
+        "m" | "mib" => MIB,
+        "g" | "gib" => GIB,
+        "t" | "tib" => GIB << 10,
+        _ => return None,
+    };
+    number.parse::<usize>().ok()?.checked_mul(unit_bytes)
+}
+
 /// A size as people read it, with two decimals: `"1.50 GiB"`, `"512 B"`.
 #[must_use]
 pub fn display_bytes(bytes: usize) -> String {
@@ -46,6 +63,24 @@ mod tests {
         assert_eq!(round_up(1, 512), Some(512));
         assert_eq!(round_up(512, 512), Some(512));
         assert_eq!(round_up(usize::MAX, 512), None);
+    }
+
+    #[test]
+    fn sizes_are_read_with_and_without_a_unit() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1048576", MIB),
+            ("512B", 512),
+            ("4k", 4 * KIB),
+            ("256M", 256 * MIB),
+            ("8GiB", 8 * GIB),
+            ("2t", 2048 * GIB),
+        ] {
+            assert_eq!(parse_bytes(text), Some(bytes), "{text}");
+        }
+        for text in ["", "M", "-1", "+1", "1.5G", "8 GiB", "8GB", "1KB", "0x10", "16777216T"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
     }
 
     #[test]

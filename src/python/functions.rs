@@ -13,6 +13,7 @@ use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
 use crate::python::{helper, reaper};
 use crate::runtime::Runtime;
+use crate::size;
 
 /// What a device is.
 #[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all)]
@@ -251,6 +252,12 @@ pub(super) fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         dict.set_item(name, count)?;
     }
     Ok(dict)
+}
+
+/// What a size with or without a unit means, as `256M`; None when it means nothing.
+#[pyfunction]
+pub(super) fn parse_bytes(text: &str) -> Option<usize> {
+    size::parse_bytes(text)
 }
 
 /// The settings in force.

@@ -79,8 +79,8 @@ mod _core {
     use super::functions::{
         PyDeviceProperties, accelerator_index, counters, current_accelerator, current_device,
         current_stream, device_count, exchange_device, flag, get_device_properties,
-        get_memory_info, initialize, is_initialized, kind_index, left_out_devices, set_stream,
-        settings, shut_down, synchronize, unavailable_reason,
+        get_memory_info, initialize, is_initialized, kind_index, left_out_devices, parse_bytes,
+        set_stream, settings, shut_down, synchronize, unavailable_reason,
     };
     #[pymodule_export]
     use super::generator::{

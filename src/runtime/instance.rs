@@ -17,7 +17,7 @@ use crate::error::{Error, Result, StreamError};
 use crate::fork::{self, Inherited};
 use crate::generator::Defaults;
 use crate::runtime::allocators::Allocators;
-use crate::runtime::current;
+use crate::runtime::{current, report};
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::stream::Stream;
 #[cfg(not(loom))]
@@ -138,6 +138,7 @@ impl Runtime {
         }
         let made = Self::made(Config::from_environment()?, [], true).map_err(of_variable)?;
         let runtime = GLOBAL.get_or_init(|| {
+            report::unknown_variables();
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {
                     runtime.shutdown_and_report();
@@ -423,7 +424,7 @@ impl Runtime {
 
     /// As [`Runtime::shutdown`], printing what was lost on standard error: for a process's end.
     pub fn shutdown_and_report(&self) {
-        shutdown::report(&self.shutdown());
+        report::losses(&self.shutdown());
     }
 
     pub(super) fn is_of_process(&self) -> bool {
@@ -496,7 +497,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        shutdown::report(&self.shutdown(self.config.exit_timeout));
+        report::losses(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
     }
 }

@@ -10,6 +10,7 @@
 //! * [`observers`]: who is told of shortages
 //! * [`pools`]: private pools, and which one a thread is inside of
 //! * [`programs`]: compiling kernels
+//! * [`report`]: what it says on standard error
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
 mod allocators;
@@ -22,6 +23,7 @@ mod memory;
 mod observers;
 mod pools;
 mod programs;
+mod report;
 mod shutdown;
 
 pub use capability::cpu_capability;

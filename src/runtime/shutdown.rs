@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -49,10 +48,12 @@ impl fmt::Display for ShutdownReport {
     /// One line about what did not run, one per error that nobody saw; nothing when clean.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
-            let (tasks, threads) = (self.num_cancelled_tasks, self.num_busy_threads);
+            let tasks = counted(self.num_cancelled_tasks, "task");
+            let threads = counted(self.num_busy_threads as u64, "thread");
             writeln!(
                 f,
-                "accelrt: exit left {tasks} tasks not run and {threads} threads inside a task"
+                "accelrt: exit left {tasks} not run and {threads} inside a task; the exit status \
+                 does not tell, because handlers of an exit cannot change it"
             )?;
         }
         for error in &self.unseen_errors {
@@ -64,6 +65,11 @@ impl fmt::Display for ShutdownReport {
         }
         Ok(())
     }
+}
+
+/// A number with its noun.
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Shuts a runtime down that takes no new work any more.
@@ -133,14 +139,6 @@ fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
 fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     while !is_over() && Instant::now() < deadline {
         std::thread::sleep(PERIOD);
-    }
-}
-
-/// Prints what was lost on standard error, if anything was.
-pub(super) fn report(report: &ShutdownReport) {
-    if !report.is_clean() {
-        // Nothing can be done about a standard error that is closed.
-        let _ = write!(std::io::stderr(), "{report}");
     }
 }
 

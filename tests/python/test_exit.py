@@ -132,7 +132,10 @@ stream = accelrt.Stream(dedicated=True)
 
 
 def left(tasks: int, threads: int) -> list[str]:
-    return [f"accelrt: exit left {tasks} tasks not run and {threads} threads inside a task"]
+    not_run = f"{tasks} task{'' if tasks == 1 else 's'} not run"
+    inside = f"{threads} thread{'' if threads == 1 else 's'} inside a task"
+    why = "the exit status does not tell, because handlers of an exit cannot change it"
+    return [f"accelrt: exit left {not_run} and {inside}; {why}"]
 
 
 def test_what_is_queued_runs_before_the_end() -> None:

@@ -116,7 +116,7 @@ fn producers_faster_than_the_workers_are_never_ahead_by_more_than_the_limit() {
 #[ignore = "lasts a minute, alone: make stress"]
 #[expect(clippy::print_stdout, reason = "what it came to, for who runs it")]
 fn producers_faster_than_the_workers_for_a_minute_stay_inside_the_memory_of_the_limit() {
-    let seconds = setting("ACCELRT_STRESS_SECONDS", 60);
+    let seconds = setting("ACCELRT_TEST_STRESS_SECONDS", 60);
     let (enqueued, ahead, grown) = run(LIMIT, Until::Time(Duration::from_secs(seconds)));
     let bound = STREAMS as u64 * (LIMIT + SLACK_TASKS) * TASK_BYTES + OTHER_BYTES;
     println!(

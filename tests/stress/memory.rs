@@ -37,7 +37,7 @@ impl Marked {
 
 #[test]
 fn buffers_keep_their_bytes_while_eight_threads_turn_memory_over_on_sixty_four_streams() {
-    let rounds = setting("ACCELRT_STRESS_BUFFERS", 2_000);
+    let rounds = setting("ACCELRT_TEST_STRESS_BUFFERS", 2_000);
     let seed = seed();
     finishes(move || {
         let runtime = workers(4);

@@ -58,14 +58,14 @@ fn produce(producers: &mut [Producer], tasks: u64) {
 
 #[test]
 fn a_million_tasks_of_8_threads_on_64_streams_keep_every_order() {
-    finishes(|| run(setting("ACCELRT_STRESS_TASKS", 1_000_000)));
+    finishes(|| run(setting("ACCELRT_TEST_STRESS_TASKS", 1_000_000)));
 }
 
 #[test]
 #[ignore = "large: make stress"]
 #[expect(clippy::print_stdout, reason = "how long it took, for who runs it")]
 fn a_hundred_million_tasks_keep_every_order() {
-    let tasks = setting("ACCELRT_STRESS_LARGE_TASKS", 100_000_000);
+    let tasks = setting("ACCELRT_TEST_STRESS_LARGE_TASKS", 100_000_000);
     let started = Instant::now();
     run(tasks);
     let seconds = started.elapsed().as_secs_f64();

@@ -23,7 +23,7 @@ fn a_hundred_thousand_streams_park_on_one_event_and_need_no_thread() {
     // Goal: a wait costs a continuation. Method: one deferred task holds the event; every stream
     // waits for it, and none has run when it is let go; the last of them ends the test.
     finishes(|| {
-        let count = setting("ACCELRT_STRESS_STREAMS", STREAMS);
+        let count = setting("ACCELRT_TEST_STRESS_STREAMS", STREAMS);
         let runtime = workers(WORKERS);
         let source = runtime.dedicated_stream(CPU, 0).unwrap();
         let (tell, told) = mpsc::channel();

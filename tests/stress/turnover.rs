@@ -41,7 +41,7 @@ fn streams_that_are_made_and_dropped_under_load_run_everything_and_are_all_given
     // Goal: a stream lives as long as its work, and no longer. Method: a fault layer without a
     // fault counts what is made and given back.
     finishes(|| {
-        let streams = setting("ACCELRT_STRESS_TURNOVER", STREAMS);
+        let streams = setting("ACCELRT_TEST_STRESS_TURNOVER", STREAMS);
         let config = Config { cpu_threads: Some(4), ..Config::default() };
         let backend = FaultBackend::new(CpuBackend::new(&config).unwrap());
         let counted: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&backend);

@@ -12,6 +12,7 @@ from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose
 from accelrt.cli.bench.goals import GOALS
 from accelrt.cli.bench.quiet import Patience
+from accelrt.cli.sizes import size_argument
 
 _TRACES = Path("../shared/traces")
 # More of what is in flight stays in a core's own cache than with larger chunks.
@@ -75,6 +76,7 @@ def _drop_output() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m accelrt", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"accelrt {_core.__VERSION__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices found, why others were not, build, settings")
     job = commands.add_parser("demo", help="stream a file through the accelerator and check it")
@@ -93,10 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     job.add_argument(
         "--chunk",
-        type=_count,
+        type=size_argument,
         default=_CHUNK_BYTES,
-        metavar="BYTES",
-        help=f"size of a chunk (default {_CHUNK_BYTES})",
+        metavar="SIZE",
+        help="size of a chunk, from 4K to 1G (default 256K)",
     )
     replay.add_arguments(
         commands.add_parser(

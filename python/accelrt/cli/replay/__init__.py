@@ -16,6 +16,7 @@ from accelrt.cli.replay import progress, table, traces
 from accelrt.cli.replay.checks import Tally
 from accelrt.cli.replay.errors import TraceError
 from accelrt.cli.replay.table import Record
+from accelrt.cli.sizes import size_argument
 
 _POLICIES = {
     "native": {"policy": "native"},
@@ -55,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--capacity",
-        type=_bytes,
-        metavar="BYTES",
+        type=size_argument,
+        metavar="SIZE",
         help=f"memory of the device (default {_CAPACITY_BYTES})",
     )
     parser.add_argument(
         "--granularity",
-        type=_bytes,
-        metavar="BYTES",
+        type=size_argument,
+        metavar="SIZE",
         help=f"size of a page, a power of two (default {_GRANULARITY_BYTES})",
     )
     parser.add_argument(
@@ -101,8 +102,8 @@ def run(given: argparse.Namespace) -> int:
         given.json.write_text(table.to_json(records))
     if tally is not None:
         sys.stdout.write(f"\n{tally.text()}")
-    is_whole = all(record["error"] is None for record in records)
-    return 0 if is_whole and (tally is None or tally.agrees) else 1
+    is_right = all(map(_served_something, records)) and (tally is None or tally.agrees)
+    return 0 if is_right else 1
 
 
 def _replays(
@@ -124,6 +125,13 @@ def _replays(
             yield table.failure(*named, granularity or _GRANULARITY_BYTES, str(error))
         else:
             yield table.record(*named, figures)
+
+
+def _served_something(record: Record) -> bool:
+    """Tell whether a replay went on until its end or at least beyond its first requests."""
+    if record["error"] is not None:
+        return False
+    return record["failed_at"] is None or bool(record["peak_live_bytes"])
 
 
 def _named(config: str) -> dict[str, str]:
@@ -188,11 +196,3 @@ def _policies(text: str) -> list[str]:
             message = f"{name!r} is not one of {', '.join(_POLICIES)}, each at most once"
             raise argparse.ArgumentTypeError(message)
     return names
-
-
-def _bytes(text: str) -> int:
-    count = int(text) if text.isascii() and text.isdigit() else 0
-    if not 0 < count < 1 << 63:
-        message = f"{text!r} is not a number of bytes of at least 1"
-        raise argparse.ArgumentTypeError(message)
-    return count

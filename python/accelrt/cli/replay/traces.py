@@ -32,6 +32,7 @@ def read(path: Path) -> list[Trace]:
 
 
 def _traces(path: Path) -> Iterator[Trace]:
+    path.stat()  # one that is not there has no kind either
     if path.suffix == ".csv":
         yield Trace(path.name, _core.Recording.of_operations(operations.read(path)))
     elif path.suffix in {".pickle", ".pkl"}:

@@ -1,0 +1,43 @@
+//! What the runtime of a process says on standard error: settings without an effect, and lost work.
+//!
+//! Nothing can be done about a standard error that is closed.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use super::shutdown::ShutdownReport;
+use crate::config::Config;
+
+/// Names variables that look like settings and that nothing reads.
+pub(super) fn unknown_variables() {
+    let _ = std::io::stderr().write_all(ignored(&Config::unknown_variables()).as_bytes());
+}
+
+/// Says what was lost, if anything was.
+pub(super) fn losses(report: &ShutdownReport) {
+    if !report.is_clean() {
+        let _ = write!(std::io::stderr(), "{report}");
+    }
+}
+
+/// A line for each of the names.
+fn ignored(names: &[String]) -> String {
+    names.iter().fold(String::new(), |mut text, name| {
+        let _ = writeln!(text, "accelrt: {name} is ignored: no setting has this name");
+        text
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ignored_variable_has_a_line() {
+        let names = ["ACCELRT_A".to_owned(), "ACCELRT_B".to_owned()];
+        let expected = "accelrt: ACCELRT_A is ignored: no setting has this name\n\
+                        accelrt: ACCELRT_B is ignored: no setting has this name\n";
+        assert_eq!(ignored(&names), expected);
+        assert_eq!(ignored(&[]), "");
+    }
+}
