@@ -31,6 +31,14 @@ FEATURES ?=
 # The interpreter that the environment of the Python tests is made with: 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
+# What makes a wheel for other machines, and what tries it: neither knows the repository's module.
+PACKAGING := .venv-packaging
+TRIED := $(TARGET_DIR)/packaging/tried
+WHEELS := $(TARGET_DIR)/wheels
+MOST_WHEEL_BYTES := 2000000
+# Those of Python's tests that need NumPy at most.
+WHEEL_TESTS := $(foreach part,accelerator buffer demo errors event info,\
+	tests/python/test_$(part).py)
 # An environment for its shared libraries alone: a real OpenCL device on every x86-64 processor.
 INTEL := .venv-intel
 INTEL_OPENCL := $(abspath $(INTEL))/lib/libintelocl.so
@@ -136,7 +144,9 @@ $(INTEL)/ready: pyproject.toml
 	rm -rf $(INTEL)
 	$(PYTHON) -m venv $(INTEL)
 	$(INTEL)/bin/python -m pip install --quiet 'pip>=25.1'
-	$(INTEL)/bin/python -m pip install --quiet --group xpu
+	$(PYTHON) -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*extras["optional-dependencies"]["xpu"], sep="\n")' \
+		| $(INTEL)/bin/python -m pip install --quiet --requirement /dev/stdin
 	test -f $(INTEL_OPENCL)
 	touch $@
 
@@ -353,14 +363,45 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 		--seed $(MUTATION_SEED) --count $(MUTATION_COUNT) $(MUTATION)
 
 .PHONY: nightly
-nightly: mutants weaken mutation ## what takes hours: planted defects, weaker orderings, a sample of mutants
+nightly: mutants weaken mutation wheel packages ## what takes hours: planted defects, weaker orderings, a sample of mutants
 
-# Trap: with a cdylib among the crate types, plain `cargo build --release` silently drops lto. Asking
-# for the one crate type keeps it.
 .PHONY: build
 build: ## the optimised shared library
 	$(CARGO) rustc --release --lib --crate-type cdylib $(if $(FEATURES),--features $(FEATURES))
 	@ls -l $(TARGET_DIR)/release/libaccelrt.*
+
+$(PACKAGING)/ready: pyproject.toml
+	rm -rf $(PACKAGING)
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(PACKAGING)/bin/python -m pip install --quiet --group build --group packaging
+	touch $@
+
+# zig links against the C library of 2014, whatever this machine's is.
+.PHONY: wheel
+wheel: $(PACKAGING)/ready ## the wheel for any Linux on x86-64, checked and tried in an empty environment
+	rm -rf $(WHEELS) $(TRIED)
+	PATH="$(abspath $(PACKAGING))/bin:$$PATH" CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/packaging \
+		$(PACKAGING)/bin/maturin build --quiet --release --zig --compatibility manylinux2014 \
+		--out $(WHEELS)
+	ls -l $(WHEELS)
+	test $$(stat --format %s $(WHEELS)/*.whl) -le $(MOST_WHEEL_BYTES)
+	$(PACKAGING)/bin/auditwheel show $(WHEELS)/*.whl | grep manylinux_2_17_x86_64
+	$(PYTHON) -m venv $(TRIED)
+	$(TRIED)/bin/python -m pip install --quiet $(WHEELS)/*.whl
+	cd $(TRIED) && bin/python -m accelrt --version && bin/python -m accelrt demo
+	$(TRIED)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(TRIED)/bin/python -m pip install --quiet pytest hypothesis numpy
+	$(TRIED)/bin/python -m pytest --quiet $(WHEEL_TESTS)
+
+# Without link-time optimisation: that they build is seen, not how fast they are.
+.PHONY: packages
+packages: $(PACKAGING)/ready ## the source distribution and the crate, each built without the repository
+	rm -rf $(TARGET_DIR)/packaging/source
+	$(PACKAGING)/bin/maturin sdist --quiet --out $(TARGET_DIR)/packaging/source
+	$(RELEASE_TESTS) $(PACKAGING)/bin/python -m pip wheel --quiet --no-deps \
+		--wheel-dir $(TARGET_DIR)/packaging/source $(TARGET_DIR)/packaging/source/*.tar.gz
+	$(CARGO) package --all-features
 
 .PHONY: doc
 doc: ## the documentation, in target/doc
@@ -401,4 +442,4 @@ deny: ## licences, advisories and sources of the dependencies
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
-	rm -rf $(VENV) $(INTEL) $(MATH)
+	rm -rf $(VENV) $(INTEL) $(MATH) $(PACKAGING)
