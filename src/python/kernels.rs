@@ -15,16 +15,15 @@ const POLYNOMIAL: u32 = 0xEDB8_8320;
 /// What one byte does to a remainder.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
-    let mut value = 0;
+    let mut value = 0_u32;
     while value < 256 {
-        // `value` is below 256.
-        let mut remainder = value as u32;
+        let mut remainder = value;
         let mut bit = 0;
         while bit < 8 {
             remainder = (remainder >> 1) ^ (POLYNOMIAL * (remainder & 1));
             bit += 1;
         }
-        table[value] = remainder;
+        table[value as usize] = remainder;
         value += 1;
     }
     table

@@ -17,8 +17,8 @@ use crate::error::{Error, Result, StreamError};
 use crate::fork::{self, Inherited};
 use crate::generator::Defaults;
 use crate::runtime::allocators::Allocators;
-use crate::runtime::{current, report};
 use crate::runtime::shutdown::{self, ShutdownReport};
+use crate::runtime::{current, report};
 use crate::stream::Stream;
 #[cfg(not(loom))]
 use crate::stream::action::Action;

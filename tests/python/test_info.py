@@ -58,8 +58,24 @@ def test_info_shows_the_memory_in_force_in_a_unit_that_fits() -> None:
 
 
 def test_info_names_variables_that_nothing_reads() -> None:
-    lines = [line.split(maxsplit=1) for line in info(ACCELRT_CPU_DEVICE="3")]
+    ended = run("-m", "accelrt", "info", ACCELRT_CPU_DEVICE="3", ACCELRT_TEST_MORE="1")
+    lines = [line.split(maxsplit=1) for line in ended.stdout.splitlines()]
     assert ["ACCELRT_CPU_DEVICE", "ignored: no setting has this name"] in lines
+    # Every program that uses the runtime is told, once.
+    told = "accelrt: ACCELRT_CPU_DEVICE is ignored: no setting has this name\n"
+    assert (ended.returncode, ended.stderr) == (0, told)
+
+
+def test_sizes_of_settings_take_units_and_an_empty_setting_is_none() -> None:
+    lines = info(ACCELRT_CPU_MEMORY="256M", ACCELRT_CPU_THREADS="", ACCELRT_ACCELERATOR="")
+    settings = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if "ACCELRT_" in line}
+    assert settings["ACCELRT_CPU_MEMORY"] == str(256 << 20)
+    assert settings["ACCELRT_CPU_THREADS"].endswith("(default)")
+
+
+def test_the_version_is_told() -> None:
+    ended = run("-m", "accelrt", "--version")
+    assert (ended.returncode, ended.stdout) == (0, f"accelrt {accelrt.__version__}\n")
 
 
 def test_info_answers_also_when_the_accelerator_asked_for_is_not_there() -> None:

@@ -166,7 +166,16 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
     path.write_text("")
     refused(replay(path), "line 1 is ''")
     refused(replay(tmp_path / "none.csv"), "No such file or directory")
-    refused(replay(tmp_path / "trace.json"), "neither a table (.ops.csv) nor a memory snapshot")
+    refused(replay(tmp_path / "none.json"), "No such file or directory")
+    path = tmp_path / "trace.json"
+    path.write_text("[]")
+    refused(replay(path), "neither a table (.ops.csv) nor a memory snapshot")
+
+
+def test_a_replay_that_serves_nothing_fails_and_sizes_take_units() -> None:
+    assert replay(OWN, "--capacity", "1K").returncode == 1
+    ended = replay(OWN, "--capacity", "1G", "--granularity", "2MiB", "--policy", "native")
+    assert ended.returncode == 0, ended.stderr
 
 
 SEGMENT: dict[str, Any] = {
@@ -418,7 +427,7 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
         ("--policy", "best", "'best' is not one of native, torch, torch+expandable"),
         ("--policy", "torch,torch", "each at most once"),
         ("--capacity", "0", "'0' is not a number of bytes of at least 1"),
-        ("--granularity", "2M", "'2M' is not a number of bytes"),
+        ("--granularity", "2MB", "'2MB' is not a number of bytes of at least 1, as 16777216, 256M"),
     ]:
         ended = replay(OWN, option, value)
         assert ended.returncode == 2
