@@ -33,8 +33,8 @@ const VARIABLES: [&str; 11] = [
 ];
 
 /// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
-/// reads it. A malformed variable is an error of the first call that needs the runtime; an empty one
-/// counts as not set.
+/// reads it. A malformed variable is an error of the first call that needs the runtime; an empty
+/// one counts as not set.
 ///
 /// ```
 /// let config = accelrt::Config { cpu_devices: 2, ..accelrt::Config::default() };
