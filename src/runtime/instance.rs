@@ -89,6 +89,9 @@ impl Runtime {
     }
 
     /// A runtime with additional or replaced kinds of device: for makers of devices and for tests.
+    ///
+    /// A backend is this runtime's from now on, and is shut down with it. One that is given to two
+    /// ends with the first of them: give each its own.
     pub fn with_backends(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,

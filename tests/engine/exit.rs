@@ -23,6 +23,7 @@ fn program() {
         Some("too much") => too_much(),
         Some("parked") => parked(),
         Some("errors") => errors(),
+        Some("an error that cannot be told") => error_that_cannot_be_told(),
         Some("exit inside a task") => exit_inside_a_task(),
         Some("lazy") => lazy(),
         Some("configured") => configured(),
@@ -177,6 +178,26 @@ fn errors() {
     stream_error(seen.synchronize());
     enqueue_failure(&by_event, "seen by event");
     stream_error(by_event.record_event().unwrap().synchronize());
+}
+
+#[test]
+fn an_error_that_panics_when_it_is_told_at_the_exit_does_not_end_the_process_otherwise() {
+    // Goal: the handler that C calls keeps the panic. Method: `stderr_lines` wants a good end.
+    let lines = stderr_lines("an error that cannot be told", &[]);
+    assert!(lines.iter().any(|line| line.contains("told on purpose")), "{lines:?}");
+}
+
+fn error_that_cannot_be_told() {
+    #[derive(Debug)]
+    struct Untold;
+    impl std::error::Error for Untold {}
+    impl std::fmt::Display for Untold {
+        fn fmt(&self, _f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("told on purpose");
+        }
+    }
+    let (_runtime, stream) = global();
+    stream.enqueue(|| Err::<(), _>(Untold)).unwrap();
 }
 
 #[test]

@@ -36,6 +36,7 @@ impl Device {
     fn give(this: &Arc<Self>, help: Help) -> Option<JoinHandle<()>> {
         match help {
             Help::None => None,
+            Help::Owe(_) => unreachable!("every start succeeds"),
             Help::Wake(sleeper) => {
                 sleeper.wake();
                 None
