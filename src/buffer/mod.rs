@@ -18,6 +18,8 @@ mod handle;
 pub(crate) mod here;
 mod host;
 mod hosts;
+#[cfg(all(test, not(loom)))]
+mod hosts_tests;
 mod launch;
 #[cfg(all(test, loom))]
 mod loom_tests;

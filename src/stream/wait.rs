@@ -278,3 +278,42 @@ pub(crate) fn is_single_cpu() -> bool {
     let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
     cfg!(loom) || *SINGLE.get_or_init(is_single)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::device::Device;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn waits_that_are_interrupted_leave_nobody_with_the_stream() {
+        // Goal: a program that waits in short steps does not grow. Method: each form of wait for a
+        // stream that is held is given up; then those who wait are counted.
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap_or_default();
+        };
+        stream.enqueue(task).unwrap();
+        entered.recv().unwrap(); // by a worker: nobody helps
+        let event = stream.record_event().unwrap();
+        let mut always = || true;
+        for _ in 0..2 {
+            let given_up = [
+                stream.synchronize_unless(&mut always),
+                event.synchronize_unless(&mut always),
+                stream.core().wait_ticket(1, true, &mut Some(&mut always)),
+                stream.core().wait_ticket(1, false, &mut Some(&mut always)),
+            ];
+            assert!(given_up.iter().all(|outcome| matches!(outcome, Err(Error::Interrupted))));
+        }
+        assert_eq!(stream.core().waiters.count(), 0);
+        drop(open);
+        stream.synchronize().unwrap();
+    }
+}

@@ -10,7 +10,7 @@ use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::Completion;
 use accelrt::{Error, Result};
 
-use crate::support::{Drops, Machine, pattern};
+use crate::support::{Drops, Machine, finishes, pattern};
 
 /// The methods that buffers call, those first that a machine which runs on the host calls too.
 const METHODS: [Method; 19] = [
@@ -125,21 +125,22 @@ fn each_call_fails_in_turn(make: impl Fn() -> Machine, methods: &[Method]) {
 
 #[test]
 fn nothing_leaks_on_cpu_whichever_call_fails() {
-    each_call_fails_in_turn(|| Machine::cpu(1), HOST_METHODS);
+    finishes(|| each_call_fails_in_turn(|| Machine::cpu(1), HOST_METHODS));
 }
 
 #[test]
 fn nothing_leaks_on_a_driver_that_is_done_at_once_whichever_call_fails() {
     let methods: Vec<Method> =
         METHODS.into_iter().filter(|method| !matches!(method, Method::StreamDestroy)).collect();
-    each_call_fails_in_turn(|| Machine::null(Completion::AtOnce), &methods);
+    finishes(move || each_call_fails_in_turn(|| Machine::null(Completion::AtOnce), &methods));
 }
 
 #[test]
 fn nothing_leaks_on_a_driver_that_has_to_be_asked_whichever_call_fails() {
     let methods: Vec<Method> =
         METHODS.into_iter().filter(|method| !matches!(method, Method::StreamDestroy)).collect();
-    each_call_fails_in_turn(|| Machine::null(Completion::WhenAsked { polls: 1 }), &methods);
+    let make = || Machine::null(Completion::WhenAsked { polls: 1 });
+    finishes(move || each_call_fails_in_turn(make, &methods));
 }
 
 #[test]

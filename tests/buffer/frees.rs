@@ -114,6 +114,33 @@ fn what_is_deterministic_has_memory_of_other_streams_again_behind_a_synchronise(
 }
 
 #[test]
+fn a_synchronise_that_raises_has_freed_what_is_deterministic() {
+    // Goal: as above, also where streams have failed: the host has waited for the device all the
+    // same. Method: errors of one stream, and of two; nothing of the memory is taken then.
+    finishes(|| {
+        for failing in 1..=2 {
+            let allocator_settings = "deterministic:True".to_owned();
+            let machine = Machine::cpu_with(&Config { allocator_settings, ..Config::default() });
+            let streams = [machine.stream(), machine.stream()];
+            let gate = Gate::shut(&streams[1]);
+            let freed = buffer(&machine);
+            freed.record_use(&streams[1]).unwrap();
+            drop(freed);
+            streams[..failing].iter().for_each(enqueue_failure);
+            assert_eq!(machine.taken(), BYTES);
+            gate.open();
+            let raised = machine.runtime.synchronize(CPU).unwrap_err();
+            let count = match &raised {
+                Error::Stream(_) => 1,
+                Error::Streams { errors, .. } => errors.len(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((count, machine.taken()), (failing, 0));
+        }
+    });
+}
+
+#[test]
 fn pinned_memory_serves_no_request_while_a_stream_copies_from_it() {
     // Goal: pinned memory is for all streams and for the host, so order on its home stream alone is
     // no reason to hand it out. Method: a task that is not finished in front of the copy, on the

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use accelrt::backend::fault::Method;
-use accelrt::{Buffer, Completion, Error, RawType, Stream, Transfer};
+use accelrt::{Buffer, Completion, Config, Error, RawType, Stream, Transfer};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -121,6 +121,37 @@ fn tasks_that_only_read_or_use_other_bytes_are_side_by_side() {
             for write in WRITES {
                 Pair::new(&machine, [write; 2], [(0, 200), (200, 400)]).assert_side_by_side();
                 Pair::new(&machine, [write; 2], [(0, 201), (200, 400)]).assert_ordered();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_task_runs_behind_all_that_a_stream_reads_of_a_buffer_and_not_its_last_part_alone() {
+    // Goal: no read that stands in its queue is overtaken. Method: a held stream reads two parts,
+    // one after the other; tasks of other streams write one of them each.
+    finishes(|| {
+        for machine in Machine::each() {
+            let device = machine.device();
+            let [reader, first, second] = [(); 3].map(|()| used_stream(&machine));
+            let [buffer, target] = [(); 2].map(|()| machine.runtime.zeros(128, device).unwrap());
+            let part = |of: &Buffer, half: usize| of.slice(64 * half..64 * (half + 1)).unwrap();
+            machine.home().synchronize().unwrap();
+            let held = hold(&reader);
+            for half in [0, 1] {
+                part(&target, half).copy_from(&part(&buffer, half), &reader).unwrap();
+            }
+            let writes = [(0, &first), (1, &second)]
+                .map(|(half, stream)| part(&buffer, half).fill(1, stream).unwrap());
+            idle();
+            assert_eq!(writes.each_ref().map(Transfer::is_done), [false; 2]);
+            let_go(&held);
+            for write in writes {
+                write.wait().unwrap();
+            }
+            reader.synchronize().unwrap();
+            if machine.runs_on_host() {
+                assert_eq!(target.read_to_vec().unwrap(), [0; 128]);
             }
         }
     });
@@ -433,5 +464,40 @@ fn a_task_that_comes_later_runs_behind_a_thread_that_waits_for_its_turn() {
         for machine in Machine::each() {
             assert!((0..20).any(|_| is_behind_who_waits(&machine)), "{:?}", machine.device());
         }
+    });
+}
+
+#[test]
+fn a_thread_is_held_back_by_a_streams_limit_also_where_every_task_stands_behind_another_streams() {
+    // Goal: queued work is bounded. Method: two streams fill a buffer in turns, and one is held, so
+    // that each fill has a wait in front of it; a thread enqueues until it comes no further.
+    const LIMIT: u64 = 64;
+    const MOST: u64 = 2000;
+    finishes(|| {
+        let machine = Machine::cpu_with(&Config { stream_task_limit: LIMIT, ..Config::default() });
+        let buffer = machine.runtime.zeros(64, CPU).unwrap();
+        let streams = [machine.stream(), machine.stream()];
+        machine.home().synchronize().unwrap();
+        let held = hold(&streams[0]);
+        let count = AtomicU64::new(0);
+        std::thread::scope(|threads| {
+            let producer = threads.spawn(|| {
+                for turn in 0..MOST {
+                    buffer.fill(1, &streams[usize::from(turn % 2 == 1)]).unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let (mut ahead, mut since) = (0, Instant::now());
+            while !producer.is_finished() && since.elapsed() < LONG {
+                let now = count.load(Ordering::Relaxed);
+                if now > ahead {
+                    (ahead, since) = (now, Instant::now());
+                }
+                std::thread::yield_now();
+            }
+            let_go(&held);
+            producer.join().unwrap();
+            assert!(ahead <= 4 * LIMIT, "{ahead} fills were queued");
+        });
     });
 }

@@ -76,6 +76,43 @@ fn threads_that_write_the_bytes_are_inside_one_at_a_time_behind_one_that_reads_t
     });
 }
 
+#[test]
+fn threads_take_turns_also_where_no_stream_has_used_the_bytes() {
+    // Goal: who comes second waits, whatever the memory's past is. Method: a thread is held inside
+    // of its copy to fresh memory; another one that uses the bytes is not inside meanwhile.
+    finishes(|| {
+        for writes in [true, false] {
+            let machine = Machine::cpu(1);
+            let buffer = machine.runtime.empty(64, CPU).unwrap();
+            std::thread::scope(|threads| {
+                let ((begun, begins), (held, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+                machine.backend.act_inside(Method::Copy, 1, move || {
+                    begun.send(()).unwrap();
+                    let _ = ends.recv(); // until it is dropped
+                });
+                let first = threads.spawn(|| buffer.write_from_slice(&[1; 64]).unwrap());
+                begins.recv().unwrap();
+                let (enter, entered) = mpsc::channel();
+                machine.backend.act_inside(Method::Copy, 1, move || enter.send(()).unwrap());
+                let second = threads.spawn(|| {
+                    if writes {
+                        buffer.write_from_slice(&[2; 64]).unwrap();
+                    } else {
+                        assert_eq!(buffer.read_to_vec().unwrap(), [1; 64]);
+                    }
+                });
+                let is_beside = entered.recv_timeout(Duration::from_millis(100)).is_ok();
+                drop(held);
+                first.join().unwrap();
+                second.join().unwrap();
+                assert!(!is_beside, "two threads are inside at once");
+            });
+            let last = if writes { 2 } else { 1 };
+            assert_eq!(buffer.read_to_vec().unwrap(), [last; 64]);
+        }
+    });
+}
+
 /// A thread waits to write bytes, and a task that reads them comes: what did it read? One that
 /// reads other bytes runs meanwhile. The thread may also come late, behind the task.
 fn read_behind_a_writer(machine: &Machine) -> Vec<u8> {

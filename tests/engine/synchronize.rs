@@ -1,6 +1,7 @@
 //! Synchronise: what it waits for, where it is refused, what an interrupt leaves.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use accelrt::{Device, Error, Runtime};
 
@@ -22,7 +23,7 @@ fn a_synchronise_waits_for_what_was_enqueued_before_and_not_for_more() {
         let written = Arc::new(Plain::default());
         let cell = Arc::clone(&written);
         stream.enqueue(move || cell.set(1)).unwrap();
-        let (asleep, is_asleep) = std::sync::mpsc::channel();
+        let (asleep, is_asleep) = channel();
         let waited = stream.clone();
         let thread =
             std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
@@ -179,6 +180,60 @@ fn an_interrupted_device_synchronise_loses_no_error() {
 }
 
 #[test]
+fn an_interrupted_device_synchronise_loses_no_error_of_a_stream_that_is_gone() {
+    // Goal: what nobody saw is kept for the next one. Method: as above; the stream that has failed
+    // is dropped, and cannot be found any more, before the wait is given up.
+    finishes(|| {
+        let runtime = workers(2);
+        let [failed, held] = [stream(&runtime), stream(&runtime)];
+        enqueue_failure(&failed, "broken");
+        wait_by_query(&failed.record_event().unwrap());
+        let failed_id = failed.id();
+        drop(failed);
+        while runtime.stream_by_id(CPU, failed_id).is_ok() {
+            std::thread::yield_now(); // a worker is about to leave it
+        }
+        let gate = Gate::shut(&held);
+        let given_up = runtime.synchronize_unless(CPU, &mut || true);
+        assert!(matches!(given_up, Err(Error::Interrupted)));
+        gate.open();
+        let error = stream_error(runtime.synchronize(CPU));
+        assert_eq!(error.stream_id(), failed_id);
+        runtime.synchronize(CPU).unwrap();
+    });
+}
+
+#[test]
+fn of_two_threads_in_a_synchronise_both_are_told_when_the_first_executes_the_stream() {
+    // Goal: an error is raised to everybody who waits then. Method: the only worker is elsewhere,
+    // so the first thread executes the task that fails; the second one sleeps when it does.
+    finishes(|| {
+        let runtime = workers(1);
+        let [elsewhere, failed] = [stream(&runtime), stream(&runtime)];
+        let worker = Gate::shut(&elsewhere);
+        let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap_or_default();
+            Err::<(), _>("broken")
+        };
+        failed.enqueue(task).unwrap();
+        let (asleep, is_asleep) = channel();
+        let [executed, waited] = [failed.clone(), failed.clone()];
+        let first = std::thread::spawn(move || executed.synchronize());
+        entered.recv().unwrap();
+        let second =
+            std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
+        is_asleep.recv().unwrap();
+        drop(open);
+        let raised = stream_error(first.join().unwrap());
+        worker.open(); // for what the second one has enqueued
+        assert!(Arc::ptr_eq(&raised, &stream_error(second.join().unwrap())));
+        failed.synchronize().unwrap();
+    });
+}
+
+#[test]
 fn a_synchronise_after_the_interrupted_one_gets_the_error() {
     // Goal: the thread that gave up takes nothing from the one that stays.
     finishes(|| {
@@ -187,7 +242,7 @@ fn a_synchronise_after_the_interrupted_one_gets_the_error() {
         let gate = Gate::shut(&stream);
         enqueue_failure(&stream, "broken");
         interrupt(&stream);
-        let (asleep, is_asleep) = std::sync::mpsc::channel();
+        let (asleep, is_asleep) = channel();
         let waited = stream.clone();
         let thread =
             std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));

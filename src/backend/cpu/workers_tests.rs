@@ -1,11 +1,13 @@
 //! Tests of workers that cannot be started: an error of the call, and the next call tries again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::backend::contract::Backend;
+use crate::backend::contract::{Backend, Turn, Work};
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::backend::cpu::workers::Workers;
 use crate::backend::cpu::{CpuBackend, faults};
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::config::Config;
@@ -176,4 +178,47 @@ fn a_worker_that_goes_on_asks_for_what_it_alone_was_trying_to_start() {
     assert!(matches!(queue.end_block(&first), Help::Start));
     assert!(matches!(queue.start_failed(), Help::Owe(blocked) if blocked[0].id() == second.id()));
     assert!(matches!(queue.ask_again(), Help::Start));
+}
+
+/// Work that is a function.
+struct Call<F>(F);
+
+impl<F: Fn() + Send + Sync> Work for Call<F> {
+    fn run(self: Arc<Self>, _turn: &Turn<'_>) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn work_that_comes_while_a_start_is_refused_wakes_a_worker_that_fell_asleep_meanwhile() {
+    // Goal: no work stays queued while a worker sleeps. Method: while the second of two workers is
+    // being started, the first one ends its work, takes what asked for the second one and sleeps;
+    // then more work comes, which counts on the second one, and that is refused.
+    let workers = Arc::new(Workers::new("test".to_owned(), 2, 2));
+    let submit = |workers: &Workers, work: Arc<dyn Work>| workers.submit(0, work).unwrap();
+    let is_open = Arc::new(AtomicBool::new(false));
+    let ((say_inside, inside), (say_ran, ran)) = (channel(), channel());
+    let (gate, (tell, told)) = (Arc::clone(&is_open), channel());
+    let first = move || {
+        say_inside.send(()).unwrap();
+        while !gate.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    };
+    submit(&workers, Arc::new(Call(first)));
+    inside.recv_timeout(LIMIT).expect("the only worker begins");
+    let same = Arc::clone(&workers);
+    let while_it_starts = move || {
+        is_open.store(true, Ordering::Relaxed);
+        ran.recv_timeout(LIMIT).expect("the only worker takes what is there");
+        while !format!("{same:?}").contains("asleep: 1") {
+            std::thread::yield_now();
+        }
+        submit(&same, Arc::new(Call(move || tell.send(()).unwrap())));
+    };
+    faults::refuse_after(0, while_it_starts);
+    submit(&workers, Arc::new(Call(move || say_ran.send(()).unwrap())));
+    assert!(!faults::clear(), "a worker was asked for");
+    told.recv_timeout(LIMIT).expect("the work is queued for ever");
+    workers.shutdown(Instant::now() + LIMIT);
 }
