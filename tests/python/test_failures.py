@@ -224,6 +224,7 @@ def test_copies_on_a_failed_stream_are_skipped_and_blocking_ones_raise() -> None
 @host_cores
 def test_a_use_before_the_failure_is_no_failed_one() -> None:
     buffer, stream = accelrt.zeros(8), accelrt.Stream(dedicated=True)
+    stream.wait_stream(buffer.stream)  # which fills it
     stream.launch(libc.memset, buffer, 1, 8)
     fail(stream, 18)
     assert bytes(buffer) == b"\x01" * 8
