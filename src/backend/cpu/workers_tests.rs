@@ -104,11 +104,17 @@ fn a_wait_for_pending_work_is_refused_and_leaves_the_order_as_it_was() {
 /// Far above what a test takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A gate on the second device, and the event behind it.
+/// A gate on the second device, which a worker is inside of, so that no wait executes it; and the
+/// event behind it.
 fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
     let elsewhere = stream(runtime, 1);
-    let (open, opened) = channel::<()>();
-    elsewhere.enqueue(move || opened.recv().unwrap_or_default()).unwrap();
+    let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+    let task = move || {
+        enter.send(()).unwrap();
+        opened.recv().unwrap_or_default();
+    };
+    elsewhere.enqueue(task).unwrap();
+    entered.recv().unwrap();
     let event = elsewhere.record_event().unwrap();
     (open, elsewhere, event)
 }
