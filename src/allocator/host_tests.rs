@@ -359,3 +359,19 @@ fn random_requests_agree_with_a_model() {
         run(&cpu, &runtime, &mut numbers);
     }
 }
+
+#[test]
+fn a_synchronize_completes_the_frees_that_wait_for_its_own_device_alone() {
+    // Goal: where offsets are to be the same, how far other devices happen to be is not looked at.
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let host = Host::null("deterministic:True");
+    let gated = Gated::new(&runtime);
+    let block = host.take(2 * MIB);
+    host.free_behind(block, &[gated.point()]);
+    gated.pass();
+    let active = || host.statistics().active_requests.current;
+    host.0.device_was_synchronized(Device::new(DeviceKind::Null, 0).unwrap());
+    assert_eq!(active(), 1, "a stream of cpu:0 used it");
+    host.0.device_was_synchronized(Device::cpu(0));
+    assert_eq!(active(), 0);
+}

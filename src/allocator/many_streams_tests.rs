@@ -224,6 +224,16 @@ fn heaps_of_streams_that_are_gone_go_on_to_others() {
 }
 
 #[test]
+fn heaps_that_went_on_to_others_are_not_found_by_the_streams_before() {
+    let world = World::new("policy:native");
+    for _ in 0..50 {
+        freed_by_a_stream_that_is_gone(&world);
+    }
+    let owners = world.allocator.books.lock().native.count_owners();
+    assert_eq!((owners, world.heaps_and_areas().0), (1, 1));
+}
+
+#[test]
 fn there_are_no_more_heaps_than_twice_the_streams_that_are_there() {
     let world = World::new("policy:native");
     let mut streams = world.streams(20);

@@ -391,3 +391,37 @@ fn a_request_waits_for_another_streams_use_of_a_page_that_is_shared() {
     world.free(kept, &user, &[]);
     world.free(served, &other, &[]);
 }
+
+#[test]
+fn what_waits_for_a_task_of_a_stream_does_not_wait_for_a_later_one() {
+    for settings in POLICIES {
+        let world = World::cpu(settings, 64 * MIB);
+        let (home, other) = (world.stream(), world.stream());
+        let [first, second] = [(); 2].map(|()| world.take(&home, 24 * MIB).unwrap());
+        let first_gate = gate_with_a_worker(&other);
+        let first = world.free(first, &home, &[&other]);
+        let second_gate = gate(&other);
+        world.free(second, &home, &[&other]);
+        drop(first_gate);
+        while other.core().progress.done() < 1 {
+            thread::yield_now();
+        }
+        assert_eq!(world.awaiting(), 1, "{settings}: the second one");
+        assert_eq!(world.take(&home, 24 * MIB).unwrap().address(), first);
+        drop(second_gate);
+    }
+}
+
+#[test]
+fn threads_keep_pieces_again_after_memory_was_short() {
+    let world = World::cpu("policy:native", 64 * MIB);
+    let home = world.stream();
+    let caches = &world.allocator.caches;
+    assert!(caches.is_on());
+    world.take(&home, 65 * MIB).unwrap_err();
+    assert_eq!(world.allocator.statistics().num_sync_all_streams, 1, "it had its turn");
+    assert!(caches.is_on(), "behind a request that failed");
+    let block = world.take(&home, 512).unwrap();
+    world.free(block, &home, &[]);
+    assert_eq!(world.awaiting(), 0);
+}

@@ -279,3 +279,33 @@ fn requests_of_segments_fail_only_when_no_free_memory_can_hold_them() {
         allocator.free(block).unwrap();
     }
 }
+
+#[test]
+fn free_blocks_of_another_streams_slabs_serve_a_request_of_their_own_size() {
+    // Goal: law 8, of small requests too. Method: a device full of small blocks of one stream, of
+    // which every other one is freed.
+    for bytes in [512, KIB, 16 * KIB] {
+        let bench = Bench::of_capacity(NATIVE, 2 * MIB);
+        let take = |stream| bench.allocator.allocate(Request::new(bytes, stream));
+        let mut blocks: Vec<_> = std::iter::from_fn(|| take(1).ok()).collect();
+        for block in blocks.iter_mut().step_by(2) {
+            bench.allocator.free(std::mem::take(block)).unwrap();
+        }
+        let served = take(2).unwrap_or_else(|error| panic!("{bytes}: {error}"));
+        bench.allocator.check_all();
+        for block in blocks.into_iter().chain([served]) {
+            bench.allocator.free(block).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_error_says_to_the_last_byte_how_much_could_be_had() {
+    let bench = Bench::of_capacity(NATIVE, 8 * MIB);
+    for taken_bytes in [0, 2 * MIB] {
+        let taken = bench.take(taken_bytes);
+        let refused = bench.request(Request::new(9 * MIB, 0)).unwrap_err();
+        assert_eq!(most_bytes(&refused), 8 * MIB - taken_bytes, "{refused}");
+        bench.free(taken);
+    }
+}

@@ -379,3 +379,22 @@ fn an_error_tells_what_is_free_after_the_pages_of_the_failed_request_went_back()
     assert_eq!((free_bytes, total_bytes), (32 * MIB, 64 * MIB));
     bench.free(held);
 }
+
+#[test]
+fn a_reset_of_sums_is_one_of_what_larger_pieces_have_of_shared_pages_too() {
+    // Method: a piece of 1.5 MiB has part of a page that is reserved for small requests.
+    let bench = Bench::new(NATIVE);
+    let small = bench.take(512);
+    let shares = bench.take(3 * MIB / 2);
+    bench.free(shares);
+    let sums = || {
+        let reserved = bench.statistics().reserved_bytes;
+        let pools = [reserved.all, reserved.small_pool, reserved.large_pool];
+        pools.map(|stat| (stat.allocated, stat.freed))
+    };
+    let [all, _, large] = sums();
+    assert_eq!((all.0, large.0), (2 * MIB as u64, 3 * MIB as u64 / 2), "it was lent");
+    bench.allocator.reset_accumulated_statistics();
+    assert_eq!(sums(), [(0, 0); 3]);
+    bench.free(small);
+}

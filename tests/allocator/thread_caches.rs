@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use accelrt::allocator::{Allocated, Request, Stat};
+use accelrt::allocator::{Allocated, PoolId, PoolOptions, Request, Stat};
 
 use crate::numbers::Numbers;
+use crate::pools::POOL;
 use crate::seed::seed;
 use crate::support::{Bench, KIB, MIB};
 
@@ -319,4 +320,48 @@ fn threads_that_end_may_still_free_and_allocate() {
     assert_eq!(bench.statistics().allocation.all.allocated, 4);
     bench.empty_cache();
     assert_eq!(bench.reserved_bytes(), 0);
+}
+
+/// Takes several blocks. Without the checks of `Bench`, for which threads give back what they keep.
+fn take_unchecked(bench: &Bench, request: Request) -> Vec<Allocated> {
+    (0..40).map(|_| bench.allocator.allocate(request).unwrap()).collect()
+}
+
+fn assert_of_pool(bench: &Bench, blocks: &[Allocated], pool: PoolId) {
+    let segments = bench.allocator.snapshot().segments;
+    for block in blocks {
+        let segment = segments.iter().rfind(|segment| segment.address <= block.address()).unwrap();
+        assert_eq!(segment.pool, pool, "{block:?}");
+    }
+}
+
+#[test]
+fn what_a_thread_has_in_stock_for_requests_of_no_pool_is_of_none() {
+    // Goal: private memory is a pool's alone. Method: small requests of a pool, behind which a
+    // thread would keep more of their size, and then those without one.
+    for bytes in [1, 512, 3000, 24 * KIB] {
+        let bench = native();
+        bench.allocator.retain_pool(POOL, PoolOptions::default());
+        let private = take_unchecked(&bench, Request::new(bytes, 0).from_pool(POOL));
+        let plain = take_unchecked(&bench, Request::new(bytes, 0));
+        assert_of_pool(&bench, &private, POOL);
+        assert_of_pool(&bench, &plain, PoolId::DEFAULT);
+        free_all(&bench, private.into_iter().chain(plain).collect());
+    }
+}
+
+#[test]
+fn what_a_thread_freed_of_a_private_pool_serves_no_request_without_it() {
+    for bytes in [1, 512, 3000, 24 * KIB, 100 * KIB, 3 * MIB] {
+        let bench = native();
+        bench.allocator.retain_pool(POOL, PoolOptions::default());
+        for block in take_unchecked(&bench, Request::new(bytes, 0).from_pool(POOL)) {
+            bench.allocator.free(block).unwrap();
+        }
+        let plain = take_unchecked(&bench, Request::new(bytes, 0));
+        let private = take_unchecked(&bench, Request::new(bytes, 0).from_pool(POOL));
+        assert_of_pool(&bench, &plain, PoolId::DEFAULT);
+        assert_of_pool(&bench, &private, POOL);
+        free_all(&bench, private.into_iter().chain(plain).collect());
+    }
 }

@@ -492,6 +492,12 @@ impl Native {
         (self.heaps.iter().count(), self.areas.iter().count())
     }
 
+    /// By how many owners heaps are found.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::allocator) fn count_owners(&self) -> usize {
+        self.heaps.count_owners()
+    }
+
     /// True when memory of a heap, which its stream uses up to a task as the heap counts it, serves
     /// a stream that has `before` behind it: that task is done, or ordered before what the stream
     /// does next.

@@ -314,6 +314,12 @@ impl Heaps {
         assert_eq!(known.count(), self.gone.len(), "{:?}", self.gone);
     }
 
+    /// By how many owners heaps are found.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn count_owners(&self) -> usize {
+        self.by_owner.len()
+    }
+
     /// The stream with a key, if a heap is known to be of it.
     pub(super) fn stream(&self, key: u64) -> Option<Arc<StreamCore>> {
         let mut of_stream = self.iter().filter(|(_, heap)| heap.owner.stream == key);
