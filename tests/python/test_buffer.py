@@ -107,6 +107,8 @@ def test_refused_copies_give_the_exporter_back() -> None:
     if NATIVE:
         with pytest.raises(ValueError, match="overlap"):
             buffer.copy_(np.asarray(buffer))
+        with pytest.raises(ValueError, match="overlap"):
+            buffer[:3].copy_to(np.asarray(buffer)[1:])
 
 
 def test_slices() -> None:

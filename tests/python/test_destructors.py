@@ -11,6 +11,7 @@ import threading
 import accelrt
 from gates import Gate
 from kinds import host_cores
+from processes import output_of
 
 libc = ctypes.CDLL(None)
 
@@ -130,3 +131,44 @@ def test_destructors_that_wait_do_not_stand_on_each_other() -> None:
         event.query()
     assert set(depths) == {1}
     gate.close()
+
+
+@host_cores
+def test_what_is_parked_while_no_thread_starts_is_dropped_behind_the_next_callable() -> None:
+    # Goal: a refusal is no end. Method: the system has no room for a thread's stack when the first
+    # callable leaves something parked, and has some again before the second one.
+    code = """
+        import ctypes, os, resource, threading, time
+        import accelrt
+        from gates import Gate, libc
+
+        class Owner:
+            def __init__(self) -> None:
+                self.memory = ctypes.create_string_buffer(8)
+                self._as_parameter_ = ctypes.addressof(self.memory)
+
+            def __del__(self) -> None:
+                gone.set()
+
+        work, gone, first = accelrt.Stream(dedicated=True), threading.Event(), threading.Event()
+        work.launch_host(lambda: None)
+        work.synchronize()
+        gates = [Gate(work)]
+        work.launch(libc.memset, Owner(), 0, 4)
+        work.launch_host(first.set)
+        gates.append(Gate(work))
+        work.launch_host(lambda: None)
+        with open("/proc/self/statm") as pages:
+            taken = int(pages.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        room = 4 << 20  # half of a stack
+        resource.setrlimit(resource.RLIMIT_AS, (taken + room, limits[1]))
+        gates[0].open()
+        first.wait()
+        time.sleep(0.05)  # until the start was refused
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        assert not gone.is_set()
+        gates[1].open()
+        print(gone.wait(20))
+    """
+    assert output_of(code) == "True\n"

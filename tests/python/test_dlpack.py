@@ -59,6 +59,26 @@ class _Versioned(ctypes.Structure):
     _fields_ = (*_NewMajor._fields_, ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p))
 
 
+class _Tensor(ctypes.Structure):
+    """A tensor that nobody has to be told of when it is given back; from before the versions."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+_TENSOR_NAME = ctypes.create_string_buffer(b"dltensor")  # capsules point to it
 READ_ONLY, IS_COPIED = 1, 2
 
 
@@ -66,6 +86,13 @@ def _versioned(capsule: Any) -> _Versioned:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return _Versioned.from_address(get(capsule, b"dltensor_versioned"))
+
+
+def _capsule(tensor: _Tensor) -> Any:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(ctypes.addressof(tensor), _TENSOR_NAME, None)
 
 
 def _name(capsule: Any) -> Any:
@@ -253,6 +280,19 @@ def test_what_cannot_be_taken() -> None:
         accelrt.as_buffer(3)
     assert accelrt.as_buffer(array.array("l", [1, 2])).dtype == "int64"
     assert accelrt.as_buffer(np.zeros(2, "i4,f8")).shape == (24,)
+
+
+def test_a_stride_that_no_element_is_reached_by_may_be_anything() -> None:
+    # Goal: rows and columns of others are taken. Method: torch keeps the strides that such views
+    # had; NumPy does not tell of them.
+    values = np.arange(4.0)
+    extents, strides = (ctypes.c_int64 * 3)(1, 4, 1), (ctypes.c_int64 * 3)(999, 1, -7)
+    tensor = _Tensor(values.ctypes.data, 1, 0, 3, 2, 64, 1, extents, strides)
+    assert np.asarray(accelrt.from_dlpack(_capsule(tensor))).tolist() == [[[0], [1], [2], [3]]]
+    extents[0] = 2
+    with pytest.raises(BufferError, match="contiguous"):
+        accelrt.from_dlpack(_capsule(tensor))
+    accelrt.zeros(1)  # any call gives back what was parked, which reads the tensor
 
 
 def test_an_unknown_major_version_is_freed_and_refused() -> None:

@@ -224,6 +224,36 @@ def test_callables_behind_one_that_does_not_end_are_counted() -> None:
     assert ended(code, ACCELRT_EXIT_MS="20") == (0, "", left(6, 0))
 
 
+def test_a_callable_that_is_ready_is_not_begun_behind_the_one_that_the_end_waits_for() -> None:
+    # Goal: callables end with the runtime. Method: the one that is under way reads what the end has
+    # printed, which is before callables are stopped, and returns when the main thread has begun to
+    # wait for it: it sleeps again and again. Another one is ready then.
+    code = """
+        import os
+
+        started, (report, stderr) = threading.Event(), os.pipe()
+
+        def sleeps() -> int:
+            with open(f"/proc/self/task/{os.getpid()}/status") as status:
+                lines = dict(line.split(":") for line in status)
+            return int(lines["voluntary_ctxt_switches"])
+
+        def call() -> None:
+            started.set()
+            os.read(report, 1000)
+            before = sleeps()
+            while sleeps() < before + 5:
+                pass
+            os.write(1, b"ended")
+
+        stream.launch_host(call)
+        started.wait()
+        accelrt.Stream().launch_host(os.write, 1, b", and one more began")
+        os.dup2(stderr, 2)
+    """
+    assert ended(code, ACCELRT_EXIT_MS="50") == (0, "ended", [])
+
+
 def test_errors_that_nobody_saw_are_printed_once_each() -> None:
     code = """
         stream.launch(libc.abs, 3, check=True)
