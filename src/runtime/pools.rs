@@ -131,3 +131,25 @@ impl Runtime {
         current::pool(self.id(), device)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_pool_that_is_entered_inside_of_itself_is_left_from_the_inside() {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let device = Device::cpu(0);
+        let pool = || MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
+        let (outer, inner) = (pool(), pool());
+        let entered = [outer.enter(), inner.enter(), outer.enter()];
+        let left = entered.into_iter().rev().map(|guard| {
+            let current = runtime.current_pool(device);
+            drop(guard);
+            current
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [outer.id(), inner.id(), outer.id()]);
+        assert_eq!(runtime.current_pool(device), PoolId::DEFAULT);
+    }
+}

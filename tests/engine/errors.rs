@@ -385,6 +385,29 @@ fn an_error_that_is_forgotten_may_ask_for_all_streams_when_it_is_dropped() {
 }
 
 #[test]
+fn a_synchronise_of_a_device_raises_errors_of_streams_that_are_gone_beside_one_that_is_busy() {
+    // Goal: one busy stream is no reason to forget the others. Method: the only stream that is
+    // there is held until the device is waited for.
+    finishes(|| {
+        let runtime = workers(2);
+        let gone = runtime.dedicated_stream(CPU, 0).unwrap();
+        let id = gone.id();
+        enqueue_failure(&gone, "broken");
+        wait_by_query(&gone.record_event().unwrap());
+        drop(gone);
+        let held = runtime.dedicated_stream(CPU, 0).unwrap();
+        let gate = Gate::shut(&held);
+        let raised = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| runtime.synchronize(CPU));
+            gate.open();
+            waiting.join().unwrap()
+        });
+        assert_eq!(stream_error(raised).stream_id(), id);
+        runtime.synchronize(CPU).unwrap();
+    });
+}
+
+#[test]
 fn several_errors_of_a_device_come_as_one_and_all_are_ended() {
     let runtime = workers(2);
     let failed = streams(&runtime, 3);

@@ -273,7 +273,7 @@ fn a_malformed_variable_is_raised_by_the_first_call_that_needs_it_with_what_is_a
         ("ACCELRT_CPU_THREADS", "many", "1 to 1024"),
         ("ACCELRT_CPU_MEMORY", "1 GiB", "bytes"),
         ("ACCELRT_EXIT_MS", "-1", "milliseconds"),
-        ("ACCELRT_STREAM_TASKS", "", "64"),
+        ("ACCELRT_STREAM_TASKS", "63", "64"),
     ] {
         let lines = stderr_lines("malformed", &[(name, value)]);
         let [first, second] = &lines[..] else { panic!("{lines:?}") };
