@@ -14,16 +14,16 @@ from processes import output_of, run
 
 CLASSES = [accelrt.DeviceLost, accelrt.OutOfMemoryError, accelrt.StreamError]
 
+BYTES = "a number of bytes from 1 to 9223372036854775807"
 MALFORMED = [
     ("ACCELRT_ACCELERATOR", "tpu", "cpu, cuda or xpu"),
-    ("ACCELRT_ACCELERATOR", "", "cpu, cuda or xpu"),
     ("ACCELRT_ACCELERATOR", "null", "cpu, cuda or xpu"),
     ("ACCELRT_CPU_DEVICES", "0", "a whole number from 1 to 128"),
     ("ACCELRT_CPU_DEVICES", "129", "a whole number from 1 to 128"),
     ("ACCELRT_CPU_DEVICES", "two", "a whole number from 1 to 128"),
     ("ACCELRT_CPU_THREADS", "-1", "a whole number from 1 to 1024"),
     ("ACCELRT_CPU_THREADS", "1025", "a whole number from 1 to 1024"),
-    ("ACCELRT_CPU_MEMORY", "4GiB", "a number of bytes from 1 to 9223372036854775807"),
+    ("ACCELRT_CPU_MEMORY", "4GB", f"{BYTES}, as 16777216, 256M or 8GiB"),
     ("ACCELRT_EXIT_MS", "1.5", "a number of milliseconds from 0 to 86400000"),
     ("ACCELRT_STREAM_TASKS", "63", "a number of tasks from 64 to 18446744073709551615"),
     ("ACCELRT_STREAM_TASKS", f"{2**64}", "a number of tasks from 64 to 18446744073709551615"),
