@@ -145,39 +145,44 @@ fn nothing_leaks_on_a_driver_that_has_to_be_asked_whichever_call_fails() {
 
 #[test]
 fn an_allocation_that_fails_has_changed_nothing() {
-    for machine in Machine::each() {
-        for error in [FaultError::OutOfMemory, FaultError::Driver, FaultError::DeviceLost] {
-            machine.backend.plan(Fault::always(Method::Allocate, error));
-            machine.backend.plan(Fault::always(Method::VmCreate, error));
-            machine.backend.plan(Fault::always(Method::AllocateShared, error));
-            machine.backend.plan(Fault::always(Method::AllocateHost, error));
-            machine.runtime.empty(100, machine.device()).unwrap_err();
-            machine.runtime.empty_shared(100, machine.device()).unwrap_err();
-            machine.runtime.empty_pinned(100).unwrap_err();
-            machine.backend.clear();
-            assert_eq!((machine.taken(), machine.reserved_on(machine.device())), (0, 0));
-            drop(machine.runtime.zeros(100, machine.device()).unwrap());
-            machine.assert_nothing_taken();
+    finishes(|| {
+        for machine in Machine::each() {
+            for error in [FaultError::OutOfMemory, FaultError::Driver, FaultError::DeviceLost] {
+                machine.backend.plan(Fault::always(Method::Allocate, error));
+                machine.backend.plan(Fault::always(Method::VmCreate, error));
+                machine.backend.plan(Fault::always(Method::AllocateShared, error));
+                machine.backend.plan(Fault::always(Method::AllocateHost, error));
+                machine.runtime.empty(100, machine.device()).unwrap_err();
+                machine.runtime.empty_shared(100, machine.device()).unwrap_err();
+                machine.runtime.empty_pinned(100).unwrap_err();
+                machine.backend.clear();
+                assert_eq!((machine.taken(), machine.reserved_on(machine.device())), (0, 0));
+                drop(machine.runtime.zeros(100, machine.device()).unwrap());
+                machine.assert_nothing_taken();
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn a_lost_device_keeps_nobody_waiting() {
-    for machine in Machine::each() {
-        let (device, stream) = (machine.device(), machine.stream());
-        let buffer = machine.runtime.zeros(100, device).unwrap();
-        let lost = [Method::Copy, Method::Fill, Method::Mark, Method::MarkDone, Method::WaitMark];
-        for method in lost.into_iter().chain([Method::StreamSynchronize, Method::StreamQuery]) {
-            machine.backend.plan(Fault::always(method, FaultError::DeviceLost));
+    finishes(|| {
+        for machine in Machine::each() {
+            let (device, stream) = (machine.device(), machine.stream());
+            let buffer = machine.runtime.zeros(100, device).unwrap();
+            let lost =
+                [Method::Copy, Method::Fill, Method::Mark, Method::MarkDone, Method::WaitMark];
+            for method in lost.into_iter().chain([Method::StreamSynchronize, Method::StreamQuery]) {
+                machine.backend.plan(Fault::always(method, FaultError::DeviceLost));
+            }
+            buffer.fill(1, &stream).unwrap().wait().unwrap_err();
+            buffer.copy_to_slice(&mut [0; 100], &stream).unwrap_err();
+            buffer.wait_for_host().unwrap_err();
+            drop(buffer);
+            machine.backend.clear();
+            machine.assert_nothing_taken();
         }
-        buffer.fill(1, &stream).unwrap().wait().unwrap_err();
-        buffer.copy_to_slice(&mut [0; 100], &stream).unwrap_err();
-        buffer.wait_for_host().unwrap_err();
-        drop(buffer);
-        machine.backend.clear();
-        machine.assert_nothing_taken();
-    }
+    });
 }
 
 #[test]
