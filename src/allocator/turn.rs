@@ -230,10 +230,13 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     use super::*;
-    use crate::allocator::{PoolId, PoolOptions, Request};
+    use crate::allocator::{PoolId, PoolOptions, Request, UsePoint};
+    use crate::backend::cpu::CpuBackend;
     use crate::backend::fault::{FaultBackend, Method};
     use crate::backend::null::{NullBackend, NullConfig};
+    use crate::config::Config;
     use crate::device::{Device, DeviceKind};
+    use crate::runtime::Runtime;
     use crate::size::MIB;
 
     /// Looks that see another thread in its turn, far more than that one needs to fail.
@@ -276,6 +279,40 @@ mod tests {
             let block = block.unwrap_or_else(|error| panic!("{settings}: {error}"));
             allocator.free(block).unwrap();
             allocator.check_all();
+        }
+    }
+    #[test]
+    fn the_stream_that_holds_most_is_waited_for_first() {
+        for settings in ["policy:torch", "policy:native"] {
+            let config = Config { cpu_memory_bytes: Some(64 * MIB), ..Config::default() };
+            let (backend, device) = (CpuBackend::new(&config).unwrap(), Device::cpu(0));
+            let own = Arc::<CpuBackend>::clone(&backend);
+            let allocator = CachingAllocator::new(own, device, settings.parse().unwrap()).unwrap();
+            let runtime = Runtime::with_backends(config, [backend as Arc<_>]).unwrap();
+            let sizes = [10 * MIB, 30 * MIB, 20 * MIB];
+            let held = sizes.map(|bytes| {
+                let stream = runtime.dedicated_stream(device, 0).unwrap();
+                let (open, gate) = mpsc::channel::<()>();
+                stream.enqueue(move || _ = gate.recv()).unwrap();
+                let core = Arc::clone(stream.core());
+                let request = Request::new(bytes, core.key());
+                let block = allocator.allocate_unless(request, Some(&core), &mut None).unwrap();
+                let point = UsePoint { ticket: core.pushed(), stream: core };
+                allocator.free_behind(block, Some(&point), &[]);
+                (stream, open)
+            });
+            let wants = &mut Wants::<()> {
+                bytes: 40 * MIB,
+                attempt: &mut |_, _| Ok(None),
+                could_serve: &|_, _| true,
+            };
+            let turn = allocator.take_turn();
+            let outcome = turn.run(wants, &BTreeSet::new(), &mut None).unwrap();
+            drop(turn);
+            let Outcome::InUse { holders, .. } = outcome else { panic!("{settings}: none holds") };
+            let bytes: Vec<usize> = holders.iter().map(|holder| holder.bytes).collect();
+            assert_eq!(bytes, [30 * MIB, 20 * MIB, 10 * MIB], "{settings}");
+            drop((holders, held));
         }
     }
 }

@@ -372,3 +372,16 @@ fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
         assert!(matches!(found, Err(Error::NoSuchStream { .. })), "{found:?}");
     });
 }
+
+#[test]
+fn what_a_thread_keeps_of_a_freed_buffer_says_nothing_of_the_memory_of_the_next_one() {
+    // Goal: pinned memory is waited for by everybody, and copied in another way. Method: buffers of
+    // the process's runtime, each made of what the one before left.
+    finishes(|| {
+        let runtime = Runtime::global().unwrap();
+        for _ in 0..3 {
+            assert!(!runtime.empty(100, CPU).unwrap().is_pinned());
+            assert!(runtime.empty_pinned(100).unwrap().is_pinned());
+        }
+    });
+}

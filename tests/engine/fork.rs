@@ -38,6 +38,7 @@ fn program() {
         Some("driver") => driver(),
         Some("global") => global(),
         Some("allocating") => allocating(),
+        Some("trimming") => trimming(),
         Some("task") => forking_task(),
         Some(other) => panic!("no program {other}"),
         None => {}
@@ -399,12 +400,37 @@ fn ask_allocator(allocator: &CachingAllocator, pool: &MemPool) {
     assert_eq!(allocator.config(), AllocatorConfig::default());
     allocator.set_config(allocator.config());
     allocator.empty_cache();
+    allocator.trim();
     allocator.reset_peak_statistics();
     allocator.reset_accumulated_statistics();
     assert_bad_fork("limit", allocator.set_memory_fraction(0.5));
     assert!((allocator.memory_fraction() - 1.0).abs() < f64::EPSILON);
     assert!(pool.segments().is_empty());
     drop(pool.enter());
+}
+
+#[test]
+fn what_a_child_trims_of_its_parents_allocator_stays_with_the_driver() {
+    // Method: a driver kind that counts its calls, and memory that is free when the child comes.
+    assert_succeeds("trimming");
+}
+
+fn trimming() {
+    let driver = FaultBackend::new(NullBackend::new(NullConfig::default()));
+    let backend = Arc::clone(&driver) as Arc<dyn Backend>;
+    let runtime = Runtime::with_backends(Config::default(), [backend]).unwrap();
+    let allocator = runtime.allocator("null:0".parse().unwrap()).unwrap();
+    let block = allocator.allocate(Request::new(3 << 20, 7)).unwrap();
+    allocator.free(block).expect("it is its own");
+    in_child(|| {
+        let calls = || Method::ALL.map(|method| driver.calls(method));
+        let before = calls();
+        allocator.trim();
+        assert_eq!(calls(), before);
+    });
+    assert!(allocator.statistics().reserved_bytes.all.current > 0);
+    allocator.trim();
+    assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
 }
 
 #[test]
