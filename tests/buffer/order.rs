@@ -487,14 +487,15 @@ fn a_thread_is_held_back_by_a_streams_limit_also_where_every_task_stands_behind_
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            let (mut ahead, mut since) = (0, Instant::now());
+            let (mut before, mut since) = (0, Instant::now());
             while !producer.is_finished() && since.elapsed() < LONG {
                 let now = count.load(Ordering::Relaxed);
-                if now > ahead {
-                    (ahead, since) = (now, Instant::now());
+                if now > before {
+                    (before, since) = (now, Instant::now());
                 }
                 std::thread::yield_now();
             }
+            let ahead = count.load(Ordering::Relaxed);
             let_go(&held);
             producer.join().unwrap();
             assert!(ahead <= 4 * LIMIT, "{ahead} fills were queued");
