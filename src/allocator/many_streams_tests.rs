@@ -255,7 +255,7 @@ fn there_are_no_more_heaps_than_twice_the_streams_that_are_there() {
 /// A stream that has passed some tasks, freed blocks behind them, and is gone.
 fn freed_by_a_stream_that_is_gone(world: &World) {
     let home = world.stream();
-    let core = Arc::downgrade(home.core());
+    let progress = Arc::clone(&home.core().progress);
     let blocks = [1000, 9 * MIB].map(|bytes| world.take(&home, bytes));
     for _ in 0..100 {
         home.enqueue(|| {}).unwrap();
@@ -265,7 +265,7 @@ fn freed_by_a_stream_that_is_gone(world: &World) {
     }
     home.synchronize().unwrap();
     drop(home);
-    while core.strong_count() > 0 {} // a worker may have it for a moment longer
+    while !progress.is_over() {} // a worker may have it for a moment longer, and drops it then
 }
 
 #[test]

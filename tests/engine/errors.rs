@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use accelrt::{Error, Event, FailureCause, Runtime, TaskError};
 
@@ -395,10 +396,12 @@ fn a_synchronise_of_a_device_raises_errors_of_streams_that_are_gone_beside_one_t
         enqueue_failure(&gone, "broken");
         wait_by_query(&gone.record_event().unwrap());
         drop(gone);
+        while runtime.stream_by_id(CPU, id).is_ok() {} // a worker may have it for a moment longer
         let held = runtime.dedicated_stream(CPU, 0).unwrap();
         let gate = Gate::shut(&held);
         let raised = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| runtime.synchronize(CPU));
+            std::thread::sleep(Duration::from_millis(20)); // until it waits, as a rule
             gate.open();
             waiting.join().unwrap()
         });
