@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::mpsc;
 
 use accelrt::{Error, Event, FailureCause, Runtime, TaskError};
 
 use crate::support::gate::Gate;
+use crate::support::thread::ThreadId;
 use crate::support::{
     CPU, CountDrop, Journal, enqueue_failure, enqueue_notice, finishes, stream, stream_error,
     streams, wait_by_query, wait_without_helping, workers,
@@ -225,7 +226,7 @@ fn a_synchronise_is_a_point_in_the_queue() {
         let runtime = workers(1);
         let stream = stream(&runtime);
         let gate = Gate::shut(&stream);
-        let (asleep, is_asleep) = std::sync::mpsc::channel();
+        let (asleep, is_asleep) = mpsc::channel();
         let waited = stream.clone();
         let thread =
             std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
@@ -249,7 +250,7 @@ fn what_stands_behind_a_synchronise_in_the_queue_runs() {
         let gate = Gate::shut(&stream);
         enqueue_failure(&stream, "broken");
         journal.enqueue(&stream, "before");
-        let (asleep, is_asleep) = std::sync::mpsc::channel();
+        let (asleep, is_asleep) = mpsc::channel();
         let waited = stream.clone();
         let thread =
             std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
@@ -271,7 +272,7 @@ fn a_synchronise_raises_the_same_error_to_every_thread_that_waits_at_that_moment
         enqueue_failure(&stream, "broken");
         let threads: Vec<_> = (0..3)
             .map(|_| {
-                let (asleep, is_asleep) = std::sync::mpsc::channel();
+                let (asleep, is_asleep) = mpsc::channel();
                 let waited = stream.clone();
                 let wait = move || waited.synchronize_unless(&mut || asleep.send(()).is_err());
                 (std::thread::spawn(wait), is_asleep)
@@ -400,8 +401,13 @@ fn a_synchronise_of_a_device_raises_errors_of_streams_that_are_gone_beside_one_t
         let held = runtime.dedicated_stream(CPU, 0).unwrap();
         let gate = Gate::shut(&held);
         let raised = std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| runtime.synchronize(CPU));
-            std::thread::sleep(Duration::from_millis(20)); // until it waits, as a rule
+            let (enter, inside) = mpsc::channel();
+            let runtime = &runtime;
+            let waiting = scope.spawn(move || {
+                enter.send(ThreadId::current()).unwrap();
+                runtime.synchronize(CPU)
+            });
+            inside.recv().unwrap().wait_until_asleep();
             gate.open();
             waiting.join().unwrap()
         });

@@ -6,6 +6,9 @@ use accelrt::{Error, Event, Stream};
 use crate::ledger::TaskId;
 use crate::world::World;
 
+/// Takes a driver that fills in earnest some milliseconds.
+const LONG_FILL_BYTES: usize = 32 << 20;
+
 pub(crate) fn run(world: &World) {
     for device in &world.devices {
         timed(world, &world.streams(*device, 2));
@@ -64,8 +67,14 @@ fn chain(world: &World, streams: &[Stream]) {
     }
 }
 
-/// As [`chain`] without tasks: on a driver the devices wait, and nobody asks before the end.
+/// As [`chain`] without tasks: on a driver the devices wait, and nobody asks before the end. A
+/// device that is quick is not done by then: the first record is behind a long fill.
 fn ordered_records(world: &World, streams: &[Stream]) {
+    let _long = streams.first().filter(|_| !world.runs_on_host()).and_then(|first| {
+        let buffer = world.note(world.runtime.empty(LONG_FILL_BYTES, first.device()))?;
+        world.transfer(buffer.fill(1, first))?;
+        Some(buffer)
+    });
     let mut records: Vec<(Event, bool)> = Vec::new();
     for stream in streams {
         let last = records.last();
