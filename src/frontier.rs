@@ -13,11 +13,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crossbeam_queue::SegQueue;
+
+use crate::spin::SpinMutex;
 use crate::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
 /// Points of a frontier. Streams that wait for thousands of others know the order of some: the rest
 /// is found by asking whether it is done.
 const MOST_POINTS: usize = 64;
+
+/// Numbers of what was kept for streams that are over: who keeps it need not search for it.
+pub(crate) type Ended = SegQueue<u32>;
 
 /// How far one stream has come: shared by the stream and by every frontier that names it.
 #[derive(Debug)]
@@ -34,13 +40,16 @@ pub(crate) struct Progress {
     has_ended: AtomicBool,
     /// It is gone, and the device uses nothing that was freed behind its tasks.
     is_over: AtomicBool,
+    /// Who is told that, and which number.
+    to_tell: SpinMutex<Vec<(Arc<Ended>, u32)>>,
 }
 
 impl Progress {
     pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
         let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
         let (has_ended, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended, is_over })
+        let to_tell = SpinMutex::new(Vec::new());
+        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended, is_over, to_tell })
     }
 
     pub(crate) fn stream_key(&self) -> u64 {
@@ -106,6 +115,18 @@ impl Progress {
     pub(crate) fn finish(&self) {
         // Release: pairs with `is_over`; the last uses come first.
         self.is_over.store(true, Ordering::Release);
+        // Nobody has the stream who could ask to be told: where the lock is taken, this is a forked
+        // child, and who had it is not there.
+        let Some(mut to_tell) = self.to_tell.try_lock() else { return };
+        let to_tell = std::mem::take(&mut *to_tell);
+        for (ended, number) in to_tell {
+            ended.push(number);
+        }
+    }
+
+    /// Has a number told when the stream is over, by who has a reference to it.
+    pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
+        self.to_tell.lock().push((Arc::clone(ended), number));
     }
 
     /// True after [`Progress::finish`].

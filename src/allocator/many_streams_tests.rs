@@ -252,6 +252,34 @@ fn there_are_no_more_heaps_than_twice_the_streams_that_are_there() {
     world.allocator.check_all();
 }
 
+#[test]
+fn the_heap_of_a_stream_that_is_gone_is_found_at_once_among_many() {
+    // Goal: what a first request costs, and the heaps that there are, do not depend on how many
+    // streams are known. Method: some streams come in place of others, beside many that stay.
+    let world = World::new("policy:native");
+    let take = |home: &Stream| world.take(home, MIB + 1); // one each: half of what is in place
+    let staying = world.streams(500);
+    let kept: Vec<_> = staying.iter().map(take).collect();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let coming = world.streams(32);
+        let blocks: Vec<_> = coming.iter().map(take).collect();
+        seen.push(world.heaps_and_areas().0);
+        for (block, home) in blocks.into_iter().zip(&coming) {
+            world.free(block, home, None);
+        }
+        let cores: Vec<_> = coming.iter().map(|home| Arc::downgrade(home.core())).collect();
+        drop(coming);
+        while cores.iter().any(|core| core.strong_count() > 0) {} // a worker may have one
+    }
+    // Memory that is left over in a page of another stream serves one or the other.
+    assert!(seen.iter().all(|heaps| *heaps <= seen[0] + 4), "{seen:?} heaps");
+    for (block, home) in kept.into_iter().zip(&staying) {
+        world.free(block, home, None);
+    }
+    world.allocator.check_all();
+}
+
 /// A stream that has passed some tasks, freed blocks behind them, and is gone.
 fn freed_by_a_stream_that_is_gone(world: &World) {
     let home = world.stream();

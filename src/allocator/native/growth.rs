@@ -15,7 +15,7 @@ use crate::allocator::growth::{Taken, none_if_short};
 use crate::allocator::native::area::{AreaId, AreaRange};
 use crate::allocator::native::block::{Block, BlockId, State};
 use crate::allocator::native::core::{Found, Native, Search, Want};
-use crate::allocator::native::heap::{Heap, HeapId, HeapStream, Kind};
+use crate::allocator::native::heap::{Heap, HeapId, Kind};
 use crate::allocator::native::idle::IdlePage;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::{NativePlan, Sizes};
@@ -285,9 +285,9 @@ impl Books {
 
     /// A heap knows its stream.
     pub(super) fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
-        let heap = &mut self.native.heaps[heap];
-        let Some(home) = home.filter(|home| home.key() == heap.owner.stream) else { return };
-        heap.stream.get_or_insert_with(|| HeapStream::new(home));
+        let heaps = &mut self.native.heaps;
+        let Some(home) = home.filter(|home| home.key() == heaps[heap].owner.stream) else { return };
+        heaps.note_stream(heap, home);
     }
 
     /// A piece for a request that nothing is moved or mapped for.

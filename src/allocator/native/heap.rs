@@ -2,7 +2,8 @@
 //!
 //! A heap outlives its stream. When that is gone and what it used is done, the next stream that
 //! needs a heap has this one, with its memory, its addresses and what others have of it: so there
-//! are not more heaps, by much, than streams that were there at a time.
+//! are not more heaps, by much, than streams that were there at a time. The end of a stream tells
+//! which heaps were its own, so none is searched for.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -14,14 +15,14 @@ use crate::allocator::native::size_class::CLASS_COUNT;
 use crate::allocator::native::slab::SlabId;
 use crate::allocator::pool::PoolId;
 use crate::allocator::snapshot::PoolClass;
-use crate::frontier::{Point, Progress};
+use crate::frontier::{Ended, Point, Progress};
 use crate::steps::step;
 use crate::stream::core::StreamCore;
 use crate::stream_map::Mixer;
 
-/// How many heaps are looked at, whether their streams are gone, when a heap is needed; and of
-/// those that are known to be, for one of the same pool.
-const GONE_LOOKS: usize = 2;
+/// How many ends of streams are heard of when a heap is needed; and how many heaps of those streams
+/// are looked at for one of the same pool.
+const MOST_HEARD: usize = 4;
 const MOST_GONE_LOOKS: usize = 8;
 /// Heaps that are listed because free memory came to them, the last ones.
 const MOST_ROOMY: usize = 16;
@@ -72,7 +73,7 @@ pub(super) struct HeapStream {
 }
 
 impl HeapStream {
-    pub(super) fn new(stream: &Arc<StreamCore>) -> Self {
+    fn new(stream: &Arc<StreamCore>) -> Self {
         Self { progress: Arc::clone(&stream.progress), core: Arc::downgrade(stream) }
     }
 
@@ -195,10 +196,10 @@ pub(super) struct Heaps {
     last: Option<(Owner, HeapId)>,
     /// Those that got free memory last, the last of them first, once each.
     roomy: VecDeque<HeapId>,
+    /// What the ends of streams tell: their heaps, some of which may have gone meanwhile.
+    ended: Arc<Ended>,
     /// Those whose stream is known to be gone.
     gone: Vec<HeapId>,
-    /// The place that is looked at next for more of them.
-    next_look: usize,
 }
 
 impl Heaps {
@@ -230,18 +231,16 @@ impl Heaps {
         id
     }
 
-    /// A heap of the same pool whose stream is gone, if one is known. The next ones in turn are
-    /// looked at before: for each heap that is made more than one that is gone becomes known, so
-    /// there are at most twice as many as streams that are there.
+    /// A heap of the same pool whose stream is gone, if one is known. More ends are heard of than
+    /// heaps are made, so what is told and not heard of is less than the heaps that are there.
     fn take_over(&mut self, owner: Owner) -> Option<HeapId> {
-        for _ in 0..GONE_LOOKS.min(self.places.len()) {
+        for _ in 0..MOST_HEARD {
+            let Some(place) = self.ended.pop() else { break };
             step();
-            let place = self.next_look % self.places.len();
-            self.next_look = place + 1;
-            if let Some(heap) = self.places[place].as_mut().filter(|heap| heap.is_over())
-                && !std::mem::replace(&mut heap.is_known_gone, true)
-            {
-                self.gone.push(HeapId(u32::try_from(place).expect("fewer than 2^32 heaps")));
+            // It may have gone, and another one be in its place.
+            let heap = self.places[place as usize].as_mut().filter(|heap| heap.is_over());
+            if heap.is_some_and(|heap| !std::mem::replace(&mut heap.is_known_gone, true)) {
+                self.gone.push(HeapId(place));
             }
         }
         let is_fit = |id: &HeapId| {
@@ -268,6 +267,15 @@ impl Heaps {
         self.places[id.0 as usize] = Some(heap);
         self.by_owner.insert(owner, id);
         id
+    }
+
+    /// A heap knows its stream, whose end tells of it.
+    pub(super) fn note_stream(&mut self, id: HeapId, stream: &Arc<StreamCore>) {
+        let heap = &mut self[id];
+        if heap.stream.is_none() {
+            heap.stream = Some(HeapStream::new(stream));
+            stream.progress.tell_when_over(&self.ended, id.0);
+        }
     }
 
     /// Forgets a heap that has nothing.

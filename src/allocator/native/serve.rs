@@ -9,7 +9,6 @@ use crate::allocator::native::cell::Counted;
 use crate::allocator::native::core::{Awaiting, Extent, Search};
 use crate::allocator::native::growth::Step;
 use crate::allocator::native::handle::Handle;
-use crate::allocator::native::heap::HeapStream;
 use crate::allocator::native::own::Stay;
 use crate::allocator::native::piece::Piece;
 use crate::allocator::native::plan::{NativePlan, Sizes};
@@ -240,10 +239,10 @@ impl Books {
             Some(point) if point.stream.key() == stream => (Some(point), None),
             foreign => (None, foreign),
         };
-        let heap = &mut self.native.heaps[heap];
-        let busy_until = own.map_or(0, |point| heap.count_of(point.ticket));
+        let heaps = &mut self.native.heaps;
+        let busy_until = own.map_or(0, |point| heaps[heap].count_of(point.ticket));
         if let Some(UsePoint { stream, .. }) = own {
-            heap.stream.get_or_insert_with(|| HeapStream::new(stream));
+            heaps.note_stream(heap, stream);
         }
         let mut points = 0;
         for UsePoint { stream, ticket } in others.iter().chain(foreign) {
