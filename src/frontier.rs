@@ -124,9 +124,14 @@ impl Progress {
         }
     }
 
-    /// Has a number told when the stream is over, by who has a reference to it.
+    /// Has a number told when the stream is over, by who has a reference to it. Once, however often
+    /// it is asked for; and nobody is kept who is not there any more.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
-        self.to_tell.lock().push((Arc::clone(ended), number));
+        let mut to_tell = self.to_tell.lock();
+        to_tell.retain(|(known, kept)| {
+            Arc::strong_count(known) > 1 && !(Arc::ptr_eq(known, ended) && *kept == number)
+        });
+        to_tell.push((Arc::clone(ended), number));
     }
 
     /// True after [`Progress::finish`].
@@ -337,5 +342,19 @@ mod tests {
         let latest = history.latest().unwrap();
         assert_eq!(latest.0.len(), 2, "{latest:?}");
         assert!(there.iter().all(|there| orders(&history, 400, &point(there, 1))));
+    }
+
+    #[test]
+    fn what_a_stream_is_to_tell_when_it_is_over_does_not_grow() {
+        let progress = Progress::new(1, true);
+        let ended = Arc::new(Ended::new());
+        for _ in 0..100 {
+            progress.tell_when_over(&ended, 7);
+            progress.tell_when_over(&Arc::new(Ended::new()), 7); // whose owner is gone at once
+        }
+        assert!(progress.to_tell.lock().len() <= 2);
+        progress.finish();
+        assert_eq!((ended.pop(), ended.pop()), (Some(7), None));
+        assert!(progress.to_tell.lock().is_empty());
     }
 }
