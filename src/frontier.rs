@@ -11,10 +11,11 @@
 //! then the join is published.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_queue::SegQueue;
 
+use crate::fork;
 use crate::spin::SpinMutex;
 use crate::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
@@ -41,7 +42,7 @@ pub(crate) struct Progress {
     /// It is gone, and the device uses nothing that was freed behind its tasks.
     is_over: AtomicBool,
     /// Who is told that, and which number.
-    to_tell: SpinMutex<Vec<(Arc<Ended>, u32)>>,
+    to_tell: SpinMutex<Vec<(Weak<Ended>, u32)>>,
 }
 
 impl Progress {
@@ -115,12 +116,16 @@ impl Progress {
     pub(crate) fn finish(&self) {
         // Release: pairs with `is_over`; the last uses come first.
         self.is_over.store(true, Ordering::Release);
-        // Nobody has the stream who could ask to be told: where the lock is taken, this is a forked
-        // child, and who had it is not there.
-        let Some(mut to_tell) = self.to_tell.try_lock() else { return };
-        let to_tell = std::mem::take(&mut *to_tell);
+        if fork::is_child() {
+            return; // who was telling somebody in the parent is not there, and would be waited for
+        }
+        // Nobody has a reference to the stream who could ask for one more.
+        let mut to_tell = std::mem::take(&mut *self.to_tell.lock());
+        tidy(&mut to_tell);
         for (ended, number) in to_tell {
-            ended.push(number);
+            if let Some(ended) = ended.upgrade() {
+                ended.push(number);
+            }
         }
     }
 
@@ -128,10 +133,12 @@ impl Progress {
     /// it is asked for; and nobody is kept who is not there any more.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
         let mut to_tell = self.to_tell.lock();
-        to_tell.retain(|(known, kept)| {
-            Arc::strong_count(known) > 1 && !(Arc::ptr_eq(known, ended) && *kept == number)
-        });
-        to_tell.push((Arc::clone(ended), number));
+        if to_tell.len() == to_tell.capacity() {
+            tidy(&mut to_tell);
+            let count = to_tell.len();
+            to_tell.reserve(count + 1); // as many come before the next look at all of them
+        }
+        to_tell.push((Arc::downgrade(ended), number));
     }
 
     /// True after [`Progress::finish`].
@@ -139,6 +146,13 @@ impl Progress {
         // Acquire: pairs with `finish`.
         self.is_over.load(Ordering::Acquire)
     }
+}
+
+/// Leaves out who is not there any more, and what is said twice.
+fn tidy(to_tell: &mut Vec<(Weak<Ended>, u32)>) {
+    to_tell.retain(|(ended, _)| ended.strong_count() > 0);
+    to_tell.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
+    to_tell.dedup_by_key(|(ended, number)| (ended.as_ptr(), *number));
 }
 
 /// One place in one stream: everything up to task number `ticket`.
@@ -346,15 +360,38 @@ mod tests {
 
     #[test]
     fn what_a_stream_is_to_tell_when_it_is_over_does_not_grow() {
-        let progress = Progress::new(1, true);
+        // Two streams are asked by the same: one that asks is gone although both know it.
+        let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
-        for _ in 0..100 {
-            progress.tell_when_over(&ended, 7);
-            progress.tell_when_over(&Arc::new(Ended::new()), 7); // whose owner is gone at once
+        for _ in 0..1000 {
+            let gone = Arc::new(Ended::new());
+            for progress in &streams {
+                progress.tell_when_over(&ended, 7);
+                progress.tell_when_over(&gone, 7);
+            }
         }
-        assert!(progress.to_tell.lock().len() <= 2);
+        for progress in &streams {
+            assert!(progress.to_tell.lock().capacity() <= 16);
+            progress.finish();
+            assert_eq!((ended.pop(), ended.pop()), (Some(7), None));
+            assert!(progress.to_tell.lock().is_empty());
+        }
+    }
+
+    #[test]
+    fn everything_that_a_stream_is_to_tell_is_told() {
+        let progress = Progress::new(1, true);
+        let ended = [Arc::new(Ended::new()), Arc::new(Ended::new())];
+        for number in 0..100 {
+            for ended in &ended {
+                progress.tell_when_over(ended, number);
+            }
+        }
         progress.finish();
-        assert_eq!((ended.pop(), ended.pop()), (Some(7), None));
-        assert!(progress.to_tell.lock().is_empty());
+        for ended in ended {
+            let mut told: Vec<u32> = std::iter::from_fn(|| ended.pop()).collect();
+            told.sort_unstable();
+            assert_eq!(told, (0..100).collect::<Vec<_>>());
+        }
     }
 }

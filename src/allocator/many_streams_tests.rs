@@ -268,9 +268,9 @@ fn the_heap_of_a_stream_that_is_gone_is_found_at_once_among_many() {
         for (block, home) in blocks.into_iter().zip(&coming) {
             world.free(block, home, None);
         }
-        let cores: Vec<_> = coming.iter().map(|home| Arc::downgrade(home.core())).collect();
+        let far: Vec<_> = coming.iter().map(|home| Arc::clone(&home.core().progress)).collect();
         drop(coming);
-        while cores.iter().any(|core| core.strong_count() > 0) {} // a worker may have one
+        while far.iter().any(|progress| !progress.is_over()) {} // a worker may have one
     }
     // Memory that is left over in a page of another stream serves one or the other.
     assert!(seen.iter().all(|heaps| *heaps <= seen[0] + 4), "{seen:?} heaps");
