@@ -16,6 +16,7 @@ use crate::numbers::Numbers;
 use crate::seed::seed;
 use crate::support::{Bench, KIB, MIB, torch};
 
+const GIB: usize = 1 << 30;
 const NATIVE: &str = "policy:native";
 
 /// As many blocks of a size as `room_bytes` have room for.
@@ -77,6 +78,26 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
         allocator.empty_cache();
         assert_eq!(null.live().physical_bytes, 0);
     }
+}
+
+#[test]
+fn addresses_in_which_nothing_is_go_back_when_the_device_has_no_more() {
+    // Goal: a request that needs addresses is served as long as some can be given back. Method: a
+    // device that refuses them until some have come back; what is free is too small for the request.
+    let null = NullBackend::new(NullConfig { capacity_bytes: GIB, ..NullConfig::default() });
+    let faults = FaultBackend::new(null as _);
+    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let backend = Arc::clone(&faults) as _;
+    let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+    let first = allocator.allocate(Request::new(40 * MIB, 0)).unwrap();
+    allocator.free(first).unwrap();
+    faults.plan(Fault::always(Method::VmReserve, FaultError::Driver));
+    let of_device = Arc::clone(&faults);
+    faults.act_inside(Method::VmUnreserve, 1, move || of_device.clear());
+    let second = allocator.allocate(Request::new(60 * MIB, 1)).unwrap();
+    allocator.check_all();
+    assert_eq!((faults.calls(Method::VmUnreserve), faults.failures(Method::VmReserve)), (1, 2));
+    allocator.free(second).unwrap();
 }
 
 #[test]

@@ -56,6 +56,24 @@ fn a_worker_that_cannot_be_started_is_an_error_of_the_call_and_the_next_one_trie
 }
 
 #[test]
+fn a_fill_that_is_refused_keeps_no_error_of_its_stream_that_ended() {
+    // Goal: nobody is there who could ask how it ended. Method: an error that ended is forgotten.
+    let runtime = runtime();
+    let stream = stream(&runtime, 0);
+    let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
+    refuse_the_next_worker();
+    assert_is_refusal(&buffer.fill(1, &stream).map(drop));
+    assert!(stream.query(), "nothing is queued");
+    for _ in 0..2 {
+        stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
+        assert!(matches!(stream.synchronize(), Err(Error::Stream(_))));
+        assert!(!stream.core().failures.has_failed(), "the error is kept");
+    }
+    buffer.fill(2, &stream).unwrap().wait().unwrap();
+    assert_eq!(buffer.read_to_vec().unwrap(), [2; 64]);
+}
+
+#[test]
 fn records_and_synchronises_need_no_worker() {
     let runtime = runtime();
     let stream = stream(&runtime, 0);
