@@ -83,7 +83,7 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
 #[test]
 fn addresses_in_which_nothing_is_go_back_when_the_device_has_no_more() {
     // Goal: a request that needs addresses is served as long as some can be given back. Method: a
-    // device that refuses them until some have come back; what is free is too small for the request.
+    // device that refuses them until some come back; what is free is too small for the request.
     let null = NullBackend::new(NullConfig { capacity_bytes: GIB, ..NullConfig::default() });
     let faults = FaultBackend::new(null as _);
     let device = Device::new(DeviceKind::Null, 0).unwrap();
