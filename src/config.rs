@@ -59,7 +59,8 @@ pub struct Config {
     /// OpenCL does not tell what is free, so what others use is not known.
     pub xpu_memory_bytes: Option<usize>,
     /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
-    /// `None` is the system's `libOpenCL.so.1`.
+    /// `None` is the system's `libOpenCL.so.1`; where that has no device that can be used, from
+    /// Python, Intel's `libintelocl.so` in the environment's `lib`.
     pub opencl_library: Option<String>,
     /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` takes
     /// those of the process, else the first that is found.

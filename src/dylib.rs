@@ -8,7 +8,27 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
+#[cfg(any(feature = "xpu", feature = "python"))]
+use std::path::PathBuf;
 use std::ptr::NonNull;
+#[cfg(any(feature = "xpu", feature = "python"))]
+use std::sync::OnceLock;
+
+/// Where the environment that this process runs in has libraries which the loader does not find.
+#[cfg(any(feature = "xpu", feature = "python"))]
+static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the folder of the environment's libraries, once: Python's wheels put theirs there.
+#[cfg(feature = "python")]
+pub(crate) fn set_environment_folder(folder: PathBuf) {
+    let _ = ENVIRONMENT.set(folder);
+}
+
+/// The folder of the environment's libraries, where one was named.
+#[cfg(feature = "xpu")]
+pub(crate) fn environment_folder() -> Option<&'static std::path::Path> {
+    ENVIRONMENT.get().map(|folder| &**folder)
+}
 
 /// A library that stays open until the process ends.
 #[derive(Clone, Copy, Debug)]

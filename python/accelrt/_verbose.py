@@ -5,16 +5,10 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 
 from accelrt import _core, _verbose_table
 from accelrt._verbose_records import Record, parse
-
-
-def folders() -> list[Path]:
-    """Return where wheels put shared libraries, which the loader does not know."""
-    return [Path(sys.prefix, "lib")]
 
 
 class VerboseLog:
@@ -96,7 +90,7 @@ class VerboseContext:
         _warn_once(self._library)
         log = VerboseLog(_capture(self._library) if self._is_capturing else None)
         try:
-            scope = _core.VerboseScope(self._library, self._level, folders())
+            scope = _core.VerboseScope(self._library, self._level)
         except BaseException:
             log.end()
             raise

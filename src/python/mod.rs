@@ -55,6 +55,8 @@ mod _core {
 
     use super::fastcall;
     use super::launch::Launch;
+    use super::verbose::library_folder;
+    use crate::dylib;
 
     #[pymodule_export]
     use super::allocator::{
@@ -109,6 +111,7 @@ mod _core {
     /// What pyo3's macros cannot say.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        dylib::set_environment_folder(library_folder(module.py())?);
         fastcall::add::<Launch>(&module.py().get_type::<PyStream>())
     }
 

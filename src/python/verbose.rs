@@ -1,8 +1,9 @@
 //! Verbose levels of oneMKL and oneDNN, its allocator, and what else `accelrt.backends` asks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
@@ -21,9 +22,9 @@ pub(super) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
 impl PyVerboseScope {
     // With the GIL: a process that forks by Python has no lock of the levels taken.
     #[new]
-    #[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
-    fn new(library: &str, level: i32, folders: Vec<PathBuf>) -> PyResult<Self> {
-        let scope = VerboseScope::enter(library_argument(library)?, level, &borrowed(&folders))?;
+    fn new(py: Python<'_>, library: &str, level: i32) -> PyResult<Self> {
+        let folder = library_folder(py)?;
+        let scope = VerboseScope::enter(library_argument(library)?, level, &[&folder])?;
         Ok(Self(Mutex::new(LockRank::Bindings, Some(scope))))
     }
 
@@ -81,19 +82,15 @@ impl Drop for PyVerboseCapture {
 
 /// Makes an allocator the one that oneMKL gets its memory from; the name of the one that was.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
-pub(super) fn use_mkl_allocator(
-    py: Python<'_>,
-    name: &Bound<'_, PyAny>,
-    folders: Vec<PathBuf>,
-) -> PyResult<&'static str> {
+pub(super) fn use_mkl_allocator(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<&'static str> {
     let text = name.cast::<PyString>().map_err(|_| wrong_type("name", "a string", name))?;
     let name = text.to_str()?;
     let Some(allocator) = MklAllocator::ALL.into_iter().find(|one| one.name() == name) else {
         let names = MklAllocator::ALL.map(|one| format!("'{}'", one.name())).join(", ");
         return Err(PyValueError::new_err(format!("name must be one of {names}, not '{name}'")));
     };
-    Ok(py.detach(|| allocator.register(&borrowed(&folders)))?.name())
+    let folder = library_folder(py)?;
+    Ok(py.detach(|| allocator.register(&[&folder]))?.name())
 }
 
 /// The name of the allocator that oneMKL gets its memory from.
@@ -119,16 +116,14 @@ pub(super) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>)
 
 /// True when a library is in the process or can be loaded.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
-pub(super) fn has_verbose_library(library: &str, folders: Vec<PathBuf>) -> PyResult<bool> {
-    Ok(library_argument(library)?.is_available(&borrowed(&folders))?)
+pub(super) fn has_verbose_library(py: Python<'_>, library: &str) -> PyResult<bool> {
+    Ok(library_argument(library)?.is_available(&[&library_folder(py)?])?)
 }
 
 /// The version of a library, which is searched for; fails where there is none.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "pyo3 makes a list of paths by value")]
-pub(super) fn verbose_library_version(library: &str, folders: Vec<PathBuf>) -> PyResult<String> {
-    Ok(library_argument(library)?.version(&borrowed(&folders))?)
+pub(super) fn verbose_library_version(py: Python<'_>, library: &str) -> PyResult<String> {
+    Ok(library_argument(library)?.version(&[&library_folder(py)?])?)
 }
 
 /// The file of an OpenMP runtime; None where there is none.
@@ -152,6 +147,9 @@ fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
     }
 }
 
-fn borrowed(folders: &[PathBuf]) -> Vec<&Path> {
-    folders.iter().map(PathBuf::as_path).collect()
+/// Where wheels put shared libraries, which the loader does not know.
+pub(super) fn library_folder(py: Python<'_>) -> PyResult<PathBuf> {
+    let prefix: PathBuf =
+        py.import(intern!(py, "sys"))?.getattr(intern!(py, "prefix"))?.extract()?;
+    Ok(prefix.join("lib"))
 }

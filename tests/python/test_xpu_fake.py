@@ -117,6 +117,29 @@ for _ in range(3):
     assert (ended.returncode, ended.stdout) == (0, "True\n" * 3), ended
 
 
+@pytest.mark.parametrize("first", ["", "libm.so.6"])
+def test_intels_runtime_is_found_in_the_environment_where_no_loader_has_a_device(
+    library: str, tmp_path: Path, first: str
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libintelocl.so").symlink_to(library)
+    code = f"""
+import sys
+sys.prefix = {str(tmp_path)!r}
+import accelrt
+print(accelrt.xpu.device_count(), bytes(accelrt.empty_shared(2, device="xpu").fill_(7)).hex())
+"""
+    # A loader of this machine finds no vendor there.
+    empty = dict.fromkeys(["OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH"], str(tmp_path / "none"))
+    settings = {"ACCELRT_OPENCL_LIBRARY": first, "FAKE_OPENCL": "type=cpu", **empty}
+    ended = run("-c", code, **settings)
+    if first:  # a library that is named is the only one
+        assert ended.returncode == 1, ended
+        assert "clGetPlatformIDs" in ended.stderr
+    else:
+        assert (ended.returncode, ended.stdout) == (0, "1 0707\n"), ended
+
+
 def test_a_device_of_type_cpu_is_used_only_when_it_is_named(library: str) -> None:
     code = "import accelrt; print(accelrt.accelerator.current_accelerator())"
     for kind, expected in (("gpu", "xpu\n"), ("cpu", "cpu\n")):

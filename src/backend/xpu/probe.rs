@@ -4,6 +4,10 @@
 //! the first context; one that starts them when it is asked is noticed, because a forked child
 //! would wait for them for ever.
 //!
+//! The library is the one that was named, else the system's ICD loader; where that is missing or
+//! has nothing that can be used, Intel's runtime in the environment's own folder stands in: it has
+//! the loader's functions itself, so that a wheel of it is all that has to be installed.
+//!
 //! The devices are those of one platform, as torch's: memory and events are shared inside of one
 //! only. It is the first with a GPU, else the first with any device that can be used.
 
@@ -18,10 +22,13 @@ use super::driver::Driver;
 use super::sys::{self, Platform, Usm};
 use crate::backend::contract::LeftOutDevice;
 use crate::device::MAX_DEVICE_INDEX;
-use crate::dylib::Library;
+use crate::dylib::{self, Library};
 
 /// The names of the ICD loader, tried in this order.
-const LIBRARIES: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
+const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
+
+/// Intel's runtime for CPUs, as its wheel names it.
+const INTEL_RUNTIME: &str = "libintelocl.so";
 
 /// What was found, or why there is nothing.
 #[derive(Debug)]
@@ -42,6 +49,22 @@ pub(super) struct Found {
     pub(super) devices: Vec<Arc<XpuDevice>>,
 }
 
+impl Found {
+    /// The devices of the first of these libraries that opens.
+    fn in_first_of(
+        names: &[&str],
+        memory_bytes: Option<usize>,
+        left_out: &mut Vec<LeftOutDevice>,
+    ) -> Result<Self, String> {
+        let (driver, candidates) = find(names, left_out)?;
+        let chosen = choose(candidates, left_out).ok_or_else(|| nothing_usable(left_out))?;
+        let Candidate { platform, usm, devices, .. } = chosen;
+        let devices = devices.into_iter().enumerate().take(usize::from(MAX_DEVICE_INDEX) + 1);
+        let device = |(index, facts)| Arc::new(XpuDevice::new(index, facts, memory_bytes));
+        Ok(Self { driver, platform, usm, devices: devices.map(device).collect() })
+    }
+}
+
 /// A platform that was looked at.
 struct Candidate {
     platform: Platform,
@@ -51,19 +74,30 @@ struct Candidate {
 }
 
 impl Probe {
-    /// Opens `library`, or the system's, and asks. `memory_bytes` is each device's capacity.
+    /// Opens `library`, or those that may be there, and asks. `memory_bytes` is each device's
+    /// capacity.
     pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
+        let own = || dylib::environment_folder().map(|folder| folder.join(INTEL_RUNTIME));
+        match library {
+            Some(name) => Self::of(&[&[name]], memory_bytes),
+            None => match own().filter(|file| file.exists()) {
+                Some(file) => Self::of(&[&LOADERS, &[&file.to_string_lossy()]], memory_bytes),
+                None => Self::of(&[&LOADERS], memory_bytes),
+            },
+        }
+    }
+
+    /// Asks the first library of each group that opens, until one has a device that can be used.
+    fn of(libraries: &[&[&str]], memory_bytes: Option<usize>) -> Self {
         let before = threads();
-        let mut left_out = Vec::new();
-        let found = find(library, &mut left_out).and_then(|(driver, candidates)| {
-            let Some(chosen) = choose(candidates, &mut left_out) else {
-                return Err(nothing_usable(&left_out));
-            };
-            let Candidate { platform, usm, devices, .. } = chosen;
-            let devices = devices.into_iter().enumerate().take(usize::from(MAX_DEVICE_INDEX) + 1);
-            let device = |(index, facts)| Arc::new(XpuDevice::new(index, facts, memory_bytes));
-            Ok(Found { driver, platform, usm, devices: devices.map(device).collect() })
+        let (mut left_out, mut reasons) = (Vec::new(), Vec::new());
+        let found = libraries.iter().find_map(|names| {
+            let mut unusable = Vec::new();
+            let found = Found::in_first_of(names, memory_bytes, &mut unusable);
+            left_out.append(&mut unusable);
+            found.map_err(|reason| reasons.push(reason)).ok()
         });
+        let found = found.ok_or_else(|| reasons.join("; "));
         // Threads of others may have come meanwhile: then a forked child is refused for nothing.
         let has_started_threads = !threads().is_subset(&before);
         Self { found, left_out, process: process::id(), has_started_threads }
@@ -90,14 +124,10 @@ fn threads() -> BTreeSet<OsString> {
 
 /// Every platform with a device that can be used; the others' devices go to `left_out`.
 fn find(
-    library: Option<&str>,
+    names: &[&str],
     left_out: &mut Vec<LeftOutDevice>,
 ) -> Result<(Driver, Vec<Candidate>), String> {
-    let opened = match library {
-        Some(name) => Library::open_first(&[name]),
-        None => Library::open_first(&LIBRARIES),
-    };
-    let library = opened.map_err(|refusal| refusal.to_string())?;
+    let library = Library::open_first(names).map_err(|refusal| refusal.to_string())?;
     let driver = Driver::of(library)
         .map_err(|missing| format!("the OpenCL library has no function {missing}"))?;
     let platforms = driver.platforms().map_err(|refusal| {
@@ -195,6 +225,17 @@ mod tests {
     fn a_library_that_is_not_opencl_is_named_with_what_it_lacks() {
         let reason = Probe::new(Some("libm.so.6"), None).found.unwrap_err();
         assert!(reason.contains("clGetPlatformIDs"), "{reason}");
+    }
+
+    #[test]
+    fn a_library_with_nothing_to_use_is_no_reason_to_ask_no_other() {
+        // Goal: each group is asked, and all reasons are told. Method: neither can be used.
+        let groups: [&[&str]; 2] = [&["/accelrt/libOpenCL.so", "libm.so.6"], &["/accelrt/two.so"]];
+        let reason = Probe::of(&groups, None).found.unwrap_err();
+        assert!(
+            reason.contains("clGetPlatformIDs") && reason.contains("/accelrt/two.so"),
+            "{reason}"
+        );
     }
 
     #[test]

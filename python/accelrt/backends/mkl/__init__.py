@@ -12,7 +12,7 @@ wheels put it, or the one that `ACCELRT_MKL_LIBRARY` names.
 from typing import Final
 
 from accelrt import _core
-from accelrt._verbose import VerboseContext, folders
+from accelrt._verbose import VerboseContext
 
 __all__ = [
     "VERBOSE_OFF",
@@ -30,7 +30,7 @@ VERBOSE_ON: Final = 1
 
 def is_available() -> bool:
     """Return True when a oneMKL is in the process or can be loaded, which this does."""
-    return _core.has_verbose_library("mkl", folders())
+    return _core.has_verbose_library("mkl")
 
 
 def version() -> str:
@@ -38,7 +38,7 @@ def version() -> str:
 
     The copy inside of torch does not tell: "unknown".
     """
-    return _core.verbose_library_version("mkl", folders())
+    return _core.verbose_library_version("mkl")
 
 
 def allocator() -> str:
@@ -62,7 +62,7 @@ def use_allocator(name: str) -> str:
     changes are free. Each call makes a GEMM, a few ms, and sees that it took memory from there;
     otherwise, and when something is missing, nothing has changed and RuntimeError says why.
     """
-    return _core.use_mkl_allocator(name, folders())
+    return _core.use_mkl_allocator(name)
 
 
 class verbose(VerboseContext):  # noqa: N801  torch's name

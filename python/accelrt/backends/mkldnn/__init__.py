@@ -12,7 +12,7 @@ wheels put it, or the one that `ACCELRT_DNNL_LIBRARY` names.
 from typing import Final
 
 from accelrt import _core
-from accelrt._verbose import VerboseContext, folders
+from accelrt._verbose import VerboseContext
 
 __all__ = [
     "VERBOSE_OFF",
@@ -30,12 +30,12 @@ VERBOSE_ON_CREATION: Final = 2
 
 def is_available() -> bool:
     """Return True when a oneDNN is in the process or can be loaded, which this does."""
-    return _core.has_verbose_library("mkldnn", folders())
+    return _core.has_verbose_library("mkldnn")
 
 
 def version() -> str:
     """Return the version of oneDNN, as 3.2.0; RuntimeError when there is none."""
-    return _core.verbose_library_version("mkldnn", folders())
+    return _core.verbose_library_version("mkldnn")
 
 
 class verbose(VerboseContext):  # noqa: N801  torch's name
