@@ -45,6 +45,17 @@ impl Buffer {
             && uses.iter().all(|point| point.stream.poll_ticket(point.last.task.ticket))
     }
 
+    /// True when [`Buffer::wait_for_host`] would raise for a use that is done. Never blocks.
+    #[cfg(feature = "python")]
+    pub(crate) fn has_failed(&self) -> bool {
+        let is_failed = |point: &Use| {
+            let failures = &point.stream.failures;
+            let error = failures.at(point.last.task.ticket);
+            error.is_some_and(|error| failures.current().is_some_and(|it| Arc::ptr_eq(&it, &error)))
+        };
+        self.allocation().uses().iter().any(|point| point.is_done() && is_failed(point))
+    }
+
     /// Blocks until every recorded use is done; a copy of the bytes. Raises as
     /// [`Buffer::wait_for_host`]. Tasks that write the bytes and are enqueued meanwhile, by other
     /// threads, are waited for as well, or run behind this.

@@ -98,6 +98,14 @@ impl Event {
         self.core.is_latest_complete() || self.poll()
     }
 
+    /// True when the latest record is done, and failed. Never blocks.
+    #[cfg(feature = "python")]
+    pub(crate) fn has_failed(&self) -> bool {
+        // In a forked child a thread that is not here may hold the locks.
+        let is_asked = !fork::is_child() && self.query();
+        is_asked && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
+    }
+
     /// Asks the stream about the latest record, and then the driver.
     #[cold]
     fn poll(&self) -> bool {

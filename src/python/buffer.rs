@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyMemoryView, PySlice, PySliceMethods};
 use crate::buffer::allocation::Origin;
 use crate::buffer::{Buffer, here};
 use crate::device::Device;
+use crate::fork;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::BYTE;
@@ -19,7 +20,7 @@ use crate::python::exposure::{self, Exposure};
 use crate::python::memory::{Memory, lend};
 use crate::python::parameters::{self, Flag, integer, size};
 use crate::python::parked::drop_parked;
-use crate::python::stream::{PyStream, stream_argument};
+use crate::python::stream::{PyStream, state_of, stream_argument};
 use crate::python::transfers::{copy_into, copy_out, current_stream};
 use crate::python::version::{Current, is_inference_mode};
 use crate::python::view::PyView;
@@ -269,8 +270,14 @@ impl PyBuffer {
     fn __repr__(&self, py: Python<'_>) -> String {
         let buffer = self.current.buffer(py);
         let (bytes, device) = (buffer.nbytes(), buffer.device());
-        let state = if buffer.is_released() { ", released" } else { "" };
-        format!("accelrt.Buffer(nbytes={bytes}, device='{device}'{state})")
+        let state = if fork::is_child() {
+            "of the parent process" // whose threads may hold the locks
+        } else if buffer.is_released() {
+            "released"
+        } else {
+            state_of(buffer.is_unused(), buffer.has_failed())
+        };
+        format!("accelrt.Buffer(nbytes={bytes}, device='{device}', {state})")
     }
 }
 
@@ -281,7 +288,7 @@ impl PyBuffer {
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty(1024, device="cpu:0")
-/// accelrt.Buffer(nbytes=1024, device='cpu:0')
+/// accelrt.Buffer(nbytes=1024, device='cpu:0', done)
 /// >>> accelrt.empty(1024, alignment=1 << 20).data_ptr() % (1 << 20)
 /// 0
 #[pyfunction]

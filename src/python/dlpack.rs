@@ -10,7 +10,7 @@ use crate::python::parked::Lender;
 pub(super) const CPU: i32 = 1;
 pub(super) const ONE_API: i32 = 14;
 pub(super) const MAJOR: u32 = 1;
-pub(super) const MINOR: u32 = 0;
+pub(super) const MINOR: u32 = 1;
 pub(super) const READ_ONLY: u64 = 1;
 pub(super) const IS_COPIED: u64 = 2;
 

@@ -12,8 +12,8 @@ use pyo3::types::PyInt;
 use crate::contain::contain;
 use crate::device::{Device, DeviceKind};
 use crate::python::dlpack::{
-    CPU, Carried, ElementType, IS_COPIED, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API,
-    READ_ONLY, Tensor, Version, free,
+    CPU, Carried, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned, ONE_API, READ_ONLY,
+    Tensor, Version, free,
 };
 use crate::python::element::Element;
 use crate::python::memory::{Lent, Memory, lend_where_it_is};
@@ -74,7 +74,7 @@ impl Request {
         let read_only = if is_read_only { READ_ONLY } else { 0 };
         let flags = read_only | if self.wants_copy { IS_COPIED } else { 0 };
         capsule(py, content, |tensor, context| ManagedVersioned {
-            version: Version { major: MAJOR, minor: MINOR },
+            version: Version { major: MAJOR, minor: element.dlpack_minor() },
             context,
             deleter: Some(delete::<ManagedVersioned>),
             flags,

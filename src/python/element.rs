@@ -1,4 +1,5 @@
 //! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name.
+//! Those that DLPack alone names, the others see as bytes.
 
 use std::ffi::CString;
 
@@ -13,7 +14,7 @@ use crate::python::errors::wrong_type;
 pub(super) struct Element {
     /// NumPy's name.
     pub(super) name: &'static str,
-    /// NumPy's kind, the letter of the array interface.
+    /// NumPy's kind, the letter of the array interface; [`UNNAMED`] where it has none.
     kind: char,
     /// The buffer protocol's letters.
     format: &'static str,
@@ -32,7 +33,10 @@ const fn element(
     Element { name, kind, format, item_bytes, code }
 }
 
-const ELEMENTS: [Element; 14] = [
+/// The kind of types that NumPy lacks.
+const UNNAMED: char = 'x';
+
+const ELEMENTS: [Element; 20] = [
     element("bool", 'b', "?", 1, 6),
     element("int8", 'i', "b", 1, 0),
     element("int16", 'i', "h", 2, 0),
@@ -47,6 +51,12 @@ const ELEMENTS: [Element; 14] = [
     element("float64", 'f', "d", 8, 2),
     element("complex64", 'c', "Zf", 8, 5),
     element("complex128", 'c', "Zd", 16, 5),
+    element("bfloat16", UNNAMED, "", 2, 4),
+    element("float8_e4m3fn", UNNAMED, "", 1, 10),
+    element("float8_e4m3fnuz", UNNAMED, "", 1, 11),
+    element("float8_e5m2", UNNAMED, "", 1, 12),
+    element("float8_e5m2fnuz", UNNAMED, "", 1, 13),
+    element("float8_e8m0fnu", UNNAMED, "", 1, 14),
 ];
 
 /// Bytes without a meaning.
@@ -70,9 +80,31 @@ impl Element {
         };
         let found = ELEMENTS.iter().find(|element| element.name == name);
         found.copied().ok_or_else(|| {
-            let names = ELEMENTS.map(|element| element.name).join(", ");
-            PyTypeError::new_err(format!("dtype must be one of {names}, not {name}"))
+            PyTypeError::new_err(format!("dtype must be one of {}, not {name}", Self::names()))
         })
+    }
+
+    /// All of them, for messages.
+    pub(super) fn names() -> String {
+        ELEMENTS.map(|element| element.name).join(", ")
+    }
+
+    /// As NumPy and the buffer protocol have it: what they lack as its bytes, in one more dimension
+    /// where they are several.
+    pub(super) fn as_numpy_has_it(self, shape: &[usize]) -> (Self, Vec<usize>) {
+        let mut shape = shape.to_vec();
+        if self.kind != UNNAMED {
+            return (self, shape);
+        }
+        if self.item_bytes > 1 {
+            shape.push(self.item_bytes);
+        }
+        (BYTE, shape)
+    }
+
+    /// The minor version of DLPack 1 that first named the type.
+    pub(super) fn dlpack_minor(self) -> u32 {
+        u32::from(self.code > 6)
     }
 
     /// True when numbers of another type, side by side, are what this one is read as: a complex

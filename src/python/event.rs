@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::python::device::PyDevice;
 use crate::python::parameters::Flag;
 use crate::python::parked::drop_parked;
-use crate::python::stream::{PyStream, current_stream_of_kind, stream_argument};
+use crate::python::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 use crate::stream::Stream;
@@ -144,9 +144,10 @@ impl PyEvent {
             id => format!("{id:#x}"),
         };
         format!(
-            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}",
+            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}, {}",
             self.device.kind,
             u8::from(self.event.is_timed()),
+            state_of(self.event.query(), self.event.has_failed()),
         )
     }
 }

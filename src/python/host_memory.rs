@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use crate::device::Device;
 use crate::python::errors::type_name;
 use crate::python::parked::{Lender, drop_parked, park};
+use crate::python::strided::{Strided, gathered};
 
 /// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
 /// thread: the lender gets them back with the GIL, see [`park`].
@@ -38,6 +39,12 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device: Device::cpu(0), lender: Some(lender) }
     }
 
+    /// The same, read-only or not.
+    pub(super) fn read_only(mut self, is_read_only: bool) -> Self {
+        self.is_read_only = is_read_only;
+        self
+    }
+
     /// The same, as memory of this device.
     pub(super) fn on(mut self, device: Device) -> Self {
         self.device = device;
@@ -45,22 +52,30 @@ impl HostMemory {
     }
 
     /// The bytes of an object with the buffer protocol. `None` for other objects; the exporter's
-    /// error, with the name of the argument, when they are not contiguous, or not writable where
-    /// that is asked for. `TypeError` for references to Python objects.
+    /// error, with the name of the argument, when they are not writable and contiguous where that
+    /// is asked for: what is only read is gathered where elements stand apart. `TypeError` for
+    /// references to Python objects.
     pub(super) fn of_exporter(
         what: &str,
         object: &Bound<'_, PyAny>,
         is_written: bool,
     ) -> PyResult<Option<Self>> {
         let access = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
-        let described = ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT;
-        let exported = match Exported::acquire(object, access | described) {
-            // NumPy has no format for dates, but says whether there are objects among them.
-            Err(_) if is_without_objects(object) => Exported::acquire(object, access),
+        let exported = match acquire(object, access | ffi::PyBUF_C_CONTIGUOUS) {
+            Err(refusal) if !is_written => match acquire(object, ffi::PyBUF_STRIDES) {
+                Ok(Some(apart)) => return apart.gathered(what, object.py()).map(Some),
+                _ => Err(refusal),
+            },
             exported => exported,
         };
         let exported = exported.map_err(|error| in_argument(what, object, error))?;
         exported.map(|exported| exported.checked(what, object.py())).transpose()
+    }
+
+    /// Memory of our own that nobody else has.
+    pub(super) fn owned(words: Vec<u64>, bytes: usize) -> Self {
+        let address = words.as_ptr().cast_mut().cast();
+        Self::new(address, bytes, false, Box::new(words))
     }
 
     /// True when it has bytes in common with a range.
@@ -87,7 +102,7 @@ unsafe impl Send for Exported {}
 
 impl Exported {
     /// Asks an object for its bytes. `None` when it has no buffer protocol.
-    pub(super) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
+    fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
         if !has_buffer_protocol(object) {
             return Ok(None);
         }
@@ -99,15 +114,13 @@ impl Exported {
         }
     }
 
-    /// Format, size of an element and shape; the format of what has none is bytes.
-    pub(super) fn description(&self) -> (String, usize, Vec<usize>) {
+    /// Format, if it has one, size of an element and shape.
+    pub(super) fn description(&self) -> (Option<String>, usize, Vec<usize>) {
         let Self(view) = self;
-        let format = if view.format.is_null() {
-            "B".to_owned()
-        } else {
+        let format = (!view.format.is_null()).then(|| {
             // SAFETY: the exporter's text, which lives as long as the view.
             unsafe { CStr::from_ptr(view.format) }.to_string_lossy().into_owned()
-        };
+        });
         let count = usize::try_from(view.ndim).unwrap_or(0);
         let extents = if count == 0 || view.shape.is_null() {
             &[]
@@ -119,19 +132,50 @@ impl Exported {
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// The bytes, for as long as they are needed. References to Python objects are counted, which
-    /// copies and native functions do not: they are refused.
+    /// The bytes, for as long as they are needed.
     pub(super) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
-        let (format, ..) = self.description();
-        if has_objects(&format) {
-            Box::new(self).take_back(py);
-            let text = format!("{what} must not hold Python objects: its format is {format:?}");
-            return Err(PyTypeError::new_err(text));
-        }
-        let Self(view) = &self;
+        let checked = self.without_objects(what, py)?;
+        let Self(view) = &checked;
         let (address, is_read_only) = (view.buf.cast::<u8>(), view.readonly != 0);
         let bytes = usize::try_from(view.len).unwrap_or(0); // never negative
-        Ok(HostMemory::new(address, bytes, is_read_only, Box::new(self)))
+        Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
+    }
+
+    /// A copy of elements that stand apart; the exporter gets them back at once.
+    fn gathered(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+        let checked = self.without_objects(what, py)?;
+        let (_, item_bytes, shape) = checked.description();
+        let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
+            &[]
+        } else {
+            // SAFETY: strides were asked for, so the exporter gave one a dimension.
+            unsafe { std::slice::from_raw_parts(checked.0.strides, shape.len()) }
+        };
+        let elements = Strided::new(checked.0.buf.cast(), item_bytes, &shape, strides);
+        // SAFETY: the exporter says where they are, and lends them until it gets them back; as
+        // everywhere in Python it is the program that does not write them meanwhile.
+        let words = unsafe { gathered(py, &elements) };
+        Box::new(checked).take_back(py);
+        Ok(HostMemory::owned(words, elements.nbytes()))
+    }
+
+    /// References to Python objects are counted, which copies and native functions do not: they
+    /// are refused.
+    fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
+        let (format, ..) = self.description();
+        let Some(format) = format.filter(|format| has_objects(format)) else { return Ok(self) };
+        Box::new(self).take_back(py);
+        let text = format!("{what} must not hold Python objects: its format is {format:?}");
+        Err(PyTypeError::new_err(text))
+    }
+}
+
+/// Asks an object for its bytes and their format.
+pub(super) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Exported>> {
+    match Exported::acquire(object, flags | ffi::PyBUF_FORMAT) {
+        // NumPy has no format for dates, but says whether there are objects among them.
+        Err(_) if is_without_objects(object) => Exported::acquire(object, flags),
+        exported => exported,
     }
 }
 

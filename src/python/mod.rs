@@ -39,6 +39,7 @@ mod shape;
 mod signature;
 mod snapshot;
 mod stream;
+mod strided;
 mod transfers;
 mod turns;
 mod verbose;

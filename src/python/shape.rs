@@ -14,22 +14,27 @@ pub(super) const INFERRED: i64 = -1;
 /// The extents in an integer or a sequence of them, at most one of them inferred.
 pub(super) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let wrong = || wrong_type("shape", "an integer or a sequence of them", shape);
-    let extents = if let Some(extent) = integer_of(shape)? {
-        vec![extent]
-    } else {
-        let items: Vec<Bound<'_, PyAny>> = shape.extract().map_err(|_| wrong())?;
-        let extents: PyResult<Option<_>> = items.iter().map(integer_of).collect();
-        extents?.ok_or_else(|| {
-            let wrong = items.iter().find(|item| !matches!(integer_of(item), Ok(Some(_))));
-            wrong_type("an extent of a shape", "an integer", wrong.unwrap_or(shape))
-        })?
+    let items = match integer_of(shape)? {
+        Some(_) => vec![shape.clone()],
+        None => shape.extract().map_err(|_| wrong())?,
     };
+    let extents: PyResult<Option<_>> = items.iter().map(integer_of).collect();
+    let extents: Vec<i64> = extents?.ok_or_else(|| {
+        let wrong = items.iter().find(|item| !matches!(integer_of(item), Ok(Some(_))));
+        wrong_type("an extent of a shape", "an integer", wrong.unwrap_or(shape))
+    })?;
     if extents.len() > ffi::PyBUF_MAX_NDIM {
         let text = format!("a shape has at most 64 dimensions, not {}", extents.len());
         return Err(PyValueError::new_err(text));
     }
-    if let Some(negative) = extents.iter().find(|extent| **extent < INFERRED) {
-        let text = format!("an extent of a shape must be 0 or more, or -1 once, not {negative}");
+    // The given number: what no machine word holds is the nearest one in `extents`.
+    for (extent, item) in extents.iter().zip(&items) {
+        let allowed = match *extent {
+            i64::MAX => "fit an address",
+            extent if extent < INFERRED => "be 0 or more, or -1 once",
+            _ => continue,
+        };
+        let text = format!("an extent of a shape must {allowed}, not {}", item.str()?);
         return Err(PyValueError::new_err(text));
     }
     Ok(extents)

@@ -238,13 +238,19 @@ impl PyStream {
     }
 
     fn __repr__(&self) -> String {
-        let device = self.stream.device();
-        format!(
-            "accelrt.Stream device_type={}, device_index={}, stream_id={}",
-            device.kind(),
-            device.index(),
-            self.stream.id()
-        )
+        let (device, id) = (self.stream.device(), self.stream.id());
+        let (kind, index) = (device.kind(), device.index());
+        let state = state_of(self.stream.query(), self.stream.has_failed());
+        format!("accelrt.Stream device_type={kind}, device_index={index}, stream_id={id}, {state}")
+    }
+}
+
+/// What a `repr` says that something is at this moment.
+pub(super) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
+    match (has_failed, is_done) {
+        (true, _) => "failed",
+        (false, true) => "done",
+        (false, false) => "pending",
     }
 }
 

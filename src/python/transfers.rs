@@ -10,7 +10,7 @@ use crate::buffer::{Buffer, Transfer};
 use crate::device::DeviceKind;
 use crate::error::Error;
 use crate::python::buffer::PyBuffer;
-use crate::python::dlpack_import::from_dlpack;
+use crate::python::dlpack_import::{Wish, import_from};
 use crate::python::errors::type_name;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::Memory;
@@ -118,7 +118,11 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
-        let view = Bound::new(object.py(), from_dlpack(object)?)?;
+        // Who names a target asks to write it.
+        let is_read_only = is_written.then_some(false);
+        let copy = is_written.then_some(false);
+        let wish = Wish { is_read_only, copy };
+        let view = Bound::new(object.py(), import_from(object, wish)?)?;
         if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);
         }

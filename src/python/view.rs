@@ -17,7 +17,7 @@ use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::{BYTE, Element};
 use crate::python::errors::type_name;
 use crate::python::exposure::{self, Exposure};
-use crate::python::host_memory::{DroppedWithGil, Exported, HostMemory, in_argument};
+use crate::python::host_memory::{DroppedWithGil, HostMemory, acquire, in_argument};
 use crate::python::memory::{Lent, Memory};
 use crate::python::parameters::Flag;
 use crate::python::shape;
@@ -87,6 +87,12 @@ impl PyView {
         Self::new(memory, element, shape)
     }
 
+    /// A view of the same elements in a buffer of its own.
+    pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
+        let copy = self.memory.copied(py)?;
+        Ok(Self::new(Memory::Ours(copy), self.element, self.shape.clone()))
+    }
+
     fn new(memory: Memory, element: Element, shape: Vec<usize>) -> Self {
         Self { interface: OnceLock::new(), memory, owner: None, element, shape }
     }
@@ -94,7 +100,8 @@ impl PyView {
 
 #[pymethods]
 impl PyView {
-    /// NumPy's name of the elements' type.
+    /// The name of the elements' type: NumPy's, or that of bfloat16 and of the floats of 8 bits,
+    /// whose bytes are what NumPy and the buffer protocol see.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.element.name
@@ -134,9 +141,10 @@ impl PyView {
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let lent = self.memory.lend(py)?;
         let dict = PyDict::new(py);
+        let (element, shape) = self.element.as_numpy_has_it(&self.shape);
         dict.set_item("version", 3)?;
-        dict.set_item("shape", PyTuple::new(py, &self.shape)?)?;
-        dict.set_item("typestr", self.element.type_string())?;
+        dict.set_item("shape", PyTuple::new(py, shape)?)?;
+        dict.set_item("typestr", element.type_string())?;
         dict.set_item("data", (lent.address, lent.is_read_only))?;
         dict.set_item("strides", py.None())?;
         let _ = self.interface.set(lent); // the first one is enough
@@ -154,9 +162,10 @@ impl PyView {
         }
         let lent = self.memory.lend_where_it_is(py)?;
         let dict = PyDict::new(py);
+        let (element, shape) = self.element.as_numpy_has_it(&self.shape);
         dict.set_item("version", 1)?;
-        dict.set_item("shape", PyTuple::new(py, &self.shape)?)?;
-        dict.set_item("typestr", self.element.type_string())?;
+        dict.set_item("shape", PyTuple::new(py, shape)?)?;
+        dict.set_item("typestr", element.type_string())?;
         dict.set_item("data", (lent.address, lent.is_read_only))?;
         dict.set_item("strides", py.None())?;
         dict.set_item("offset", 0)?;
@@ -201,7 +210,8 @@ impl PyView {
         flags: c_int,
     ) -> PyResult<()> {
         let Self { memory, element, shape, .. } = slf.get();
-        let (lent, shape) = (memory.lend(slf.py())?, shape.clone());
+        let lent = memory.lend(slf.py())?;
+        let (element, shape) = element.as_numpy_has_it(shape);
         let (format, item_bytes) = (element.format(), element.item_bytes);
         // SAFETY: the interpreter gave the structure for this object.
         unsafe { Exposure { lent, format, item_bytes, shape }.fill(slf.as_any(), view, flags) }
@@ -222,8 +232,8 @@ impl PyView {
     }
 }
 
-/// A typed view of the bytes of an object with the buffer protocol, without a copy. Elements that
-/// NumPy cannot name are bytes; the exporter's error for memory that is not contiguous.
+/// A typed view of the bytes of an object with the buffer protocol, without a copy. Elements of
+/// types that no view has are bytes; the exporter's error for memory that is not contiguous.
 ///
 /// >>> import accelrt, array
 /// >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
@@ -231,14 +241,20 @@ impl PyView {
 /// ('float64', (3,))
 #[pyfunction]
 pub(super) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
-    let flags = ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_FORMAT;
-    let exported = Exported::acquire(obj, flags).map_err(|error| in_argument("obj", obj, error))?;
+    let exported = acquire(obj, ffi::PyBUF_C_CONTIGUOUS);
+    let exported = exported.map_err(|error| in_argument("obj", obj, error))?;
     let exported = exported.ok_or_else(|| {
         PyTypeError::new_err(format!("obj must have the buffer protocol, not {}", type_name(obj)))
     })?;
     let (format, item_bytes, shape) = exported.description();
     let memory = exported.checked("obj", obj.py())?;
-    let known = Element::of_format(&format, item_bytes).map(|element| (element, shape));
+    let named = || Element::extract(&obj.getattr("dtype").ok()?).ok();
+    let known = match format {
+        Some(format) => Element::of_format(&format, item_bytes),
+        None if item_bytes == 1 => named().or(Some(BYTE)),
+        None => named().filter(|element| element.item_bytes == item_bytes),
+    };
+    let known = known.map(|element| (element, shape));
     let (element, shape) = known.unwrap_or_else(|| (BYTE, vec![memory.bytes]));
     Ok(PyView::foreign(memory, element, shape))
 }

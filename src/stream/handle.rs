@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::backend::contract::PriorityRange;
 use crate::device::Device;
 use crate::error::{Error, Result};
+#[cfg(feature = "python")]
+use crate::fork;
 use crate::fork::Inherited;
 use crate::stream::commands::{Call, TaskOutcome};
 use crate::stream::core::StreamCore;
@@ -178,6 +180,14 @@ impl Stream {
         let is_drained = self.core.pushed() <= retired;
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
         is_drained && (self.core.on_host || is_done(&self.core))
+    }
+
+    /// True while an error is open, which the next synchronise raises. Never blocks.
+    #[cfg(feature = "python")]
+    pub(crate) fn has_failed(&self) -> bool {
+        let failures = &self.core.failures;
+        // In a forked child a thread that is not here may hold the log's lock.
+        failures.has_failed() && (fork::is_child() || failures.current().is_some())
     }
 
     /// Blocks until everything enqueued before this call is done, executing short tasks on this

@@ -20,7 +20,7 @@ def test_sizes_and_names() -> None:
     assert buffer.device == accelrt.device(f"{KIND}:0")
     assert buffer.stream == accelrt.accelerator.current_stream()
     assert buffer.data_ptr() % 512 == 0
-    assert repr(buffer) == f"accelrt.Buffer(nbytes=100, device='{KIND}:0')"
+    assert repr(buffer) == f"accelrt.Buffer(nbytes=100, device='{KIND}:0', done)"
     assert accelrt.empty_pinned(10).nbytes == 10
     assert accelrt.empty_shared(10).nbytes == 10
     assert content(accelrt.empty(0)) == b""
@@ -101,7 +101,7 @@ def test_refused_copies_give_the_exporter_back() -> None:
     with pytest.raises(BufferError):
         buffer.copy_to(b"read")
     with pytest.raises((BufferError, ValueError), match="contiguous"):
-        buffer.copy_(np.zeros(8, np.uint8)[::2])
+        buffer.copy_to(np.zeros(8, np.uint8)[::2])
     with pytest.raises(ValueError, match="overlap"):
         buffer[:3].copy_(buffer[1:])
     if NATIVE:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import accelrt as _accelrt
+import capsules
+from capsules import IS_COPIED, READ_ONLY, NewMajor, OldStyle, Tensor, versioned
 from kinds import host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
@@ -21,84 +23,12 @@ DTYPES = (
 )  # fmt: skip
 
 
-class _OldStyle:
-    """An exporter from before the versions."""
-
-    def __init__(self, values: Any) -> None:
-        self._values = values
-
-    def __dlpack__(self) -> Any:
-        return self._values.__dlpack__()
-
-    def __dlpack_device__(self) -> Any:
-        return self._values.__dlpack_device__()
-
-
 class _Interface:
     """Shows NumPy nothing but the array interface."""
 
     def __init__(self, view: Any) -> None:
         self._view = view
         self.__array_interface__ = view.__array_interface__
-
-
-class _NewMajor(ctypes.Structure):
-    """The fields that every version of DLPack has."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
-    )
-
-
-class _Versioned(ctypes.Structure):
-    """The fields of version 1 up to the tensor."""
-
-    _fields_ = (*_NewMajor._fields_, ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p))
-
-
-class _Tensor(ctypes.Structure):
-    """A tensor that nobody has to be told of when it is given back; from before the versions."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("dimensions", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
-
-
-_TENSOR_NAME = ctypes.create_string_buffer(b"dltensor")  # capsules point to it
-READ_ONLY, IS_COPIED = 1, 2
-
-
-def _versioned(capsule: Any) -> _Versioned:
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return _Versioned.from_address(get(capsule, b"dltensor_versioned"))
-
-
-def _capsule(tensor: _Tensor) -> Any:
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(ctypes.addressof(tensor), _TENSOR_NAME, None)
-
-
-def _name(capsule: Any) -> Any:
-    get = ctypes.pythonapi.PyCapsule_GetName
-    get.restype, get.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    return get(capsule)
 
 
 @host_cores
@@ -163,6 +93,9 @@ def test_one_extent_of_a_shape_is_inferred(shape: Any, expected: tuple[int, ...]
         (24, (5,), "shape [5] of float32 has 20 bytes, not 24"),
         (24, -2, "an extent of a shape must be 0 or more, or -1 once, not -2"),
         (24, (1,) * 65, "a shape has at most 64 dimensions, not 65"),
+        (24, 1 << 63, "an extent of a shape must fit an address, not 9223372036854775808"),
+        (24, (2, 1 << 70), "an extent of a shape must fit an address, not 1180591620717411303424"),
+        (24, -(1 << 70), "must be 0 or more, or -1 once, not -1180591620717411303424"),
     ],
 )
 def test_a_shape_that_does_not_fit_is_told_with_numbers(
@@ -195,17 +128,17 @@ def test_views_keep_the_memory_and_exports_forbid_the_release() -> None:
 @host_cores
 def test_names_of_capsules() -> None:
     buffer = accelrt.zeros(8)
-    assert _name(buffer.__dlpack__()) == b"dltensor"
-    assert _name(buffer.__dlpack__(max_version=(0, 8))) == b"dltensor"
+    assert capsules.name(buffer.__dlpack__()) == b"dltensor"
+    assert capsules.name(buffer.__dlpack__(max_version=(0, 8))) == b"dltensor"
     capsule = buffer.__dlpack__(max_version=(1, 1))
-    assert _name(capsule) == b"dltensor_versioned"
+    assert capsules.name(capsule) == b"dltensor_versioned"
     view = accelrt.from_dlpack(capsule)
-    assert _name(capsule) == b"used_dltensor_versioned"
+    assert capsules.name(capsule) == b"used_dltensor_versioned"
     with pytest.raises(BufferError, match="taken"):
         accelrt.from_dlpack(capsule)
     old = buffer.__dlpack__()
     accelrt.from_dlpack(old)
-    assert _name(old) == b"used_dltensor"
+    assert capsules.name(old) == b"used_dltensor"
     assert view.data_ptr() == buffer.data_ptr()
     assert buffer.__dlpack_device__() == (1, 0)
 
@@ -214,16 +147,16 @@ def test_flags_say_what_is_read_only_and_what_is_a_copy() -> None:
     buffer = accelrt.zeros(8)
     for version in ((1, 0), (1, 3), (2, 0)):
         own = buffer.__dlpack__(max_version=version)
-        managed = _versioned(own)
+        managed = versioned(own)
         assert (managed.major, managed.flags, managed.data) == (1, 0, buffer.data_ptr())
     copied = buffer.__dlpack__(max_version=(1, 0), copy=True)
-    assert _versioned(copied).flags == IS_COPIED
-    assert _versioned(copied).data != buffer.data_ptr()
+    assert versioned(copied).flags == IS_COPIED
+    assert versioned(copied).data != buffer.data_ptr()
     lent = accelrt.as_buffer(b"bytes")
-    assert _versioned(lent.__dlpack__(max_version=(1, 0))).flags == READ_ONLY
+    assert versioned(lent.__dlpack__(max_version=(1, 0))).flags == READ_ONLY
     # A copy is the consumer's own.
     copied = lent.__dlpack__(max_version=(1, 0), copy=True)
-    assert _versioned(copied).flags == IS_COPIED
+    assert versioned(copied).flags == IS_COPIED
 
 
 @host_cores
@@ -258,7 +191,7 @@ def test_read_only_is_respected() -> None:
 def test_foreign_memory_lives_as_long_as_its_views() -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     gone = weakref.ref(values)
-    views = [accelrt.from_dlpack(values), accelrt.from_dlpack(_OldStyle(values))]
+    views = [accelrt.from_dlpack(values), accelrt.from_dlpack(OldStyle(values))]
     views.append(accelrt.as_buffer(values))
     again = np.from_dlpack(views[0])
     del values
@@ -272,8 +205,10 @@ def test_foreign_memory_lives_as_long_as_its_views() -> None:
 
 
 def test_what_cannot_be_taken() -> None:
-    with pytest.raises(BufferError, match="contiguous"):
-        accelrt.from_dlpack(np.zeros((4, 4))[:, ::2])
+    with pytest.raises(BufferError, match=r"shape \[4, 2\] is not contiguous"):
+        accelrt.from_dlpack(np.zeros((4, 4))[:, ::2], copy=False)
+    with pytest.raises(ValueError, match="contiguous"):
+        accelrt.as_buffer(np.zeros((4, 4))[:, ::2])
     with pytest.raises(TypeError, match="DLPack"):
         accelrt.from_dlpack(b"bytes")
     with pytest.raises(TypeError, match="buffer protocol"):
@@ -287,26 +222,24 @@ def test_a_stride_that_no_element_is_reached_by_may_be_anything() -> None:
     # had; NumPy does not tell of them.
     values = np.arange(4.0)
     extents, strides = (ctypes.c_int64 * 3)(1, 4, 1), (ctypes.c_int64 * 3)(999, 1, -7)
-    tensor = _Tensor(values.ctypes.data, 1, 0, 3, 2, 64, 1, extents, strides)
-    assert np.asarray(accelrt.from_dlpack(_capsule(tensor))).tolist() == [[[0], [1], [2], [3]]]
+    tensor = Tensor(values.ctypes.data, 1, 0, 3, 2, 64, 1, extents, strides)
+    view = accelrt.from_dlpack(capsules.capsule(tensor), copy=False)
+    assert np.asarray(view).tolist() == [[[0], [1], [2], [3]]]
     extents[0] = 2
-    with pytest.raises(BufferError, match="contiguous"):
-        accelrt.from_dlpack(_capsule(tensor))
+    with pytest.raises(BufferError, match=r"shape \[2, 4, 1\] is not contiguous"):
+        accelrt.from_dlpack(capsules.capsule(tensor), copy=False)
     accelrt.zeros(1)  # any call gives back what was parked, which reads the tensor
 
 
-def test_an_unknown_major_version_is_freed_and_refused() -> None:
+def test_an_unknown_major_version_is_refused_and_left_to_its_maker() -> None:
     freed: list[int] = []
-    structure = _NewMajor(2, 5, None, _NewMajor._fields_[3][1](freed.append))
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    name = ctypes.create_string_buffer(b"dltensor_versioned")
-    capsule = new(ctypes.addressof(structure), ctypes.addressof(name) and name, None)
+    structure = NewMajor(2, 5, None, NewMajor._fields_[3][1](freed.append))
+    capsule = capsules.capsule(structure)
     with pytest.raises(BufferError, match=r"DLPack 2\.5"):
         accelrt.from_dlpack(capsule)
-    assert freed == [ctypes.addressof(structure)]
-    assert _name(capsule) == b"used_dltensor_versioned"
+    # Its maker's destructor frees it: it sees by the name that nobody took it.
+    assert not freed
+    assert capsules.name(capsule) == b"dltensor_versioned"
 
 
 @host_cores
@@ -317,7 +250,7 @@ def test_copies_take_views() -> None:
     target = bytearray(4)
     buffer.copy_to(accelrt.as_buffer(target))
     assert target == b"\2" * 4
-    buffer.copy_(_OldStyle(np.arange(4, dtype=np.uint8)))
+    buffer.copy_(OldStyle(np.arange(4, dtype=np.uint8)))
     buffer.copy_to(other.view("uint8"))
     assert bytes(other) == bytes(range(4))
 

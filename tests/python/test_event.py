@@ -280,12 +280,13 @@ def test_events_are_equal_by_identity() -> None:
 @several_devices
 def test_an_event_shows_itself() -> None:
     prefix = f"accelrt.Event device_type={KIND}, device_index=-1, event_flag="
-    assert repr(accelrt.Event()) == prefix + "0, event_id=0"
+    assert repr(accelrt.Event()) == prefix + "0, event_id=0, done"
     event = accelrt.Event(enable_timing=True)
-    assert repr(event) == prefix + "1, event_id=0"
+    assert repr(event) == prefix + "1, event_id=0, done"
     event.record(accelrt.Stream(f"{KIND}:1"))
+    event.synchronize()
     shown = f"accelrt.Event device_type={KIND}, device_index=1, event_flag=1, event_id="
-    assert repr(event) == shown + hex(event.event_id)
+    assert repr(event) == f"{shown}{event.event_id:#x}, done"
 
 
 def test_an_event_can_be_referred_to_weakly_and_subclassed() -> None:

@@ -126,7 +126,7 @@ def test_a_reused_allocation_has_nothing_of_its_earlier_life() -> None:
     del used
     for _ in range(3):
         buffer = accelrt.empty(SIZE + 1)
-        assert repr(buffer) == f"accelrt.Buffer(nbytes={SIZE + 1}, device='{KIND}:0')"
+        assert repr(buffer).startswith(f"accelrt.Buffer(nbytes={SIZE + 1}, device='{KIND}:0', ")
         buffer.release()  # nobody has its bytes
         with pytest.raises(BufferError, match="released"):
             buffer.data_ptr()

@@ -264,7 +264,7 @@ def test_comparisons_with_others_follow_pythons_rules() -> None:
 @several_devices
 def test_a_stream_shows_itself() -> None:
     text = repr(default_stream(1))
-    assert text == f"accelrt.Stream device_type={KIND}, device_index=1, stream_id=0"
+    assert text == f"accelrt.Stream device_type={KIND}, device_index=1, stream_id=0, done"
 
 
 def test_a_stream_cannot_be_pickled() -> None:

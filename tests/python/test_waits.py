@@ -193,7 +193,7 @@ def test_an_allocation_that_waits_for_a_free_leaves_the_gil_and_can_be_interrupt
             print("interrupted", stream.query())
         print(while_waiting(lambda: accelrt.empty(size), gate.open))
     """
-    expected = "interrupted False\naccelrt.Buffer(nbytes=20971520, device='cpu:0')\n"
+    expected = "interrupted False\naccelrt.Buffer(nbytes=20971520, device='cpu:0', done)\n"
     assert output_of(code, ACCELRT_CPU_MEMORY="30000000") == expected
 
 
