@@ -11,9 +11,12 @@ holds the GIL.
 >>> compute.synchronize()
 """
 
-from types import ModuleType
+from __future__ import annotations
 
-from accelrt import accelerator, backends, cpu, xpu
+import importlib
+import sys
+
+from accelrt import accelerator, cpu, xpu
 from accelrt._core import (
     __VERSION__,
     Buffer,
@@ -36,11 +39,18 @@ from accelrt._core import (
     zeros,
 )
 from accelrt._exit import finish_at_exit
-from accelrt._inference_mode import inference_mode
 from accelrt._kinds import module_of
-from accelrt._numpy_memory import numpy_memory
-from accelrt._random import fork_rng, manual_seed
-from accelrt._verbose import verbose
+from accelrt._random import manual_seed
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from accelrt import backends
+    from accelrt._fork_rng import fork_rng
+    from accelrt._inference_mode import inference_mode
+    from accelrt._numpy_memory import numpy_memory
+    from accelrt._verbose import verbose
 
 __all__ = [
     "Buffer",
@@ -76,6 +86,31 @@ __all__ = [
 __version__ = __VERSION__
 
 finish_at_exit()
+
+# What is imported when somebody asks for it first, and where it is.
+_AT_FIRST_USE = {
+    "fork_rng": "accelrt._fork_rng",
+    "inference_mode": "accelrt._inference_mode",
+    "numpy_memory": "accelrt._numpy_memory",
+    "verbose": "accelrt._verbose",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is not needed to begin with."""
+    if name == "backends":
+        return importlib.import_module("accelrt.backends")  # which names it here
+    if name not in _AT_FIRST_USE:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
+    found: object = getattr(importlib.import_module(_AT_FIRST_USE[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return all names, also of what was not asked for yet."""
+    return sorted({*globals(), *__all__})
 
 
 def get_device_module(device: device | str | None = None) -> ModuleType:

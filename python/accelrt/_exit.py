@@ -4,12 +4,17 @@ Those that were forked leave by `os._exit` and run no `atexit` handler, but mult
 finalizers. It is asked only where a program has imported it.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys
-from types import ModuleType
 
 from accelrt import _core
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # After everybody else's finalizers: they may still wait for streams.
 _EXIT_PRIORITY = -1000

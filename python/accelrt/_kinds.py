@@ -1,11 +1,18 @@
 """What the module of each kind of device offers: the same functions, bound to a kind."""
 
+from __future__ import annotations
+
 import importlib
-from types import ModuleType, TracebackType
 
 from accelrt import _core
-from accelrt._memory import DeviceArgument, Memory
+from accelrt._memory import Memory
 from accelrt._random import Random
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from types import ModuleType, TracebackType
+
+    from accelrt._memory import DeviceArgument
 
 
 def module_of(device: _core.device | str) -> ModuleType:

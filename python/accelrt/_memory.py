@@ -1,21 +1,25 @@
 """What the modules of all kinds, and `accelerator`, offer about their allocators."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, Self
+from __future__ import annotations
 
 from accelrt import _core
 from accelrt._memory_summary import summary
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol, Self
+
+    class OomObserver(Protocol):
+        """Called when a request fails for want of memory, on the thread of the request."""
+
+        def __call__(
+            self, device: _core.device, requested_bytes: int, limit_bytes: int, free_bytes: int, /
+        ) -> object:
+            """Take what was asked for, the limit, and what the device had free."""
+
+
 DeviceArgument = _core.device | str | int | None
-
-
-class OomObserver(Protocol):
-    """Called when a request fails for want of memory, on the thread of the request."""
-
-    def __call__(
-        self, device: _core.device, requested_bytes: int, limit_bytes: int, free_bytes: int, /
-    ) -> object:
-        """Take what was asked for, what may be reserved at most, and what the device had free."""
 
 
 class ObserverHandle:

@@ -1,6 +1,10 @@
 """The statistics of an allocator as a table that people read, laid out as PyTorch's."""
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 _WIDTH = 75
 _VALUES = ("current", "peak", "allocated", "freed")

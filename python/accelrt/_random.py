@@ -1,11 +1,16 @@
 """What the modules of all kinds offer about their default generators, and `accelrt`'s own."""
 
-import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from __future__ import annotations
+
+import os
 
 from accelrt import _core
-from accelrt._memory import DeviceArgument
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from accelrt._memory import DeviceArgument
 
 _State = bytes | bytearray | memoryview
 
@@ -37,11 +42,11 @@ class Random:
 
     def seed(self) -> None:
         """Seed the default generator of the current device with what nobody can foretell."""
-        self.manual_seed(secrets.randbits(64))
+        self.manual_seed(_unforeseen())
 
     def seed_all(self) -> None:
         """Seed the default generators of all devices with one number that nobody can foretell."""
-        self.manual_seed_all(secrets.randbits(64))
+        self.manual_seed_all(_unforeseen())
 
     def initial_seed(self) -> int:
         """Return the seed of the current device's default generator."""
@@ -65,6 +70,10 @@ class Random:
             self.set_rng_state(state, index)
 
 
+def _unforeseen() -> int:
+    return int.from_bytes(os.urandom(8), "little")
+
+
 def manual_seed(seed: int) -> _core.Generator:
     """Seed the default generators of all devices of all kinds; return that of `cpu`.
 
@@ -76,39 +85,3 @@ def manual_seed(seed: int) -> _core.Generator:
     """
     _core.manual_seed(seed)
     return _core.default_generator("cpu", _core.current_device("cpu"))
-
-
-@contextmanager
-def fork_rng(
-    devices: Iterable[DeviceArgument] | None = None,
-    enabled: bool = True,  # noqa: FBT001, FBT002  torch's signature
-    device_type: str | None = None,
-) -> Iterator[None]:
-    """Restore the default generators at the end of a `with`.
-
-    Those of all cpu devices, and of `devices` of the kind `device_type`: by default all devices of
-    the current accelerator's kind. Nothing when not `enabled`.
-
-    >>> import accelrt
-    >>> before = accelrt.cpu.get_rng_state()
-    >>> with accelrt.fork_rng():
-    ...     _ = accelrt.manual_seed(1)
-    >>> accelrt.cpu.get_rng_state() == before
-    True
-    """
-    if not _core.flag("enabled", enabled):
-        yield
-        return
-    kind = _core.current_accelerator().type if device_type is None else device_type
-    if devices is None:
-        devices = range(_core.device_count(kind))
-    indices = [_core.kind_index(kind, device, optional=True) for device in devices]
-    forked = [("cpu", index) for index in range(_core.device_count("cpu"))]
-    forked += [(kind, index) for index in indices]
-    generators = [_core.default_generator(*place) for place in forked]
-    states = [generator.get_state() for generator in generators]
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
