@@ -11,7 +11,7 @@ import pytest
 
 from accelrt import _core, cli
 from accelrt.cli import bench
-from accelrt.cli.bench import generators, launches, quiet, replays
+from accelrt.cli.bench import generators, idle, launches, quiet, replays
 from accelrt.cli.bench.goals import GOALS, Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
 from accelrt.cli.bench.table import records, text
@@ -74,6 +74,22 @@ def test_rows_that_are_not_wanted_are_neither_measured_nor_shown(
     assert bench.run(None, tmp_path, "R1.s", patience_s=0) == 0
     names = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()[4:]]
     assert names == ["R1.sfc64"]
+
+
+def test_who_measures_sees_progress_and_figures_and_none_of_our_goals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [Measurement("Q7", ours=3.0, ours_min=2.0), Measurement("E2.clock", reason="no clock")]
+    for module in (launches, idle):
+        monkeypatch.setattr(module, "measure", lambda: iter([]))
+    monkeypatch.setattr(idle, "measure", lambda: iter(rows))
+    assert bench.run(None, tmp_path, "Q", patience_s=0) == 0
+    said = capsys.readouterr()
+    count = len([goal for goal in GOALS if not goal.is_for_rust])
+    assert said.err.splitlines()[0] == f"accelrt bench: Q7 (1 of {count} at most)"
+    assert "3 ns" in said.out
+    for goal in (goal for goal in GOALS if str(goal)):
+        assert str(goal) not in said.out
 
 
 def test_rows_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from accelrt.cli.bench import (
@@ -12,12 +13,14 @@ from accelrt.cli.bench import (
     events,
     generators,
     idle,
+    imports,
     launches,
     machine,
     replays,
     table,
     xpu,
 )
+from accelrt.cli.bench.goals import GOALS, Measurement
 from accelrt.cli.bench.quiet import Patience
 
 
@@ -36,6 +39,7 @@ def run(
         ("E", events.measure()),
         ("C", copies.measure()),
         ("Q", idle.measure()),
+        ("I", imports.measure()),
         ("D", xpu.measure()),
         ("A", buffers.measure()),
         ("H", allocators.measure()),
@@ -43,8 +47,17 @@ def run(
         ("R", generators.measure()),
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
-    records = [it for it in table.records(measured) if str(it["name"]).startswith(rows)]
-    sys.stdout.write(f"{machine.facts()}\n\n{table.text(records)}")
+    records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]
+    sys.stdout.write(f"{machine.facts()}\n\n{table.text_without_goals(records)}")
     if json_file is not None:
         json_file.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
     return 0
+
+
+def _told(measured: Iterable[Measurement]) -> Iterator[Measurement]:
+    """Say on standard error which row was measured: a whole run takes minutes."""
+    count = sum(not goal.is_for_rust for goal in GOALS)
+    for number, measurement in enumerate(measured, start=1):
+        if sys.stderr is not None:
+            sys.stderr.write(f"accelrt bench: {measurement.name} ({number} of {count} at most)\n")
+        yield measurement

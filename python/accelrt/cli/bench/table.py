@@ -1,6 +1,6 @@
 """The table: measurements judged by the goals, as records and as text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from accelrt.cli.bench.goals import GOALS, NEEDS_THE_SOURCE_TREE, Goal, Measurement
@@ -8,6 +8,9 @@ from accelrt.cli.bench.goals import GOALS, NEEDS_THE_SOURCE_TREE, Goal, Measurem
 Record: TypeAlias = dict[str, str | float | bool | None]
 
 _HEADS = ("row", "what", "ours", "least", "peer", "peer's", "ratio", "goal", "met", "quiet")
+_NOBODY = "nobody measured it"
+_NOT_WANTED = (_NOBODY, NEEDS_THE_SOURCE_TREE)
+_OF_GOALS = frozenset(("goal", "met"))
 _RIGHT = frozenset(("ours", "least", "peer's", "ratio", "quiet"))
 
 
@@ -26,7 +29,7 @@ def records(measurements: Iterable[Measurement]) -> list[Record]:
 
 def _record(goal: Goal, measured: Measurement | None) -> Record:
     if measured is None:
-        reason = NEEDS_THE_SOURCE_TREE if goal.is_for_rust else "nobody measured it"
+        reason = NEEDS_THE_SOURCE_TREE if goal.is_for_rust else _NOBODY
         measured = Measurement(goal.name, reason=reason)
     ours, peer_ns = measured.ours, measured.peer_ns
     is_missing = measured.peer is not None and peer_ns is None
@@ -49,21 +52,47 @@ def _record(goal: Goal, measured: Measurement | None) -> Record:
 
 
 def text(rows: Sequence[Record]) -> str:
-    """Return the table, aligned, as Markdown has them."""
-    cells = [_HEADS, *(_cells(record) for record in rows)]
+    """Return the table with the goals, aligned, as Markdown has them."""
+    return _aligned([_HEADS, *(_cells(record) for record in rows)])
+
+
+def text_without_goals(rows: Sequence[Record]) -> str:
+    """Return the table of what was measured, and below it what was not, and why.
+
+    >>> print(text_without_goals(records([Measurement("R1", reason="no NumPy")])).splitlines()[-1])
+    not measured: R1: no NumPy
+    """
+    measured = [record for record in rows if record["ours"] is not None]
+    shown = [place for place, head in enumerate(_HEADS) if head not in _OF_GOALS]
+    cells = [_HEADS, *(_cells(record) for record in measured)]
+    table = _aligned([tuple(line[place] for place in shown) for line in cells])
+    return table + "".join(_unmeasured(rows))
+
+
+def _unmeasured(rows: Iterable[Record]) -> Iterator[str]:
+    names: dict[str, list[str]] = {}
+    for record in rows:
+        if record["ours"] is None and record["reason"] not in _NOT_WANTED:
+            names.setdefault(str(record["reason"]), []).append(str(record["name"]))
+    for reason, of_it in names.items():
+        yield f"not measured: {', '.join(of_it)}: {reason}\n"
+
+
+def _aligned(cells: Sequence[tuple[str, ...]]) -> str:
+    heads = cells[0]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rules = tuple(
         "-" * (width - 1) + ":" if head in _RIGHT else "-" * width
-        for head, width in zip(_HEADS, widths, strict=True)
+        for head, width in zip(heads, widths, strict=True)
     )
-    lines = (_line(line, widths) for line in (_HEADS, rules, *cells[1:]))
+    lines = (_line(heads, line, widths) for line in (heads, rules, *cells[1:]))
     return "\n".join(lines) + "\n"
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _line(heads: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = (
         cell.rjust(width) if head in _RIGHT else cell.ljust(width)
-        for head, cell, width in zip(_HEADS, cells, widths, strict=True)
+        for head, cell, width in zip(heads, cells, widths, strict=True)
     )
     return f"| {' | '.join(padded)} |"
 
