@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMemoryView, PySlice, PySliceMethods};
+use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 
 use crate::buffer::allocation::Origin;
 use crate::buffer::{Buffer, here};
@@ -15,13 +15,13 @@ use crate::fork;
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::BYTE;
-use crate::python::errors::{type_name, wrong_type};
+use crate::python::errors::type_name;
 use crate::python::exposure::{self, Exposure};
 use crate::python::memory::{Memory, lend};
 use crate::python::parameters::{self, Flag, integer, size};
 use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, state_of, stream_argument};
-use crate::python::transfers::{copy_into, copy_out, current_stream};
+use crate::python::transfers::{between, copy_into, copy_out, current_stream};
 use crate::python::version::{Current, is_inference_mode};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, without_gil};
@@ -156,6 +156,50 @@ impl PyBuffer {
         Ok(slf)
     }
 
+    /// A buffer of its own with the same bytes, in memory of the same kind on the same device. The
+    /// copy is a task of that device's current stream; does not block.
+    ///
+    /// >>> import accelrt
+    /// >>> bytes(accelrt.empty(2).fill_(7).clone())
+    /// b'\x07\x07'
+    fn clone(&self, py: Python<'_>) -> PyResult<Self> {
+        let source = self.current.buffer(py);
+        source.address()?; // or it was released, which is told before memory is asked for
+        let (runtime, device) = (Runtime::of_process()?, source.device());
+        let origin = if source.is_pinned() {
+            runtime.pinned_origin(device)?
+        } else if source.is_shared() {
+            runtime.shared_origin(device)?
+        } else {
+            runtime.origin(device)?
+        };
+        let copy = allocate(py, source.nbytes(), device, &origin)?;
+        between(py, &copy, &source)?;
+        Ok(Self { current: Current::in_mode(copy) })
+    }
+
+    /// As `clone`: what shares memory before does not afterwards.
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        self.clone(py)
+    }
+
+    /// `with` frees the memory at its end as `release` does, behind the work that uses it.
+    ///
+    /// >>> import accelrt
+    /// >>> with accelrt.zeros(8) as buffer:
+    /// ...     _ = buffer.fill_(1)
+    /// >>> buffer
+    /// accelrt.Buffer(nbytes=8, device='cpu:0', released)
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().current.buffer(slf.py()).address()?; // or it was released
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.release(py)
+    }
+
     /// Frees the memory now, behind the work that uses it: all of it, also from a slice, which
     /// shares it. `BufferError` while others have the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
@@ -171,7 +215,7 @@ impl PyBuffer {
 
     /// A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
     /// Without a shape it has one dimension; an extent of -1 follows from the others. Copies take
-    /// views as they take buffers; fills are the buffer's.
+    /// views as they take buffers.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(
         slf: &Bound<'_, Self>,
@@ -225,17 +269,8 @@ impl PyBuffer {
     }
 
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let expected = || wrong_type("a Buffer's index", "a slice", key);
-        let key = key.cast::<PySlice>().map_err(|_| expected())?;
         let (py, buffer) = (key.py(), self.current.buffer(key.py()));
-        let limit = isize::try_from(buffer.nbytes()).unwrap_or(isize::MAX);
-        let range = key.indices(limit)?;
-        if range.step != 1 {
-            let text = format!("a Buffer is sliced with step 1, not {}", range.step);
-            return Err(PyValueError::new_err(text));
-        }
-        let start = usize::try_from(range.start).unwrap_or(0);
-        let part = buffer.slice(start..start + range.slicelength)?;
+        let part = buffer.slice(parameters::range("Buffer", key, buffer.nbytes())?)?;
         Ok(Self { current: self.current.view(py, part) })
     }
 

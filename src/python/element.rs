@@ -107,6 +107,11 @@ impl Element {
         u32::from(self.code > 6)
     }
 
+    /// Of integers, whether they have a sign.
+    pub(super) fn integer_sign(self) -> Option<bool> {
+        matches!(self.kind, 'i' | 'u').then_some(self.kind == 'i')
+    }
+
     /// True when numbers of another type, side by side, are what this one is read as: a complex
     /// number is two floats, an integer any of its width, and bytes are anything.
     pub(super) fn holds(self, other: Self) -> bool {

@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CStr, c_int};
+use std::ops::Range;
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
@@ -20,6 +22,8 @@ pub(super) struct HostMemory {
     pub(super) is_read_only: bool,
     pub(super) device: Device,
     lender: Option<Box<dyn Lender>>,
+    /// Of a part: what it is a part of.
+    _whole: Option<Arc<HostMemory>>,
 }
 
 // SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread,
@@ -36,7 +40,16 @@ impl HostMemory {
         is_read_only: bool,
         lender: Box<dyn Lender>,
     ) -> Self {
-        Self { address, bytes, is_read_only, device: Device::cpu(0), lender: Some(lender) }
+        let (device, lender) = (Device::cpu(0), Some(lender));
+        Self { address, bytes, is_read_only, device, lender, _whole: None }
+    }
+
+    /// Some of the bytes, which keep all of them.
+    pub(super) fn part(whole: &Arc<Self>, range: Range<usize>) -> Self {
+        let Self { address, is_read_only, device, .. } = **whole;
+        let (address, bytes) = (address.wrapping_add(range.start), range.len());
+        let kept = Some(Arc::clone(whole));
+        Self { address, bytes, is_read_only, device, lender: None, _whole: kept }
     }
 
     /// The same, read-only or not.

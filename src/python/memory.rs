@@ -1,5 +1,6 @@
 //! Memory behind an object that others may ask for: a buffer's, or a lender's.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyBufferError;
@@ -59,6 +60,17 @@ impl Memory {
         let is_done = || transfer.is_done();
         without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))?;
         Ok(copy)
+    }
+
+    /// Some of the bytes. Fails after a release.
+    pub(super) fn part(&self, range: Range<usize>) -> PyResult<Self> {
+        Ok(match self {
+            Self::Ours(buffer) => Self::Ours(buffer.slice(range)?),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                let part = memory.as_ref().map(|it| Arc::new(HostMemory::part(it, range)));
+                Self::Foreign(DroppedWithGil(part))
+            }
+        })
     }
 
     pub(super) fn nbytes(&self) -> usize {

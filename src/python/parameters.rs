@@ -1,11 +1,12 @@
 //! Parameters of the face: flags and integers, refused with a text that names them.
 
 use std::convert::Infallible;
+use std::ops::Range;
 
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PySlice, PySliceMethods};
 
 use crate::python::errors::wrong_type;
 use crate::runtime::check_alignment;
@@ -76,6 +77,19 @@ pub(super) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
     check_alignment(align_bytes, &object.str()?)?;
     Ok(align_bytes)
+}
+
+/// The range that an index of a class names, of so many items.
+pub(super) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
+    let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
+    let key = key.cast::<PySlice>().map_err(|_| expected())?;
+    let range = key.indices(isize::try_from(count).unwrap_or(isize::MAX))?;
+    if range.step != 1 {
+        let text = format!("a {class} is sliced with step 1, not {}", range.step);
+        return Err(PyValueError::new_err(text));
+    }
+    let start = usize::try_from(range.start).unwrap_or(0);
+    Ok(start..start + range.slicelength)
 }
 
 /// A pair of integers, or None.

@@ -7,9 +7,9 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::buffer::{Buffer, Transfer};
-use crate::device::DeviceKind;
+use crate::device::{Device, DeviceKind};
 use crate::error::Error;
-use crate::python::buffer::PyBuffer;
+use crate::python::buffer::{PyBuffer, allocate};
 use crate::python::dlpack_import::{Wish, import_from};
 use crate::python::errors::type_name;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
@@ -28,14 +28,135 @@ pub(super) fn copy_into(
     is_non_blocking: bool,
 ) -> PyResult<()> {
     check_may_end(is_non_blocking)?;
-    let transfer = target.write(source.py(), |target| match buffer_of(source) {
-        Some(buffer) => between(source.py(), target, &buffer),
-        None => match lender_of(source) {
-            Some(memory) => from_lender(source.py(), target, memory),
-            None => from_host(source.py(), target, Arc::new(host_memory("source", source, false)?)),
-        },
-    });
+    let transfer = target.write(source.py(), |target| from_any(target, source));
     end(source.py(), transfer, is_non_blocking)
+}
+
+/// Copies what an object has into a buffer. Does not block.
+fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
+    let py = source.py();
+    match buffer_of(source) {
+        Some(buffer) => between(py, target, &buffer),
+        None => match lender_of(source) {
+            Some(memory) => from_lender(py, target, memory),
+            None => from_host(py, target, Arc::new(host_memory("source", source, false)?)),
+        },
+    }
+}
+
+/// Copies `source` into the memory of a view.
+pub(super) fn copy_into_view(
+    view: &PyView,
+    source: &Bound<'_, PyAny>,
+    is_non_blocking: bool,
+) -> PyResult<()> {
+    check_may_end(is_non_blocking)?;
+    let py = source.py();
+    let staged = || {
+        if let Some(buffer) = buffer_of(source) {
+            return Ok(buffer);
+        }
+        let whole = staging(py, view)?;
+        from_any(&whole, source)?;
+        Ok(whole)
+    };
+    let transfer = write_view(py, view, |target| from_any(target, source), staged);
+    end(py, transfer, is_non_blocking)
+}
+
+/// Sets each element of a view to these bytes. Does not block.
+pub(super) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResult<()> {
+    let staged = || {
+        let whole = staging(py, view)?;
+        fill(py, &whole, pattern)?;
+        Ok(whole)
+    };
+    let filled = write_view(py, view, |target| fill(py, target, pattern), staged);
+    drop_parked(py); // also what was refused
+    filled.map(drop)
+}
+
+/// Writes the memory of a view: a buffer's by `write`, and it is counted; a lender's by a copy of
+/// what `staged` makes.
+fn write_view(
+    py: Python<'_>,
+    view: &PyView,
+    write: impl FnOnce(&Buffer) -> PyResult<Transfer>,
+    staged: impl FnOnce() -> PyResult<Buffer>,
+) -> PyResult<Transfer> {
+    match &view.memory {
+        Memory::Ours(buffer) => match &view.owner {
+            Some(owner) => owner.get().current.write(py, |_| write(buffer)),
+            None => write(buffer),
+        },
+        Memory::Foreign(DroppedWithGil(memory)) => {
+            let Some(memory) = memory else { return Err(no_longer()) };
+            check_may_be_written(memory)?;
+            let whole = staged()?;
+            to_host(py, &whole, HostMemory::part(memory, 0..memory.bytes))
+        }
+    }
+}
+
+/// Memory is taken out of a view by its drop only.
+fn no_longer() -> PyErr {
+    PyBufferError::new_err("the view has no memory any more")
+}
+
+fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
+    let HostMemory { bytes, device, is_read_only, .. } = *memory;
+    if is_read_only {
+        let text = format!("the view's {bytes} bytes of {device} are read-only");
+        return Err(PyBufferError::new_err(text));
+    }
+    if device.kind() != DeviceKind::Cpu {
+        let text =
+            format!("the view's {bytes} bytes of {device} are others', which read them only");
+        return Err(PyBufferError::new_err(text));
+    }
+    Ok(())
+}
+
+/// Memory of our own beside a view of others' on the host.
+fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
+    let device = Device::cpu(0);
+    let origin = Runtime::of_process()?.origin(device)?;
+    allocate(py, view.memory.nbytes(), device, &origin)
+}
+
+/// What a fill writes itself; the rest it copies from there, twice as much each time.
+const SEED_BYTES: usize = 64 << 10;
+
+/// Sets each element of a buffer to these bytes. Does not block.
+fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
+    let stream = current_stream(target)?;
+    let is_one_byte = pattern.iter().all(|byte| *byte == pattern[0]);
+    let (bytes, seed_bytes) = (target.nbytes(), target.nbytes().min(SEED_BYTES));
+    if is_one_byte || bytes == 0 {
+        return enqueue(py, &stream, || {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which
+            // it uses a buffer.
+            unsafe { target.fill_unordered(pattern[0], &stream) }
+        });
+    }
+    let seed = pattern.repeat(seed_bytes / pattern.len());
+    let (address, mut filled) = (seed.as_ptr(), seed_bytes);
+    let mut transfer = enqueue(py, &stream, || {
+        // SAFETY: as above; the task keeps the bytes.
+        unsafe {
+            target.slice(..seed_bytes)?.copy_from_host_range(address, seed_bytes, seed, &stream)
+        }
+    })?;
+    while filled < bytes {
+        let more = filled.min(bytes - filled);
+        let (from, to) = (target.slice(..more)?, target.slice(filled..filled + more)?);
+        transfer = enqueue(py, &stream, || {
+            // SAFETY: as above; on the same stream it is behind what it copies.
+            unsafe { to.copy_from_unordered(&from, &stream) }
+        })?;
+        filled += more;
+    }
+    Ok(transfer)
 }
 
 /// Copies a buffer into `target`.

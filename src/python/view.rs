@@ -19,8 +19,10 @@ use crate::python::errors::type_name;
 use crate::python::exposure::{self, Exposure};
 use crate::python::host_memory::{DroppedWithGil, HostMemory, acquire, in_argument};
 use crate::python::memory::{Lent, Memory};
-use crate::python::parameters::Flag;
+use crate::python::parameters::{self, Flag};
 use crate::python::shape;
+use crate::python::transfers::{copy_into_view, fill_view};
+use crate::python::value::bytes_of;
 use crate::runtime::Runtime;
 
 /// Memory with a type and a shape, contiguous in C's order: of a buffer, or of somebody else's
@@ -91,6 +93,24 @@ impl PyView {
     pub(super) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
         Ok(Self::new(Memory::Ours(copy), self.element, self.shape.clone()))
+    }
+
+    /// Refuses a source whose elements are of another type, as far as it names one. Bytes without a
+    /// meaning are any type's.
+    fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
+        let given = match source.cast::<Self>() {
+            Ok(view) => Some(view.get().element),
+            Err(_) => source.getattr("dtype").ok().and_then(|it| Element::extract(&it).ok()),
+        };
+        let (own, is_bytes) = (self.element, |element: Element| element == BYTE);
+        match given {
+            Some(given) if given != own && !is_bytes(given) && !is_bytes(own) => {
+                let (own, given) = (own.name, given.name);
+                let text = format!("source must have elements of {own}, as this view, not {given}");
+                Err(PyTypeError::new_err(text))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn new(memory: Memory, element: Element, shape: Vec<usize>) -> Self {
@@ -195,6 +215,49 @@ impl PyView {
     /// Type and index of the device as DLPack has them.
     fn __dlpack_device__(&self) -> (i32, i32) {
         device_of(self.memory.device())
+    }
+
+    /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
+    /// the same size into this view; returns it. Bytes are copied as they are: a source that names
+    /// another type of elements is refused. Runs on the current stream of the device; blocks,
+    /// without the GIL, for this copy alone.
+    #[pyo3(
+        signature = (source, non_blocking=Flag::Is(false)),
+        text_signature = "($self, source, non_blocking=False)"
+    )]
+    fn copy_<'py>(
+        slf: Bound<'py, Self>,
+        source: &Bound<'py, PyAny>,
+        non_blocking: Flag<'_>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let is_non_blocking = non_blocking.get("non_blocking")?;
+        slf.get().check_same_type(source)?;
+        copy_into_view(slf.get(), source, is_non_blocking)?;
+        Ok(slf)
+    }
+
+    /// Sets every element to a number, rounded to the nearest that its type has, on the current
+    /// stream of the device; returns this view. Does not block. `OverflowError` for what the type
+    /// does not have.
+    ///
+    /// >>> import accelrt
+    /// >>> memoryview(accelrt.empty(8).view("float32").fill_(1.5)).tolist()
+    /// [1.5, 1.5]
+    fn fill_<'py>(slf: Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let pattern = bytes_of(slf.get().element, value)?;
+        fill_view(slf.py(), slf.get(), &pattern)?;
+        Ok(slf)
+    }
+
+    /// A view of some of the rows, which are what the first dimension counts.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let Self { memory, owner, element, shape, .. } = self;
+        let rows = parameters::range("View", key, self.__len__()?)?;
+        let row_bytes = shape[1..].iter().product::<usize>() * element.item_bytes;
+        let part = memory.part(rows.start * row_bytes..rows.end * row_bytes)?;
+        let shape = [&[rows.len()], &shape[1..]].concat();
+        let owner = owner.as_ref().map(|owner| owner.clone_ref(key.py()));
+        Ok(Self { owner, ..Self::new(part, *element, shape) })
     }
 
     fn __len__(&self) -> PyResult<usize> {
