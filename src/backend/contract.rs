@@ -212,6 +212,16 @@ pub trait Work: Send + Sync {
         None
     }
 
+    /// False when a thread that came now would probably find nothing to execute: such work need not
+    /// be kept until one comes. Asked under a backend's lock.
+    fn is_needed(&self) -> bool {
+        true
+    }
+
+    /// The work is kept no longer, because it was [not needed](Work::is_needed). What came
+    /// meanwhile schedules itself again. Never panics.
+    fn give_up(self: Arc<Self>) {}
+
     /// No thread can execute the work, and none can be started. Called by the thread that submits
     /// it: what it brings is refused there.
     fn refuse(self: Arc<Self>, _reason: &Error) {}

@@ -79,6 +79,10 @@ impl Work for Team {
     fn run(self: Arc<Self>, _turn: &Turn<'_>) {
         self.help();
     }
+
+    fn is_needed(&self) -> bool {
+        self.shares.has_unclaimed()
+    }
 }
 
 impl fmt::Debug for Team {
@@ -140,6 +144,7 @@ mod tests {
             let range = range_over(&mut words, values);
             let shares = Shares::new(range.chunks());
             let team = Arc::new(Team { range, shares });
+            assert!(team.is_needed(), "a run queue keeps it");
             let helpers: Vec<_> = (0..3)
                 .map(|_| Arc::clone(&team))
                 .map(|team| std::thread::spawn(move || team.run(&Turn::unshared())))
@@ -148,6 +153,7 @@ mod tests {
             team.shares.wait();
             assert_eq!(words[..BYTES / 4], alone.as_flattened()[..BYTES / 4], "{values:?}");
             assert!(words[BYTES / 4..].iter().all(|word| *word == 0xEEEE_EEEE));
+            assert!(!team.is_needed());
             for helper in helpers {
                 helper.join().unwrap();
             }

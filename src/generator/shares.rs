@@ -46,6 +46,12 @@ impl Shares {
         }
     }
 
+    /// False when nothing is left for a thread that comes now.
+    pub(super) fn has_unclaimed(&self) -> bool {
+        // Relaxed: a guess; who does a part claims it.
+        self.next.load(Ordering::Relaxed) < self.count
+    }
+
     /// Waits until every part is done. For the thread that made this, behind its own
     /// [`Shares::work`]: then every part is claimed, by a thread that is in the middle of it.
     pub(super) fn wait(&self) {

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, StreamError};
 use crate::frontier::{History, Progress};
 use crate::queue::{Command, Pushed, Sender, channel};
-use crate::stream::commands::caught;
+use crate::stream::commands::{caught, drop_quietly};
 use crate::stream::context::{Blocker, Effects, TaskContext};
 use crate::stream::drain::{Consumer, Stop};
 use crate::stream::failures::Failures;
@@ -295,6 +295,19 @@ impl Work for StreamCore {
             }
             // A driver kind's streams run where they are: no recursion through the backend.
         }
+    }
+
+    fn is_needed(&self) -> bool {
+        // A task is counted before it looks who is responsible for the stream. One that this misses
+        // counts on the run queue, and is found when that gives the stream up.
+        self.sender.pushed() != self.progress.retired()
+    }
+
+    fn give_up(self: Arc<Self>) {
+        if let Some(pass) = self.turnstile.enter_from_run_queue() {
+            self.leave_and_submit(pass, Stop::Here);
+        }
+        drop_quietly(|| drop(self)); // what the stream failed with is a user's
     }
 
     fn refuse(self: Arc<Self>, reason: &Error) {

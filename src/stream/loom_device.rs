@@ -43,6 +43,19 @@ impl HostDevice {
         let entry = self.run_queue.lock().pop_front();
         entry.map(|(_, work)| work.run(&Turn::unshared())).is_some()
     }
+
+    /// As a submitter that finds no room: takes the entries out that nobody needs.
+    pub(crate) fn make_room(&self) {
+        let mut unneeded = Vec::new();
+        self.run_queue.lock().retain(|(_, work)| {
+            let is_needed = work.is_needed();
+            if !is_needed {
+                unneeded.push(Arc::clone(work));
+            }
+            is_needed
+        });
+        unneeded.into_iter().for_each(Work::give_up);
+    }
 }
 
 // SAFETY: the inner backend keeps the contract of whatever is handed on; work is the models'.

@@ -135,6 +135,21 @@ fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     });
 }
 
+/// Goal: what is enqueued while a run queue gives the stream up, because a thread that waited has
+/// executed it, is not left behind.
+#[test]
+fn loom_a_stream_that_a_run_queue_gives_up_leaves_no_work_behind() {
+    model(Some(3), || {
+        let world = World::new();
+        world.enqueue();
+        assert!(world.core.help(1, &mut None).unwrap(), "its entry is still there");
+        let submitter = world.spawn(|world| world.device.make_room());
+        world.enqueue();
+        submitter.join().unwrap();
+        world.assert_all_ran(2);
+    });
+}
+
 /// Goal: helper, worker and producer at once run every task once and leave nothing behind.
 #[test]
 fn loom_helper_worker_and_producer_share_one_stream() {

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::backend::cpu::run_queue::{Found, Help, RunQueue, Unpushed};
 use crate::sync::Sleeper;
 use crate::sync::models::model_without_fences;
 
@@ -26,10 +26,11 @@ impl Device {
     fn submit(this: &Arc<Self>, work: usize) -> Option<JoinHandle<()>> {
         match this.queue.push(1, work) {
             Ok(help) => Self::give(this, help),
-            Err(work) => {
+            Err(Unpushed::Closed(work)) => {
                 this.run(work);
                 None
             }
+            Err(Unpushed::Full(_)) => unreachable!("there is room for more"),
         }
     }
 

@@ -8,6 +8,9 @@
 //!
 //! Urgent work goes first; so that a flood of it does not starve the rest for ever, one taking in
 //! 61 is from the least urgent work there is.
+//!
+//! Work that a waiting thread has executed meanwhile stays until a worker comes, or until there is
+//! no room for more: then what nobody needs is taken out, before there is room for more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,6 +23,9 @@ pub(crate) const LEVELS: usize = 3;
 /// One taking in this many serves the least urgent work. A prime, as in Go's scheduler, so that it
 /// does not beat in step with periodic work.
 const FAIR_PERIOD: u64 = 61;
+
+/// Room for work of one level, at the least.
+const LEAST_ROOM: usize = 16;
 
 /// Work waiting for a worker.
 pub(crate) struct RunQueue<W> {
@@ -55,6 +61,15 @@ pub(crate) enum Help {
     Owe(Vec<Thread>),
 }
 
+/// Why work was not added. It is given back.
+#[derive(Debug)]
+pub(crate) enum Unpushed<W> {
+    /// The queue is closed.
+    Closed(W),
+    /// There is no room: see [`RunQueue::make_room`].
+    Full(W),
+}
+
 /// What a worker that looks finds.
 pub(crate) enum Found<W> {
     /// Work of a level; the worker is running now.
@@ -68,7 +83,7 @@ pub(crate) enum Found<W> {
 impl<W> RunQueue<W> {
     pub(crate) fn new(worker_limit: usize) -> Self {
         let state = State {
-            levels: std::array::from_fn(|_| VecDeque::new()),
+            levels: std::array::from_fn(|_| VecDeque::with_capacity(LEAST_ROOM)),
             takings: 0,
             looking: 0,
             asleep: Vec::new(),
@@ -81,15 +96,33 @@ impl<W> RunQueue<W> {
         Self { levels_with_work: AtomicU64::new(0), state }
     }
 
-    /// Adds work. Gives it back after the close.
-    pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, W> {
+    /// Adds work. Gives it back after the close, and where there is no room.
+    pub(crate) fn push(&self, level: usize, work: W) -> Result<Help, Unpushed<W>> {
         let mut state = self.state.lock();
         if state.is_closed {
-            return Err(work);
+            return Err(Unpushed::Closed(work));
         }
-        state.levels[level].push_back(work);
+        let queue = &mut state.levels[level];
+        if queue.len() == queue.capacity() {
+            return Err(Unpushed::Full(work));
+        }
+        queue.push_back(work);
         self.update_hint(&state);
         Ok(state.help())
+    }
+
+    /// Makes room on a level, for as much as is needed there now. What is not needed is returned,
+    /// to be dropped without the lock.
+    #[cold]
+    pub(crate) fn make_room(&self, level: usize, is_needed: impl Fn(&W) -> bool) -> VecDeque<W> {
+        let mut state = self.state.lock();
+        let queue = &mut state.levels[level];
+        let (mut needed, unneeded): (VecDeque<W>, VecDeque<W>) =
+            queue.drain(..).partition(is_needed);
+        needed.reserve(needed.len().max(LEAST_ROOM));
+        *queue = needed;
+        self.update_hint(&state);
+        unneeded
     }
 
     /// A worker that looks asks for work.

@@ -16,7 +16,7 @@ use crate::backend::contract::{Leftover, Turn, Work};
 use crate::backend::cpu::faults;
 use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::processor::LastProcessor;
-use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::backend::cpu::run_queue::{Found, Help, RunQueue, Unpushed};
 use crate::fork;
 use crate::signals::with_signals_blocked;
 use crate::size::to_usize;
@@ -149,10 +149,34 @@ impl Shared {
                 Err(refusal) => return Err(Unsubmitted::NoThread(work, refusal)),
             }
         };
-        let help = this.queue.push(level, work).map_err(Unsubmitted::Closed)?;
+        let pushed = match this.queue.push(level, work) {
+            Err(Unpushed::Full(work)) => this.push_to_full(level, work),
+            pushed => pushed,
+        };
         drop(starting);
-        Self::give(this, help);
+        match pushed {
+            Ok(help) => Self::give(this, help),
+            Err(Unpushed::Closed(work) | Unpushed::Full(work)) => {
+                return Err(Unsubmitted::Closed(work));
+            }
+        }
         Ok(())
+    }
+
+    /// Adds work where there was no room. While the workers are inside long tasks, waiting threads
+    /// execute other streams, which may be gone by now: the queue has them no longer.
+    #[cold]
+    fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
+        loop {
+            // Not while the first worker is being started, under a lock: nothing is there yet.
+            for unneeded in self.queue.make_room(level, |work| work.is_needed()) {
+                unneeded.give_up();
+            }
+            match self.queue.push(level, work) {
+                Err(Unpushed::Full(same)) => work = same, // others were faster
+                pushed => return pushed,
+            }
+        }
     }
 
     /// Starts the first worker, before there is work: what others submit meanwhile would count on a

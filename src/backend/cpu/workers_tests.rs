@@ -214,6 +214,42 @@ impl<F: Fn() + Send + Sync> Work for Call<F> {
 }
 
 #[test]
+fn streams_that_are_gone_are_not_kept_while_the_workers_are_inside_long_tasks() {
+    // Goal: what threads that wait have executed is not kept until a worker comes. Method: the only
+    // worker is inside a task, and streams are made, used and dropped one after the other.
+    let runtime = runtime();
+    let (open, busy, _) = gate(&runtime);
+    let used = |_| {
+        let used = stream(&runtime, 1);
+        used.enqueue(|| ()).unwrap();
+        used.synchronize().unwrap();
+        Arc::downgrade(used.core())
+    };
+    let cores: Vec<_> = (0..500).map(used).collect();
+    let kept = cores.iter().filter(|core| core.strong_count() > 0).count();
+    assert!(kept <= 20, "{kept} streams that are gone are kept");
+    drop(open);
+    busy.synchronize().unwrap();
+}
+
+#[test]
+fn streams_that_have_work_stay_in_a_run_queue_that_makes_room() {
+    let runtime = runtime();
+    let (open, busy, _) = gate(&runtime);
+    let (tell, told) = channel();
+    let streams: Vec<_> = (0..500).map(|_| stream(&runtime, 1)).collect();
+    for (number, waiting) in streams.iter().enumerate() {
+        let tell = tell.clone();
+        waiting.enqueue(move || tell.send(number).unwrap()).unwrap();
+    }
+    drop((open, tell));
+    let mut ran: Vec<usize> = told.iter().collect();
+    ran.sort_unstable();
+    assert_eq!(ran, (0..500).collect::<Vec<_>>());
+    busy.synchronize().unwrap();
+}
+
+#[test]
 fn work_that_comes_while_a_start_is_refused_wakes_a_worker_that_fell_asleep_meanwhile() {
     // Goal: no work stays queued while a worker sleeps. Method: while the second of two workers is
     // being started, the first one ends its work, takes what asked for the second one and sleeps;
