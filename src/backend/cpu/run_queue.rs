@@ -102,11 +102,11 @@ impl<W> RunQueue<W> {
         if state.is_closed {
             return Err(Unpushed::Closed(work));
         }
-        let queue = &mut state.levels[level];
+        let queue = &state.levels[level];
         if queue.len() == queue.capacity() {
             return Err(Unpushed::Full(work));
         }
-        queue.push_back(work);
+        state.levels[level].push_back(work);
         self.update_hint(&state);
         Ok(state.help())
     }
