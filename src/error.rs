@@ -1,6 +1,7 @@
 //! The one error type. Its variants carry the numbers that explain them; our own mistakes assert.
 
 mod failure;
+mod out_of_memory;
 
 use std::sync::Arc;
 
@@ -197,9 +198,10 @@ pub enum Error {
     EventNotComplete,
     /// The device, or the limit set on it, has no room.
     #[error(
-        "Out of memory on {device}: tried to allocate {} while {} of {} are free{}",
-        display_bytes(*requested_bytes), display_bytes(*free_bytes), display_bytes(*total_bytes),
-        cache.as_deref().map(Shortage::to_string).unwrap_or_default()
+        "{}",
+        out_of_memory::message(
+            *device, *requested_bytes, (*free_bytes, *total_bytes), cache.as_deref()
+        )
     )]
     OutOfMemory {
         /// The device asked.
@@ -208,9 +210,10 @@ pub enum Error {
         requested_bytes: usize,
         /// What the device had left.
         free_bytes: usize,
-        /// The device's capacity.
+        /// The device's capacity; 0 when that is not known, as of pinned memory before a refusal.
         total_bytes: usize,
-        /// What the allocator had, when one was asked.
+        /// What the allocator had, when one was asked: at the moment of `free_bytes`, under one
+        /// lock.
         cache: Option<Box<Shortage>>,
     },
     /// A snapshot of memory that contradicts itself.

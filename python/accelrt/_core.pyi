@@ -116,10 +116,22 @@ class _HasDlpack(Protocol):
     def __dlpack_device__(self) -> Callable[..., tuple[Any, int]]: ...
 
 class DeviceLost(RuntimeError): ...
-class OutOfMemoryError(RuntimeError): ...
+
+class OutOfMemoryError(RuntimeError):
+    requested_bytes: int | None
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    limit_bytes: int | None
+    largest_bytes: int | None
 
 class StreamError(RuntimeError):
     errors: list[StreamError]
+    device: _Device | None
+    stream_id: int | None
+    ticket: int | None
+    skipped: int | None
+    @property
+    def stream(self) -> Stream | None: ...
 
 @final
 class device:

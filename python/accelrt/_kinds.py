@@ -133,7 +133,7 @@ class Kind(Memory, Random):
         return capability(self._kind, self._index(device))
 
     def mem_get_info(self, device: DeviceArgument = None) -> tuple[int, int]:
-        """Return free and total bytes of a device."""
+        """Return free and total bytes of a device, as `accelerator.get_memory_info`."""
         return _core.get_memory_info(self._kind, self._index(device))
 
     def stream(self, stream: _core.Stream | None) -> StreamContext:

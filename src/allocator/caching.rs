@@ -171,7 +171,7 @@ impl CachingAllocator {
             books.plan(request)
         };
         let Some(plan) = plan else {
-            return Err(self.out_of_memory(request, None));
+            return Err(self.out_of_memory(request));
         };
         let id = match self.search(&plan) {
             Some(id) => id,

@@ -68,7 +68,6 @@ impl CachingAllocator {
         &self,
         plan: &Plan,
         memory: DevicePages<'_>,
-        told_bytes: &mut Option<usize>,
     ) -> Result<Option<BlockId>> {
         let granularity_bytes = memory.granularity_bytes();
         let mut held = None;
@@ -82,7 +81,7 @@ impl CachingAllocator {
                 Step::Short => return Ok(None),
                 Step::Reserve { bytes, page_bytes } => match memory.reserve(bytes) {
                     Ok(base) => self.books.lock().add_addresses(plan, base, bytes, page_bytes),
-                    Err(_) => return self.grow_by_segment(plan, told_bytes),
+                    Err(_) => return self.grow_by_segment(plan),
                 },
                 Step::Map(continued, mapping) => {
                     let taken = Taken::new(self, mapping.page_count * mapping.page_bytes);
@@ -93,7 +92,7 @@ impl CachingAllocator {
                         Ok(handles) => held = Some(books.end_map(continued, &mapping, handles)),
                         Err(refusal) => {
                             books.undo_map(continued, &mapping);
-                            return none_if_short(refusal, told_bytes);
+                            return none_if_short(refusal);
                         }
                     }
                 }

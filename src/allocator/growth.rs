@@ -10,13 +10,8 @@ use crate::sync::{MutexGuard, yield_now};
 
 impl CachingAllocator {
     /// Takes memory from the device for a request: the block, handed out. `None` when the device or
-    /// the limit has not enough; `told_bytes` is what the device says to be free then. Fails when
-    /// the device fails otherwise.
-    pub(super) fn grow(
-        &self,
-        plan: &Plan,
-        told_bytes: &mut Option<usize>,
-    ) -> Result<Option<BlockId>> {
+    /// the limit has not enough. Fails when the device fails otherwise.
+    pub(super) fn grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
         let (is_expandable, is_above) = {
             let books = self.books.lock();
             let bytes = books.segment_bytes(plan);
@@ -26,8 +21,8 @@ impl CachingAllocator {
             // As in PyTorch a segment has to be allowed, although pages are mapped; those have to
             // be allowed as well, so that the limit holds.
             Some(_) if is_above => Ok(None),
-            Some(memory) => self.grow_by_pages(plan, memory, told_bytes),
-            None => self.grow_by_segment(plan, told_bytes),
+            Some(memory) => self.grow_by_pages(plan, memory),
+            None => self.grow_by_segment(plan),
         }
     }
 
@@ -44,11 +39,7 @@ impl CachingAllocator {
     }
 
     /// The same by a segment of its own.
-    pub(super) fn grow_by_segment(
-        &self,
-        plan: &Plan,
-        told_bytes: &mut Option<usize>,
-    ) -> Result<Option<BlockId>> {
+    pub(super) fn grow_by_segment(&self, plan: &Plan) -> Result<Option<BlockId>> {
         let bytes = {
             let mut books = self.lock_for_growth();
             let bytes = books.segment_bytes(plan);
@@ -61,14 +52,14 @@ impl CachingAllocator {
         let given = self.source.allocate(bytes, plan.align_bytes);
         taken.goes_on();
         let mut books = self.books.lock();
-        books.limits.note_answer(if given.is_ok() { 0 } else { bytes });
+        books.limits.note_segment(bytes, &given);
         match given {
             Ok(base) => {
                 let address = books.address_for(base, bytes);
                 let id = books.add_segment(address, base, bytes, plan.owner);
                 Ok(Some(books.hand_out(id, plan)))
             }
-            Err(refusal) => none_if_short(refusal, told_bytes),
+            Err(refusal) => none_if_short(refusal),
         }
     }
 }
@@ -97,16 +88,11 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A shortage is no failure yet.
-pub(super) fn none_if_short<T>(
-    refusal: Error,
-    told_bytes: &mut Option<usize>,
-) -> Result<Option<T>> {
+/// A shortage is no failure yet. What the device says to be free is not noted: when one page of
+/// several is refused, those before it are the requester's for that moment.
+pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
     match refusal {
-        Error::OutOfMemory { free_bytes, .. } => {
-            *told_bytes = Some(free_bytes);
-            Ok(None)
-        }
+        Error::OutOfMemory { .. } => Ok(None),
         refusal => Err(refusal),
     }
 }

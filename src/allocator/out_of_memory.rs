@@ -12,11 +12,11 @@ use std::sync::Arc;
 use crate::allocator::block::BlockId;
 use crate::allocator::books::{Books, MOST_BYTES, Plan, Request};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::host::Meter;
-use crate::allocator::pending::{Holder, Wanted};
+use crate::allocator::pending::{ALL, Holder, Wanted};
 use crate::allocator::pool::{Pool, PoolId};
 use crate::allocator::stats::{PooledStat, Statistics};
 use crate::allocator::turn::{Attempt, Wants};
+use crate::backend::contract::MemoryInfo;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::shortage::Shortage;
@@ -24,6 +24,11 @@ use crate::size::to_usize;
 use crate::stream::wait::Interrupt;
 use crate::sync::unmodelled::AtomicU64;
 use crate::sync::{LockRank, Mutex, Ordering, assert_no_lock_held, yield_now};
+
+/// Looks at a device after which an error takes the numbers although others go on moving memory.
+const MOST_LOOKS: usize = 100;
+/// What segments have more than a request without a word about it.
+const PAGE_BYTES: usize = 4096;
 
 /// Called with what failed, before the request does.
 type Observer = dyn Fn(&Error) + Send + Sync;
@@ -109,11 +114,10 @@ impl CachingAllocator {
     ) -> Result<BlockId> {
         let garbage = self.books.lock().release_garbage();
         self.give_back(garbage);
-        let told = &mut None;
         if self.books.lock().is_rejected(plan) {
-            return Err(self.out_of_memory(&plan.request(), *told));
+            return Err(self.out_of_memory(&plan.request()));
         }
-        if let Some(id) = self.grow(plan, told)? {
+        if let Some(id) = self.grow(plan)? {
             return Ok(id);
         }
         if let Some(id) = self.books.lock().help_out(plan) {
@@ -121,7 +125,7 @@ impl CachingAllocator {
         }
         let (oversize, is_enough) = self.books.lock().release_oversize(plan);
         self.give_back(oversize);
-        if is_enough && let Some(id) = self.grow(plan, told)? {
+        if is_enough && let Some(id) = self.grow(plan)? {
             return Ok(id);
         }
         {
@@ -129,25 +133,25 @@ impl CachingAllocator {
             statistics.num_sync_all_streams += 1;
             statistics.num_alloc_retries += 1;
         }
-        let attempt = &mut |told: &mut Option<usize>, attempt| match attempt {
-            Attempt::Another => self.search_or_grow(plan, told),
+        let attempt = &mut |attempt| match attempt {
+            Attempt::Another => self.search_or_grow(plan),
             Attempt::Last => Ok(None),
         };
+        let (request, bytes) = (plan.request(), plan.search_bytes);
         // What would be free, the device alone says.
-        let mut wants = Wants { bytes: plan.search_bytes, attempt, could_serve: &|_, _| true };
-        if let Some(id) = self.take_in_turn(&mut wants, told, interrupt)? {
-            return Ok(id);
-        }
-        Err(self.out_of_memory(&plan.request(), *told))
+        self.take_in_turn(
+            &mut Wants { request, bytes, attempt, could_serve: &|_, _| true },
+            interrupt,
+        )
     }
 
-    fn search_or_grow(&self, plan: &Plan, told: &mut Option<usize>) -> Result<Option<BlockId>> {
+    fn search_or_grow(&self, plan: &Plan) -> Result<Option<BlockId>> {
         loop {
             if let Some(id) = self.search(plan) {
                 return Ok(Some(id));
             }
             let is_coming = self.books.lock().releases_in_flight > 0;
-            if let Some(id) = self.grow(plan, told)? {
+            if let Some(id) = self.grow(plan)? {
                 return Ok(Some(id));
             }
             if !is_coming {
@@ -243,25 +247,53 @@ impl CachingAllocator {
         self.source.memory_info().map_or(0, |info| info.free_bytes)
     }
 
-    /// The error of a request, after its observers were told. `told` is what the device said to be
-    /// free when it refused.
-    pub(super) fn out_of_memory(&self, request: &Request, told: Option<usize>) -> Error {
-        let requested_bytes = request.bytes;
-        let free_bytes = told.unwrap_or_else(|| self.device_free_bytes());
-        let host = self.source.host.as_ref().map(Meter::memory_info);
-        let statistics = self.statistics();
-        let (all_bytes, shortage) = {
-            let mut books = self.books.lock();
-            books.statistics.num_ooms += 1;
-            let shortage = books.shortage(&statistics, request, free_bytes);
-            (books.limits.total_bytes, shortage)
-        };
-        let total_bytes = host.map_or(all_bytes, |info| info.total_bytes);
+    /// The error of a request that is not tried, after its observers were told.
+    pub(super) fn out_of_memory(&self, request: &Request) -> Error {
+        self.poll_waited_for(ALL);
+        self.books.lock().complete_some_if_free(ALL);
+        self.told(self.refusal(request))
+    }
+
+    /// Counts a request that fails, and tells its observers.
+    pub(super) fn told(&self, refusal: Error) -> Error {
+        self.books.lock().statistics.num_ooms += 1;
+        self.observers.tell(&refusal);
+        refusal
+    }
+
+    /// The error of a request. Its numbers are of one moment: they are read under the lock, and
+    /// what the device said to be free before is so still, as far as this allocator knows. Memory
+    /// that is on its way there or from there has passed.
+    pub(super) fn refusal(&self, request: &Request) -> Error {
         let device = self.source.device;
-        let cache = Some(Box::new(shortage));
-        let error = Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache };
-        self.observers.tell(&error);
-        error
+        let requested_bytes = request.bytes;
+        for look in 1.. {
+            let before = self.books.lock().holding_if_settled();
+            let unknown = MemoryInfo { free_bytes: 0, total_bytes: 0 };
+            let info = self.source.memory_info().unwrap_or(unknown);
+            let is_host = self.source.host.is_some();
+            let numbers = self.caches.count_with(|books, counted| {
+                let is_still = before.is_some() && books.holding_if_settled() == before;
+                if !is_still && look < MOST_LOOKS {
+                    return None;
+                }
+                let free_bytes = books.limits.segment_free_bytes(info.free_bytes);
+                let total_bytes = if is_host { info.total_bytes } else { books.limits.total_bytes };
+                let shortage = books.shortage(counted, request, free_bytes, is_host);
+                Some((free_bytes, total_bytes, Some(Box::new(shortage))))
+            });
+            if let Some((free_bytes, total_bytes, cache)) = numbers {
+                return Error::OutOfMemory {
+                    device,
+                    requested_bytes,
+                    free_bytes,
+                    total_bytes,
+                    cache,
+                };
+            }
+            yield_now();
+        }
+        unreachable!("the last look has numbers")
     }
 }
 
@@ -314,27 +346,47 @@ impl Books {
         aligned.max().unwrap_or(0)
     }
 
+    /// What was taken from the device and how often something went back, when nothing is on its
+    /// way: both are the same as long as the device has as much.
+    fn holding_if_settled(&self) -> Option<(usize, u64)> {
+        Some((self.limits.taken_bytes, self.departures_if_settled()?))
+    }
+
+    /// What the device would be asked for, where a segment of its own has a least size.
+    fn large_segment_bytes(&self, request: &Request) -> Option<usize> {
+        if self.serves_natively(request.pool) || self.config.expandable_segments {
+            return None;
+        }
+        let bytes = self.segment_bytes(&self.plan(request)?);
+        (bytes > request.bytes.saturating_add(PAGE_BYTES)).then_some(bytes)
+    }
+
     /// What stands behind an error: of how much was asked for, and how much the device has.
+    /// `counted` is what the native policy counts.
     fn shortage(
         &self,
-        statistics: &Statistics,
+        counted: &Statistics,
         request: &Request,
         device_free_bytes: usize,
+        is_pinned: bool,
     ) -> Shortage {
-        let bytes_of = |stat: &PooledStat| to_usize(stat.all.current);
-        let largest_free_bytes = self.most_bytes(request, device_free_bytes);
-        let [allocated_bytes, active_bytes, reserved_bytes] =
-            [&statistics.allocated_bytes, &statistics.active_bytes, &statistics.reserved_bytes]
-                .map(bytes_of);
+        let own = &self.statistics;
+        let bytes = |own: &PooledStat, counted: &PooledStat| {
+            to_usize(own.all.current + counted.all.current)
+        };
         let limit_bytes = self.limits.allowed_bytes();
+        let segment_bytes = self.large_segment_bytes(request);
+        let needed_bytes = segment_bytes.unwrap_or(request.bytes);
         Shortage {
-            allocated_bytes,
-            active_bytes,
-            reserved_bytes,
+            allocated_bytes: bytes(&own.allocated_bytes, &counted.allocated_bytes),
+            active_bytes: bytes(&own.active_bytes, &counted.active_bytes),
+            reserved_bytes: to_usize(own.reserved_bytes.all.current),
             limit_bytes,
-            largest_free_bytes,
+            largest_free_bytes: self.most_bytes(request, device_free_bytes),
+            segment_bytes,
             is_growth_counted: self.serves_natively(request.pool),
-            is_only_limited: limit_bytes.is_some() && device_free_bytes >= request.bytes,
+            is_only_limited: limit_bytes.is_some() && device_free_bytes >= needed_bytes,
+            is_pinned,
         }
     }
 }

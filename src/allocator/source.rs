@@ -67,10 +67,11 @@ impl Source {
         memory.flatten().map(DevicePages)
     }
 
-    /// Free and total bytes now; of the host what its last refusal told.
+    /// Free and total bytes now; of a host that the backend does not count what the last refusal
+    /// told.
     pub(super) fn memory_info(&self) -> Result<MemoryInfo> {
         match &self.host {
-            Some(host) => Ok(host.memory_info()),
+            Some(host) => Ok(self.backend.host_memory_info().unwrap_or_else(|| host.memory_info())),
             None => self.backend.memory_info(self.device.index()),
         }
     }

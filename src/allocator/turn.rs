@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use crate::allocator::books::Books;
+use crate::allocator::books::{Books, Request};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::pending::{Holder, Wanted};
 use crate::error::{Error, Result};
@@ -30,11 +30,13 @@ use crate::sync::yield_now;
 const MOST_TURNS: usize = 1000;
 const MOST_LOOKS: usize = 100;
 
-/// Tries to serve a request; what the device says to be free when it refuses is noted.
-type TryOnce<'a, T> = dyn FnMut(&mut Option<usize>, Attempt) -> Result<Option<T>> + 'a;
+/// Tries to serve a request.
+type TryOnce<'a, T> = dyn FnMut(Attempt) -> Result<Option<T>> + 'a;
 
 /// What a request wants that is short of memory.
 pub(super) struct Wants<'a, T> {
+    pub(super) request: Request,
+    /// What has to be free for it.
     pub(super) bytes: usize,
     /// Tries to have it; the last time from memory that has not served it for its settings.
     pub(super) attempt: &'a mut TryOnce<'a, T>,
@@ -52,9 +54,10 @@ pub(super) enum Attempt {
 /// How a turn ended.
 enum Outcome<T> {
     Served(T),
-    /// There are this many bytes at most.
+    /// There are this many bytes at most; what the request fails with, unless the sibling yields.
     Short {
         reachable_bytes: usize,
+        refusal: Error,
     },
     /// The streams that use free memory, those first that use the most.
     InUse {
@@ -76,27 +79,32 @@ impl Drop for Turn<'_> {
 
 impl CachingAllocator {
     /// Serves a request as soon as nobody stands in its way but streams that this thread may wait
-    /// for; `None` when memory is short. What cannot be enough is not waited for.
+    /// for. What cannot be enough is not waited for. Fails with `OutOfMemory`, told to observers
+    /// and with the numbers of the last turn, when memory is short.
     pub(super) fn take_in_turn<T>(
         &self,
         wants: &mut Wants<'_, T>,
-        told: &mut Option<usize>,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Option<T>> {
+    ) -> Result<T> {
         let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
         for _ in 0..MOST_TURNS {
-            let outcome = self.take_turn().run(wants, &refused, told)?;
-            let (holders, reachable_bytes) = match outcome {
-                Outcome::Served(taken) => return Ok(Some(taken)),
-                Outcome::Short { reachable_bytes } => (Vec::new(), reachable_bytes),
-                Outcome::InUse { holders, reachable_bytes } => (holders, reachable_bytes),
+            let outcome = self.take_turn().run(wants, &refused)?;
+            let (holders, reachable_bytes, refusal) = match outcome {
+                Outcome::Served(taken) => return Ok(taken),
+                Outcome::Short { reachable_bytes, refusal } => {
+                    (Vec::new(), reachable_bytes, Some(refusal))
+                }
+                Outcome::InUse { holders, reachable_bytes } => (holders, reachable_bytes, None),
             };
             if !std::mem::replace(&mut has_sibling_yielded, true)
                 && self.have_sibling_yield(wants.bytes, reachable_bytes, interrupt)?
             {
                 continue;
             }
-            let Some(Holder { stream, ticket, .. }) = holders.first() else { return Ok(None) };
+            if let Some(refusal) = refusal {
+                return Err(self.told(refusal));
+            }
+            let Some(Holder { stream, ticket, .. }) = holders.first() else { break };
             match stream.wait_ticket(*ticket, false, interrupt) {
                 Ok(()) if stream.progress.done() >= *ticket => {}
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -104,7 +112,7 @@ impl CachingAllocator {
                 _ => drop(refused.insert(stream.key())),
             }
         }
-        Ok(None)
+        Err(self.told(self.refusal(&wants.request)))
     }
 
     fn take_turn(&self) -> Turn<'_> {
@@ -136,12 +144,7 @@ impl CachingAllocator {
 }
 
 impl Turn<'_> {
-    fn run<T>(
-        &self,
-        wants: &mut Wants<'_, T>,
-        refused: &BTreeSet<u64>,
-        told: &mut Option<usize>,
-    ) -> Result<Outcome<T>> {
+    fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
         let allocator = self.0;
         let (mut looks, mut reachable_bytes) = (0, 0);
         while looks < MOST_LOOKS {
@@ -152,7 +155,7 @@ impl Turn<'_> {
                 continue;
             };
             let frees = allocator.books.lock().frees();
-            if let Some(taken) = (wants.attempt)(told, Attempt::Another)? {
+            if let Some(taken) = (wants.attempt)(Attempt::Another)? {
                 return Ok(Outcome::Served(taken));
             }
             let free_bytes = allocator.device_free_bytes();
@@ -183,8 +186,12 @@ impl Turn<'_> {
             holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
             return Ok(Outcome::InUse { holders, reachable_bytes });
         }
-        let taken = (wants.attempt)(told, Attempt::Last)?;
-        Ok(taken.map_or(Outcome::Short { reachable_bytes }, Outcome::Served))
+        let taken = (wants.attempt)(Attempt::Last)?;
+        let short = || {
+            let refusal = allocator.refusal(&wants.request); // still in the turn
+            Outcome::Short { reachable_bytes, refusal }
+        };
+        Ok(taken.map_or_else(short, Outcome::Served))
     }
 }
 
@@ -195,7 +202,7 @@ impl Books {
         self.turn.is_some_and(|owner| owner != thread::current().id())
     }
 
-    fn departures_if_settled(&self) -> Option<u64> {
+    pub(super) fn departures_if_settled(&self) -> Option<u64> {
         let is_moving = self.native.is_mapping || self.limits.is_asking();
         let is_settled = self.releases_in_flight == 0 && !is_moving;
         is_settled.then_some(self.departures)
@@ -230,7 +237,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     use super::*;
-    use crate::allocator::{PoolId, PoolOptions, Request, UsePoint};
+    use crate::allocator::{PoolId, PoolOptions, UsePoint};
     use crate::backend::cpu::CpuBackend;
     use crate::backend::fault::{FaultBackend, Method};
     use crate::backend::null::{NullBackend, NullConfig};
@@ -302,12 +309,13 @@ mod tests {
                 (stream, open)
             });
             let wants = &mut Wants::<()> {
+                request: Request::new(40 * MIB, 0),
                 bytes: 40 * MIB,
-                attempt: &mut |_, _| Ok(None),
+                attempt: &mut |_| Ok(None),
                 could_serve: &|_, _| true,
             };
             let turn = allocator.take_turn();
-            let outcome = turn.run(wants, &BTreeSet::new(), &mut None).unwrap();
+            let outcome = turn.run(wants, &BTreeSet::new()).unwrap();
             drop(turn);
             let Outcome::InUse { holders, .. } = outcome else { panic!("{settings}: none holds") };
             let bytes: Vec<usize> = holders.iter().map(|holder| holder.bytes).collect();

@@ -26,6 +26,8 @@
 //! | `device_count` | `cuInit` in a short-lived child, `cuDeviceGetCount` | `clGetPlatformIDs`, `clGetDeviceIDs` |
 //! | `properties` | `cuDeviceGetName`, `cuDeviceGetAttribute`, `cuDeviceTotalMem` | `clGetDeviceInfo` |
 //! | `memory_info` | `cuMemGetInfo` | total from `clGetDeviceInfo`, free by our own accounting |
+//! | `available_bytes` | nothing: `cuMemGetInfo` tells | the kernel's files, for `CL_DEVICE_HOST_UNIFIED_MEMORY` |
+//! | `host_memory_info` | our own accounting | our own accounting |
 //! | `priority_range` | `cuCtxGetStreamPriorityRange` | `cl_khr_priority_hints`, else one level |
 //! | `runs_on_host` | false | false |
 //! | `stream_create` | `cuStreamCreateWithPriority(NON_BLOCKING)` | `clCreateCommandQueueWithProperties` (in order, profiling) |
@@ -369,8 +371,20 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
 
-    /// Free and total memory now.
+    /// Free and total memory now, by what the driver says or what was taken: what other programs
+    /// leave of a memory that they share is [`Backend::available_bytes`].
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo>;
+
+    /// What the machine, or the container that this process is in, has available, where that is
+    /// what the device's memory is made of and `memory_info` does not tell.
+    fn available_bytes(&self, _device_index: usize) -> Option<usize> {
+        None
+    }
+
+    /// Free and total memory of which [`Backend::allocate_host`] gives, where this kind counts it.
+    fn host_memory_info(&self) -> Option<MemoryInfo> {
+        None
+    }
 
     /// The priorities that streams of this device may have.
     fn priority_range(&self, device_index: usize) -> PriorityRange;

@@ -158,6 +158,14 @@ unsafe impl Backend for FaultBackend {
         self.inner().has_host_addresses()
     }
 
+    fn available_bytes(&self, device_index: usize) -> Option<usize> {
+        self.inner().available_bytes(device_index)
+    }
+
+    fn host_memory_info(&self) -> Option<MemoryInfo> {
+        self.inner().host_memory_info()
+    }
+
     fn counters(&self) -> BackendCounters {
         self.inner().counters()
     }

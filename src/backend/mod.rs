@@ -6,6 +6,7 @@ pub mod contract;
 pub(crate) mod courier;
 pub mod cpu;
 pub mod fault;
+pub(crate) mod machine_memory;
 pub mod null;
 pub(crate) mod opencl_c;
 pub(crate) mod owned;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Error, TaskError};
 use crate::device::Device;
 use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicBool;
+use crate::sync::unmodelled::{AtomicBool, AtomicU64};
 
 /// Why and where a stream failed.
 ///
@@ -17,6 +17,9 @@ use crate::sync::unmodelled::AtomicBool;
 pub struct StreamError {
     device: Device,
     stream_id: u64,
+    /// 0 until the stream fails with it: tickets begin at 1.
+    ticket: AtomicU64,
+    skipped_count: AtomicU64,
     cause: FailureCause,
     inherited_from: Option<Arc<StreamError>>,
     is_seen: AtomicBool,
@@ -53,21 +56,24 @@ impl StreamError {
             FailureCause::Returned(error) => FailureCause::Returned(without_middle(error)),
             other => other,
         };
-        Arc::new(Self {
-            device,
-            stream_id,
-            cause,
-            inherited_from: None,
-            is_seen: AtomicBool::new(false),
-        })
+        Self::with(device, stream_id, cause, None)
     }
 
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
         // Straight to the origin: a chain as long as the streams would be dropped recursively.
         let origin = from.inherited_from.as_ref().unwrap_or(from);
-        let inherited_from = Some(Arc::clone(origin));
-        let (cause, is_seen) = (FailureCause::Inherited, AtomicBool::new(false));
-        Arc::new(Self { device, stream_id, cause, inherited_from, is_seen })
+        Self::with(device, stream_id, FailureCause::Inherited, Some(Arc::clone(origin)))
+    }
+
+    fn with(
+        device: Device,
+        stream_id: u64,
+        cause: FailureCause,
+        inherited_from: Option<Arc<Self>>,
+    ) -> Arc<Self> {
+        let (ticket, skipped_count) = (AtomicU64::new(0), AtomicU64::new(0));
+        let is_seen = AtomicBool::new(false);
+        Arc::new(Self { device, stream_id, ticket, skipped_count, cause, inherited_from, is_seen })
     }
 
     /// The device of the failed stream.
@@ -80,6 +86,32 @@ impl StreamError {
     #[must_use]
     pub fn stream_id(&self) -> u64 {
         self.stream_id
+    }
+
+    /// The number of the task that failed, on its stream: the first one has 1. Records, waits and
+    /// synchronises count as well.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        // Relaxed, here and below: written by the stream's consumer before it retires the task, and
+        // read by who has seen it retired.
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// How many tasks of a user were retired behind it without running, until it was raised by a
+    /// synchronise; so far, where it was not.
+    #[must_use]
+    pub fn skipped_count(&self) -> u64 {
+        self.skipped_count.load(Ordering::Relaxed)
+    }
+
+    /// The stream fails with it at a task. Of an error that goes on the first one counts.
+    pub(crate) fn begin_at(&self, ticket: u64) {
+        let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The stream's consumer retired a task behind it.
+    pub(crate) fn count_skipped(&self) {
+        self.skipped_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What failed here; [`FailureCause::Inherited`] when the failure came through an event. Not

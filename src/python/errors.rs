@@ -7,14 +7,22 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::python::device::PyDevice;
 use crate::python::function::name_at;
 use crate::python::parked::{Kept, park_error};
+use crate::python::stream::PyStream;
+use crate::runtime::Runtime;
+use crate::shortage::Shortage;
 
 pyo3::create_exception!(
     accelrt,
     StreamError,
     PyRuntimeError,
-    "Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`."
+    "Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`.
+
+`device` and `stream_id` name the stream, `stream` is it while it exists. `ticket` is the number of
+the task that failed there, `skipped` how many tasks behind it did not run. When several streams
+failed these are the first one's."
 );
 pyo3::create_exception!(
     accelrt,
@@ -26,7 +34,11 @@ pyo3::create_exception!(
     accelrt,
     OutOfMemoryError,
     PyRuntimeError,
-    "The device, or the limit set on it, has no room for the request."
+    "The device, or the limit set on it, has no room for the request.
+
+`requested_bytes` were asked for; `allocated_bytes` were handed out, `reserved_bytes` taken from the
+device, `limit_bytes` may be taken, and a request like it could have had `largest_bytes` in one
+piece: all of one moment. None is what is not known."
 );
 
 /// A Python exception that a task failed with, carried through the engine. May be dropped by any
@@ -109,7 +121,12 @@ impl From<Error> for PyErr {
             | Error::KernelArgumentCount { .. }
             | Error::KernelArgument { .. }
             | Error::KernelDeviceMismatch { .. } => PyTypeError::new_err(message),
-            Error::OutOfMemory { .. } => OutOfMemoryError::new_err(message),
+            Error::OutOfMemory { requested_bytes, total_bytes, cache, .. } => {
+                Python::attach(|py| {
+                    let numbers = Numbers::new(requested_bytes, total_bytes, cache.as_deref());
+                    with_numbers(py, OutOfMemoryError::new_err(message), &numbers)
+                })
+            }
             Error::DeviceLost { .. } => DeviceLost::new_err(message),
             Error::Stream(error) => {
                 Python::attach(|py| raised(py, named(message, &error), &[error]))
@@ -122,24 +139,103 @@ impl From<Error> for PyErr {
     }
 }
 
+/// The attributes of an `OutOfMemoryError`: what is not known is None.
+#[derive(Default)]
+struct Numbers {
+    requested_bytes: Option<usize>,
+    allocated_bytes: Option<usize>,
+    reserved_bytes: Option<usize>,
+    limit_bytes: Option<usize>,
+    largest_bytes: Option<usize>,
+}
+
+impl Numbers {
+    fn new(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -> Self {
+        let limit_bytes = cache.and_then(|cache| cache.limit_bytes);
+        Self {
+            requested_bytes: Some(requested_bytes),
+            allocated_bytes: cache.map(|cache| cache.allocated_bytes),
+            reserved_bytes: cache.map(|cache| cache.reserved_bytes),
+            limit_bytes: limit_bytes.or((total_bytes > 0).then_some(total_bytes)),
+            largest_bytes: cache.map(|cache| cache.largest_free_bytes),
+        }
+    }
+
+    fn write(&self, target: &Bound<'_, PyAny>) -> PyResult<()> {
+        target.setattr("requested_bytes", self.requested_bytes)?;
+        target.setattr("allocated_bytes", self.allocated_bytes)?;
+        target.setattr("reserved_bytes", self.reserved_bytes)?;
+        target.setattr("limit_bytes", self.limit_bytes)?;
+        target.setattr("largest_bytes", self.largest_bytes)
+    }
+}
+
+fn with_numbers(py: Python<'_>, raised: PyErr, numbers: &Numbers) -> PyErr {
+    match numbers.write(raised.value(py)) {
+        Ok(()) => raised,
+        Err(error) => error,
+    }
+}
+
+/// Gives the classes what an exception has that no runtime has raised: None everywhere.
+pub(super) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    Numbers::default().write(&py.get_type::<OutOfMemoryError>())?;
+    let failed = py.get_type::<StreamError>();
+    for name in ["device", "stream_id", "ticket", "skipped", PROCESS] {
+        failed.setattr(name, py.None())?;
+    }
+    let property = py.import("builtins")?.getattr("property")?;
+    failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
+}
+
+/// The attribute that says in which process a stream has its id: pickles go to others.
+const PROCESS: &str = "_process_id";
+
+/// The stream that failed, while it exists; None in another process.
+#[pyfunction]
+fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
+    let process_id: Option<u32> = error.getattr(PROCESS)?.extract()?;
+    if process_id != Some(std::process::id()) {
+        return Ok(None);
+    }
+    let device = *error.getattr("device")?.cast_into::<PyDevice>()?.get();
+    let stream_id = error.getattr("stream_id")?.extract()?;
+    let find = |runtime: &Runtime| runtime.stream_by_id(device.resolve(runtime)?, stream_id);
+    let stream = Runtime::global().and_then(|runtime| find(&runtime));
+    Ok(stream.ok().map(|stream| PyStream { stream }))
+}
+
 /// A `StreamError` with its `errors` and its cause.
 fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) -> PyErr {
     let raised = StreamError::new_err(message);
-    let list = errors.iter().map(|error| single(py, error).into_value(py)).collect::<Vec<_>>();
     let attach = || -> PyResult<()> {
-        let list = if list.len() == 1 {
-            PyList::new(py, [raised.value(py)])?
-        } else {
-            PyList::new(py, list)?
+        let list = match errors {
+            [_] => PyList::new(py, [raised.value(py)])?,
+            several => {
+                let list = several.iter().map(|error| Ok(single(py, error)?.into_value(py)));
+                PyList::new(py, list.collect::<PyResult<Vec<_>>>()?)?
+            }
         };
         raised.value(py).setattr("errors", list)?;
-        errors.first().map_or(Ok(()), |error| add_note(py, &raised, error))
+        let Some(first) = errors.first() else { return Ok(()) };
+        add_place(raised.value(py), first)?;
+        add_note(py, &raised, first)
     };
     if let Err(error) = attach() {
         return error;
     }
     raised.set_cause(py, errors.first().and_then(|error| cause(py, error)));
     raised
+}
+
+/// Where a stream failed, as attributes.
+fn add_place(raised: &Bound<'_, PyAny>, error: &EngineStreamError) -> PyResult<()> {
+    raised.setattr("device", PyDevice::from(error.device()))?;
+    raised.setattr("stream_id", error.stream_id())?;
+    raised.setattr("ticket", error.ticket())?;
+    raised.setattr("skipped", error.skipped_count())?;
+    raised.setattr(PROCESS, std::process::id())
 }
 
 /// The message with the name of a native function that failed.
@@ -159,11 +255,13 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &EngineStreamError) -> PyResu
     Ok(())
 }
 
-/// The failure of one stream, without `errors`.
-fn single(py: Python<'_>, error: &EngineStreamError) -> PyErr {
+/// The failure of one stream among several: its own `errors`.
+fn single(py: Python<'_>, error: &EngineStreamError) -> PyResult<PyErr> {
     let single = StreamError::new_err(named(error.to_string(), error));
+    single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
+    add_place(single.value(py), error)?;
     single.set_cause(py, cause(py, error));
-    single
+    Ok(single)
 }
 
 /// What made the original task fail.

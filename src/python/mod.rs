@@ -56,9 +56,9 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::fastcall;
     use super::launch::Launch;
     use super::verbose::library_folder;
+    use super::{errors, fastcall};
     use crate::dylib;
 
     #[pymodule_export]
@@ -115,6 +115,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         dylib::set_environment_folder(library_folder(module.py())?);
+        errors::add_attributes(module)?;
         fastcall::add::<Launch>(&module.py().get_type::<PyStream>())
     }
 

@@ -200,9 +200,14 @@ impl Runtime {
         self.backend(device)?.properties(device.index())
     }
 
-    /// Free and total memory of a device now.
+    /// Free and total memory of a device now. Where that is the machine's, no more is free than the
+    /// machine, or the container that this process is in, has available. The total is what was
+    /// configured, else the device's or the machine's; a memory fraction is a part of it.
     pub fn memory_info(&self, device: Device) -> Result<MemoryInfo> {
-        self.backend(device)?.memory_info(device.index())
+        let (backend, index) = (self.backend(device)?, device.index());
+        let MemoryInfo { free_bytes, total_bytes } = backend.memory_info(index)?;
+        let available_bytes = backend.available_bytes(index).unwrap_or(free_bytes);
+        Ok(MemoryInfo { free_bytes: free_bytes.min(available_bytes), total_bytes })
     }
 
     /// The priorities that streams of a device may have.

@@ -218,6 +218,9 @@ impl StreamCore {
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
         self.figures.counters.add(counts);
+        if let Some(error) = context.error.as_ref().filter(|_| !is_cancelled) {
+            error.count_skipped();
+        }
         if is_cancelled {
             // Who waits for what stands behind is told that it did not run.
             context.fail(FailureCause::Cancelled);
@@ -315,6 +318,7 @@ impl StreamCore {
         if let Some(error) = context.effects.failure.take()
             && context.error.is_none()
         {
+            error.begin_at(ticket);
             self.failures.open(ticket, Arc::clone(&error));
             context.error = Some(error);
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
+use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
 
@@ -142,6 +143,60 @@ fn the_error_of_a_request_says_what_there_was() {
 }
 
 #[test]
+fn the_numbers_of_an_error_add_up_under_every_policy() {
+    // Goal: they are of one moment. Method: a device that gives some of the pages that a request
+    // needs and refuses the rest.
+    for settings in ["", "expandable_segments:True", "policy:native"] {
+        let bench = Bench::of_capacity(settings, 50 * MIB);
+        let kept = bench.take(11 * MIB);
+        let error = bench.request(Request::new(60 * MIB, 0)).unwrap_err();
+        let Error::OutOfMemory { free_bytes, total_bytes, cache: Some(cache), .. } = &error else {
+            panic!("{error}")
+        };
+        let reserved_bytes = bench.reserved_bytes();
+        assert_eq!((cache.reserved_bytes, *total_bytes), (reserved_bytes, 50 * MIB), "{settings}");
+        assert_eq!(free_bytes + reserved_bytes, 50 * MIB, "{settings}: {error}");
+        assert_eq!((cache.allocated_bytes, cache.active_bytes), (kept.bytes(), kept.bytes()));
+        bench.free(kept);
+    }
+}
+
+#[test]
+fn what_goes_back_while_an_error_is_made_is_in_all_of_its_numbers() {
+    // Method: inside the only look at the device another thread gives a segment back.
+    let faults = FaultBackend::new(NullBackend::new(NullConfig {
+        capacity_bytes: 64 * MIB,
+        ..NullConfig::default()
+    }));
+    let settings = "policy:torch,per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True";
+    let (backend, device) = (Arc::clone(&faults), Device::new(DeviceKind::Null, 0).unwrap());
+    let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
+    let allocator = Arc::new(allocator.unwrap());
+    let cached = allocator.allocate(Request::new(20 * MIB, 0)).unwrap();
+    allocator.free(cached).unwrap();
+    let other = Arc::clone(&allocator);
+    faults.act_inside(Method::MemoryInfo, 1, move || {
+        std::thread::spawn(move || other.trim()).join().unwrap();
+    });
+    let error = allocator.allocate(Request::new(40 * MIB, 0)).unwrap_err();
+    let Error::OutOfMemory { free_bytes, cache: Some(ref cache), .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!((free_bytes, cache.reserved_bytes), (64 * MIB, 0), "{error}");
+}
+
+#[test]
+fn the_segment_that_a_small_request_takes_is_told() {
+    let bench = Bench::of_capacity("", MIB);
+    let text = bench.request(Request::new(1000, 0)).unwrap_err().to_string();
+    let expected = "Tried to allocate 1000 B, which takes a segment of 2.00 MiB. \
+                    null:0 has a total capacity of 1.00 MiB of which 1.00 MiB is free.";
+    assert!(text.contains(expected), "{text}");
+    let text = bench.request(Request::new(30 * MIB, 0)).unwrap_err().to_string();
+    assert!(text.contains("Tried to allocate 30.00 MiB. null:0"), "{text}");
+}
+
+#[test]
 fn the_largest_hole_of_an_error_is_one_that_the_request_could_have_had() {
     // Specification 2.2: an index is searched by stream, in the pool of the size.
     let bench = Bench::of_capacity("", 64 * MIB);
@@ -195,7 +250,8 @@ fn more_than_there_ever_is_fails_at_once() {
     // Specification 2.1: the guard of an exbibyte.
     let bench = Bench::new("");
     for bytes in [usize::MAX, 1 << 61] {
-        bench.request(Request::new(bytes, 0)).unwrap_err();
+        let text = bench.request(Request::new(bytes, 0)).unwrap_err().to_string();
+        assert!(text.contains("out of memory. Tried to allocate more than 1EB memory."), "{text}");
     }
     assert_eq!(bench.statistics().num_alloc_retries, 0);
 }

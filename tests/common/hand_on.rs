@@ -32,6 +32,8 @@ macro_rules! hand_on_the_usual {
             device_count() -> Result<usize>;
             properties(device_index: usize) -> Result<DeviceProperties>;
             memory_info(device_index: usize) -> Result<MemoryInfo>;
+            available_bytes(device_index: usize) -> Option<usize>;
+            host_memory_info() -> Option<MemoryInfo>;
             priority_range(device_index: usize) -> PriorityRange;
             has_host_addresses() -> bool;
             stream_create(device_index: usize, priority: i32) -> Result<StreamHandle>;

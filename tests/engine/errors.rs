@@ -26,10 +26,37 @@ fn behind_a_failure_user_tasks_are_retired_without_running_and_dropped_and_count
         stream.enqueue(move || drop(held)).unwrap(); // enqueueing never raises
         journal.enqueue(&stream, "behind");
     }
-    stream_error(stream.synchronize());
+    let error = stream_error(stream.synchronize());
     assert_eq!(journal.read(), ["before"]);
     assert_eq!(drops.load(Ordering::SeqCst), 3);
     assert_eq!(runtime.counters().num_skipped_tasks, 6);
+    assert_eq!((error.ticket(), error.skipped_count()), (2, 6));
+}
+
+#[test]
+fn each_of_several_errors_has_the_ticket_and_the_skipped_tasks_of_its_own_stream() {
+    let runtime = workers(1);
+    let [first, second, heir] = [stream(&runtime), stream(&runtime), stream(&runtime)];
+    enqueue_failure(&first, "first");
+    second.enqueue(|| ()).unwrap();
+    enqueue_failure(&second, "second");
+    heir.wait_stream(&second).unwrap();
+    for (stream, count) in [(&first, 1), (&second, 2), (&heir, 3)] {
+        (0..count).for_each(|_| stream.enqueue(|| ()).unwrap());
+    }
+    let Err(Error::Streams { errors, .. }) = runtime.synchronize(CPU) else {
+        panic!("three failed")
+    };
+    let mut found: Vec<_> = errors
+        .iter()
+        .map(|error| (error.stream_id(), error.ticket(), error.skipped_count()))
+        .collect();
+    found.sort_unstable();
+    // The second's record for the heir is a task, too, which is not a user's.
+    assert_eq!(found, [(first.id(), 1, 1), (second.id(), 2, 2), (heir.id(), 1, 3)]);
+    enqueue_failure(&first, "again");
+    let again = stream_error(first.synchronize());
+    assert!(again.ticket() > 2 && again.skipped_count() == 0, "{}", again.ticket());
 }
 
 #[test]

@@ -7,6 +7,7 @@ what needs a small device, other settings or a fresh allocator runs in a process
 import sys
 import threading
 import weakref
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 import accelrt
 from gates import Gate
-from kinds import KIND
+from kinds import KIND, host_cores
 from processes import output_of
 
 MIB = 1 << 20
@@ -226,10 +227,43 @@ def test_a_limit_is_kept_and_told() -> None:
     """
     lines = output_of(code, ACCELRT_CPU_MEMORY=str(64 * MIB)).splitlines()
     assert lines[:2] == ["1.0", "0.5"]
-    assert "Out of memory on cpu:0: tried to allocate 10.00 MiB" in lines[2]
+    assert "CPU out of memory. Tried to allocate 10.00 MiB. cpu:0 has a total" in lines[2]
     assert "30.00 MiB are allocated" in lines[2]
     assert "The limit is 32.00 MiB" in lines[2]
     assert lines[3:] == ["cpu:0 10 32", "1 2"]
+
+
+def test_free_is_what_the_limit_leaves_and_total_what_a_fraction_multiplies() -> None:
+    code = """
+        import accelrt
+        a = accelrt.accelerator
+        kept = accelrt.empty(10 << 20)
+        print(a.get_memory_info(), accelrt.cpu.mem_get_info())
+        a.set_per_process_memory_fraction(0.5)
+        print([size >> 20 for size in a.get_memory_info()])
+    """
+    lines = output_of(code, ACCELRT_CPU_MEMORY="64M").splitlines()
+    left = (54 * MIB, 64 * MIB)
+    assert lines == [f"{left} {left}", "[54, 64]"]
+
+
+@host_cores
+def test_no_more_is_free_than_the_machine_has_available() -> None:
+    def available_bytes() -> int:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith("MemAvailable:")]
+        return int(line.split()[1]) << 10
+
+    for _ in range(1000):  # others take and give meanwhile
+        before, (free, total), after = (
+            available_bytes(),
+            accelrt.accelerator.get_memory_info(),
+            available_bytes(),
+        )
+        assert free < total
+        if free <= max(before, after):
+            return
+    pytest.fail(f"{free} bytes are free of {after} that are available")
 
 
 def test_what_an_observer_raises_is_unraisable(monkeypatch: pytest.MonkeyPatch) -> None:

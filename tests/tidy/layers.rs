@@ -29,6 +29,7 @@ const fn kind(module: &'static str) -> Area {
         "backend::courier",
         "backend::blocking",
         "backend::capacity",
+        "backend::machine_memory",
         "backend::opencl_c",
     ];
     Area { module, layer: 1, peers, never: &[], only_for: &["backend", "backend::registry"] }
@@ -69,6 +70,7 @@ const AREAS: &[Area] = &[
     area("backend::capacity", 1, &["backend::contract"]),
     area("backend::courier", 1, &["backend::blocking", "backend::contract"]),
     area("backend::opencl_c", 1, &["backend::contract"]),
+    area("backend::machine_memory", 1, &[]),
     area("backend::owned", 1, &["backend::contract"]),
     area("backend::fault", 1, &["backend::contract", "backend::courier"]),
     kind("backend::null"),

@@ -136,7 +136,12 @@ def get_device_capability(device: _Device = None, /) -> dict[str, object]:
 
 
 def get_memory_info(device_index: _Device = None, /) -> tuple[int, int]:
-    """Return free and total bytes of a device."""
+    """Return free and total bytes of a device.
+
+    The total is the limit that was set (`ACCELRT_CPU_MEMORY`), else what the device, the machine or
+    the container has; a memory fraction is a part of it. Free is what that leaves, and no more than
+    the machine or the container has available where the device's memory is theirs.
+    """
     return _core.get_memory_info(_kind(), _index(device_index))
 
 

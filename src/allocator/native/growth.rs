@@ -84,16 +84,15 @@ enum Stop {
 
 impl CachingAllocator {
     /// A piece for a request, from what is free, from idle pages or from the device. `None` when
-    /// the device or the limit has not enough; `told_bytes` is what the device says to be free
-    /// then. Fails when the device fails otherwise. `step` is what comes first, where it is known.
+    /// the device or the limit has not enough. Fails when the device fails otherwise. `step` is what
+    /// comes first, where it is known.
     pub(super) fn take_native(
         &self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
         step: Option<Step>,
-        told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
-        let piece = self.take_or_grow(plan, home, step, told_bytes)?;
+        let piece = self.take_or_grow(plan, home, step)?;
         if piece.is_some() {
             return Ok(piece);
         }
@@ -105,7 +104,6 @@ impl CachingAllocator {
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
         mut step: Option<Step>,
-        told_bytes: &mut Option<usize>,
     ) -> Result<Option<Piece>> {
         let (mut search, mut wants_least) = (Search::Bounded, false);
         loop {
@@ -134,7 +132,7 @@ impl CachingAllocator {
                     taken.goes_on();
                     match self.books.lock().end_segment(plan, given, bytes) {
                         Err(Error::OutOfMemory { .. }) if !is_least => wants_least = true,
-                        Err(refusal) => return none_if_short(refusal, told_bytes),
+                        Err(refusal) => return none_if_short(refusal),
                         Ok(()) => {}
                     }
                 }
@@ -177,8 +175,7 @@ impl CachingAllocator {
         }
         match taken {
             Ok(piece) => Ok(Some(piece)),
-            // What was free then, pages had taken that are back by now.
-            Err(Stop::Refusal(refusal)) => none_if_short(refusal, &mut None),
+            Err(Stop::Refusal(refusal)) => none_if_short(refusal),
             Err(Stop::Panic(panic)) => resume_unwind(panic),
         }
     }
@@ -476,7 +473,7 @@ impl Books {
     ) -> Result<()> {
         let want = self.native.want(plan); // again, as above
         let unit_bytes = self.native.sizes.unit_bytes(want.kind);
-        self.limits.note_answer(if given.is_ok() { 0 } else { bytes });
+        self.limits.note_segment(bytes, &given);
         let base = given?;
         let class = want.kind.class();
         self.statistics.segment.increase(class, 1);

@@ -33,7 +33,7 @@ impl CachingAllocator {
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Allocated> {
         let Some(plan) = self.caches.sizes.plan(request) else {
-            return Err(self.out_of_memory(request, None));
+            return Err(self.out_of_memory(request));
         };
         let (inside, kept) = self.caches.enter_and_take(request);
         if let Some(block) = kept {
@@ -50,12 +50,11 @@ impl CachingAllocator {
         if let Some(block) = served {
             return Ok(block);
         }
-        let mut told = None;
-        let piece = match self.take_native(&plan, home, step, &mut told)? {
+        let piece = match self.take_native(&plan, home, step)? {
             Some(piece) => piece,
             None => match self.whole_help_out(request) {
                 Some(block) => return Ok(block),
-                None => self.reclaim_native(&plan, home, told, interrupt)?,
+                None => self.reclaim_native(&plan, home, interrupt)?,
             },
         };
         let block = self.hand_out(self.caches.enter_prepared(), &plan, home, |_| Some(piece));
@@ -118,29 +117,24 @@ impl CachingAllocator {
         &self,
         plan: &NativePlan,
         home: Option<&Arc<StreamCore>>,
-        mut told: Option<usize>,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Piece> {
-        let request = &plan.request();
+        let request = plan.request();
         if self.books.lock().is_native_rejected(plan) {
-            return Err(self.out_of_memory(request, told));
+            return Err(self.out_of_memory(&request));
         }
         {
             let statistics = &mut self.books.lock().statistics;
             statistics.num_sync_all_streams += 1;
             statistics.num_alloc_retries += 1;
         }
-        let attempt = &mut |told: &mut Option<usize>, attempt| match attempt {
-            Attempt::Another => self.take_native(plan, home, None, told),
+        let attempt = &mut |attempt| match attempt {
+            Attempt::Another => self.take_native(plan, home, None),
             Attempt::Last => self.take_anywhere(plan, home, Search::Last),
         };
         let could_serve = &|books: &Books, left_bytes| books.could_serve_if_idle(plan, left_bytes);
-        let mut wants = Wants { bytes: request.bytes, attempt, could_serve };
-        let told = &mut told;
-        if let Some(piece) = self.take_in_turn(&mut wants, told, interrupt)? {
-            return Ok(piece);
-        }
-        Err(self.out_of_memory(request, *told))
+        let bytes = request.bytes;
+        self.take_in_turn(&mut Wants { request, bytes, attempt, could_serve }, interrupt)
     }
 
     /// Frees a piece behind its uses: into this thread's cache when its own stream alone used it.

@@ -1,5 +1,6 @@
 //! Sums: what all threads counted, as the statistics of the allocator.
 
+use crate::allocator::books::Books;
 use crate::allocator::native::caches::{Caches, Threads};
 use crate::allocator::native::cell::{Cell, CellSums, Part, Quantity};
 use crate::allocator::native::out::Amounts;
@@ -22,8 +23,21 @@ impl Caches {
         }
     }
 
+    /// What programs have under the native policy and what awaits its free, since the beginning,
+    /// with what the books say at that moment.
+    pub(in crate::allocator) fn count_with<T>(
+        &self,
+        look: impl FnOnce(&Books, &Statistics) -> T,
+    ) -> T {
+        self.count_by(&self.threads.lock(), look)
+    }
+
     /// What was counted since the beginning.
     fn count(&self, threads: &Threads) -> Statistics {
+        self.count_by(threads, |_, counted| *counted)
+    }
+
+    fn count_by<T>(&self, threads: &Threads, look: impl FnOnce(&Books, &Statistics) -> T) -> T {
         let mut statistics = Statistics::default();
         let mut claimed = claim(&threads.caches);
         let books = self.books.lock(); // from here nothing moves
@@ -45,7 +59,7 @@ impl Caches {
                 Quantity::RequestedBytes => statistics.requested_bytes = active,
             }
         }
-        statistics
+        look(&books, &statistics)
     }
 
     /// Every sum becomes zero.

@@ -18,6 +18,7 @@ use crate::backend::cpu::properties;
 use crate::backend::cpu::run_queue::LEVELS;
 use crate::backend::cpu::virtual_memory::VirtualMemory as Pages;
 use crate::backend::cpu::workers::{Unsubmitted, Workers};
+use crate::backend::machine_memory;
 use crate::config::Config;
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
@@ -98,6 +99,14 @@ unsafe impl Backend for CpuBackend {
 
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo> {
         Ok(self.device(device_index).memory.info())
+    }
+
+    fn available_bytes(&self, _device_index: usize) -> Option<usize> {
+        machine_memory::available()
+    }
+
+    fn host_memory_info(&self) -> Option<MemoryInfo> {
+        Some(self.host.info())
     }
 
     fn priority_range(&self, _device_index: usize) -> PriorityRange {

@@ -14,6 +14,7 @@ use crate::backend::contract::{
     MemoryInfo, MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
     no_shared_memory,
 };
+use crate::backend::machine_memory;
 use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::fork;
@@ -58,6 +59,15 @@ unsafe impl Backend for XpuBackend {
 
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo> {
         Ok(self.device(device_index)?.capacity.info())
+    }
+
+    fn available_bytes(&self, device_index: usize) -> Option<usize> {
+        let device = self.device(device_index).ok()?;
+        device.is_host_memory().then(machine_memory::available).flatten()
+    }
+
+    fn host_memory_info(&self) -> Option<MemoryInfo> {
+        Some(self.memory.host_info())
     }
 
     fn priority_range(&self, device_index: usize) -> PriorityRange {

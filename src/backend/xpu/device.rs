@@ -30,6 +30,7 @@ pub(super) struct Facts {
     cache_bytes: usize,
     has_priorities: bool,
     has_shared_memory: bool,
+    is_host_memory: bool,
 }
 
 impl Facts {
@@ -54,6 +55,7 @@ impl Facts {
         // Of a device that does not know the question nothing is promised.
         let shared =
             driver.device_info(id, sys::DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
+        let unified = driver.device_info::<u32>(id, sys::DEVICE_HOST_UNIFIED_MEMORY);
         let core_count = driver.device_info::<u32>(id, sys::DEVICE_MAX_COMPUTE_UNITS)?;
         let device_type: u64 = driver.device_info(id, sys::DEVICE_TYPE)?;
         Ok(Ok(Self {
@@ -67,6 +69,7 @@ impl Facts {
             has_priorities: has(PRIORITY_EXTENSION),
             has_shared_memory: shared
                 .is_ok_and(|bits: u64| bits & sys::UNIFIED_SHARED_MEMORY_ACCESS_INTEL != 0),
+            is_host_memory: unified.is_ok_and(|answer| answer != 0),
         }))
     }
 }
@@ -105,6 +108,11 @@ impl XpuDevice {
         properties.is_gpu = *is_gpu;
         properties.has_shared_memory = self.has_shared_memory();
         properties
+    }
+
+    /// True when the device has no memory but the machine's.
+    pub(super) fn is_host_memory(&self) -> bool {
+        self.facts.is_host_memory
     }
 
     /// True when the host reaches memory of the device.

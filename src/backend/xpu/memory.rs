@@ -8,7 +8,8 @@ use super::driver::{Answer, Refusal};
 use super::session::Session;
 use super::sys::{self, DeviceId};
 use crate::backend::capacity::Capacity;
-use crate::backend::contract::{Address, MemoryKind, PointerOwner};
+use crate::backend::contract::{Address, MemoryInfo, MemoryKind, PointerOwner};
+use crate::backend::machine_memory;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sync::{LockRank, Mutex};
@@ -39,7 +40,8 @@ struct Allocation {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        let host = Capacity::new(Device::cpu(0), machine_bytes());
+        let machine_bytes = machine_memory::total(&machine_memory::file, None);
+        let host = Capacity::new(Device::cpu(0), machine_bytes);
         Self { host, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
     }
 
@@ -85,6 +87,11 @@ impl Memory {
         })?;
         self.insert(address, Allocation { bytes, raw, device_index: 0, kind: MemoryKind::Host });
         Ok(Address(address))
+    }
+
+    /// Free and total memory of the host.
+    pub(super) fn host_info(&self) -> MemoryInfo {
+        self.host.info()
     }
 
     fn insert(&self, address: u64, allocation: Allocation) {
@@ -199,12 +206,4 @@ fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
         total_bytes,
         cache: None,
     }
-}
-
-/// The machine's memory, without a limit where the kernel does not tell.
-fn machine_bytes() -> usize {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<usize>().ok());
-    kib.map_or(usize::MAX, |kib| kib.saturating_mul(1024))
 }

@@ -201,6 +201,7 @@ pub(super) const DEVICE_GLOBAL_MEM_SIZE: u32 = 0x101F;
 pub(super) const DEVICE_AVAILABLE: u32 = 0x1027;
 pub(super) const DEVICE_NAME: u32 = 0x102B;
 pub(super) const DEVICE_EXTENSIONS: u32 = 0x1030;
+pub(super) const DEVICE_HOST_UNIFIED_MEMORY: u32 = 0x1035;
 pub(super) const DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL: u32 = 0x4192;
 pub(super) const UNIFIED_SHARED_MEMORY_ACCESS_INTEL: u64 = 1 << 0;
 pub(super) const CONTEXT_PLATFORM: isize = 0x1084;
