@@ -123,8 +123,8 @@ impl From<Error> for PyErr {
             | Error::KernelDeviceMismatch { .. } => PyTypeError::new_err(message),
             Error::OutOfMemory { requested_bytes, total_bytes, cache, .. } => {
                 Python::attach(|py| {
-                    let numbers = Numbers::new(requested_bytes, total_bytes, cache.as_deref());
-                    with_numbers(py, OutOfMemoryError::new_err(message), &numbers)
+                    let sizes = Sizes::new(requested_bytes, total_bytes, cache.as_deref());
+                    with_sizes(py, OutOfMemoryError::new_err(message), &sizes)
                 })
             }
             Error::DeviceLost { .. } => DeviceLost::new_err(message),
@@ -139,39 +139,39 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The attributes of an `OutOfMemoryError`: what is not known is None.
+/// The attributes of an `OutOfMemoryError`, in bytes: what is not known is None.
 #[derive(Default)]
-struct Numbers {
-    requested_bytes: Option<usize>,
-    allocated_bytes: Option<usize>,
-    reserved_bytes: Option<usize>,
-    limit_bytes: Option<usize>,
-    largest_bytes: Option<usize>,
+struct Sizes {
+    requested: Option<usize>,
+    allocated: Option<usize>,
+    reserved: Option<usize>,
+    limit: Option<usize>,
+    largest: Option<usize>,
 }
 
-impl Numbers {
+impl Sizes {
     fn new(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -> Self {
         let limit_bytes = cache.and_then(|cache| cache.limit_bytes);
         Self {
-            requested_bytes: Some(requested_bytes),
-            allocated_bytes: cache.map(|cache| cache.allocated_bytes),
-            reserved_bytes: cache.map(|cache| cache.reserved_bytes),
-            limit_bytes: limit_bytes.or((total_bytes > 0).then_some(total_bytes)),
-            largest_bytes: cache.map(|cache| cache.largest_free_bytes),
+            requested: Some(requested_bytes),
+            allocated: cache.map(|cache| cache.allocated_bytes),
+            reserved: cache.map(|cache| cache.reserved_bytes),
+            limit: limit_bytes.or((total_bytes > 0).then_some(total_bytes)),
+            largest: cache.map(|cache| cache.largest_free_bytes),
         }
     }
 
     fn write(&self, target: &Bound<'_, PyAny>) -> PyResult<()> {
-        target.setattr("requested_bytes", self.requested_bytes)?;
-        target.setattr("allocated_bytes", self.allocated_bytes)?;
-        target.setattr("reserved_bytes", self.reserved_bytes)?;
-        target.setattr("limit_bytes", self.limit_bytes)?;
-        target.setattr("largest_bytes", self.largest_bytes)
+        target.setattr("requested_bytes", self.requested)?;
+        target.setattr("allocated_bytes", self.allocated)?;
+        target.setattr("reserved_bytes", self.reserved)?;
+        target.setattr("limit_bytes", self.limit)?;
+        target.setattr("largest_bytes", self.largest)
     }
 }
 
-fn with_numbers(py: Python<'_>, raised: PyErr, numbers: &Numbers) -> PyErr {
-    match numbers.write(raised.value(py)) {
+fn with_sizes(py: Python<'_>, raised: PyErr, sizes: &Sizes) -> PyErr {
+    match sizes.write(raised.value(py)) {
         Ok(()) => raised,
         Err(error) => error,
     }
@@ -180,7 +180,7 @@ fn with_numbers(py: Python<'_>, raised: PyErr, numbers: &Numbers) -> PyErr {
 /// Gives the classes what an exception has that no runtime has raised: None everywhere.
 pub(super) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    Numbers::default().write(&py.get_type::<OutOfMemoryError>())?;
+    Sizes::default().write(&py.get_type::<OutOfMemoryError>())?;
     let failed = py.get_type::<StreamError>();
     for name in ["device", "stream_id", "ticket", "skipped", PROCESS] {
         failed.setattr(name, py.None())?;

@@ -20,6 +20,7 @@ const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 
 /// What a driver says of one of its devices.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "answers to questions of their own")]
 pub(super) struct Facts {
     pub(super) id: DeviceId,
     pub(super) name: String,
