@@ -1,5 +1,4 @@
-//! The memory of the machine and of the container that this process is in: how much there is, and
-//! how much of it is available.
+//! The memory of the machine and of the container around this process: all, and what is available.
 //!
 //! Everything is read from the kernel's text files and parsed without trust: what is missing or odd
 //! is unknown.

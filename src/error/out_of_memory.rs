@@ -1,5 +1,6 @@
-//! What is said of a request that failed for want of memory: it begins as PyTorch's text does,
-//! which programs search for "out of memory".
+//! The text of an error of memory that ran out.
+//!
+//! It begins as PyTorch's, which programs search for "out of memory".
 
 use crate::device::Device;
 use crate::shortage::Shortage;

@@ -84,8 +84,8 @@ enum Stop {
 
 impl CachingAllocator {
     /// A piece for a request, from what is free, from idle pages or from the device. `None` when
-    /// the device or the limit has not enough. Fails when the device fails otherwise. `step` is what
-    /// comes first, where it is known.
+    /// the device or the limit has not enough. Fails when the device fails otherwise. `step` comes
+    /// first, where it is known.
     pub(super) fn take_native(
         &self,
         plan: &NativePlan,
