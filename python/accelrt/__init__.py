@@ -40,7 +40,7 @@ from accelrt._core import (
 )
 from accelrt._exit import finish_at_exit
 from accelrt._kinds import module_of
-from accelrt._random import manual_seed
+from accelrt._random import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
 if TYPE_CHECKING:
@@ -74,10 +74,14 @@ __all__ = [
     "fork_rng",
     "from_dlpack",
     "get_device_module",
+    "get_rng_state",
     "inference_mode",
+    "initial_seed",
     "is_inference_mode_enabled",
     "manual_seed",
     "numpy_memory",
+    "seed",
+    "set_rng_state",
     "verbose",
     "xpu",
     "zeros",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 
 from accelrt import _core
 from accelrt._memory import Memory
@@ -11,6 +12,7 @@ from accelrt._random import Random
 TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
+    from typing import Any
 
     from accelrt._memory import DeviceArgument
 
@@ -132,6 +134,30 @@ class Kind(Memory, Random):
         """Return what a device can do."""
         return capability(self._kind, self._index(device))
 
+    def can_device_access_peer(self, device: DeviceArgument, peer: DeviceArgument) -> bool:
+        """Return True when a device reaches the memory of another, or both are one."""
+        return _core.can_access_peer(self._kind, self._index(device), self._index(peer))
+
+    def get_arch_list(self) -> list[str]:
+        """Return the architectures of the native code that this build brings for the kind.
+
+        That is the machine's own for `cpu`; kernels are compiled for their device when they run.
+        """
+        return [os.uname().machine] if self._kind == "cpu" else []
+
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:  # noqa: FBT001, FBT002  torch's signature
+        """Return True when the current device computes with bfloat16, by instructions or without.
+
+        Without `including_emulation` only instructions of its own count.
+        """
+        may_emulate = _core.flag("including_emulation", including_emulation)
+        known = self.get_device_properties() if self.is_available() else None
+        return known is not None and (may_emulate or known.has_bfloat16_conversions)
+
+    def memory_stats_as_nested_dict(self, device: DeviceArgument = None) -> dict[str, Any]:
+        """Return `memory_stats` with a dictionary for each part of a key, as torch has them."""
+        return nested(self.memory_stats(device))
+
     def mem_get_info(self, device: DeviceArgument = None) -> tuple[int, int]:
         """Return free and total bytes of a device, as `accelerator.get_memory_info`."""
         return _core.get_memory_info(self._kind, self._index(device))
@@ -139,6 +165,10 @@ class Kind(Memory, Random):
     def stream(self, stream: _core.Stream | None) -> StreamContext:
         """Return a context manager with a stream as the current one; None changes nothing."""
         return StreamContext(stream)
+
+    def default_stream(self, device: DeviceArgument = None) -> _core.Stream:
+        """Return the stream of a device that is current where none was made so."""
+        return _core.default_stream(self._kind, self._index(device))
 
     def current_stream(self, device: DeviceArgument = None) -> _core.Stream:
         """Return this thread's current stream on a device."""
@@ -151,6 +181,18 @@ class Kind(Memory, Random):
     def synchronize(self, device: DeviceArgument = None) -> None:
         """Wait, without the GIL, until all streams of a device are done; raise their errors."""
         _core.synchronize(self._kind, self._index(device))
+
+
+def nested(flat: dict[str, int]) -> dict[str, Any]:
+    """Return what stands under keys with dots as dictionaries in dictionaries."""
+    whole: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        inner = whole
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return whole
 
 
 def capability(kind: str, index: int) -> dict[str, object]:

@@ -59,7 +59,7 @@ class Memory:
         """Wait, without the GIL, until no stream uses free pinned memory, and give it back."""
         _core.empty_host_cache(self._name())
 
-    def memory_stats(self, device: DeviceArgument = None, /) -> dict[str, int]:
+    def memory_stats(self, device: DeviceArgument = None) -> dict[str, int]:
         """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
 
         Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
@@ -71,7 +71,7 @@ class Memory:
         """
         return _core.memory_stats(self._name(), self._index(device))
 
-    def shared_memory_stats(self, device: DeviceArgument = None, /) -> dict[str, int]:
+    def shared_memory_stats(self, device: DeviceArgument = None) -> dict[str, int]:
         """Return what is counted of memory that a device shares with the host: `empty_shared`.
 
         Keys are those of `memory_stats`, which does not count it. It takes from the same capacity,
@@ -84,11 +84,11 @@ class Memory:
         """Return what the cache of pinned memory counts, by sorted flat keys; times in us."""
         return _core.host_memory_stats(self._name())
 
-    def memory_allocated(self, device: DeviceArgument = None, /) -> int:
+    def memory_allocated(self, device: DeviceArgument = None) -> int:
         """Return the bytes of blocks that were handed out and not freed."""
         return _core.allocated_bytes(self._name(), self._index(device))[0]
 
-    def max_memory_allocated(self, device: DeviceArgument = None, /) -> int:
+    def max_memory_allocated(self, device: DeviceArgument = None) -> int:
         """Return the most of `memory_allocated` since its peak was reset.
 
         When several threads made buffers it is a bound under the default policy: what threads kept
@@ -97,19 +97,19 @@ class Memory:
         """
         return _core.allocated_bytes(self._name(), self._index(device))[1]
 
-    def memory_reserved(self, device: DeviceArgument = None, /) -> int:
+    def memory_reserved(self, device: DeviceArgument = None) -> int:
         """Return the bytes that were taken from the device."""
         return _core.reserved_bytes(self._name(), self._index(device))[0]
 
-    def max_memory_reserved(self, device: DeviceArgument = None, /) -> int:
+    def max_memory_reserved(self, device: DeviceArgument = None) -> int:
         """Return the most of `memory_reserved` since its peak was reset."""
         return _core.reserved_bytes(self._name(), self._index(device))[1]
 
-    def reset_peak_memory_stats(self, device: DeviceArgument = None, /) -> None:
+    def reset_peak_memory_stats(self, device: DeviceArgument = None) -> None:
         """Make every peak the current value."""
         _core.reset_peak_memory_stats(self._name(), self._index(device))
 
-    def reset_accumulated_memory_stats(self, device: DeviceArgument = None, /) -> None:
+    def reset_accumulated_memory_stats(self, device: DeviceArgument = None) -> None:
         """Make every sum and every count zero."""
         _core.reset_accumulated_memory_stats(self._name(), self._index(device))
 

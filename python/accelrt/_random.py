@@ -74,6 +74,33 @@ def _unforeseen() -> int:
     return int.from_bytes(os.urandom(8), "little")
 
 
+def seed() -> int:
+    """Seed the default generators of all devices with a number that nobody can foretell; return it.
+
+    >>> import accelrt
+    >>> accelrt.seed() == accelrt.initial_seed()
+    True
+    """
+    number = int.from_bytes(os.urandom(8), "little")
+    manual_seed(number)
+    return number
+
+
+def initial_seed() -> int:
+    """Return the seed of the current cpu device's default generator."""
+    return _core.default_generator("cpu", _core.current_device("cpu")).initial_seed()
+
+
+def get_rng_state() -> bytes:
+    """Return the state of the current cpu device's default generator: 16 bytes."""
+    return _core.default_generator("cpu", _core.current_device("cpu")).get_state()
+
+
+def set_rng_state(new_state: _State) -> None:
+    """Restore the state of the current cpu device's default generator."""
+    _core.default_generator("cpu", _core.current_device("cpu")).set_state(new_state)
+
+
 def manual_seed(seed: int) -> _core.Generator:
     """Seed the default generators of all devices of all kinds; return that of `cpu`.
 

@@ -124,6 +124,8 @@ pub struct DeviceProperties {
     pub is_gpu: bool,
     /// True when there is memory that the device and the host both reach, at one address.
     pub has_shared_memory: bool,
+    /// True when the device converts numbers from and to bfloat16 by instructions of its own.
+    pub has_bfloat16_conversions: bool,
 }
 
 impl DeviceProperties {
@@ -139,6 +141,7 @@ impl DeviceProperties {
             huge_page_bytes: None,
             is_gpu: false,
             has_shared_memory: false,
+            has_bfloat16_conversions: false,
         }
     }
 }

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyTuple};
 
 use crate::device::Device;
 use crate::error::Error;
 use crate::event::Event;
 use crate::python::device::PyDevice;
-use crate::python::parameters::Flag;
+use crate::python::parameters::Given;
 use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
@@ -18,7 +19,8 @@ use crate::stream::Stream;
 
 /// A mark that streams record, wait for and query.
 ///
-/// An event that was never recorded counts as done. A wait binds to the record that is the latest
+/// `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
+/// by their places: `Event(True)` is timed. One that was never recorded counts as done. A wait binds to the record that is the latest
 /// at that moment. Of `device` only the kind counts: the first record gives the index. `blocking`
 /// and `interprocess` are accepted and change nothing.
 ///
@@ -33,31 +35,26 @@ pub(super) struct PyEvent {
     device: PyDevice,
 }
 
+const FORMS: &str = "Event(device=None, *, enable_timing=False, blocking=False, \
+                     interprocess=False) or Event(enable_timing, blocking=False, interprocess=False)";
+
 #[pymethods]
 impl PyEvent {
     #[new]
-    #[pyo3(
-        signature = (
-            device=None,
-            *,
-            enable_timing=Flag::Is(false),
-            blocking=Flag::Is(false),
-            interprocess=Flag::Is(false)
-        ),
-        text_signature = "(device=None, *, enable_timing=False, blocking=False, interprocess=False)"
-    )]
-    fn new(
-        device: Option<&Bound<'_, PyAny>>,
-        enable_timing: Flag<'_>,
-        blocking: Flag<'_>,
-        interprocess: Flag<'_>,
-    ) -> PyResult<Self> {
-        let is_timed = enable_timing.get("enable_timing")?;
-        // Accepted as torch does, without an effect.
-        blocking.get("blocking")?;
-        interprocess.get("interprocess")?;
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        // A flag is no device: it is the form of the kinds' own events in torch.
+        let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
+        let flags = ["enable_timing", "blocking", "interprocess"];
+        let positions: &[&str] = if is_flag { &flags } else { &["device"] };
+        let mut given = Given::read(positions, args, kwargs, FORMS)?;
+        // The last two are accepted as torch does, without an effect.
+        let [is_timed, _, _] =
+            [given.flag(flags[0])?, given.flag(flags[1])?, given.flag(flags[2])?];
+        let device = given.device();
+        given.end()?;
         let device = match device {
-            Some(device) => existing(PyDevice::extract(device)?)?,
+            Some(device) => existing(PyDevice::extract(&device)?)?,
             None => PyDevice { kind: Runtime::global()?.accelerator()?, index: None },
         };
         let event = Event::for_kind(device.kind, is_timed);

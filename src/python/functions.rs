@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 
 use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::error::Error;
+use crate::fork;
 use crate::python::device::{PyDevice, kind_argument};
 use crate::python::errors::wrong_type;
 use crate::python::parameters::{Flag, integer_of};
@@ -16,7 +17,8 @@ use crate::runtime::Runtime;
 use crate::size;
 
 /// What a device is.
-#[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all)]
+#[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
 pub(super) struct PyDeviceProperties {
     /// The maker's name.
     name: String,
@@ -34,6 +36,8 @@ pub(super) struct PyDeviceProperties {
     is_gpu: bool,
     /// True when there is memory that the device and the host both reach.
     has_shared_memory: bool,
+    /// True when the device converts numbers from and to bfloat16 by instructions of its own.
+    has_bfloat16_conversions: bool,
 }
 
 #[pymethods]
@@ -103,6 +107,7 @@ pub(super) fn current_device(kind: &str) -> PyResult<usize> {
 pub(super) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
     let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
     let Ok(index) = usize::try_from(index) else { return Ok(-1) };
+    fork::check()?;
     let previous = runtime.exchange_device(Device::new(kind, index)?)?;
     Ok(i64::try_from(previous.index()).unwrap_or(-1))
 }
@@ -112,6 +117,24 @@ pub(super) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
 pub(super) fn current_stream(kind: &str, index: i64) -> PyResult<PyStream> {
     let stream = Runtime::global()?.current_stream_of(existing(kind, index)?)?;
     Ok(PyStream { stream })
+}
+
+/// The stream of a device that is current where none was made so.
+#[pyfunction]
+pub(super) fn default_stream(kind: &str, index: i64) -> PyResult<PyStream> {
+    let stream = Runtime::global()?.default_stream(existing(kind, index)?)?;
+    Ok(PyStream { stream })
+}
+
+/// True when a device reaches the memory of another, `peer`, which may be itself: the cpu devices
+/// share the machine's, and OpenCL tells of no other that they do.
+#[pyfunction]
+pub(super) fn can_access_peer(kind: &str, index: i64, peer: i64) -> PyResult<bool> {
+    let (device, peer) = (existing(kind, index)?, existing(kind, peer)?);
+    let runtime = Runtime::global()?;
+    runtime.properties(device)?; // fails for a device that does not exist
+    runtime.properties(peer)?;
+    Ok(device == peer || device.kind() == DeviceKind::Cpu)
 }
 
 /// Makes a stream current, and its device, in this thread.
@@ -149,6 +172,7 @@ pub(super) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDevice
         huge_page_bytes: properties.huge_page_bytes,
         is_gpu: properties.is_gpu,
         has_shared_memory: properties.has_shared_memory,
+        has_bfloat16_conversions: properties.has_bfloat16_conversions,
     })
 }
 

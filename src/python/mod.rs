@@ -82,10 +82,11 @@ mod _core {
     use super::event::PyEvent;
     #[pymodule_export]
     use super::functions::{
-        PyDeviceProperties, accelerator_index, counters, current_accelerator, current_device,
-        current_stream, device_count, exchange_device, flag, get_device_properties,
-        get_memory_info, initialize, is_initialized, kind_index, left_out_devices, parse_bytes,
-        set_stream, settings, shut_down, synchronize, unavailable_reason,
+        PyDeviceProperties, accelerator_index, can_access_peer, counters, current_accelerator,
+        current_device, current_stream, default_stream, device_count, exchange_device, flag,
+        get_device_properties, get_memory_info, initialize, is_initialized, kind_index,
+        left_out_devices, parse_bytes, set_stream, settings, shut_down, synchronize,
+        unavailable_reason,
     };
     #[pymodule_export]
     use super::generator::{
@@ -103,8 +104,8 @@ mod _core {
     use super::stream::PyStream;
     #[pymodule_export]
     use super::verbose::{
-        PyVerboseCapture, PyVerboseScope, cpu_capability, has_verbose_library, mkl_allocator,
-        openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
+        PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version, has_verbose_library,
+        mkl_allocator, openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
     };
     #[pymodule_export]
     use super::version::{exchange_inference_mode, is_inference_mode};

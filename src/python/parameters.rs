@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use pyo3::Borrowed;
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PySlice, PySliceMethods};
+use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 
 use crate::python::errors::wrong_type;
 use crate::runtime::check_alignment;
@@ -34,6 +34,67 @@ impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> Result<Self, Infallible> {
         // NumPy's bool too.
         Ok(object.extract().map_or_else(|_| Self::Wrong(object.to_owned()), Self::Is))
+    }
+}
+
+/// The arguments of a class with several forms, by name.
+pub(super) struct Given<'py> {
+    named: Vec<(String, Bound<'py, PyAny>)>,
+    forms: &'static str,
+}
+
+impl<'py> Given<'py> {
+    /// Names the positional ones. Fails with the `forms` that there are when there are too many, or
+    /// one comes twice.
+    pub(super) fn read(
+        positions: &[&str],
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        forms: &'static str,
+    ) -> PyResult<Self> {
+        if args.len() > positions.len() {
+            return Err(PyTypeError::new_err(format!("too many arguments: it is {forms}")));
+        }
+        let mut named: Vec<_> =
+            positions.iter().map(|name| (*name).to_owned()).zip(args.iter()).collect();
+        for (name, value) in kwargs.into_iter().flatten() {
+            let name: String = name.extract()?;
+            if named.iter().any(|(known, _)| *known == name) {
+                return Err(PyTypeError::new_err(format!("{name} comes twice: it is {forms}")));
+            }
+            named.push((name, value));
+        }
+        Ok(Self { named, forms })
+    }
+
+    /// The one with a name, if it was given.
+    pub(super) fn take(&mut self, name: &str) -> Option<Bound<'py, PyAny>> {
+        let place = self.named.iter().position(|(given, _)| given == name);
+        place.map(|place| self.named.swap_remove(place).1)
+    }
+
+    /// The integer with a name.
+    pub(super) fn integer(&mut self, name: &str) -> PyResult<i64> {
+        let forms = self.forms;
+        let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
+        integer(name, &self.take(name).ok_or_else(missing)?)
+    }
+
+    /// The flag with a name; false when it was not given.
+    pub(super) fn flag(&mut self, name: &str) -> PyResult<bool> {
+        self.take(name).map_or(Ok(false), |given| given.extract::<Flag<'_>>()?.get(name))
+    }
+
+    /// The device; None is as none.
+    pub(super) fn device(&mut self) -> Option<Bound<'py, PyAny>> {
+        self.take("device").filter(|device| !device.is_none())
+    }
+
+    /// Fails when something else was given.
+    pub(super) fn end(self) -> PyResult<()> {
+        let Some((name, _)) = self.named.first() else { return Ok(()) };
+        let text = format!("unexpected argument {name:?}: it is {}", self.forms);
+        Err(PyTypeError::new_err(text))
     }
 }
 

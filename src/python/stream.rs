@@ -12,7 +12,7 @@ use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
 use crate::python::event::PyEvent;
 use crate::python::host_task;
-use crate::python::parameters::{Flag, integer};
+use crate::python::parameters::{Given, integer};
 use crate::python::parked::drop_parked;
 use crate::python::waiting::{enqueue, make_room, without_gil};
 use crate::runtime::Runtime;
@@ -20,7 +20,7 @@ use crate::stream::Stream;
 
 /// In-order work on one device.
 ///
-/// `Stream(device=None, *, priority=0, dedicated=False)` takes the next stream of the device's pool
+/// `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
 /// of 32, or one that nobody else is given. `Stream(stream_id, device_index, device_type)` finds an
 /// existing one again. As a context manager it is the current stream, and its device the current
 /// device, of this thread.
@@ -260,48 +260,32 @@ enum Arguments<'py> {
     Existing { stream_id: i64, device_index: i64, device_type: i64 },
 }
 
-const FORMS: &str = "Stream(device=None, *, priority=0, dedicated=False) or \
+const FORMS: &str = "Stream(device=None, priority=0, *, dedicated=False) or \
                      Stream(stream_id, device_index, device_type)";
 
 impl<'py> Arguments<'py> {
     fn read(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
-        let mut named: Vec<(String, Bound<'py, PyAny>)> = Vec::new();
-        for (name, value) in kwargs.into_iter().flatten() {
-            named.push((name.extract()?, value));
-        }
-        let is_existing = args.len() > 1 || named.iter().any(|(name, _)| name == "stream_id");
-        let positions: &[&str] =
-            if is_existing { &["stream_id", "device_index", "device_type"] } else { &["device"] };
-        if args.len() > positions.len() {
-            return Err(PyTypeError::new_err(format!("too many arguments: it is {FORMS}")));
-        }
-        let positional = positions.iter().map(|name| (*name).to_owned()).zip(args.iter());
-        let mut given: Vec<_> = positional.collect();
-        given.extend(named);
-        let mut take = |name: &str| {
-            let place = given.iter().position(|(given, _)| given == name);
-            place.map(|place| given.remove(place).1)
-        };
+        let existing = ["stream_id", "device_index", "device_type"];
+        let is_named =
+            |name: &&str| kwargs.is_some_and(|kwargs| kwargs.contains(*name).unwrap_or(false));
+        let is_existing = args.len() > 2 || existing.iter().any(|name| is_named(&name));
+        let positions: &[&str] = if is_existing { &existing } else { &["device", "priority"] };
+        let mut given = Given::read(positions, args, kwargs, FORMS)?;
         let arguments = if is_existing {
-            let mut number = |name: &str| {
-                let missing = || PyTypeError::new_err(format!("{name} is missing: it is {FORMS}"));
-                integer(name, &take(name).ok_or_else(missing)?)
-            };
-            let (stream_id, device_index) = (number("stream_id")?, number("device_index")?);
-            Self::Existing { stream_id, device_index, device_type: number("device_type")? }
+            let [stream_id, device_index, device_type] = existing;
+            Self::Existing {
+                stream_id: given.integer(stream_id)?,
+                device_index: given.integer(device_index)?,
+                device_type: given.integer(device_type)?,
+            }
         } else {
-            let device = take("device").filter(|device| !device.is_none());
-            let priority = take("priority").map_or(Ok(0), |given| integer("priority", &given))?;
-            let flag = |given: Bound<'_, PyAny>| given.extract::<Flag<'_>>()?.get("dedicated");
-            let is_dedicated = take("dedicated").map_or(Ok(false), flag)?;
+            let device = given.device();
+            let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
+            let is_dedicated = given.flag("dedicated")?;
             Self::New { device, priority: nearest(priority), is_dedicated }
         };
-        match given.first() {
-            None => Ok(arguments),
-            Some((name, _)) => {
-                Err(PyTypeError::new_err(format!("unexpected argument {name:?}: it is {FORMS}")))
-            }
-        }
+        given.end()?;
+        Ok(arguments)
     }
 }
 

@@ -12,7 +12,9 @@ use crate::python::errors::wrong_type;
 use crate::python::parameters::integer;
 use crate::runtime;
 use crate::sync::{LockRank, Mutex};
-use crate::verbose::{VerboseCapture, VerboseLibrary, VerboseScope, openmp};
+use crate::verbose::{
+    VerboseCapture, VerboseLibrary, VerboseScope, cudnn_version as cudnn, openmp,
+};
 
 /// A verbose level that is in force until `leave`.
 #[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
@@ -130,6 +132,12 @@ pub(super) fn verbose_library_version(py: Python<'_>, library: &str) -> PyResult
 #[pyfunction]
 pub(super) fn openmp_library() -> Option<String> {
     openmp()
+}
+
+/// The version of cuDNN as one number; None where there is none.
+#[pyfunction]
+pub(super) fn cudnn_version() -> Option<usize> {
+    cudnn()
 }
 
 /// The widest vector instructions, in torch's words.

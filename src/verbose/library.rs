@@ -260,6 +260,20 @@ impl Known {
     }
 }
 
+/// The version of the cuDNN in the process, else of the first that can be loaded, which is done: as
+/// 90100 of 9.1.0. `None` where there is none.
+#[cfg(feature = "python")]
+pub(crate) fn cudnn_version() -> Option<usize> {
+    let entry = "cudnnGetVersion";
+    let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
+    let load = || Library::open_first(&["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so"]);
+    let address = in_process.or_else(|| load().ok()?.symbol(entry))?;
+    // SAFETY: cuDNN's header declares it so in every version; the library stays open.
+    let version: unsafe extern "C" fn() -> usize = unsafe { transmute(address.as_ptr()) };
+    // SAFETY: takes nothing and reads a constant.
+    Some(unsafe { version() })
+}
+
 /// Where an OpenMP runtime is: in the process, else the first that can be loaded, which is done.
 #[cfg(feature = "python")]
 pub(crate) fn openmp() -> Option<String> {

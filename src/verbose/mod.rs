@@ -21,4 +21,4 @@ pub use capture::VerboseCapture;
 pub use levels::VerboseScope;
 pub use library::VerboseLibrary;
 #[cfg(feature = "python")]
-pub(crate) use library::openmp;
+pub(crate) use library::{cudnn_version, openmp};

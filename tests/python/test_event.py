@@ -301,4 +301,4 @@ def test_an_event_can_be_referred_to_weakly_and_subclassed() -> None:
 
 def test_its_options_are_named() -> None:
     with pytest.raises(TypeError):
-        accelrt.Event("cpu", True)  # type: ignore[call-arg]
+        accelrt.Event("cpu", True)  # type: ignore[call-overload]

@@ -25,7 +25,7 @@ UNDECLARED = (
 PRIORITY = "Priority {} is out of range for cpu:0: allowed are -1 (first) to 1 (last)"
 LEGAL_STREAMS = "ids are given out by this runtime and never reused"
 FORMS = (
-    "it is Stream(device=None, *, priority=0, dedicated=False) or "
+    "it is Stream(device=None, priority=0, *, dedicated=False) or "
     "Stream(stream_id, device_index, device_type)"
 )
 EXPORTER = "must be an accelrt.Buffer or have the buffer protocol or DLPack, not"

@@ -12,7 +12,30 @@ import warnings
 
 from accelrt import _core
 from accelrt._kinds import DeviceContext, capability
-from accelrt._memory import DeviceArgument, Memory, MemPool, use_mem_pool
+from accelrt._memory import DeviceArgument, MemPool, use_mem_pool
+from accelrt.accelerator import memory
+from accelrt.accelerator._device import index_of, kind_of
+from accelrt.accelerator.memory import (
+    empty_cache,
+    empty_host_cache,
+    get_allocator_settings,
+    get_memory_info,
+    get_per_process_memory_fraction,
+    host_memory_stats,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_summary,
+    register_oom_observer,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_allocator_settings,
+    set_per_process_memory_fraction,
+    shared_memory_stats,
+)
 
 __all__ = [
     "MemPool",
@@ -32,6 +55,7 @@ __all__ = [
     "is_available",
     "max_memory_allocated",
     "max_memory_reserved",
+    "memory",
     "memory_allocated",
     "memory_reserved",
     "memory_snapshot",
@@ -53,22 +77,14 @@ __all__ = [
 _Device = DeviceArgument
 
 
-def _kind() -> str:
-    return _core.current_accelerator().type
-
-
-def _index(device: _Device, *, optional: bool = True) -> int:
-    return _core.accelerator_index(device, optional)
-
-
 def is_available() -> bool:
     """Return True when the accelerator has a device; starts nothing."""
-    return _core.device_count(_kind()) > 0
+    return _core.device_count(kind_of()) > 0
 
 
 def device_count() -> int:
     """Return how many devices the accelerator has; starts nothing."""
-    return _core.device_count(_kind())
+    return _core.device_count(kind_of())
 
 
 def current_accelerator(check_available: bool = False) -> _core.device | None:  # noqa: FBT001, FBT002  torch's signature
@@ -82,12 +98,12 @@ def current_accelerator(check_available: bool = False) -> _core.device | None:  
 
 def current_device_index() -> int:
     """Return the index of this thread's current device."""
-    return _core.current_device(_kind())
+    return _core.current_device(kind_of())
 
 
 def set_device_index(device: _Device, /) -> None:
     """Make a device current in this thread; a negative index changes nothing."""
-    _core.exchange_device(_kind(), _index(device, optional=False))
+    _core.exchange_device(kind_of(), index_of(device, optional=False))
 
 
 def current_device_idx() -> int:
@@ -112,12 +128,12 @@ class device_index(DeviceContext):  # noqa: N801  torch's name
 
     def __init__(self, device: int | None, /) -> None:
         """Keep the index for the `with`."""
-        super().__init__(_kind(), None if device is None else _index(device))
+        super().__init__(kind_of(), None if device is None else index_of(device))
 
 
 def current_stream(device: _Device = None, /) -> _core.Stream:
     """Return this thread's current stream on a device."""
-    return _core.current_stream(_kind(), _index(device))
+    return _core.current_stream(kind_of(), index_of(device))
 
 
 def set_stream(stream: _core.Stream) -> None:
@@ -127,73 +143,9 @@ def set_stream(stream: _core.Stream) -> None:
 
 def synchronize(device: _Device = None, /) -> None:
     """Wait, without the GIL, until all streams of a device are done; raise their errors."""
-    _core.synchronize(_kind(), _index(device))
+    _core.synchronize(kind_of(), index_of(device))
 
 
 def get_device_capability(device: _Device = None, /) -> dict[str, object]:
     """Return what a device can do: `{"supported_dtypes": names}`."""
-    return capability(_kind(), _index(device))
-
-
-def get_memory_info(device_index: _Device = None, /) -> tuple[int, int]:
-    """Return free and total bytes of a device.
-
-    The total is the limit that was set (`ACCELRT_CPU_MEMORY`), else what the device, the machine or
-    the container has; a memory fraction is a part of it. Free is what that leaves, and no more than
-    the machine or the container has available where the device's memory is theirs.
-    """
-    return _core.get_memory_info(_kind(), _index(device_index))
-
-
-def get_allocator_settings() -> str:
-    """Return the settings of all allocators, as they were given."""
-    return _core.get_allocator_settings()
-
-
-def set_allocator_settings(settings: str) -> None:
-    """Serve the next requests of all allocators by other settings; see `ACCELRT_ALLOC_CONF`.
-
-    What the text does not name has its default. A text that is not valid changes nothing and raises
-    a ValueError that names the key, its value and what is allowed.
-
-    >>> import accelrt
-    >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64,expandable_segments:False")
-    >>> accelrt.accelerator.get_allocator_settings()
-    'max_split_size_mb:64,expandable_segments:False'
-    >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64k")
-    Traceback (most recent call last):
-    ...
-    ValueError: Allocator setting "max_split_size_mb" with value "64k" is not valid: ...
-    >>> accelrt.accelerator.set_allocator_settings("")
-    """
-    _core.set_allocator_settings(settings)
-
-
-class _Accelerator(Memory):
-    """The memory functions of whichever kind is the accelerator."""
-
-    def _name(self) -> str:
-        return _kind()
-
-    def _index(self, device: DeviceArgument) -> int:
-        return _index(device)
-
-
-_memory = _Accelerator()
-
-empty_cache = _memory.empty_cache
-empty_host_cache = _memory.empty_host_cache
-get_per_process_memory_fraction = _memory.get_per_process_memory_fraction
-host_memory_stats = _memory.host_memory_stats
-max_memory_allocated = _memory.max_memory_allocated
-max_memory_reserved = _memory.max_memory_reserved
-memory_allocated = _memory.memory_allocated
-memory_reserved = _memory.memory_reserved
-memory_snapshot = _memory.memory_snapshot
-memory_stats = _memory.memory_stats
-memory_summary = _memory.memory_summary
-register_oom_observer = _memory.register_oom_observer
-reset_accumulated_memory_stats = _memory.reset_accumulated_memory_stats
-reset_peak_memory_stats = _memory.reset_peak_memory_stats
-set_per_process_memory_fraction = _memory.set_per_process_memory_fraction
-shared_memory_stats = _memory.shared_memory_stats
+    return capability(kind_of(), index_of(device))

@@ -7,6 +7,6 @@ Source: `torch.backends` of torch 2.13, the part that is about such libraries.
 True
 """
 
-from accelrt.backends import cpu, mkl, mkldnn, openmp
+from accelrt.backends import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp
 
-__all__ = ["cpu", "mkl", "mkldnn", "openmp"]
+__all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]

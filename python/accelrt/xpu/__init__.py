@@ -16,14 +16,17 @@ __all__ = [
     "Program",
     "Stream",
     "StreamContext",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "default_generator",
+    "default_stream",
     "device",
     "device_count",
     "device_of",
     "empty_cache",
     "empty_host_cache",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
@@ -34,6 +37,7 @@ __all__ = [
     "init",
     "initial_seed",
     "is_available",
+    "is_bf16_supported",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
@@ -44,6 +48,7 @@ __all__ = [
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
     "register_oom_observer",
     "reset_accumulated_memory_stats",
@@ -62,14 +67,17 @@ __all__ = [
 
 _kind = Kind("xpu")
 
+can_device_access_peer = _kind.can_device_access_peer
 current_device = _kind.current_device
 current_stream = _kind.current_stream
 default_generator = _kind.default_generator
+default_stream = _kind.default_stream
 device = _kind.device
 device_count = _kind.device_count
 device_of = _kind.device_of
 empty_cache = _kind.empty_cache
 empty_host_cache = _kind.empty_host_cache
+get_arch_list = _kind.get_arch_list
 get_device_capability = _kind.get_device_capability
 get_device_name = _kind.get_device_name
 get_device_properties = _kind.get_device_properties
@@ -80,6 +88,7 @@ host_memory_stats = _kind.host_memory_stats
 init = _kind.init
 initial_seed = _kind.initial_seed
 is_available = _kind.is_available
+is_bf16_supported = _kind.is_bf16_supported
 is_initialized = _kind.is_initialized
 manual_seed = _kind.manual_seed
 manual_seed_all = _kind.manual_seed_all
@@ -90,6 +99,7 @@ memory_allocated = _kind.memory_allocated
 memory_reserved = _kind.memory_reserved
 memory_snapshot = _kind.memory_snapshot
 memory_stats = _kind.memory_stats
+memory_stats_as_nested_dict = _kind.memory_stats_as_nested_dict
 memory_summary = _kind.memory_summary
 register_oom_observer = _kind.register_oom_observer
 reset_accumulated_memory_stats = _kind.reset_accumulated_memory_stats

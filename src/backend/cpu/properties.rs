@@ -31,7 +31,15 @@ fn properties(files: Files<'_>, configured_bytes: Option<usize>) -> DeviceProper
     properties.page_bytes = pages::page_bytes();
     properties.huge_page_bytes = huge_page(files);
     properties.has_shared_memory = true;
+    properties.has_bfloat16_conversions = has_bfloat16_conversions();
     properties
+}
+
+fn has_bfloat16_conversions() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// The processor's name: x86 says `model name`, others `Model`, `cpu` or nothing.

@@ -12,6 +12,7 @@ use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicBool;
 
 const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
+const BFLOAT16_EXTENSION: &str = "cl_intel_bfloat16_conversions";
 const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
 
 /// Levels of a device with priority hints, as torch's XPU streams have them.
@@ -32,6 +33,7 @@ pub(super) struct Facts {
     has_priorities: bool,
     has_shared_memory: bool,
     is_host_memory: bool,
+    has_bfloat16_conversions: bool,
 }
 
 impl Facts {
@@ -70,6 +72,7 @@ impl Facts {
             has_priorities: has(PRIORITY_EXTENSION),
             has_shared_memory: shared
                 .is_ok_and(|bits: u64| bits & sys::UNIFIED_SHARED_MEMORY_ACCESS_INTEL != 0),
+            has_bfloat16_conversions: has(BFLOAT16_EXTENSION),
             is_host_memory: unified.is_ok_and(|answer| answer != 0),
         }))
     }
@@ -108,6 +111,7 @@ impl XpuDevice {
         properties.cache_bytes.extend((*cache_bytes > 0).then_some(*cache_bytes));
         properties.is_gpu = *is_gpu;
         properties.has_shared_memory = self.has_shared_memory();
+        properties.has_bfloat16_conversions = self.facts.has_bfloat16_conversions;
         properties
     }
 

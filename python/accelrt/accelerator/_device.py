@@ -1,0 +1,19 @@
+"""Which kind the accelerator is, and which of its devices an argument means."""
+
+from __future__ import annotations
+
+from accelrt import _core
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from accelrt._memory import DeviceArgument
+
+
+def kind_of() -> str:
+    """Return the accelerator's kind."""
+    return _core.current_accelerator().type
+
+
+def index_of(device: DeviceArgument, *, optional: bool = True) -> int:
+    """Return the index that an argument means."""
+    return _core.accelerator_index(device, optional)

@@ -1,0 +1,104 @@
+"""The accelerator's memory: statistics, caches, limits and settings of its allocators.
+
+Source: `torch.accelerator.memory` of torch 2.13. `accelerator` has the same functions.
+
+>>> import accelrt
+>>> accelrt.accelerator.memory.memory_allocated() >= 0
+True
+"""
+
+from __future__ import annotations
+
+from accelrt import _core
+from accelrt._memory import Memory
+from accelrt.accelerator._device import index_of, kind_of
+
+TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
+if TYPE_CHECKING:
+    from accelrt._memory import DeviceArgument
+
+__all__ = [
+    "empty_cache",
+    "empty_host_cache",
+    "get_allocator_settings",
+    "get_memory_info",
+    "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_summary",
+    "register_oom_observer",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_allocator_settings",
+    "set_per_process_memory_fraction",
+    "shared_memory_stats",
+]
+
+
+def get_memory_info(device: DeviceArgument = None) -> tuple[int, int]:
+    """Return free and total bytes of a device.
+
+    The total is the limit that was set (`ACCELRT_CPU_MEMORY`), else what the device, the machine or
+    the container has; a memory fraction is a part of it. Free is what that leaves, and no more than
+    the machine or the container has available where the device's memory is theirs.
+    """
+    return _core.get_memory_info(kind_of(), index_of(device))
+
+
+def get_allocator_settings() -> str:
+    """Return the settings of all allocators, as they were given."""
+    return _core.get_allocator_settings()
+
+
+def set_allocator_settings(settings: str) -> None:
+    """Serve the next requests of all allocators by other settings; see `ACCELRT_ALLOC_CONF`.
+
+    What the text does not name has its default. A text that is not valid changes nothing and raises
+    a ValueError that names the key, its value and what is allowed.
+
+    >>> import accelrt
+    >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64,expandable_segments:False")
+    >>> accelrt.accelerator.get_allocator_settings()
+    'max_split_size_mb:64,expandable_segments:False'
+    >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64k")
+    Traceback (most recent call last):
+    ...
+    ValueError: Allocator setting "max_split_size_mb" with value "64k" is not valid: ...
+    >>> accelrt.accelerator.set_allocator_settings("")
+    """
+    _core.set_allocator_settings(settings)
+
+
+class _Accelerator(Memory):
+    """The memory functions of whichever kind is the accelerator."""
+
+    def _name(self) -> str:
+        return kind_of()
+
+    def _index(self, device: DeviceArgument) -> int:
+        return index_of(device)
+
+
+_memory = _Accelerator()
+
+empty_cache = _memory.empty_cache
+empty_host_cache = _memory.empty_host_cache
+get_per_process_memory_fraction = _memory.get_per_process_memory_fraction
+host_memory_stats = _memory.host_memory_stats
+max_memory_allocated = _memory.max_memory_allocated
+max_memory_reserved = _memory.max_memory_reserved
+memory_allocated = _memory.memory_allocated
+memory_reserved = _memory.memory_reserved
+memory_snapshot = _memory.memory_snapshot
+memory_stats = _memory.memory_stats
+memory_summary = _memory.memory_summary
+register_oom_observer = _memory.register_oom_observer
+reset_accumulated_memory_stats = _memory.reset_accumulated_memory_stats
+reset_peak_memory_stats = _memory.reset_peak_memory_stats
+set_per_process_memory_fraction = _memory.set_per_process_memory_fraction
+shared_memory_stats = _memory.shared_memory_stats

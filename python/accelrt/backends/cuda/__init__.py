@@ -1,0 +1,13 @@
+"""CUDA: whether this build has the kind.
+
+>>> import accelrt
+>>> accelrt.backends.cuda.is_built()
+False
+"""
+
+__all__ = ["is_built"]
+
+
+def is_built() -> bool:
+    """Return False: no CUDA kind is written yet, whatever the machine has."""
+    return False
