@@ -268,7 +268,7 @@ impl<'py> Arguments<'py> {
         let existing = ["stream_id", "device_index", "device_type"];
         let is_named =
             |name: &&str| kwargs.is_some_and(|kwargs| kwargs.contains(*name).unwrap_or(false));
-        let is_existing = args.len() > 2 || existing.iter().any(|name| is_named(name));
+        let is_existing = args.len() > 2 || existing.iter().any(is_named);
         let positions: &[&str] = if is_existing { &existing } else { &["device", "priority"] };
         let mut given = Given::read(positions, args, kwargs, FORMS)?;
         let arguments = if is_existing {
