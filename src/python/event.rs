@@ -20,9 +20,9 @@ use crate::stream::Stream;
 /// A mark that streams record, wait for and query.
 ///
 /// `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
-/// by their places: `Event(True)` is timed. One that was never recorded counts as done. A wait binds to the record that is the latest
-/// at that moment. Of `device` only the kind counts: the first record gives the index. `blocking`
-/// and `interprocess` are accepted and change nothing.
+/// by their places: `Event(True)` is timed. One that was never recorded counts as done. A wait
+/// binds to the record that is the latest at that moment. Of `device` only the kind counts: the
+/// first record gives the index. `blocking` and `interprocess` are accepted and change nothing.
 ///
 /// >>> import accelrt
 /// >>> start, end = accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
@@ -35,8 +35,8 @@ pub(super) struct PyEvent {
     device: PyDevice,
 }
 
-const FORMS: &str = "Event(device=None, *, enable_timing=False, blocking=False, \
-                     interprocess=False) or Event(enable_timing, blocking=False, interprocess=False)";
+const FORMS: &str = "Event(device=None, *, enable_timing=False, blocking=False, interprocess=False) or \
+     Event(enable_timing, blocking=False, interprocess=False)";
 
 #[pymethods]
 impl PyEvent {
