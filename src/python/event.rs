@@ -35,8 +35,10 @@ pub(super) struct PyEvent {
     device: PyDevice,
 }
 
-const FORMS: &str = "Event(device=None, *, enable_timing=False, blocking=False, interprocess=False) or \
-     Event(enable_timing, blocking=False, interprocess=False)";
+const FORMS: &str = concat!(
+    "Event(device=None, *, enable_timing=False, blocking=False, interprocess=False) or ",
+    "Event(enable_timing, blocking=False, interprocess=False)",
+);
 
 #[pymethods]
 impl PyEvent {
