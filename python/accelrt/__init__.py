@@ -36,6 +36,8 @@ from accelrt._core import (
     empty_shared,
     from_dlpack,
     is_inference_mode_enabled,
+    reads,
+    writes,
     zeros,
 )
 from accelrt._exit import finish_at_exit
@@ -80,9 +82,11 @@ __all__ = [
     "is_inference_mode_enabled",
     "manual_seed",
     "numpy_memory",
+    "reads",
     "seed",
     "set_rng_state",
     "verbose",
+    "writes",
     "xpu",
     "zeros",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "Event",
     "Generator",
     "Kernel",
+    "Marked",
     "OutOfMemoryError",
     "Pool",
     "Program",
@@ -86,6 +87,7 @@ __all__ = [
     "mkl_allocator",
     "openmp_library",
     "parse_bytes",
+    "reads",
     "remove_oom_observer",
     "reserved_bytes",
     "reset_accumulated_memory_stats",
@@ -101,6 +103,7 @@ __all__ = [
     "use_mkl_allocator",
     "verbose_level",
     "verbose_library_version",
+    "writes",
     "zeros",
 ]
 
@@ -110,6 +113,9 @@ __VERSION__: Final[str]
 _Device: TypeAlias = device
 _DeviceArgument: TypeAlias = device | str | int | None
 _Filled = TypeVar("_Filled", Buffer, View)
+
+class _HasAddress(Protocol):
+    def data_ptr(self) -> int: ...
 
 class _HasDlpack(Protocol):
     # Methods of any signature: makers differ in it.
@@ -383,6 +389,15 @@ class View:
         def __buffer__(self, flags: int, /) -> memoryview: ...
         def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
+@final
+class Marked:
+    @property
+    def memory(self) -> object: ...
+    @property
+    def access(self) -> str: ...
+
+def reads(x: _BytesLike | _HasAddress) -> Marked: ...
+def writes(x: _BytesLike | _HasAddress) -> Marked: ...
 def as_buffer(obj: object) -> View: ...
 def from_dlpack(
     x: _HasDlpack | CapsuleType, *, readonly: bool | None = None, copy: bool | None = None

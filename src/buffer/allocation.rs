@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::backend::contract::MemoryKind;
+use crate::buffer::Buffer;
 use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::here;
@@ -346,9 +347,29 @@ impl Access<'_> {
     /// the last one. In one step with the end of the access: a lock less.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
+        self.record_touch(stream, task, &Touch::UNKNOWN);
+    }
+
+    /// The same of a task that is known to write the bytes of a view, or to read them alone; where
+    /// that is not known it may do both with all of the memory.
+    pub(crate) fn record_use(
+        self,
+        stream: &Arc<StreamCore>,
+        task: Task,
+        view: &Buffer,
+        writes: Option<bool>,
+    ) {
+        match writes {
+            Some(writes) => self.record_touch(stream, task, &Touch { bytes: view.bytes(), writes }),
+            None => self.record(stream, task),
+        }
+    }
+
+    #[inline]
+    fn record_touch(self, stream: &Arc<StreamCore>, task: Task, touch: &Touch) {
         let Self(allocation) = *ManuallyDrop::new(self);
         let mut state = allocation.state.lock();
-        let forgotten = allocation.note(&mut state, stream, task, &Touch::UNKNOWN, 0);
+        let forgotten = allocation.note(&mut state, stream, task, touch, 0);
         allocation.end_access(state);
         drop(forgotten); // without the lock: a stream may end with its last reference
     }

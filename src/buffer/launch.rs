@@ -35,13 +35,28 @@ impl Stream {
     /// # Safety
     /// As [`Stream::launch`], except that the memory of these buffers stays where it is.
     pub unsafe fn launch_with_buffers(&self, call: NativeCall, buffers: &[&Buffer]) -> Result<u64> {
+        let uses: Vec<_> = buffers.iter().map(|buffer| (*buffer, None)).collect();
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with_uses(call, &uses) }
+    }
+
+    /// As [`Stream::launch_with_buffers`], with each buffer whether the function writes it, where
+    /// that is known: it then uses the bytes of this view alone.
+    ///
+    /// # Safety
+    /// As there, and what is said of the buffers is so.
+    pub(crate) unsafe fn launch_with_uses(
+        &self,
+        call: NativeCall,
+        uses: &[(&Buffer, Option<bool>)],
+    ) -> Result<u64> {
         let lifecycle = &self.core().lifecycle;
-        buffers.iter().try_for_each(|it| lifecycle.check_own("a buffer", it.runtime()))?;
-        let accesses: Vec<_> = buffers.iter().map(|it| it.access()).collect::<Result<_>>()?;
+        uses.iter().try_for_each(|(it, _)| lifecycle.check_own("a buffer", it.runtime()))?;
+        let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
         // SAFETY: the caller's promise; the uses are recorded before anybody can end the accesses.
         let ticket = unsafe { self.launch_marker(call) }?;
-        for access in accesses {
-            access.record(self.core(), Task::marker(ticket));
+        for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {
+            access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
         }
         Ok(ticket)
     }

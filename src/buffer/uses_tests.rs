@@ -4,9 +4,11 @@
 //! those that are gone. Method: streams behind a gate use one buffer; steps are counted, and
 //! streams that are alive.
 
+use std::ops::Range;
 use std::sync::mpsc;
 
 use crate::buffer::Buffer;
+use crate::buffer::uses::{Task, Touch};
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::Event;
@@ -37,6 +39,31 @@ fn buffer(runtime: &Runtime) -> Buffer {
 
 fn use_count(buffer: &Buffer) -> usize {
     buffer.allocation().uses().len()
+}
+
+#[test]
+fn a_use_that_is_known_is_of_its_bytes_and_of_its_kind() {
+    let runtime = runtime();
+    let stream = stream(&runtime);
+    let part = buffer(&runtime).slice(16..32).unwrap();
+    let conflict_of = |said: Option<bool>, bytes: Range<usize>, writes: bool| {
+        let fresh = buffer(&runtime);
+        let view = fresh.slice(part.bytes()).unwrap();
+        fresh.access().unwrap().record_use(stream.core(), Task::marker(5), &view, said);
+        let uses = fresh.allocation().uses();
+        uses[0].last.conflict(&Touch { bytes, writes }).ticket
+    };
+    let expected = [
+        // What is marked as read conflicts with writes of the same bytes alone.
+        (Some(false), [5, 0, 0, 0]),
+        (Some(true), [5, 5, 0, 0]),
+        (None, [5, 5, 5, 5]),
+    ];
+    for (said, tickets) in expected {
+        let touches = [(20..24, true), (20..24, false), (32..64, true), (0..16, false)];
+        let found = touches.map(|(bytes, writes)| conflict_of(said, bytes, writes));
+        assert_eq!(found, tickets, "{said:?}");
+    }
 }
 
 #[test]

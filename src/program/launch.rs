@@ -4,6 +4,7 @@
     reason = "what a kernel does with its arguments is promised by who launches"
 )]
 
+use std::iter;
 use std::sync::Arc;
 
 use crate::backend::contract::{LaunchArgument, LaunchSize};
@@ -83,15 +84,35 @@ impl Stream {
         global_size: &[usize],
         local_size: Option<&[usize]>,
     ) -> Result<u64> {
+        let sizes = (global_size, local_size);
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
+    }
+
+    /// As [`Stream::launch_kernel`], with each argument whether the kernel writes its buffer, where
+    /// that is known: it then uses the bytes of this view alone. Of what is beyond `writes` nothing
+    /// is known.
+    ///
+    /// # Safety
+    /// As there, and what is said of the buffers is so.
+    pub(crate) unsafe fn launch_kernel_with_uses(
+        &self,
+        kernel: &Kernel,
+        arguments: &[KernelArgument<'_>],
+        (global_size, local_size): (&[usize], Option<&[usize]>),
+        writes: &[Option<bool>],
+    ) -> Result<u64> {
         let launch = self.kernel_task(kernel, arguments, global_size, local_size)?;
-        let buffers = arguments.iter().filter_map(|argument| match argument {
-            KernelArgument::Buffer(buffer) => Some(*buffer),
+        let said = writes.iter().copied().chain(iter::repeat(None));
+        let uses = arguments.iter().zip(said).filter_map(|(argument, writes)| match argument {
+            KernelArgument::Buffer(buffer) => Some((*buffer, writes)),
             _ => None,
         });
-        let accesses = buffers.map(|buffer| self.reach(buffer)).collect::<Result<Vec<_>>>()?;
+        let uses: Vec<_> = uses.collect();
+        let accesses = uses.iter().map(|(it, _)| self.reach(it)).collect::<Result<Vec<_>>>()?;
         let ticket = self.core().push(launch)?;
-        for access in accesses {
-            access.record(self.core(), Task::marker(ticket));
+        for (access, (buffer, writes)) in accesses.into_iter().zip(&uses) {
+            access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
         }
         Ok(ticket)
     }

@@ -5,14 +5,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 
-use crate::buffer::Buffer;
 use crate::native::Argument;
 use crate::python::buffer::PyBuffer;
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::type_name;
 use crate::python::function::name_of;
 use crate::python::host_memory::has_buffer_protocol;
+use crate::python::marks::{Mark, Owner, PyMarked, UsedMemory};
 use crate::python::signature::{self, Declared};
+use crate::python::view::PyView;
 
 /// How far `_as_parameter_` is followed.
 const MAX_DEPTH: usize = 8;
@@ -34,14 +35,14 @@ pub(super) struct Passing<'a, 'py> {
 pub(super) struct Used {
     /// Kept alive until it is done.
     pub(super) objects: Vec<Py<PyAny>>,
-    /// Whose uses are recorded.
-    pub(super) buffers: Vec<Buffer>,
+    /// Which bytes it uses, and how; the uses of buffers are recorded.
+    pub(super) memory: Vec<UsedMemory>,
 }
 
 impl Used {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.buffers.is_empty()
+        self.objects.is_empty() && self.memory.is_empty()
     }
 }
 
@@ -205,6 +206,9 @@ impl<'py> Passing<'_, 'py> {
             self.keep(value);
             return self.by_kind(&inner, depth + 1);
         }
+        if let Some(number) = numpy_number(value)? {
+            return Ok(number);
+        }
         if value.hasattr("__index__")? {
             return self.integer(value);
         }
@@ -261,14 +265,46 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    /// Memory that an object owns: a Buffer's, or that of whatever has `data_ptr()`.
+    /// Memory that an object owns, marked or not: a Buffer's or View's, or that of whatever has
+    /// `data_ptr()`.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         if let Ok(buffer) = value.cast::<PyBuffer>() {
-            let buffer = buffer.get().current.buffer(value.py());
-            let address = buffer.address()?;
-            self.used.buffers.push(buffer);
-            return Ok(Some(Argument::U64(address)));
+            return self.buffers_memory(buffer, Mark::Unmarked).map(Some);
         }
+        if let Ok(view) = value.cast::<PyView>() {
+            return self.views_memory(view, Mark::Unmarked).map(Some);
+        }
+        let Ok(marked) = value.cast::<PyMarked>() else { return self.pointed_to(value) };
+        let PyMarked { memory, mark } = marked.get();
+        let memory = memory.bind(value.py());
+        if let Ok(buffer) = memory.cast::<PyBuffer>() {
+            return self.buffers_memory(buffer, *mark).map(Some);
+        }
+        match memory.cast::<PyView>() {
+            Ok(view) => self.views_memory(view, *mark).map(Some),
+            Err(_) => self.pointed_to(memory),
+        }
+    }
+
+    fn buffers_memory(&mut self, value: &Bound<'py, PyBuffer>, mark: Mark) -> PyResult<Argument> {
+        let buffer = value.get().current.buffer(value.py());
+        let address = buffer.address()?;
+        self.used.memory.push(UsedMemory { owner: Owner::Ours(buffer), mark });
+        Ok(Argument::U64(address))
+    }
+
+    fn views_memory(&mut self, view: &Bound<'py, PyView>, mark: Mark) -> PyResult<Argument> {
+        let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
+        let address = used.address()?;
+        if let Owner::Lent(_) = used.owner {
+            self.keep(view.as_any());
+        }
+        self.used.memory.push(used);
+        Ok(Argument::U64(address))
+    }
+
+    /// Memory of whatever has `data_ptr()`.
+    fn pointed_to(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
         if !method.is_callable() {
             return Ok(None);
@@ -334,9 +370,33 @@ fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
-/// How memory that is given as it is can be given.
+/// How what is not taken as it is can be given.
 fn hint(given: &Bound<'_, PyAny>) -> &'static str {
-    if has_buffer_protocol(given) { ": give accelrt.as_buffer() of it" } else { "" }
+    if is_numpy_scalar(given) {
+        ": give int() or float() of it"
+    } else if has_buffer_protocol(given) {
+        ": give accelrt.as_buffer() of it"
+    } else {
+        ""
+    }
+}
+
+/// True for NumPy's numbers, and those that others added to it.
+fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> bool {
+    let has = |name: &str| value.hasattr(name).unwrap_or(false);
+    has("dtype") && has("item") && !has("__setitem__")
+}
+
+/// The numbers of NumPy that are no Python numbers and have a type of C: a `float` and a bool.
+fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
+    if !is_numpy_scalar(value) {
+        return Ok(None);
+    }
+    Ok(match &*type_name(value) {
+        "float32" => Some(Argument::F32(value.extract()?)),
+        "bool" | "bool_" => Some(Argument::I64(i64::from(value.is_truthy()?))),
+        _ => None,
+    })
 }
 
 /// True when a number has a place in so many bytes.

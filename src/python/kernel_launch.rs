@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
@@ -15,10 +15,12 @@ use crate::python::argument::{Passing, Used};
 use crate::python::ctypes::Types;
 use crate::python::errors::{type_name, wrong_type};
 use crate::python::host_memory::HostMemory;
+use crate::python::marks::{Mark, PyMarked, UsedMemory};
 use crate::python::parameters::integer_of;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::program::PyKernel;
 use crate::python::transfers::{buffer_of, lender_of};
+use crate::python::view::PyView;
 use crate::python::waiting::enqueue;
 use crate::stream::Stream;
 
@@ -30,7 +32,7 @@ pub(super) struct Sizes<'a, 'py> {
 
 /// An argument that owns what it needs.
 enum Owned {
-    Buffer(Buffer),
+    Buffer(Buffer, Mark),
     Value(Argument),
     Bytes(Vec<u8>),
     Local(usize),
@@ -39,11 +41,16 @@ enum Owned {
 impl Owned {
     fn as_argument(&self) -> KernelArgument<'_> {
         match self {
-            Self::Buffer(buffer) => KernelArgument::Buffer(buffer),
+            Self::Buffer(buffer, _) => KernelArgument::Buffer(buffer),
             Self::Value(value) => KernelArgument::Value(*value),
             Self::Bytes(bytes) => KernelArgument::Bytes(bytes),
             Self::Local(bytes) => KernelArgument::Local(*bytes),
         }
+    }
+
+    /// Whether the kernel writes its memory, where that is said.
+    fn writes(&self) -> Option<bool> {
+        if let Self::Buffer(_, mark) = self { mark.writes() } else { None }
     }
 }
 
@@ -72,10 +79,13 @@ pub(super) fn launch(
     let mut used = Used::default();
     let owned = convert(kernel, args, &mut used)?;
     let arguments: Vec<_> = owned.iter().map(Owned::as_argument).collect();
+    let writes: Vec<_> = owned.iter().map(Owned::writes).collect();
+    let sizes = (&*global, local.as_deref());
     let ticket = enqueue(py, stream, || {
         // SAFETY: that the kernel stays inside the memory it is given is the promise of who calls
-        // `launch`; foreign memory is kept alive until the device is done, below.
-        unsafe { stream.launch_kernel(&kernel.get().kernel, &arguments, &global, local.as_deref()) }
+        // `launch`, and what its marks say; foreign memory is kept alive until the device is done,
+        // below.
+        unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
     })?;
     if !used.objects.is_empty() {
         stream.keep_until(ticket, Kept::new(used.objects));
@@ -159,19 +169,34 @@ fn argument<'py>(
     }
 }
 
-/// Memory that the device reaches; `None` for objects that have none.
+/// Memory that the device reaches, marked or not; `None` for objects that have none.
 fn memory<'py>(
     passing: &mut Passing<'_, 'py>,
     value: &Bound<'py, PyAny>,
+) -> PyResult<Option<Owned>> {
+    match value.cast::<PyMarked>() {
+        Ok(marked) => {
+            let PyMarked { memory: marked, mark } = marked.get();
+            used_memory(passing, marked.bind(value.py()), *mark)
+        }
+        Err(_) => used_memory(passing, value, Mark::Unmarked),
+    }
+}
+
+fn used_memory<'py>(
+    passing: &mut Passing<'_, 'py>,
+    value: &Bound<'py, PyAny>,
+    mark: Mark,
 ) -> PyResult<Option<Owned>> {
     let py = value.py();
     let pointer = |address: usize| {
         Owned::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(address)))
     };
     if let Some(buffer) = buffer_of(value) {
-        return Ok(Some(Owned::Buffer(buffer)));
+        return Ok(Some(Owned::Buffer(buffer, mark)));
     }
     if let Some(lent) = lender_of(value) {
+        UsedMemory::of_view(&passing.place(), value.cast::<PyView>()?.get(), mark)?;
         passing.keep(value);
         return Ok(Some(pointer(lent.address.expose_provenance())));
     }
@@ -183,7 +208,12 @@ fn memory<'py>(
         let data = interface.get_item("data")?.ok_or_else(|| {
             PyTypeError::new_err("__sycl_usm_array_interface__ has no entry 'data'")
         })?;
-        let (address, _): (usize, bool) = data.extract()?;
+        let (address, is_read_only): (usize, bool) = data.extract()?;
+        if is_read_only && mark != Mark::Reads {
+            let (place, name) = (passing.place(), type_name(value));
+            let text = format!("{place} is a read-only {name}: accelrt.reads() of it is taken");
+            return Err(PyBufferError::new_err(text));
+        }
         passing.keep(value);
         return Ok(Some(pointer(address)));
     }

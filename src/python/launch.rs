@@ -11,6 +11,7 @@ use crate::python::argument::{Passing, Used, number};
 use crate::python::fastcall::{Arguments, Method};
 use crate::python::function::{Function, KnownFunction, check_returns_status, name_of};
 use crate::python::kernel_launch::{self, Sizes};
+use crate::python::marks::{Owner, UsedMemory};
 use crate::python::parameters::Flag;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::stream::PyStream;
@@ -31,10 +32,12 @@ Enqueues a call of a native function, which a worker makes without the GIL, or a
 `function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
 (ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
 int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
-null pointer; objects of ctypes and cffi go by their types, bytes and what has `data_ptr()`
-or `_as_parameter_` as pointers, kept alive until the task is done. The result is ignored;
-with `check=True` it is a 32-bit status, and one other than 0 fails the stream. As with
-ctypes, a wrong signature or address is undefined behaviour.
+null pointer; NumPy's numbers go by their values, `float32` as a `float`; objects of ctypes and
+cffi go by their types, bytes and what has `data_ptr()` or `_as_parameter_` as pointers, kept
+alive until the task is done. Memory counts as read and written unless `accelrt.reads` or
+`accelrt.writes` mark it; what is read-only is refused unless it is marked with `reads`. The
+result is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the
+stream. As with ctypes, a wrong signature or address is undefined behaviour.
 
 A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
 the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
@@ -174,18 +177,22 @@ fn launch_with_objects(
     py: Python<'_>,
     stream: &Stream,
     call: NativeCall,
-    Used { objects, buffers }: Used,
+    Used { objects, memory }: Used,
 ) -> PyResult<()> {
+    let uses = memory.iter().filter_map(|UsedMemory { owner, mark }| match owner {
+        Owner::Ours(buffer) => Some((buffer, mark.writes())),
+        Owner::Lent(_) => None,
+    });
+    let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {
-        if buffers.is_empty() {
+        if uses.is_empty() {
             // SAFETY: as in `launch`; what was given as objects is kept alive by what is enqueued
             // next.
             unsafe { stream.launch(call) }
         } else {
             // No task keeps a reference to a buffer: its free waits for the use.
-            let buffers: Vec<_> = buffers.iter().collect();
-            // SAFETY: as above.
-            unsafe { stream.launch_with_buffers(call, &buffers) }
+            // SAFETY: as above, and what the marks say.
+            unsafe { stream.launch_with_uses(call, &uses) }
         }
     })?;
     if !objects.is_empty() {

@@ -28,6 +28,7 @@ mod identity_cache;
 mod kernel_launch;
 mod kernels;
 mod launch;
+mod marks;
 mod memory;
 mod numpy_memory;
 mod parameters;
@@ -94,6 +95,8 @@ mod _core {
     };
     #[pymodule_export]
     use super::kernels::kernel_address;
+    #[pymodule_export]
+    use super::marks::{PyMarked, reads, writes};
     #[pymodule_export]
     use super::numpy_memory::exchange_numpy_handler;
     #[pymodule_export]

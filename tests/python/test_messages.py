@@ -32,7 +32,8 @@ EXPORTER = "must be an accelrt.Buffer or have the buffer protocol or DLPack, not
 OVERLAP = "Cannot copy 4 bytes from offset {} to offset {} of one allocation: the ranges overlap"
 DTYPES = (
     "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, "
-    "complex64, complex128"
+    "complex64, complex128, bfloat16, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, "
+    "float8_e5m2fnuz, float8_e8m0fnu"
 )
 
 
@@ -90,9 +91,9 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         "target (bytes): Object is not writable.",
     ),
     (
-        lambda: buffer().copy_(np.zeros(16, "u1")[::2]),
+        lambda: buffer().copy_to(np.zeros(16, "u1")[::2]),
         ValueError,
-        "source (ndarray): ndarray is not C-contiguous",
+        "target (ndarray): ndarray is not C-contiguous",
     ),
     (
         lambda: untyped.as_buffer(np.zeros(16, "u1")[::2]),
@@ -209,6 +210,11 @@ MESSAGES: list[tuple[Callable[[], object], type[Exception], str]] = [
         lambda: launch(libc.memset, np.zeros(8, "u1"), 1, 8),
         TypeError,
         f"argument 1 of memset must be {UNDECLARED}, not ndarray: give accelrt.as_buffer() of it",
+    ),
+    (
+        lambda: launch(libc.abs, np.float16(1)),
+        TypeError,
+        f"argument 1 of abs must be {UNDECLARED}, not float16: give int() or float() of it",
     ),
     (
         lambda: launch(libc.abs, "x"),
