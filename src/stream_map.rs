@@ -90,6 +90,16 @@ impl<V> StreamMap<V> {
         value
     }
 
+    /// True when one more would not fit in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() == self.entries.capacity()
+    }
+
+    /// Makes room for as many as there are.
+    pub(crate) fn make_room(&mut self) {
+        self.entries.reserve(self.entries.len());
+    }
+
     /// Memory for many entries goes when few are left: after as many removals as it is copied for.
     fn give_room_back(&mut self) {
         let count = self.entries.len();
@@ -111,6 +121,9 @@ impl<V> StreamMap<V> {
         mut is_over: impl FnMut(u64, &mut V) -> bool,
     ) -> Vec<V> {
         let mut over = Vec::new();
+        if most >= self.entries.len() {
+            self.next_look = 0; // or an entry that moves to the front would be looked at for another
+        }
         for _ in 0..most.min(self.entries.len()) {
             step();
             if self.next_look >= self.entries.len() {
@@ -206,6 +219,21 @@ mod tests {
             }
             assert!(looks <= count.div_ceil(4) + 1, "{looks} for {count}");
             assert_eq!(map.values().copied().collect::<Vec<_>>(), [20]);
+        }
+    }
+
+    #[test]
+    fn a_look_at_all_finds_all_that_is_over_wherever_the_last_one_ended() {
+        for (count, first) in [(3, 2), (20, 7), (1000, 999)] {
+            let mut map = filled(count);
+            map.take_over(first, |_, _| false);
+            let over = map.take_over(usize::MAX, |key, _| key < count - 1);
+            assert_eq!(
+                over.len(),
+                usize::try_from(count).unwrap() - 1,
+                "of {count} behind {first}"
+            );
+            assert_eq!(map.len(), 1);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::buffer::counted::{Alone, Counted, Ends};
 use crate::buffer::free::{Memory, free};
 use crate::buffer::here;
 use crate::buffer::hosts::Hosts;
-use crate::buffer::uses::{Task, Touch, Use, Uses};
+use crate::buffer::uses::{ALL, LOOKS, Task, Touch, Use, Uses};
 use crate::error::Result;
 use crate::spin::{SpinGuard, SpinMutex};
 use crate::stream::core::StreamCore;
@@ -169,8 +169,9 @@ impl Allocation {
         (!state.is_released).then_some(state)
     }
 
-    /// Notes a use by a stream, whose tasks up to `done` are known to be done. What is returned is
-    /// dropped without the lock: it may be the last reference to a stream.
+    /// Notes a use by a stream, whose tasks up to `done` are known to be done, and looks at others,
+    /// whether they are over. What is returned is dropped without the lock: it may be the last
+    /// reference to a stream.
     #[inline]
     pub(super) fn note(
         &self,
@@ -179,12 +180,12 @@ impl Allocation {
         task: Task,
         touch: &Touch,
         done: u64,
+        looks: usize,
     ) -> Option<Vec<Use>> {
         if Arc::ptr_eq(&self.home, stream) {
-            state.uses.record_home(task, touch, done);
-            return None;
+            return state.uses.record_home(task, touch, done, looks);
         }
-        state.uses.record(stream, task, touch, done)
+        state.uses.record(stream, task, touch, done, looks)
     }
 
     /// The tasks of other streams than `own` that a use has to stand behind and that are not known
@@ -256,7 +257,12 @@ impl Allocation {
 
     /// Every recorded use that may still be waited for, or may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
-        self.uses_in(&self.state.lock())
+        let mut state = self.state.lock();
+        let forgotten = state.uses.forget_over(ALL);
+        let uses = self.uses_in(&state);
+        drop(state); // before streams end with their last references
+        drop(forgotten);
+        uses
     }
 
     /// The same, under the lock.
@@ -369,7 +375,7 @@ impl Access<'_> {
     fn record_touch(self, stream: &Arc<StreamCore>, task: Task, touch: &Touch) {
         let Self(allocation) = *ManuallyDrop::new(self);
         let mut state = allocation.state.lock();
-        let forgotten = allocation.note(&mut state, stream, task, touch, 0);
+        let forgotten = allocation.note(&mut state, stream, task, touch, 0, LOOKS);
         allocation.end_access(state);
         drop(forgotten); // without the lock: a stream may end with its last reference
     }

@@ -19,7 +19,7 @@ use crate::buffer::Buffer;
 use crate::buffer::allocation::{Allocation, Refusal, State};
 use crate::buffer::host::HOST_PERIOD;
 use crate::buffer::transfer::Transfer;
-use crate::buffer::uses::{Task, Touch, Use};
+use crate::buffer::uses::{ALL, LOOKS, Task, Touch, Use};
 use crate::error::Result;
 use crate::queue::{Command, Pushed};
 use crate::spin::SpinGuard;
@@ -102,7 +102,7 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
         locked.each_place(core, |wait| waits.push_command(core, wait));
     }
     let pushed = core.push_unscheduled(task);
-    let forgotten = locked.note(core, Task::marker(pushed.ticket));
+    let forgotten = locked.note(core, Task::marker(pushed.ticket), order);
     drop(locked); // before streams are scheduled, or end with their last references
     drop(forgotten);
     match core.published(waits.publish(pushed)) {
@@ -134,7 +134,7 @@ fn enqueue_directly<T: Command<TaskContext>, const N: usize>(
             is_free = !locked.is_hosts() && !locked.is_behind_hosts();
             locked.each_conflict(core, |_, _| is_free = false);
         }
-        let forgotten = is_free.then(|| locked.note(core, Task::marker(ticket)));
+        let forgotten = is_free.then(|| locked.note(core, Task::marker(ticket), order));
         drop(locked);
         forgotten.map(drop).ok_or(None)
     };
@@ -251,11 +251,13 @@ impl<'a, const N: usize> Locked<'a, N> {
 
     /// Notes the uses of a task that has its place. What is returned is dropped without the locks.
     #[inline]
-    fn note(&mut self, core: &Arc<StreamCore>, task: Task) -> [Option<Vec<Use>>; N] {
+    fn note(&mut self, core: &Arc<StreamCore>, task: Task, order: Order) -> [Option<Vec<Use>>; N] {
         let done = core.progress.done();
+        // Who looked for conflicts has looked at each use.
+        let looks = if order == Order::BehindConflicts { ALL } else { LOOKS };
         std::array::from_fn(|place| {
             let (used, touch) = (self.used[place], self.used[place].touch());
-            used.allocation().note(self.state(place), core, task, &touch, done)
+            used.allocation().note(self.state(place), core, task, &touch, done, looks)
         })
     }
 }

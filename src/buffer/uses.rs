@@ -106,8 +106,8 @@ impl Use {
 /// The uses of one allocation, at most one a stream.
 ///
 /// The usual case is one stream, the home stream or another one: recording is then a comparison and
-/// a maximum. A use on a further stream forgets some that are over, in turns: what it costs does
-/// not grow with the streams that are known, nor do these with streams that are gone.
+/// a maximum. Where there are more, each use forgets some that are over, in turns: what it costs
+/// does not grow with the streams that are known, nor do these with streams that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// On the home stream, which the allocation names.
@@ -116,18 +116,31 @@ pub(super) struct Uses {
     more: StreamMap<Use>,
 }
 
-/// How many uses are looked at, whether they are over, for each stream that is added.
-const LOOKS: usize = 8;
+/// How many uses are looked at, whether they are over, for each one that is noted.
+pub(super) const LOOKS: usize = 8;
+/// All of them: for who has looked at each before.
+pub(super) const ALL: usize = usize::MAX;
+
+/// Uses that failed and are kept when many have come: who asks is told of as many at the least.
+const MOST_FAILED: usize = 64;
 
 impl Uses {
     /// Notes a use on the home stream, whose tasks up to `done` are known to be done.
+    /// As for [`Uses::record`], `looks` are taken and what was forgotten is returned.
     #[inline]
-    pub(super) fn record_home(&mut self, task: Task, touch: &Touch, done: u64) {
+    pub(super) fn record_home(
+        &mut self,
+        task: Task,
+        touch: &Touch,
+        done: u64,
+        looks: usize,
+    ) -> Option<Vec<Use>> {
         self.at_home.note(task, touch, done);
+        self.forget_over(looks)
     }
 
-    /// Notes a use on another stream. What is returned was forgotten, and is dropped without a
-    /// lock: it may be the last reference to a stream.
+    /// Notes a use on another stream, and looks at some, whether they are over. What is returned
+    /// was forgotten, and is dropped without a lock: it may be the last reference to a stream.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -135,14 +148,38 @@ impl Uses {
         task: Task,
         touch: &Touch,
         done: u64,
+        looks: usize,
     ) -> Option<Vec<Use>> {
         if let Some(first) = &mut self.first
             && first.is_on(stream)
         {
             first.last.note(task, touch, done);
-            return None;
+            return self.forget_over(looks);
         }
-        self.record_further(stream, task, touch, done)
+        self.record_further(stream, task, touch, done, looks)
+    }
+
+    /// Forgets what is over, of the next few.
+    #[inline]
+    pub(super) fn forget_over(&mut self, looks: usize) -> Option<Vec<Use>> {
+        if self.more.is_empty() { None } else { Some(self.take_over(looks)) }
+    }
+
+    #[inline(never)]
+    fn take_over(&mut self, looks: usize) -> Vec<Use> {
+        self.more.take_over(looks, |_, known| known.is_over())
+    }
+
+    /// Before there is room for more: forgets all that is over, and most of those that failed.
+    fn make_room(&mut self) -> Vec<Use> {
+        let mut num_failed = 0;
+        let forgotten = self.more.take_over(ALL, |_, known| {
+            let has_failed = known.is_done() && known.stream.failures.has_failed();
+            num_failed += usize::from(has_failed);
+            known.is_over() || has_failed && num_failed > MOST_FAILED
+        });
+        self.more.make_room();
+        forgotten
     }
 
     #[inline(never)]
@@ -152,12 +189,14 @@ impl Uses {
         task: Task,
         touch: &Touch,
         done: u64,
+        looks: usize,
     ) -> Option<Vec<Use>> {
         if let Some(known) = self.more.get_mut(stream.key()) {
             known.last.note(task, touch, done);
-            return None;
+            return self.forget_over(looks);
         }
-        let mut forgotten = self.more.take_over(LOOKS, |_, known| known.is_over());
+        let is_full = self.more.is_full();
+        let mut forgotten = if is_full { self.make_room() } else { self.take_over(looks) };
         forgotten.extend(self.first.take_if(|known| known.is_over()));
         let mut new = Use { stream: Arc::clone(stream), last: Last::default() };
         new.last.note(task, touch, done);

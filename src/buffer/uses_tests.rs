@@ -38,7 +38,26 @@ fn buffer(runtime: &Runtime) -> Buffer {
 }
 
 fn use_count(buffer: &Buffer) -> usize {
-    buffer.allocation().uses().len()
+    let allocation = buffer.allocation();
+    let state = allocation.lock().expect("it is not released");
+    allocation.uses_in(&state).len()
+}
+
+/// A buffer that as many streams have used, all of which are gone; and a stream that used it before.
+fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
+    let (event, closed) = gate(runtime);
+    let (shared, known) = (buffer(runtime), stream(runtime));
+    known.wait_event(&event).unwrap();
+    shared.record_use(&known).unwrap();
+    for _ in 0..count {
+        let user = stream(runtime);
+        user.wait_event(&event).unwrap();
+        shared.record_use(&user).unwrap();
+    }
+    closed.finish(Ok(()));
+    runtime.synchronize(Device::cpu(0)).unwrap();
+    assert_eq!(use_count(&shared), count + 1, "nobody has looked");
+    (shared, known)
 }
 
 #[test]
@@ -121,4 +140,47 @@ fn uses_that_wait_are_kept_and_forgotten_in_turns_when_they_are_over() {
         shared.record_use(&stream(&runtime)).unwrap();
     }
     assert!(use_count(&shared) <= 4, "{} uses", use_count(&shared));
+}
+
+/// What uses a buffer, and how often.
+type Way<'a> = (&'a str, &'a dyn Fn(&Buffer, &Stream), usize);
+
+#[test]
+fn uses_of_streams_that_are_gone_are_forgotten_where_no_new_stream_comes() {
+    // Goal: what a use costs does not depend on streams that are gone. Method: a stream that is
+    // known already uses the buffer, in each way that there is; or the home stream does.
+    let runtime = runtime();
+    let home = runtime.default_stream(Device::cpu(0)).unwrap();
+    let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
+    let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
+    let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
+    // Who looks for conflicts, or waits, looks at each use; who only notes one at a few.
+    let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
+    for (name, way, times) in ways {
+        for is_home in [true, false] {
+            let (shared, known) = used_by_streams_that_are_gone(&runtime, 500);
+            let user = if is_home { &home } else { &known };
+            (0..times).for_each(|_| way(&shared, user));
+            let count = use_count(&shared);
+            assert!(count <= 3, "{count} uses behind {name}, at home: {is_home}");
+            shared.wait_for_host().unwrap();
+        }
+    }
+}
+
+#[test]
+fn of_streams_that_failed_and_are_gone_some_are_kept_to_be_raised() {
+    let runtime = runtime();
+    let shared = buffer(&runtime);
+    for _ in 0..1000 {
+        let user = stream(&runtime);
+        user.enqueue(|| Err::<(), _>("it fails")).unwrap();
+        shared.record_use(&user).unwrap();
+        while !user.query() {
+            std::thread::yield_now();
+        }
+    }
+    assert!(use_count(&shared) <= 200, "{} uses", use_count(&shared));
+    shared.wait_for_host().unwrap_err();
+    runtime.synchronize(Device::cpu(0)).unwrap_err();
 }
