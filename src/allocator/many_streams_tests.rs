@@ -123,6 +123,29 @@ fn a_free_that_waits_and_a_request_beside_it_take_as_many_steps_among_many_strea
 }
 
 #[test]
+fn streams_that_frees_waited_for_are_forgotten_also_where_a_free_waits_for_several() {
+    for settings in POLICIES {
+        let world = World::new(settings);
+        let home = world.stream();
+        let mut most_known = 0;
+        for _ in 0..100 {
+            let (event, closed) = world.gate();
+            let users = world.streams(10);
+            users.iter().for_each(|user| user.wait_event(&event).unwrap());
+            let others: Vec<UsePoint> = users.iter().map(point).collect();
+            let block = world.take(&home, 100);
+            world.allocator.free_behind(block, Some(&point(&home)), &others);
+            drop(others);
+            closed.finish(Ok(()));
+            wait_for(&users);
+            most_known = most_known.max(world.allocator.books.lock().users.count_waited_for());
+        }
+        assert!(most_known <= 40, "{most_known} streams under {settings}");
+        world.allocator.check_all();
+    }
+}
+
+#[test]
 fn what_streams_have_passed_serves_requests_before_the_device_is_asked() {
     for settings in POLICIES {
         let world = World::new(settings);

@@ -3,8 +3,8 @@
 //! A free waits for a point of each stream that used the block, and costs no event: how far a
 //! stream is, its counter says. Each stream is looked at by itself, so one that is late holds back
 //! only what it used. A request looks at a few of the streams that something waits for, in turns,
-//! at more before the device is asked, and at all before it fails. Streams that are only known cost
-//! nothing.
+//! at more before the device is asked, and at all before it fails; so does a free that waits for
+//! several. Streams that are only known cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -124,6 +124,12 @@ impl Users {
         waited_for.freed.insert((ticket, freed))
     }
 
+    /// How many streams something waits for, or did at the last look.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn count_waited_for(&self) -> usize {
+        self.waited_for.len()
+    }
+
     /// True when a request does not look at each stream that something waits for.
     pub(super) fn are_many_waited_for(&self) -> bool {
         self.waited_for.len() > LOOKS
@@ -211,6 +217,7 @@ impl Books {
     /// Frees a block behind its uses: on its own stream it is ordered behind those, and for
     /// points on other streams it waits.
     pub(super) fn free(&mut self, id: BlockId, home: Option<&UsePoint>, others: &[UsePoint]) {
+        self.complete_some_for(others.len());
         self.end_allocation(id);
         if let Some(UsePoint { stream, ticket }) = home {
             debug_assert_eq!(stream.key(), self.owner_of(id).stream, "freed on its own stream");
@@ -234,6 +241,14 @@ impl Books {
     pub(super) fn complete_some_if_free(&mut self, most: usize) {
         if !self.config.deterministic {
             self.complete_some(most);
+        }
+    }
+
+    /// Before a free waits for several points. A request looks at as many streams as one point needs,
+    /// so that those which have passed do not become more.
+    pub(super) fn complete_some_for(&mut self, points: usize) {
+        if points > 1 {
+            self.complete_some_if_free(LOOKS * (points - 1));
         }
     }
 

@@ -226,6 +226,7 @@ impl Books {
         home: Option<&UsePoint>,
         others: &[UsePoint],
     ) {
+        self.complete_some_for(others.len());
         let heap = self.native.heap_of(piece);
         let stream = self.native.heaps[heap].owner.stream;
         // A piece of another stream's heap is another stream's use there.
