@@ -131,7 +131,9 @@ fn streams_that_frees_waited_for_are_forgotten_also_where_a_free_waits_for_sever
         for _ in 0..100 {
             let (event, closed) = world.gate();
             let users = world.streams(10);
-            users.iter().for_each(|user| user.wait_event(&event).unwrap());
+            for user in &users {
+                user.wait_event(&event).unwrap();
+            }
             let others: Vec<UsePoint> = users.iter().map(point).collect();
             let block = world.take(&home, 100);
             world.allocator.free_behind(block, Some(&point(&home)), &others);
