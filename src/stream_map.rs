@@ -122,7 +122,7 @@ impl<V> StreamMap<V> {
     ) -> Vec<V> {
         let mut over = Vec::new();
         if most >= self.entries.len() {
-            self.next_look = 0; // or an entry that moves to the front would be looked at for another
+            self.next_look = 0; // or one that moves to the front would be looked at for another
         }
         for _ in 0..most.min(self.entries.len()) {
             step();

@@ -244,8 +244,8 @@ impl Books {
         }
     }
 
-    /// Before a free waits for several points. A request looks at as many streams as one point needs,
-    /// so that those which have passed do not become more.
+    /// Before a free waits for several points. A request looks at as many streams as one point
+    /// needs, so that those which have passed do not become more.
     pub(super) fn complete_some_for(&mut self, points: usize) {
         if points > 1 {
             self.complete_some_if_free(LOOKS * (points - 1));

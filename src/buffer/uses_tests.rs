@@ -43,7 +43,7 @@ fn use_count(buffer: &Buffer) -> usize {
     allocation.uses_in(&state).len()
 }
 
-/// A buffer that as many streams have used, all of which are gone; and a stream that used it before.
+/// A buffer that as many streams have used, all of which are gone; and one that used it before.
 fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
     let (event, closed) = gate(runtime);
     let (shared, known) = (buffer(runtime), stream(runtime));
