@@ -299,6 +299,11 @@ check-python: module ## format, lints and types of the Python part, and its stub
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m mypy.stubtest accelrt
 
+.PHONY: stubs
+stubs: module ## brings the module's docstrings into its stubs, where editors look for them
+	$(VENV)/bin/python tests/python/stub_docs.py
+	$(VENV)/bin/ruff format --quiet python/accelrt/_core.pyi
+
 # Optimised, and so without debug assertions: they keep the ranks of held locks per system thread,
 # and a model runs all of its threads on one.
 .PHONY: loom
