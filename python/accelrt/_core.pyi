@@ -955,7 +955,7 @@ def set_memory_fraction(kind: str, index: int, fraction: float) -> None:
 def get_allocator_settings() -> str:
     """The settings of all allocators, as they were given."""
 
-def set_allocator_settings(settings: str) -> None:
+def set_allocator_settings(settings: str) -> list[tuple[str, str]]:
     """Serves the next requests by other settings."""
 
 def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> int:

@@ -165,15 +165,16 @@ impl Books {
             turn: None,
             native: Native::new(page_bytes),
         };
-        books.set_config(config);
+        let is_limit_named = config.per_process_memory_fraction.is_some(); // by whatever text
+        books.set_config(AllocatorConfig { is_limit_named, ..config });
         books
     }
 
     /// Serves the next requests by other settings; what was handed out stays.
     pub(super) fn set_config(&mut self, config: AllocatorConfig) {
         self.statistics.max_split_size = Statistics::of_nothing(&config).max_split_size;
-        if let Some(fraction) = config.per_process_memory_fraction.filter(|_| !self.is_host) {
-            self.limits.fraction = fraction;
+        if !self.is_host {
+            self.limits.follow(config.per_process_memory_fraction, config.is_limit_named);
         }
         self.native.ignores_pages = config.deterministic;
         self.config = config;

@@ -415,7 +415,7 @@ impl CachingAllocator {
             return Err(Error::InvalidSetting { name, value, allowed });
         }
         fork::check()?;
-        self.books.lock().limits.fraction = fraction;
+        self.books.lock().limits.set_fraction(fraction);
         Ok(())
     }
 

@@ -27,14 +27,16 @@ pub enum PolicyName {
 
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
 ///
-/// The text is the whole truth: what it does not name has its default, whatever was set before.
-/// A limit alone stays until a text names another, because it can be set without one.
+/// The text is the whole truth: what it does not name has its default, whatever was set before,
+/// but for [`AllocatorConfig::followed_by`] under policy `torch`, and for a limit that was set
+/// without a text, which stays until a text names another.
 /// A text that is not valid is refused as a whole, with key, value and what is allowed. Keys are
 /// written as here, each at most once, in any order; sizes are in MiB.
 ///
 /// | key | value | meaning |
 /// |---|---|---|
 /// | `policy` | `native`, `torch` | whose decisions are taken: `native` unless another key means `torch` |
+/// | `strict` | `True`, `False` | `False` takes PyTorch's other keys, which have no effect here |
 /// | `expandable_segments` | `True`, `False` | segments grow by mapping pages, where the device has virtual memory |
 /// | `large_segment_size_mb` | from 11 | segments for requests between 1 and 10 MiB |
 /// | `max_split_size_mb` | from `large_segment_size_mb` | blocks of this size and more are not split |
@@ -53,7 +55,8 @@ pub enum PolicyName {
 /// policy beside them is refused. Threads keep nothing under either of the last two; determinism
 /// also has what other streams used come back only when the cache is emptied or memory is short.
 ///
-/// PyTorch's other keys would change nothing here, so each is refused with the reason. Text is the
+/// PyTorch's other keys would change nothing here, so each is refused with the reason, unless the
+/// text says `strict:False`. Text is the
 /// only way to other settings than the default, so there are none that an allocator cannot follow.
 ///
 /// ```
@@ -83,8 +86,10 @@ pub struct AllocatorConfig {
     pub(super) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` collects nothing.
     pub(super) garbage_collection_threshold: Option<f64>,
-    /// `per_process_memory_fraction`; `None` leaves the limit as it is.
+    /// `per_process_memory_fraction`; with `None` the one of an earlier text is over.
     pub(super) per_process_memory_fraction: Option<f64>,
+    /// True when the last text named it: otherwise a limit that was set without one stays.
+    pub(super) is_limit_named: bool,
     /// `throw_on_cudamalloc_oom`.
     pub(super) reject_above_fraction: bool,
     /// `pinned_max_cached_size_mb`; `None` keeps segments of every size.
@@ -108,6 +113,7 @@ impl Default for AllocatorConfig {
             roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
             garbage_collection_threshold: None,
             per_process_memory_fraction: None,
+            is_limit_named: false,
             reject_above_fraction: false,
             pinned_max_cached_bytes: None,
             pinned_segment_bytes: 2 * MIB,
@@ -121,15 +127,28 @@ impl FromStr for AllocatorConfig {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let pairs = settings::pairs(text)?;
-        for (index, setting) in pairs.iter().enumerate() {
-            check_key(*setting)?;
-            if pairs[..index].iter().any(|earlier| earlier.key == setting.key) {
-                return Err(setting.refused("each key at most once"));
-            }
-        }
+        Self::default().followed_by(text)
+    }
+}
+
+impl AllocatorConfig {
+    /// The settings of a text that comes after these: what it does not name has its default. Under
+    /// policy `torch`, before and after, only what PyTorch resets has it: `max_split_size_mb`,
+    /// `roundup_power2_divisions` and `garbage_collection_threshold`. The rest stays as it is.
+    ///
+    /// ```
+    /// use accelrt::AllocatorConfig;
+    /// let before: AllocatorConfig = "expandable_segments:True,max_split_size_mb:64".parse()?;
+    /// let after = before.followed_by("policy:torch")?;
+    /// assert_eq!((after.expandable_segments(), after.max_split_bytes()), (true, None));
+    /// assert_eq!(before.followed_by("")?, AllocatorConfig::default());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn followed_by(&self, text: &str) -> Result<Self> {
+        let pairs = checked(text)?;
         let policy = policy_of(&pairs)?;
-        let mut config = Self { policy, ..Self::default() };
+        let stays = policy == PolicyName::Torch && self.policy == policy;
+        let mut config = Self { policy, ..if stays { self.reset() } else { Self::default() } };
         // The size of large segments bounds two others, wherever it stands.
         if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
             config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
@@ -138,9 +157,34 @@ impl FromStr for AllocatorConfig {
         pairs.iter().try_for_each(|setting| config.apply(*setting))?;
         Ok(config)
     }
-}
 
-impl AllocatorConfig {
+    /// As PyTorch's begin when it reads another text.
+    fn reset(&self) -> Self {
+        Self {
+            max_split_bytes: None,
+            roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
+            garbage_collection_threshold: None,
+            is_limit_named: false,
+            ..self.clone()
+        }
+    }
+
+    /// The keys of a text that says `strict:False` which have no effect, with the reasons. Fails
+    /// when the text is not valid.
+    ///
+    /// ```
+    /// use accelrt::AllocatorConfig;
+    /// let ignored = AllocatorConfig::ignored_keys("strict:False,backend:native")?;
+    /// assert_eq!(ignored[0].0, "backend");
+    /// assert!("backend:native".parse::<AllocatorConfig>().is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn ignored_keys(text: &str) -> Result<Vec<(&'static str, &'static str)>> {
+        let pairs = checked(text)?;
+        let is_there = |key: &str| pairs.iter().any(|setting| setting.key == key);
+        Ok(WITHOUT_EFFECT.iter().filter(|(key, _)| is_there(key)).copied().collect())
+    }
+
     /// Whose decisions are taken.
     #[must_use]
     pub fn policy(&self) -> PolicyName {
@@ -179,6 +223,7 @@ impl AllocatorConfig {
                 let is_right = |part| (0.0..=1.0).contains(&part);
                 let fraction = setting.decimal("a number from 0 to 1", is_right)?;
                 self.per_process_memory_fraction = Some(fraction);
+                self.is_limit_named = true;
             }
             "throw_on_cudamalloc_oom" => self.reject_above_fraction = setting.truth()?,
             "pinned_max_cached_size_mb" => {
@@ -189,7 +234,7 @@ impl AllocatorConfig {
             }
             "exact_statistics" => self.exact_statistics = setting.truth()?,
             "deterministic" => self.deterministic = setting.truth()?,
-            _ => {} // `policy` and `large_segment_size_mb`, which were read first.
+            _ => {} // What was read first, and what has no effect.
         }
         Ok(())
     }
@@ -211,6 +256,7 @@ pub fn recorded_settings(text: &str) -> Result<String> {
 
 const KEYS: &[&str] = &[
     "policy",
+    "strict",
     "expandable_segments",
     "large_segment_size_mb",
     "max_split_size_mb",
@@ -254,12 +300,27 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 const LOCK: &str = "how the allocator locks is no choice";
 const REGISTER: &str = "pinned memory is made by the driver, not registered with it";
 
-fn check_key(setting: Setting<'_>) -> Result<()> {
+/// The pairs of a text, with keys that are known, each once.
+fn checked(text: &str) -> Result<Vec<Setting<'_>>> {
+    let pairs = settings::pairs(text)?;
+    let strict = pairs.iter().find(|setting| setting.key == "strict");
+    let is_strict = strict.map_or(Ok(true), |setting| setting.truth())?;
+    for (index, setting) in pairs.iter().enumerate() {
+        check_key(*setting, is_strict)?;
+        if pairs[..index].iter().any(|earlier| earlier.key == setting.key) {
+            return Err(setting.refused("each key at most once"));
+        }
+    }
+    Ok(pairs)
+}
+
+fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
     if KEYS.contains(&setting.key) {
         return Ok(());
     }
     let key = setting.key.to_owned();
     Err(match WITHOUT_EFFECT.iter().find(|(key, _)| *key == setting.key) {
+        Some(_) if !is_strict => return Ok(()),
         Some((_, reason)) => Error::AllocatorSettingWithoutEffect { key, reason },
         None => Error::UnknownAllocatorSetting { key, allowed: KEYS.join(", ") },
     })

@@ -16,6 +16,8 @@ fn every_key_arrives() {
     let torch = || AllocatorConfig { policy: PolicyName::Torch, ..default() };
     let cases = [
         ("policy:torch", torch()),
+        ("strict:True,policy:torch", torch()),
+        ("strict:False,backend:cudaMallocAsync,release_lock_on_cudamalloc:False", default()),
         ("policy:native", AllocatorConfig { policy: PolicyName::Native, ..default() }),
         (
             "exact_statistics:True",
@@ -46,7 +48,11 @@ fn every_key_arrives() {
         ),
         (
             "per_process_memory_fraction:1",
-            AllocatorConfig { per_process_memory_fraction: Some(1.0), ..default() },
+            AllocatorConfig {
+                per_process_memory_fraction: Some(1.0),
+                is_limit_named: true,
+                ..default()
+            },
         ),
         (
             "throw_on_cudamalloc_oom:True",
@@ -124,7 +130,7 @@ fn divisions_are_one_number_or_intervals() {
 const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("expandable_segments,True", "expandable_segments", "", "pairs of a key and a value"),
     ("expandable_segments[True", "expandable_segments[True", "", "pairs of a key and a value"),
-    ("a:True:b:20", "a", "", "policy, expandable_segments"),
+    ("a:True:b:20", "a", "", "policy, strict, expandable_segments"),
     ("expandable_segments:True:b:20", "expandable_segments", "True:b:20", "True or False"),
     ("max_split_size_mb:20,,garbage_collection_threshold:0.5", "", "", "pairs of a key"),
     ("roundup_power2_divisions:[64,8]", "roundup_power2_divisions", "[64,8]", "[64:8,256:4,>:1]"),
@@ -136,7 +142,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("max_split_size_mb:+20", "max_split_size_mb", "+20", "from 20"),
     ("max_split_size_mb:20,max_split_size_mb:40", "max_split_size_mb", "40", "at most once"),
     ("MAX_SPLIT_SIZE_MB:20", "MAX_SPLIT_SIZE_MB", "", "max_split_size_mb"),
-    ("foo:1", "foo", "", "policy, expandable_segments"),
+    ("foo:1", "foo", "", "policy, strict, expandable_segments"),
     ("roundup_power2_divisions:[>:4]", "roundup_power2_divisions", "[>:4]", "ascending"),
     ("roundup_power2_divisions:[128:4,64:8]", "roundup_power2_divisions", "[128:4", "ascending"),
     ("roundup_power2_divisions:[64:4,64:8]", "roundup_power2_divisions", "[64:4", "ascending"),
@@ -161,7 +167,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("max_split_size_mb", "max_split_size_mb", "", "pairs of a key and a value"),
     ("max_split_size_mb:", "max_split_size_mb", "", "from 20"),
     ("expandable_segments:True,,,", "", "", "pairs of a key and a value"),
-    ("foo:[1,2", "foo", "", "policy, expandable_segments"),
+    ("foo:[1,2", "foo", "", "policy, strict, expandable_segments"),
     ("roundup_power2_divisions:[64:8", "roundup_power2_divisions", "[64:8", "[64:8,256:4,>:1]"),
     ("roundup_power2_divisions:[64:8]]", "roundup_power2_divisions", "[64:8]]", "[64:8,256:4"),
     ("expandable_segments:true", "expandable_segments", "true", "True or False"),
@@ -232,5 +238,50 @@ fn whoever_names_a_decision_of_one_policy_means_that_policy_and_no_other() {
     ] {
         let error = text.parse::<AllocatorConfig>().unwrap_err().to_string();
         assert!(error.contains(key) && error.contains(&format!("of policy {policy}")), "{error}");
+    }
+}
+
+#[test]
+fn under_policy_torch_a_text_resets_what_pytorch_resets_and_no_more() {
+    // Specification 2.11: each call resets max_split_size, roundup and GC threshold first.
+    let text = "large_segment_size_mb:24,max_split_size_mb:64,roundup_power2_divisions:4,\
+                garbage_collection_threshold:0.5,expandable_segments:True,\
+                throw_on_cudamalloc_oom:True,pinned_max_cached_size_mb:7,\
+                pinned_reserve_segment_size_mb:8,per_process_memory_fraction:0.5";
+    let before = parsed(text);
+    let after = before.followed_by("policy:torch").unwrap();
+    let expected = AllocatorConfig {
+        max_split_bytes: None,
+        roundup_power2_divisions: [0; 16],
+        garbage_collection_threshold: None,
+        is_limit_named: false,
+        ..before.clone()
+    };
+    assert_eq!(after, expected);
+    let error = after.followed_by("max_split_size_mb:20").unwrap_err();
+    assert!(error.to_string().contains("from 24 to"), "{error}");
+    let rounded = after.followed_by("roundup_power2_divisions:2").unwrap();
+    assert_eq!((rounded.roundup_power2_divisions[3], rounded.expandable_segments), (2, true));
+    for other in ["", "policy:native", "exact_statistics:True"] {
+        assert_eq!(before.followed_by(other).unwrap(), parsed(other), "{other}");
+    }
+    assert_eq!(parsed("").followed_by(text).unwrap(), before);
+}
+
+#[test]
+fn keys_without_an_effect_are_taken_and_told_where_a_text_is_not_strict() {
+    let text = "strict:False,backend:native,max_split_size_mb:20,pinned_free_catch_all:True";
+    let ignored = AllocatorConfig::ignored_keys(text).unwrap();
+    let keys: Vec<&str> = ignored.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys, ["backend", "pinned_free_catch_all"]);
+    assert_eq!(parsed(text).max_split_bytes, Some(20 * MIB));
+    for wrong in [
+        "strict:True,backend:native",
+        "strict:False,foo:1",
+        "strict:false",
+        "strict:False,backend:native,backend:native",
+        "strict:False,policy:native,max_split_size_mb:20",
+    ] {
+        assert!(wrong.parse::<AllocatorConfig>().is_err(), "{wrong}");
     }
 }

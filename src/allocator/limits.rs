@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 pub(super) struct Limits {
     pub(super) total_bytes: usize,
     pub(super) fraction: f64,
+    /// True when a text of settings named the fraction, and nothing else has set it since.
+    is_of_settings: bool,
     pub(super) taken_bytes: usize,
     /// Questions that the device has not answered yet.
     asking_count: usize,
@@ -20,7 +22,29 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn new(total_bytes: usize) -> Self {
-        Self { total_bytes, fraction: 1.0, taken_bytes: 0, asking_count: 0, told_free_bytes: None }
+        Self {
+            total_bytes,
+            fraction: 1.0,
+            is_of_settings: false,
+            taken_bytes: 0,
+            asking_count: 0,
+            told_free_bytes: None,
+        }
+    }
+
+    /// Sets the limit for a program.
+    pub(super) fn set_fraction(&mut self, fraction: f64) {
+        (self.fraction, self.is_of_settings) = (fraction, false);
+    }
+
+    /// Settings have this fraction now; `is_named` by a new text. Without one, what an earlier text
+    /// has set is over.
+    pub(super) fn follow(&mut self, fraction: Option<f64>, is_named: bool) {
+        match fraction {
+            Some(fraction) if is_named => (self.fraction, self.is_of_settings) = (fraction, true),
+            None if self.is_of_settings => (self.fraction, self.is_of_settings) = (1.0, false),
+            _ => {}
+        }
     }
 
     /// The limit; `None` when the fraction is 1 and the device alone decides.

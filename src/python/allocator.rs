@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
 use crate::allocator::{
-    CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId, PoolOptions, Stat,
-    Statistics,
+    AllocatorConfig, CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId,
+    PoolOptions, Stat, Statistics,
 };
 use crate::device::Device;
 use crate::error::Error;
@@ -203,10 +203,12 @@ pub(super) fn get_allocator_settings() -> PyResult<String> {
     Ok(Runtime::global()?.allocator_settings())
 }
 
-/// Serves the next requests by other settings.
+/// Serves the next requests by other settings; the keys that have no effect, with the reasons.
 #[pyfunction]
-pub(super) fn set_allocator_settings(settings: &str) -> PyResult<()> {
-    Ok(Runtime::global()?.set_allocator_settings(settings)?)
+pub(super) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, String)>> {
+    Runtime::global()?.set_allocator_settings(settings)?;
+    let ignored = AllocatorConfig::ignored_keys(settings)?;
+    Ok(ignored.into_iter().map(|(key, reason)| (key.to_owned(), reason.to_owned())).collect())
 }
 
 /// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for

@@ -251,7 +251,8 @@ impl Runtime {
     }
 
     /// Serves the next requests of all allocators by other settings; what the text does not name
-    /// has its default. Nothing has changed when the text is malformed.
+    /// has its default, or stays, as [`AllocatorConfig::followed_by`] says. Nothing has changed
+    /// when the text is malformed.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -261,8 +262,8 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
-        let config: AllocatorConfig = settings.parse()?;
         let mut allocators = self.allocators().lock();
+        let config = allocators.config.followed_by(settings)?;
         settings.clone_into(&mut allocators.settings);
         allocators.config = config.clone();
         for allocator in allocators.all() {

@@ -142,6 +142,7 @@ impl Runtime {
         let made = Self::made(Config::from_environment()?, [], true).map_err(of_variable)?;
         let runtime = GLOBAL.get_or_init(|| {
             report::unknown_variables();
+            report::ignored_settings(&made.inner.config.allocator_settings);
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {
                     runtime.shutdown_and_report();

@@ -6,11 +6,23 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use super::shutdown::ShutdownReport;
+use crate::allocator::AllocatorConfig;
 use crate::config::Config;
 
 /// Names variables that look like settings and that nothing reads.
 pub(super) fn unknown_variables() {
     let _ = std::io::stderr().write_all(ignored(&Config::unknown_variables()).as_bytes());
+}
+
+/// Names keys of the allocators' settings that have no effect, where the settings ask for that
+/// instead of a refusal.
+pub(super) fn ignored_settings(settings: &str) {
+    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // read before
+    if !keys.is_empty() {
+        let names: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
+        let names = names.join(", ");
+        let _ = writeln!(std::io::stderr(), "accelrt: no effect in ACCELRT_ALLOC_CONF: {names}");
+    }
 }
 
 /// Says what was lost, if anything was.

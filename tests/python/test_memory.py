@@ -16,7 +16,7 @@ import pytest
 import accelrt
 from gates import Gate
 from kinds import KIND, host_cores
-from processes import output_of
+from processes import output_of, run
 
 MIB = 1 << 20
 MODULES = [accelrt.accelerator, accelrt.get_device_module(KIND)]
@@ -264,6 +264,58 @@ def test_no_more_is_free_than_the_machine_has_available() -> None:
         if free <= max(before, after):
             return
     pytest.fail(f"{free} bytes are free of {after} that are available")
+
+
+def test_a_text_of_settings_ends_what_an_earlier_text_named_and_nothing_else() -> None:
+    code = """
+        import accelrt
+        a = accelrt.accelerator
+        accelrt.empty(1)
+        a.set_allocator_settings("per_process_memory_fraction:0.5")
+        print(a.get_per_process_memory_fraction())
+        a.set_allocator_settings("")
+        print(a.get_per_process_memory_fraction())
+        a.set_per_process_memory_fraction(0.25)
+        a.set_allocator_settings("")
+        print(a.get_per_process_memory_fraction())
+    """
+    assert output_of(code).split() == ["0.5", "1.0", "0.25"]
+
+
+def test_under_policy_torch_a_text_resets_what_pytorch_resets() -> None:
+    code = """
+        import accelrt
+        a = accelrt.accelerator
+        accelrt.empty(1)
+        a.set_allocator_settings("per_process_memory_fraction:0.5,max_split_size_mb:64")
+        print(a.memory_stats()["max_split_size"] >> 20)
+        a.set_allocator_settings("policy:torch")
+        print(a.memory_stats()["max_split_size"], a.get_per_process_memory_fraction())
+        print(a.get_per_process_memory_fraction(1))
+        a.set_allocator_settings("")
+        print(a.get_per_process_memory_fraction())
+    """
+    assert output_of(code, ACCELRT_CPU_DEVICES="2").split() == ["64", "-1", "0.5", "0.5", "1.0"]
+
+
+def test_keys_of_torch_without_an_effect_give_one_warning_where_a_text_is_not_strict() -> None:
+    module, before = accelrt.accelerator, accelrt.accelerator.get_allocator_settings()
+    text = "pinned_num_register_threads:8,backend:native"
+    with pytest.raises(ValueError, match="would have no effect"):
+        module.set_allocator_settings(text)
+    with pytest.warns(UserWarning, match=r"backend \(.*; pinned_num_register_threads \(") as warned:
+        module.set_allocator_settings(f"strict:False,{text}")
+    (warning,) = warned
+    assert warning.filename == __file__
+    assert module.get_allocator_settings() == f"strict:False,{text}"
+    module.set_allocator_settings(before)
+
+
+def test_the_variable_names_keys_without_an_effect_once() -> None:
+    code = "import accelrt; accelrt.empty(1); accelrt.empty_pinned(1)"
+    ended = run("-c", code, ACCELRT_ALLOC_CONF="backend:native,strict:False")
+    assert ended.returncode == 0
+    assert ended.stderr == "accelrt: no effect in ACCELRT_ALLOC_CONF: backend\n"
 
 
 def test_what_an_observer_raises_is_unraisable(monkeypatch: pytest.MonkeyPatch) -> None:

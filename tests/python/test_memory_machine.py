@@ -62,6 +62,7 @@ class Lives(RuleBasedStateMachine):
         """Choose settings, and forget what was before."""
         acc.synchronize()
         acc.empty_cache()
+        acc.set_allocator_settings("")  # under torch a text keeps what an earlier one named
         acc.set_allocator_settings(text)
         acc.set_per_process_memory_fraction(1.0)
         acc.reset_peak_memory_stats()
@@ -126,6 +127,7 @@ class Lives(RuleBasedStateMachine):
     @rule(text=st.sampled_from(SETTINGS))
     def change_settings(self, text: str) -> None:
         """Serve what comes next by other settings."""
+        acc.set_allocator_settings("")
         acc.set_allocator_settings(text)
 
     @rule(fraction=st.sampled_from([1e-6, 0.001, 0.5, 1.0]))

@@ -9,6 +9,8 @@ True
 
 from __future__ import annotations
 
+import warnings
+
 from accelrt import _core
 from accelrt._memory import Memory
 from accelrt.accelerator._device import index_of, kind_of
@@ -58,8 +60,14 @@ def get_allocator_settings() -> str:
 def set_allocator_settings(settings: str) -> None:
     """Serve the next requests of all allocators by other settings; see `ACCELRT_ALLOC_CONF`.
 
-    What the text does not name has its default. A text that is not valid changes nothing and raises
-    a ValueError that names the key, its value and what is allowed.
+    What the text does not name has its default; a fraction that `set_per_process_memory_fraction`
+    set stays. Under policy `torch`, before and after, it is as in PyTorch: only
+    `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold` have their
+    defaults again, the rest stays as it is.
+
+    A text that is not valid changes nothing and raises a ValueError that names the key, its value
+    and what is allowed. PyTorch's keys that have no effect here are refused, too, unless the text
+    says `strict:False`: then one warning names them.
 
     >>> import accelrt
     >>> accelrt.accelerator.set_allocator_settings("max_split_size_mb:64,expandable_segments:False")
@@ -71,7 +79,10 @@ def set_allocator_settings(settings: str) -> None:
     ValueError: Allocator setting "max_split_size_mb" with value "64k" is not valid: ...
     >>> accelrt.accelerator.set_allocator_settings("")
     """
-    _core.set_allocator_settings(settings)
+    ignored = _core.set_allocator_settings(settings)
+    if ignored:
+        reasons = "; ".join(f"{key} ({reason})" for key, reason in ignored)
+        warnings.warn(f"Allocator settings without an effect: {reasons}", stacklevel=2)
 
 
 class _Accelerator(Memory):
