@@ -140,11 +140,12 @@ pub(super) struct Books {
 
 impl Books {
     pub(super) fn new(
-        config: AllocatorConfig,
+        mut config: AllocatorConfig,
         total_bytes: usize,
         is_host: bool,
         page_bytes: Option<usize>,
     ) -> Self {
+        config.is_limit_named = config.per_process_memory_fraction.is_some(); // by whatever text
         let mut books = Self {
             is_host,
             config: AllocatorConfig::default(),
@@ -165,8 +166,7 @@ impl Books {
             turn: None,
             native: Native::new(page_bytes),
         };
-        let is_limit_named = config.per_process_memory_fraction.is_some(); // by whatever text
-        books.set_config(AllocatorConfig { is_limit_named, ..config });
+        books.set_config(config);
         books
     }
 

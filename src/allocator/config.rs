@@ -304,7 +304,7 @@ const REGISTER: &str = "pinned memory is made by the driver, not registered with
 fn checked(text: &str) -> Result<Vec<Setting<'_>>> {
     let pairs = settings::pairs(text)?;
     let strict = pairs.iter().find(|setting| setting.key == "strict");
-    let is_strict = strict.map_or(Ok(true), |setting| setting.truth())?;
+    let is_strict = strict.map_or(Ok(true), Setting::truth)?;
     for (index, setting) in pairs.iter().enumerate() {
         check_key(*setting, is_strict)?;
         if pairs[..index].iter().any(|earlier| earlier.key == setting.key) {
