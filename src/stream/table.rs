@@ -11,6 +11,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::frontier::Progress;
+use crate::steps::step;
 use crate::stream::core::{Identity, StreamCore};
 use crate::stream::lifecycle::Lifecycle;
 use crate::sync::{LockRank, Mutex, park};
@@ -37,6 +38,7 @@ pub(crate) struct StreamTable {
 struct Streams {
     default: Option<Arc<StreamCore>>,
     pools: Vec<Pool>,
+    /// By id.
     dedicated: Vec<Dedicated>,
     /// Length of `dedicated` at which those that have ended are removed.
     sweep_at: usize,
@@ -47,6 +49,7 @@ struct Streams {
 /// A stream that ends with its last handle and its work.
 #[derive(Debug)]
 struct Dedicated {
+    id: u64,
     stream: Weak<StreamCore>,
     progress: Arc<Progress>,
 }
@@ -117,7 +120,9 @@ impl StreamTable {
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
         let (stream, progress) = (Arc::downgrade(&made), Arc::clone(&made.progress));
-        streams.dedicated.push(Dedicated { stream, progress });
+        // At the end, unless a thread that took a later id was faster.
+        let place = streams.place_of(id);
+        streams.dedicated.insert(place, Dedicated { id, stream, progress });
         Ok(made)
     }
 
@@ -126,7 +131,7 @@ impl StreamTable {
         if stream_id == DEFAULT_ID {
             return self.default_stream();
         }
-        let found = self.all().into_iter().find(|stream| stream.identity.id == stream_id);
+        let found = self.streams.lock().find(stream_id);
         found.ok_or(Error::NoSuchStream { device: self.device, stream_id })
     }
 
@@ -137,7 +142,7 @@ impl StreamTable {
         let streams = self.streams.lock();
         let pooled = streams.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
         let mut all: Vec<_> = streams.default.iter().chain(pooled).cloned().collect();
-        for Dedicated { stream, progress } in &streams.dedicated {
+        for Dedicated { stream, progress, .. } in &streams.dedicated {
             match stream.upgrade() {
                 Some(stream) => all.push(stream),
                 None if progress.has_ended() => {}
@@ -177,6 +182,23 @@ impl Streams {
         self.next_id - 1
     }
 
+    /// Where the dedicated stream with an id is, or would be.
+    fn place_of(&self, id: u64) -> usize {
+        self.dedicated.partition_point(|dedicated| {
+            step();
+            dedicated.id < id
+        })
+    }
+
+    /// The stream with an id, if it is there and not the default stream.
+    fn find(&self, id: u64) -> Option<Arc<StreamCore>> {
+        if let Some(dedicated) = self.dedicated.get(self.place_of(id)).filter(|it| it.id == id) {
+            return dedicated.stream.upgrade();
+        }
+        let mut pooled = self.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
+        pooled.find(|stream| stream.identity.id == id).cloned()
+    }
+
     fn pool(&mut self, priority: i32) -> &mut Pool {
         let place = self.pools.iter().position(|pool| pool.priority == priority);
         let place = place.unwrap_or_else(|| {
@@ -184,5 +206,34 @@ impl Streams {
             self.pools.len() - 1
         });
         &mut self.pools[place]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::config::Config;
+    use crate::device::Device;
+    use crate::error::Error;
+    use crate::runtime::Runtime;
+    use crate::steps::steps_of;
+
+    const CPU: Device = Device::cpu(0);
+
+    #[test]
+    fn a_stream_is_found_by_its_id_in_a_few_steps_among_many_and_none_that_is_gone() {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let pooled = runtime.stream(CPU).unwrap();
+        let mut streams: Vec<_> =
+            (0..3000).map(|_| runtime.dedicated_stream(CPU, 0).unwrap()).collect();
+        let gone = streams.remove(1500).id();
+        for stream in [&pooled, &streams[0], &streams[1499], &streams[2998]] {
+            let (found, steps) = steps_of(|| runtime.stream_by_id(CPU, stream.id()).unwrap());
+            assert_eq!(found.id(), stream.id());
+            assert!(steps <= 13, "{steps} steps among 3000");
+        }
+        for id in [gone, 1_000_000] {
+            let found = runtime.stream_by_id(CPU, id);
+            assert!(matches!(found, Err(Error::NoSuchStream { stream_id, .. }) if stream_id == id));
+        }
     }
 }
