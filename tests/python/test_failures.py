@@ -5,6 +5,7 @@ Method: checked native functions and callables fail; what was skipped shows in m
 
 import ctypes
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -251,7 +252,9 @@ def test_errors_of_streams_that_are_gone_are_bounded_and_hold_no_frames() -> Non
             pass
         del event
     # A thread of the runtime may hold the last stream for a moment longer.
+    deadline = time.monotonic() + 20
     while any(local() is not None for local in locals_of_tasks):
+        assert time.monotonic() < deadline, "variables of the tasks are still there"
         accelrt.Stream().query()
         gc.collect()
     error = failure_of(accelerator.synchronize)
