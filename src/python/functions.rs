@@ -148,7 +148,7 @@ pub(super) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
 #[pyfunction]
 pub(super) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
     let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
-    let is_done = || runtime.query(device);
+    let is_done = || runtime.is_passed(device);
     without_gil(py, is_done, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
 }
 

@@ -148,7 +148,7 @@ impl PyStream {
         let stream = &self.stream;
         // Or a worker would be done before the GIL is left, and the thread never execute anything.
         stream.expect_wait();
-        let is_done = || stream.query();
+        let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
     }
 

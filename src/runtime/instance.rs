@@ -348,12 +348,12 @@ impl Runtime {
         self.synchronize_and_tell(device, &mut Some(is_interrupted))
     }
 
-    /// True when everything enqueued on every stream of the device is done. Does not block.
+    /// True when a synchronise of the device would wait for nothing. Does not block.
     #[cfg(feature = "python")]
-    pub(crate) fn query(&self, device: Device) -> bool {
+    pub(crate) fn is_passed(&self, device: Device) -> bool {
         let table = self.inner.tables.lock().get(&device).cloned();
-        table
-            .is_none_or(|table| table.all().into_iter().map(Stream::from_core).all(|it| it.query()))
+        let streams = table.map(|table| table.all()).unwrap_or_default();
+        streams.into_iter().map(Stream::from_core).all(|stream| stream.is_passed())
     }
 
     /// Waits, and tells the allocators when nothing was in the way.

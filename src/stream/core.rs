@@ -22,6 +22,7 @@ use crate::stream::drain::{Consumer, Stop};
 use crate::stream::failures::Failures;
 use crate::stream::lifecycle::{Lifecycle, StreamCounters};
 use crate::stream::marks::Marks;
+use crate::stream::own::MarkerRun;
 use crate::stream::pace::{Pace, Stopwatch};
 use crate::stream::synchronize::SyncPoint;
 use crate::stream::turnstile::{Next, Parking, Pass, Turnstile};
@@ -55,6 +56,8 @@ pub(crate) struct StreamCore {
     pub(crate) failures: Failures,
     pub(crate) marks: Marks,
     pub(crate) waiters: Waiters<StreamCore>,
+    /// What waiting threads have placed behind the last task.
+    pub(super) markers: Mutex<MarkerRun>,
     /// Threads inside a synchronise of this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
@@ -107,6 +110,7 @@ impl StreamCore {
             failures: Failures::new(),
             marks: Marks::new(&backend, &progress),
             waiters: Waiters::new(),
+            markers: Mutex::new(LockRank::Waiters, MarkerRun::EMPTY),
             synchronizing: Mutex::new(LockRank::ErrorLog, Vec::new()),
             figures: CachePadded::new(Figures {
                 counters: StreamCounters::default(),

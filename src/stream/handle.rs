@@ -175,11 +175,15 @@ impl Stream {
     /// not done.
     #[must_use]
     pub fn query(&self) -> bool {
-        // The stream's counter first: what is enqueued meanwhile does not make it look done.
-        let retired = self.core.progress.retired();
-        let is_drained = self.core.pushed() <= retired;
         let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
-        is_drained && (self.core.on_host || is_done(&self.core))
+        self.core.is_drained() && (self.core.on_host || is_done(&self.core))
+    }
+
+    /// True when a synchronise would wait for nothing, also not for what is nobody's work.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_passed(&self) -> bool {
+        // The counter first, as in `query`.
+        self.core.progress.retired() >= self.core.pushed() && self.query()
     }
 
     /// True while an error is open, which the next synchronise raises. Never blocks.

@@ -25,6 +25,35 @@ impl Command<TaskContext> for Marker {
     }
 }
 
+/// Markers that stand one behind the other in a queue, with nothing between them.
+#[derive(Debug)]
+pub(super) struct MarkerRun {
+    first: u64,
+    last: u64,
+}
+
+impl MarkerRun {
+    /// Without any.
+    pub(super) const EMPTY: Self = Self { first: 1, last: 0 };
+
+    /// Notes one more. Threads may come in another order than their markers: one that stands apart
+    /// and is older is left out, as if it were somebody's work.
+    fn add(&mut self, ticket: u64) {
+        if ticket == self.last + 1 {
+            self.last = ticket;
+        } else if ticket + 1 == self.first {
+            self.first = ticket;
+        } else if ticket > self.last {
+            *self = Self { first: ticket, last: ticket };
+        }
+    }
+
+    /// True when everything behind `retired`, up to `pushed`, is one of these.
+    fn is_all_behind(&self, retired: u64, pushed: u64) -> bool {
+        self.last == pushed && self.first <= retired + 1
+    }
+}
+
 /// A place that has a number, and nothing else.
 pub(crate) struct Place;
 
@@ -53,6 +82,21 @@ impl StreamCore {
         let pushed = self.push_unscheduled(command);
         self.schedule();
         pushed.ticket
+    }
+
+    /// Places a marker behind all tasks, for a thread that waits for one which is none.
+    pub(super) fn push_marker(self: &Arc<Self>) {
+        let ticket = self.push_always(Marker);
+        self.markers.lock().add(ticket);
+    }
+
+    /// True when all tasks are out of the queue but markers: those are nobody's work, and whoever
+    /// waited for the last task finds the stream done.
+    pub(crate) fn is_drained(&self) -> bool {
+        // The stream's counter first: what is enqueued meanwhile does not make it look done.
+        let retired = self.progress.retired();
+        let pushed = self.pushed();
+        pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
     }
 
     /// Has the stream executed, unless somebody is responsible for it; nobody is held back.
@@ -132,5 +176,29 @@ impl StreamCore {
             Error::DeviceLost { .. } => Ok(()),
             refusal => Err(refusal),
         })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_are_one_run_in_whatever_order_their_threads_come() {
+        for order in [[4, 5, 6], [6, 5, 4], [5, 6, 4], [5, 4, 6]] {
+            let mut run = MarkerRun::EMPTY;
+            for ticket in order {
+                run.add(ticket);
+            }
+            let found = [(3, 6), (4, 6), (2, 6), (3, 7), (3, 5)]
+                .map(|(retired, pushed)| run.is_all_behind(retired, pushed));
+            assert_eq!(found, [true, true, false, false, false], "{order:?}");
+        }
+        let mut run = MarkerRun::EMPTY;
+        run.add(4);
+        run.add(6);
+        assert!(!run.is_all_behind(3, 6) && run.is_all_behind(5, 6), "5 stands between");
+        run.add(4);
+        assert!(!run.is_all_behind(3, 6), "5 still does");
     }
 }

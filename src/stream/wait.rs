@@ -9,7 +9,6 @@ use crate::stream::commands::caught;
 use crate::stream::core::StreamCore;
 use crate::stream::drain::Stop;
 use crate::stream::frames;
-use crate::stream::own::Marker;
 use crate::stream::pace::LONGEST_SHIFT;
 use crate::stream::waiters::Waiter;
 #[cfg(feature = "python")]
@@ -83,7 +82,7 @@ impl StreamCore {
                 if is_marker {
                     while_blocked(|| self.sleep(ticket, interrupt))?;
                 } else {
-                    self.push_always(Marker);
+                    self.push_marker();
                     while_blocked(|| self.sleep_unmarked(ticket, interrupt))?;
                 }
             }
@@ -315,5 +314,33 @@ mod tests {
         assert_eq!(stream.core().waiters.count(), 0);
         drop(open);
         stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn a_stream_whose_tasks_were_waited_for_is_done_whatever_the_wait_left_in_it() {
+        // Goal: a marker is nobody's work. Method: the only worker is held elsewhere, so that two
+        // markers stay; then a task stands between a third one and those.
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let [stream, other] =
+            [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());
+        stream.enqueue(|| ()).unwrap();
+        stream.synchronize().unwrap();
+        let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap_or_default();
+        };
+        other.enqueue(task).unwrap();
+        entered.recv().unwrap();
+        stream.core().push_marker();
+        stream.core().push_marker();
+        assert!(stream.core().pushed() > stream.core().progress.retired() + 1 && stream.query());
+        stream.enqueue(|| ()).unwrap();
+        assert!(!stream.query());
+        stream.core().push_marker();
+        assert!(!stream.query());
+        drop(open);
+        stream.synchronize().unwrap();
+        assert!(stream.query());
     }
 }

@@ -4,6 +4,7 @@ Method: the command runs in processes of its own, with files, pipes and limits t
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -156,10 +157,10 @@ def test_an_empty_name_is_wrong_use() -> None:
 
 
 def shell(script: str) -> "subprocess.CompletedProcess[str]":
-    """Run a script in which $A is the command."""
+    """Run a script in which `accelrt` is the command."""
     return subprocess.run(  # noqa: S603  our own words
-        ["/bin/bash", "-c", script],
-        env={**os.environ, "A": f"{sys.executable} -m accelrt"},
+        ["/bin/bash", "-c", f'accelrt() {{ "$PYTHON" -m accelrt "$@"; }}; {script}'],
+        env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,
@@ -168,19 +169,19 @@ def shell(script: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_reader_that_went_away_is_no_error(file: Path) -> None:
-    for command in ("info", f"demo {file}"):
-        ended = shell(f"$A {command} | true; echo ${{PIPESTATUS[0]}}")
+    for command in ("info", f"demo {shlex.quote(str(file))}"):
+        ended = shell(f"accelrt {command} | true; echo ${{PIPESTATUS[0]}}")
         # Whether the reader is gone by then is a matter of time.
         assert (ended.stdout in {"141\n", "0\n"}, ended.stderr) == (True, ""), ended
-    ended = shell("exec 3> >(true); wait $!; $A info >&3; echo $?")
+    ended = shell("exec 3> >(true); wait $!; accelrt info >&3; echo $?")
     assert (ended.stdout, ended.stderr) == ("141\n", "")
 
 
 def test_an_output_that_takes_nothing_is_told() -> None:
-    ended = shell("$A info >/dev/full")
+    ended = shell("accelrt info >/dev/full")
     expected = "accelrt info: cannot write: No space left on device\n"
     assert (ended.returncode, ended.stderr) == (2, expected)
-    ended = shell("$A info >&-")
+    ended = shell("accelrt info >&-")
     expected = "accelrt info: the standard output is closed\n"
     assert (ended.returncode, ended.stderr) == (2, expected)
 
