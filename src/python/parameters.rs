@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use pyo3::Borrowed;
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 
@@ -73,11 +73,18 @@ impl<'py> Given<'py> {
         place.map(|place| self.named.swap_remove(place).1)
     }
 
-    /// The integer with a name.
+    /// The integer with a name, which 64 bits hold.
     pub(super) fn integer(&mut self, name: &str) -> PyResult<i64> {
         let forms = self.forms;
         let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
-        integer(name, &self.take(name).ok_or_else(missing)?)
+        let given = self.take(name).ok_or_else(missing)?;
+        match integer(name, &given)? {
+            i64::MIN | i64::MAX => {
+                let text = format!("{name} must be a number of 64 bits, not {}", given.str()?);
+                Err(PyRuntimeError::new_err(text))
+            }
+            number => Ok(number),
+        }
     }
 
     /// The flag with a name; false when it was not given.
