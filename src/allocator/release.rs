@@ -8,7 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
-use crate::allocator::block::BlockId;
+use crate::allocator::block::{BlockId, State};
 use crate::allocator::books::{Books, Plan};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::{Unmapping, Vacant};
@@ -73,6 +73,17 @@ impl CachingAllocator {
     }
 }
 
+impl CachingAllocator {
+    /// Gives a free segment back, or the pages of an expandable one, as a recording says; false
+    /// when there is none of this size at the address, or something is in it.
+    pub(super) fn release_recorded(&self, address: u64, bytes: usize) -> bool {
+        let victim = self.books.lock().release_at(address);
+        let is_right = victim.as_ref().is_some_and(|victim| victim.bytes() == bytes);
+        self.give_back(victim.into_iter().collect());
+        is_right
+    }
+}
+
 /// Acts on each item, also when it panicked for one before; the first panic.
 pub(super) fn try_each<T>(
     items: impl IntoIterator<Item = T>,
@@ -100,6 +111,12 @@ impl Books {
         };
         self.releases_in_flight += 1;
         Some(victim)
+    }
+
+    /// The free block that an address is in, as far as it may go back.
+    fn release_at(&mut self, address: u64) -> Option<Victim> {
+        let id = self.map.containing(address, &self.blocks)?;
+        if self.blocks[id].state != State::Free { None } else { self.begin_release(id) }
     }
 
     fn forget_segment(&mut self, id: BlockId) -> Victim {

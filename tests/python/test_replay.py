@@ -325,6 +325,14 @@ def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> Non
     assert "the device is gone" in table_text([broken, whole])
 
 
+def test_a_segment_that_goes_back_is_followed_to_the_device(tmp_path: Path) -> None:
+    gone = {"action": "segment_free", "addr": 0x6100_0000_0000, "size": 20 * MIB, "stream": 0}
+    path = snapshot(tmp_path, traces=[[gone, ENTRY]], segments=[SEGMENT])
+    ended = replay(path, "--check")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[-1] == "addresses 1/1 layouts 1/1"
+
+
 def test_each_device_of_a_snapshot_is_a_trace_of_its_own(tmp_path: Path) -> None:
     other = {**SEGMENT, "device": 2}
     path = snapshot(tmp_path, segments=[SEGMENT, other], traces=[[ENTRY], [], [ENTRY]])

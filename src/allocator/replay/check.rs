@@ -45,7 +45,9 @@ impl Agreement {
 
 /// Rewinds a recording, loads the layout that it began with, replays its trace by the decisions of
 /// `config` and compares every address and the segments at the end. What was taken from the device
-/// meanwhile is known by the recorded addresses: which ones a device gives, nobody decides.
+/// meanwhile is known by the recorded addresses: which ones a device gives, nobody decides. What
+/// went back meanwhile goes back when the recording says it, as it says neither who emptied the
+/// cache nor when the device had too little: it has to be free then.
 ///
 /// Fails when the recording contradicts itself.
 pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement> {
@@ -108,6 +110,13 @@ impl Replay {
                 let freed = self.live.remove(&address);
                 let freed = freed.ok_or(Error::InvalidSnapshot { address, expected })?;
                 free(&self.allocator, freed);
+            }
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
+                if !self.allocator.release_recorded(address, bytes) {
+                    self.agreement.note(|| {
+                        format!("event {index}: {bytes} bytes at {address:#x} did not go back")
+                    });
+                }
             }
             _ => {}
         }

@@ -12,7 +12,7 @@ use crate::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::allocator::policy::{Policy, policy};
 use crate::allocator::restore::check_tiling;
 use crate::allocator::snapshot::{
-    BlockInfo, BlockState, SegmentInfo, Snapshot, TraceAction, TraceEntry,
+    BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 use crate::error::{Error, Result};
 use crate::size::to_usize;
@@ -29,8 +29,10 @@ pub fn rewind(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Snapshot>
             TraceAction::Alloc => layout.undo_request(entry)?,
             TraceAction::FreeCompleted => layout.undo_free(entry, config)?,
             TraceAction::SegmentAlloc => layout.undo_segment(entry)?,
-            TraceAction::SegmentFree | TraceAction::SegmentMap | TraceAction::SegmentUnmap => {
-                return Err(contradiction(entry, "a recording without segments that go back"));
+            TraceAction::SegmentFree => layout.undo_release(entry, config, false)?,
+            TraceAction::SegmentUnmap => layout.undo_release(entry, config, true)?,
+            TraceAction::SegmentMap => {
+                return Err(contradiction(entry, "a recording without segments that grow"));
             }
             TraceAction::FreeRequested | TraceAction::Snapshot | TraceAction::OutOfMemory => {}
         }
@@ -120,6 +122,55 @@ impl Layout {
         if is_right { Ok(()) } else { Err(contradiction(entry, "a free segment")) }
     }
 
+    /// What went back to the device was free. Pages of an expandable segment were one range with
+    /// what is mapped beside them.
+    fn undo_release(
+        &mut self,
+        entry: &TraceEntry,
+        config: &AllocatorConfig,
+        is_expandable: bool,
+    ) -> Result<()> {
+        let expected = || contradiction(entry, "addresses without a segment");
+        let begin = entry.address;
+        let end = begin.checked_add(entry.bytes as u64).filter(|end| *end > begin);
+        let end = end.ok_or_else(expected)?;
+        let end_of = |info: &SegmentInfo| info.address + info.total_bytes as u64;
+        let infos = || self.0.values().map(|(info, _)| info);
+        if infos().any(|info| info.address < end && begin < end_of(info)) {
+            return Err(expected());
+        }
+        let is_beside = |info: &&SegmentInfo| {
+            let is_of_owner = (info.stream, info.pool) == (entry.stream, entry.pool);
+            let touches = end_of(info) == begin || info.address == end;
+            is_expandable && info.is_expandable && is_of_owner && touches
+        };
+        let beside: Vec<u64> = infos().filter(is_beside).map(|info| info.address).collect();
+        let mut info = SegmentInfo {
+            device_index: infos().next().map_or(0, |info| info.device_index),
+            address: begin,
+            total_bytes: entry.bytes,
+            allocated_bytes: 0,
+            active_bytes: 0,
+            requested_bytes: 0,
+            stream: entry.stream,
+            class: class_of(entry.bytes, config, is_expandable),
+            pool: entry.pool,
+            is_expandable,
+            blocks: Vec::new(),
+        };
+        let mut blocks = BTreeMap::new();
+        for address in beside {
+            let (other, theirs) = self.0.remove(&address).expect("just seen");
+            info.address = info.address.min(address);
+            info.total_bytes += other.total_bytes;
+            info.class = other.class;
+            blocks.extend(theirs);
+        }
+        insert_free(&mut blocks, begin, entry.bytes);
+        self.0.insert(info.address, (info, blocks));
+        Ok(())
+    }
+
     fn into_snapshot(self) -> Snapshot {
         let segments = self.0.into_values().map(|(mut info, blocks)| {
             info.blocks = blocks.into_values().collect();
@@ -128,6 +179,17 @@ impl Layout {
         });
         Snapshot { segments: segments.collect(), trace: Vec::new() }
     }
+}
+
+/// The class of a range that nothing is beside: a trace does not tell it, its size does.
+fn class_of(bytes: usize, config: &AllocatorConfig, is_expandable: bool) -> PoolClass {
+    let policy = policy(config, false);
+    let is_large = if is_expandable {
+        bytes.is_multiple_of(policy.page_bytes(PoolClass::Large))
+    } else {
+        bytes > policy.segment_bytes(1)
+    };
+    if is_large { PoolClass::Large } else { PoolClass::Small }
 }
 
 /// Makes a place free, and one with what is free beside it.
