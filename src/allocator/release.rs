@@ -116,7 +116,7 @@ impl Books {
     /// The free block that an address is in, as far as it may go back.
     fn release_at(&mut self, address: u64) -> Option<Victim> {
         let id = self.map.containing(address, &self.blocks)?;
-        if self.blocks[id].state != State::Free { None } else { self.begin_release(id) }
+        if self.blocks[id].state == State::Free { self.begin_release(id) } else { None }
     }
 
     fn forget_segment(&mut self, id: BlockId) -> Victim {

@@ -112,7 +112,8 @@ impl Replay {
                 free(&self.allocator, freed);
             }
             TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
-                if !self.allocator.release_recorded(address, bytes) {
+                let went_back = self.allocator.release_recorded(address, bytes);
+                if !went_back {
                     self.agreement.note(|| {
                         format!("event {index}: {bytes} bytes at {address:#x} did not go back")
                     });
