@@ -105,7 +105,7 @@ fn a_recording_is_rewound_to_the_same_blocks_in_use() {
 }
 
 /// What the device had at one time and not at another: whole segments, and ranges of whole pages.
-fn ranges_but(these: &[SegmentInfo], those: &[SegmentInfo]) -> Vec<(u64, usize, u64)> {
+fn ranges_but(present: &[SegmentInfo], later: &[SegmentInfo]) -> Vec<(u64, usize, u64)> {
     let pieces = |segments: &[SegmentInfo]| -> BTreeSet<(u64, usize, u64, bool)> {
         let of = |segment: &SegmentInfo| {
             let SegmentInfo { address, total_bytes, stream, is_expandable, .. } = *segment;
@@ -116,7 +116,7 @@ fn ranges_but(these: &[SegmentInfo], those: &[SegmentInfo]) -> Vec<(u64, usize, 
         segments.iter().flat_map(of).collect()
     };
     let mut ranges: Vec<(u64, usize, u64)> = Vec::new();
-    for &(at, piece_bytes, stream, is_page) in pieces(these).difference(&pieces(those)) {
+    for &(at, piece_bytes, stream, is_page) in pieces(present).difference(&pieces(later)) {
         match ranges.last_mut().filter(|_| is_page) {
             Some((begin, bytes, of)) if *of == stream && *begin + *bytes as u64 == at => {
                 *bytes += piece_bytes;
