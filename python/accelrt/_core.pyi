@@ -956,7 +956,7 @@ def get_allocator_settings() -> str:
     """The settings of all allocators, as they were given."""
 
 def set_allocator_settings(settings: str) -> list[tuple[str, str]]:
-    """Serves the next requests by other settings."""
+    """Serves the next requests by other settings; the keys that have no effect, with the reasons."""
 
 def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> int:
     """Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol, Self
 
-    class OomObserver(Protocol):
+    class _OomObserver(Protocol):
         """Called when a request fails for want of memory, on the thread of the request."""
 
         def __call__(
@@ -134,7 +134,7 @@ class Memory:
         """Limit what may be reserved from now on to a part of a device's memory, 0 to 1."""
         _core.set_memory_fraction(self._name(), self._index(device), fraction)
 
-    def register_oom_observer(self, observer: OomObserver) -> ObserverHandle:
+    def register_oom_observer(self, observer: _OomObserver) -> ObserverHandle:
         """Call `observer` when a request of this kind fails for want of memory; return its end.
 
         It is called as `observer(device, requested_bytes, limit_bytes, free_bytes)` before the
@@ -146,7 +146,7 @@ class Memory:
         return ObserverHandle(_core.add_oom_observer(_of_kind(self._name(), observer)))
 
 
-def _of_kind(kind: str, observer: OomObserver) -> Callable[[str, int, int, int, int], None]:
+def _of_kind(kind: str, observer: _OomObserver) -> Callable[[str, int, int, int, int], None]:
     def observe(name: str, index: int, requested: int, limit: int, free: int) -> None:
         if name == kind:
             observer(_core.device(kind, index), requested, limit, free)

@@ -299,9 +299,9 @@ def test_a_real_replay_has_no_other_memory_than_the_devices() -> None:
 
 
 def test_a_replay_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
-    gone = {"action": "segment_free", "addr": 0x6000_0000_0000, "size": 2 * MIB, "stream": 0}
+    grown = {"action": "segment_map", "addr": 0x6000_0000_0000, "size": 2 * MIB, "stream": 0}
     path = snapshot(
-        tmp_path, traces=[[gone], [ENTRY]], segments=[SEGMENT, {**SEGMENT, "device": 1}]
+        tmp_path, traces=[[grown], [ENTRY]], segments=[SEGMENT, {**SEGMENT, "device": 1}]
     )
     ended = replay(path, "--check")
     assert (ended.returncode, ended.stderr) == (1, "")
