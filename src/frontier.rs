@@ -183,6 +183,11 @@ impl Frontier {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
 
+    /// The streams that have not passed their point.
+    pub(crate) fn pending_streams(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().filter(|point| !point.is_done()).map(|point| point.progress.stream_key())
+    }
+
     /// Both frontiers and the point, without what is done, without streams that are gone and
     /// without `own_key`'s; at most [`MOST_POINTS`], of which the point is one. Knowing less is
     /// lagging, which is allowed.

@@ -22,6 +22,7 @@ use crate::allocator::pool::{PoolId, Pools};
 use crate::allocator::segment::{Owner, Segments};
 use crate::allocator::snapshot::PoolClass;
 use crate::allocator::stats::Statistics;
+use crate::allocator::waits::Waits;
 use crate::error::{Error, Result};
 use crate::size::to_usize;
 
@@ -134,6 +135,8 @@ pub(super) struct Books {
     pub(super) frees: u64,
     /// The thread that alone has memory from the device now, because it is short of it: `turn`.
     pub(super) turn: Option<ThreadId>,
+    /// Waits of requests that are inside of tasks.
+    pub(super) waits: Waits,
     /// What the policy `native` knows.
     pub(super) native: Native,
 }
@@ -164,6 +167,7 @@ impl Books {
             departures: 0,
             frees: 0,
             turn: None,
+            waits: Waits::default(),
             native: Native::new(page_bytes),
         };
         books.set_config(config);

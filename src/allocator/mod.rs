@@ -13,7 +13,7 @@
 //!   host share comes from an allocator beside the device's, in `shared`
 //! * `native`: the policy of our own, which keeps books of its own
 //! * `pending`: who still uses what was freed
-//! * `out_of_memory`, `turn`: what is tried when memory is short, and what is said then
+//! * `out_of_memory`, `turn`, `waits`: what is tried when memory is short, and what is said then
 //! * `snapshot`, `restore`: what it holds, as plain values, and back
 //! * `invariants`: the laws, checked
 //! * `replay`: recorded requests, replayed
@@ -57,6 +57,7 @@ pub mod snapshot;
 mod source;
 mod stats;
 mod turn;
+mod waits;
 
 pub use allocated::{Allocated, ForeignBlock};
 pub use books::Request;

@@ -206,9 +206,9 @@ impl CachingAllocator {
     pub(super) fn wait_for_users(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.books.lock().statistics.num_sync_all_streams += 1;
         for _ in 0..2 {
-            for Holder { stream, ticket, .. } in self.holders(Wanted::Back) {
-                // Refused inside one of its tasks, or as a lost device: what it holds stays.
-                if let Err(Error::Interrupted) = stream.wait_ticket(ticket, false, interrupt) {
+            for holder in self.holders(Wanted::Back) {
+                // Refused behind this thread's own task, or as a lost device: what it holds stays.
+                if let Err(Error::Interrupted) = self.wait_for_holder(&holder, interrupt) {
                     return Err(Error::Interrupted);
                 }
             }

@@ -104,12 +104,12 @@ impl CachingAllocator {
             if let Some(refusal) = refusal {
                 return Err(self.told(refusal));
             }
-            let Some(Holder { stream, ticket, .. }) = holders.first() else { break };
-            match stream.wait_ticket(*ticket, false, interrupt) {
-                Ok(()) if stream.progress.done() >= *ticket => {}
+            let Some(holder) = holders.first() else { break };
+            match self.wait_for_holder(holder, interrupt) {
+                Ok(()) if holder.stream.progress.done() >= holder.ticket => {}
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                // Inside one of its tasks, or a lost device: what it holds stays.
-                _ => drop(refused.insert(stream.key())),
+                // Behind this thread's own task, or a lost device: what it holds stays.
+                _ => drop(refused.insert(holder.stream.key())),
             }
         }
         Err(self.told(self.refusal(&wants.request)))

@@ -147,11 +147,10 @@ fn view<M: Carried>(
     if is_copied && is_host {
         let strides = strides.unwrap_or_else(|| strides_of(&shape, element.item_bytes));
         let elements = Strided::new(address, element.item_bytes, &shape, &strides);
-        let owned = take(capsule, managed)?;
         // SAFETY: the lender says where they are, and lends them until the structure is freed; as
         // everywhere in Python it is the program that does not write them meanwhile.
-        let words = unsafe { gathered(py, &elements) };
-        owned.release_now(py);
+        let words = unsafe { gathered(py, &elements) }?;
+        take(capsule, managed)?.release_now(py);
         let memory = HostMemory::owned(words, bytes).read_only(is_read_only);
         return Ok(PyView::foreign(memory, element, shape));
     }

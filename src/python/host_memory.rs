@@ -169,7 +169,7 @@ impl Exported {
         // everywhere in Python it is the program that does not write them meanwhile.
         let words = unsafe { gathered(py, &elements) };
         Box::new(checked).take_back(py);
-        Ok(HostMemory::owned(words, elements.nbytes()))
+        Ok(HostMemory::owned(words?, elements.nbytes()))
     }
 
     /// References to Python objects are counted, which copies and native functions do not: they
@@ -199,9 +199,15 @@ pub(super) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// True when a format of the buffer protocol names Python objects: an `O` that is not in the name
-/// of a field, which stands between colons.
+/// of a field, which stands between colons; or when one may, where names are not the words that
+/// tell them from types: ctypes has colons in names.
 fn has_objects(format: &str) -> bool {
-    format.split(':').step_by(2).any(|types| types.contains('O'))
+    let is_word = |name: &str| name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    let pieces: Vec<&str> = format.split(':').collect();
+    let has_odd_names =
+        pieces.len().is_multiple_of(2) || !pieces.iter().skip(1).step_by(2).all(|it| is_word(it));
+    let types = pieces.iter().step_by(if has_odd_names { 1 } else { 2 });
+    types.into_iter().any(|types| types.contains('O'))
 }
 
 /// True when a NumPy array says that it holds no Python objects.

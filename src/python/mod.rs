@@ -25,6 +25,7 @@ mod helper;
 mod host_memory;
 mod host_task;
 mod identity_cache;
+mod interpreter;
 mod kernel_launch;
 mod kernels;
 mod launch;
@@ -59,7 +60,7 @@ mod _core {
 
     use super::launch::Launch;
     use super::verbose::library_folder;
-    use super::{errors, fastcall};
+    use super::{errors, fastcall, interpreter};
     use crate::dylib;
 
     #[pymodule_export]
@@ -118,6 +119,7 @@ mod _core {
     /// What pyo3's macros cannot say.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        interpreter::check_main(module.py())?;
         dylib::set_environment_folder(library_folder(module.py())?);
         errors::add_attributes(module)?;
         fastcall::add::<Launch>(&module.py().get_type::<PyStream>())

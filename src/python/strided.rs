@@ -3,6 +3,7 @@
 
 use std::ptr;
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
 use crate::python::parked::Lender;
@@ -138,15 +139,22 @@ impl Lender for Vec<u64> {
 }
 
 /// The elements side by side, in memory of their own: whole words, so that any type is aligned.
+/// `MemoryError` where there is no memory for them: one element may stand for any number.
 ///
 /// # Safety
 /// As [`Strided::gather`].
-pub(super) unsafe fn gathered(py: Python<'_>, elements: &Strided) -> Vec<u64> {
-    let mut words = vec![0_u64; elements.nbytes().div_ceil(size_of::<u64>())];
+pub(super) unsafe fn gathered(py: Python<'_>, elements: &Strided) -> PyResult<Vec<u64>> {
+    let nbytes = elements.nbytes();
+    let count = nbytes.div_ceil(size_of::<u64>());
+    let mut words = Vec::new();
+    words.try_reserve_exact(count).map_err(|_| {
+        PyMemoryError::new_err(format!("no memory for {nbytes} bytes of elements side by side"))
+    })?;
+    words.resize(count, 0_u64);
     let target = words.as_mut_ptr().expose_provenance();
     py.detach(|| {
         // SAFETY: the caller's promise, and the words are this thread's.
         unsafe { elements.gather(ptr::with_exposed_provenance_mut(target)) };
     });
-    words
+    Ok(words)
 }

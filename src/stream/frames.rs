@@ -65,6 +65,11 @@ pub(crate) fn is_inside(stream_key: u64) -> bool {
     frames().any(|frame| frame.stream_key == stream_key)
 }
 
+/// The streams whose tasks this thread executes, innermost first.
+pub(crate) fn streams() -> Vec<u64> {
+    frames().map(|frame| frame.stream_key).collect()
+}
+
 /// True when this thread may execute a stream that it waits for.
 #[inline]
 pub(crate) fn may_help() -> bool {

@@ -5,10 +5,11 @@
 //! most one buffer each, on streams that change all the time, on devices that hold all of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use accelrt::backend::null::Completion;
-use accelrt::{Config, Error, StreamGuard};
+use accelrt::{Config, Device, Error, Runtime, StreamGuard};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -117,4 +118,80 @@ fn what_never_fits_is_refused_soon_while_another_thread_goes_on() {
 fn config(capacity_bytes: usize, settings: &str) -> Config {
     let allocator_settings = settings.to_owned();
     Config { cpu_memory_bytes: Some(capacity_bytes), allocator_settings, ..Config::default() }
+}
+
+/// What one of several tasks is told that each ask for most of the device, and what they do first.
+fn request(runtime: &Runtime, tell: &mpsc::Sender<bool>) {
+    let device = Device::cpu(0);
+    runtime.allocator(device).unwrap().empty_cache();
+    tell.send(runtime.empty(60 * MIB, device).is_ok()).unwrap();
+}
+
+fn of_64_mib(settings: &str) -> Runtime {
+    let config = Config {
+        cpu_threads: Some(2),
+        cpu_memory_bytes: Some(64 * MIB),
+        allocator_settings: settings.to_owned(),
+        ..Config::default()
+    };
+    Runtime::new(config).unwrap()
+}
+
+#[test]
+fn a_task_does_not_wait_for_memory_that_a_stream_behind_it_uses() {
+    // Goal: it is refused, and so is nobody else. Method: what would be enough was used by a stream
+    // that waits for the task's, by an event or over a third one.
+    for (settings, is_direct) in [("", true), ("", false), ("policy:torch", true)] {
+        finishes(move || {
+            let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
+            let [first, between, last] =
+                [(); 3].map(|()| runtime.dedicated_stream(device, 0).unwrap());
+            let buffer = runtime.empty(50 * MIB, device).unwrap();
+            let ((tell, told), (go_on, goes_on)) = (mpsc::channel(), mpsc::channel::<()>());
+            let asking = runtime.clone();
+            let task = move || {
+                goes_on.recv().unwrap();
+                request(&asking, &tell);
+            };
+            first.enqueue(task).unwrap();
+            between.wait_stream(&first).unwrap();
+            last.wait_stream(if is_direct { &first } else { &between }).unwrap();
+            buffer.fill(1, &last).unwrap();
+            drop(buffer);
+            go_on.send(()).unwrap();
+            assert_eq!(told.recv(), Ok(false), "{settings}");
+            runtime.synchronize(device).unwrap();
+            assert!(runtime.empty(60 * MIB, device).is_ok());
+        });
+    }
+}
+
+#[test]
+fn of_tasks_that_wait_for_each_others_memory_one_is_refused() {
+    for settings in ["", "policy:torch", "expandable_segments:True"] {
+        finishes(move || {
+            let (runtime, device) = (of_64_mib(settings), Device::cpu(0));
+            let streams = [(); 2].map(|()| runtime.dedicated_stream(device, 0).unwrap());
+            let buffers = [(); 2].map(|()| runtime.empty(30 * MIB, device).unwrap());
+            let (tell, told) = mpsc::channel();
+            let are_both_there = Arc::new(Barrier::new(3));
+            for stream in &streams {
+                let (asking, tell) = (runtime.clone(), tell.clone());
+                let are_both_there = Arc::clone(&are_both_there);
+                let task = move || {
+                    are_both_there.wait();
+                    request(&asking, &tell);
+                };
+                stream.enqueue(task).unwrap();
+            }
+            for (buffer, stream) in buffers.into_iter().zip(&streams) {
+                buffer.fill(1, stream).unwrap();
+            }
+            are_both_there.wait();
+            let served = [told.recv().unwrap(), told.recv().unwrap()];
+            assert!(!served[0], "{settings}: the first answer is a refusal");
+            runtime.synchronize(device).unwrap();
+            assert!(runtime.empty(60 * MIB, device).is_ok());
+        });
+    }
 }

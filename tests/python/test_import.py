@@ -47,3 +47,21 @@ except AttributeError as error:
     print(error)
 """
     assert output_of(code) == "module 'accelrt' has no attribute 'strem'\n"
+
+
+def test_a_sub_interpreter_is_refused_and_ends_nothing_of_the_main_one() -> None:
+    code = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import accelrt
+other = interpreters.create()
+text = "try:\\n    import accelrt\\nexcept ImportError as error:\\n    print(error, flush=True)"
+interpreters.run_string(other, text)
+interpreters.destroy(other)
+print(bytes(accelrt.zeros(2).fill_(1)))
+"""
+    *refused, last = output_of(code).splitlines()
+    assert last == r"b'\x01\x01'"
+    assert refused == ["accelrt is for the main interpreter of a process, not for no. 1"]

@@ -82,3 +82,13 @@ def test_names_of_fields_and_dates_are_no_objects() -> None:
     assert named["O"].tolist() == [0x01010101] * 2
     assert dates.view("i8").tolist() == [0x0101010101010101] * 2
     assert untyped.as_buffer(named).nbytes == 16
+
+
+def test_objects_are_found_also_beside_names_that_look_like_types() -> None:
+    for names in (["a:b"], ["a:b", "c:d"], ["a:b:c"]):
+        fields: list[tuple[str, Any]] = [(name, ctypes.c_int) for name in names]
+        fields.insert(1, ("o", ctypes.py_object))
+        kind = type("Odd", (ctypes.Structure,), {"_fields_": fields})
+        for use in (accelrt.as_buffer, accelrt.zeros(ctypes.sizeof(kind)).copy_):
+            with pytest.raises(TypeError, match="must not hold Python objects"):
+                use(kind())

@@ -238,3 +238,14 @@ def test_objects_that_stand_apart_and_targets_that_do_are_refused() -> None:
         accelrt.zeros(16).copy_to(np.zeros(4)[::2])
     with pytest.raises(BufferError, match="not contiguous"):
         accelrt.zeros(16).copy_to(OldStyle(np.zeros(4)[::2]))
+
+
+@pytest.mark.parametrize("count", [1 << 40, 1 << 62])
+def test_elements_that_no_memory_holds_side_by_side_are_an_error(count: int) -> None:
+    # One element that stands for any number.
+    apart = np.broadcast_to(np.uint8(1), (count,))
+    buffer = accelrt.zeros(64)
+    for use in (buffer.copy_, accelrt.from_dlpack):
+        with pytest.raises(MemoryError, match=f"no memory for {count} bytes"):
+            use(apart)
+    assert bytes(buffer) == bytes(64)
