@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use crate::allocator::PoolId;
 #[cfg(feature = "python")]
@@ -18,7 +20,15 @@ struct Current {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
     /// Innermost last.
-    pools: BTreeMap<Device, Vec<PoolId>>,
+    pools: BTreeMap<Device, Vec<Entered>>,
+}
+
+/// A pool that a thread is inside of, and what keeps it: a thread may end there.
+#[derive(Debug)]
+pub(super) struct Entered {
+    pub(super) pool: PoolId,
+    #[expect(dead_code, reason = "what keeps the pool is only dropped")]
+    pub(super) kept: Arc<dyn Debug + Send + Sync>,
 }
 
 thread_local! {
@@ -66,23 +76,25 @@ pub(super) fn set_stream(runtime: u64, stream: &Stream) {
 
 /// The pool that this thread has set on a device.
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
-    let innermost = look(runtime, |current| current.pools.get(&device)?.last().copied());
+    let innermost = look(runtime, |current| Some(current.pools.get(&device)?.last()?.pool));
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
 /// Sets the pool of this thread on a device, inside of what was set before.
-pub(super) fn push_pool(runtime: u64, device: Device, pool: PoolId) {
-    change(runtime, |current| current.pools.entry(device).or_default().push(pool));
+pub(super) fn push_pool(runtime: u64, device: Device, entered: Entered) {
+    change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
-/// Ends the innermost use of a pool; false when there is none.
-pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> bool {
+/// Ends the innermost use of a pool; nothing when there is none. What is returned may be what kept
+/// the pool last.
+#[must_use]
+pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Entered> {
     let popped = change(runtime, |current| {
         let pools = current.pools.get_mut(&device)?;
-        let place = pools.iter().rposition(|known| *known == pool)?;
+        let place = pools.iter().rposition(|entered| entered.pool == pool)?;
         Some(pools.remove(place))
     });
-    popped.flatten().is_some()
+    popped.flatten()
 }
 
 /// Forgets what this thread has set in a runtime that is gone.

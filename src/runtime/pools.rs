@@ -8,7 +8,8 @@ use crate::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::device::Device;
 use crate::error::Result;
 use crate::fork;
-use crate::runtime::{Runtime, current};
+use crate::runtime::Runtime;
+use crate::runtime::current::{self, Entered};
 use crate::sync::Ordering;
 use crate::sync::unmodelled::AtomicU64;
 
@@ -40,7 +41,6 @@ struct Inner {
     runtime: u64,
     allocator: Arc<CachingAllocator>,
     id: PoolId,
-    options: PoolOptions,
 }
 
 impl MemPool {
@@ -53,7 +53,7 @@ impl MemPool {
         allocator.trim_left_pools(); // as many are made as end: none is left for good
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
-        Ok(Self { inner: Arc::new(Inner { runtime, allocator, id, options }) })
+        Ok(Self { inner: Arc::new(Inner { runtime, allocator, id }) })
     }
 
     /// Its name in snapshots.
@@ -85,19 +85,15 @@ impl MemPool {
 
     /// Begins what [`MemPool::pop`] ends.
     pub(crate) fn push(&self) {
-        let Inner { runtime, allocator, id, options } = &*self.inner;
-        allocator.retain_pool(*id, *options);
-        current::push_pool(*runtime, allocator.device(), *id);
+        let Inner { runtime, allocator, id } = &*self.inner;
+        let entered = Entered { pool: *id, kept: Arc::clone(&self.inner) as _ };
+        current::push_pool(*runtime, allocator.device(), entered);
     }
 
     /// False when this thread is not inside.
     pub(crate) fn pop(&self) -> bool {
-        let Inner { runtime, allocator, id, .. } = &*self.inner;
-        let was_inside = current::pop_pool(*runtime, allocator.device(), *id);
-        if was_inside {
-            allocator.release_pool(*id);
-        }
-        was_inside
+        let Inner { runtime, allocator, id } = &*self.inner;
+        current::pop_pool(*runtime, allocator.device(), *id).is_some()
     }
 }
 
@@ -151,5 +147,30 @@ mod tests {
         });
         assert_eq!(left.collect::<Vec<_>>(), [outer.id(), inner.id(), outer.id()]);
         assert_eq!(runtime.current_pool(device), PoolId::DEFAULT);
+    }
+
+    #[test]
+    fn a_thread_that_ends_inside_of_a_pool_keeps_none_of_its_memory() {
+        // Goal: law 11 of threads. Method: each has a device's half in a pool that it does not
+        // leave, and whose last handle it dropped before.
+        for settings in ["policy:native", "policy:torch"] {
+            let config = Config {
+                cpu_memory_bytes: Some(64 << 20),
+                allocator_settings: settings.to_owned(),
+                ..Config::default()
+            };
+            let (runtime, device) = (Runtime::new(config).unwrap(), Device::cpu(0));
+            for number in 0..5 {
+                let runtime = runtime.clone();
+                let inside = std::thread::spawn(move || {
+                    let pool = MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
+                    pool.push();
+                    drop(pool);
+                    drop(runtime.empty(32 << 20, device).unwrap());
+                });
+                assert!(inside.join().is_ok(), "{settings}, thread {number}");
+            }
+            assert!(runtime.empty(60 << 20, device).is_ok(), "{settings}");
+        }
     }
 }

@@ -17,9 +17,9 @@ pub(super) fn clear() -> bool {
     PLAN.take().is_some()
 }
 
-/// True when this call is the one.
+/// True when this call is the one. A thread whose variables have ended has no plan.
 pub(super) fn is_due() -> bool {
-    match PLAN.take() {
+    match PLAN.try_with(RefCell::take).ok().flatten() {
         None => false,
         Some((0, instead)) => {
             instead();
