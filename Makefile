@@ -403,7 +403,7 @@ wheel: $(PACKAGING)/ready ## the wheel for any Linux on x86-64, checked and trie
 .PHONY: packages
 packages: $(PACKAGING)/ready ## the source distribution and the crate, each built without the repository
 	rm -rf $(TARGET_DIR)/packaging/source
-	$(PACKAGING)/bin/maturin sdist --quiet --out $(TARGET_DIR)/packaging/source
+	$(PACKAGING)/bin/maturin sdist --out $(TARGET_DIR)/packaging/source
 	$(RELEASE_TESTS) $(PACKAGING)/bin/python -m pip wheel --quiet --no-deps \
 		--wheel-dir $(TARGET_DIR)/packaging/source $(TARGET_DIR)/packaging/source/*.tar.gz
 	$(CARGO) package --all-features
