@@ -4,7 +4,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::python::errors::type_name;
 
@@ -68,6 +68,29 @@ impl Types {
         let address = pointer.getattr(intern!(py, "value"))?;
         if address.is_none() { Ok(0) } else { address.extract() }
     }
+}
+
+/// True when a type of ctypes has references to Python objects inside, at any depth. False for
+/// types that are not ctypes'.
+pub(super) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = kind.py();
+    if let Some(element) = kind.getattr_opt(intern!(py, "_type_"))? {
+        if let Ok(letter) = element.cast::<PyString>() {
+            return Ok(letter.to_str()? == "O");
+        }
+        // A pointer is an address, whatever is there.
+        return Ok(kind.hasattr(intern!(py, "_length_"))? && holds_objects(&element)?);
+    }
+    for class in kind.getattr(intern!(py, "__mro__"))?.try_iter()? {
+        let own = class?.getattr(intern!(py, "__dict__"))?;
+        let fields = own.call_method1(intern!(py, "get"), (intern!(py, "_fields_"), ()))?;
+        for field in fields.try_iter()? {
+            if holds_objects(&field?.get_item(1)?)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Refuses functions that need the GIL.

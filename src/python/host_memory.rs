@@ -6,10 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
-use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
+use pyo3::{ffi, intern};
 
 use crate::device::Device;
+use crate::python::ctypes;
 use crate::python::errors::type_name;
 use crate::python::parked::{Lender, drop_parked, park};
 use crate::python::strided::{Strided, gathered};
@@ -176,7 +178,15 @@ impl Exported {
     /// are refused.
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
         let (format, ..) = self.description();
-        let Some(format) = format.filter(|format| has_objects(format)) else { return Ok(self) };
+        let format = format.unwrap_or_else(|| "B".to_owned());
+        // SAFETY: null, or the exporter, which the view has a reference to.
+        let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
+        // What ctypes packs or unites are bytes in its formats, whatever they are.
+        let may_hide = format.trim_start_matches(['<', '>']) == "B";
+        let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
+        if !has_objects(&format) && !hides() {
+            return Ok(self);
+        }
         Box::new(self).take_back(py);
         let text = format!("{what} must not hold Python objects: its format is {format:?}");
         Err(PyTypeError::new_err(text))
@@ -208,6 +218,15 @@ fn has_objects(format: &str) -> bool {
         pieces.len().is_multiple_of(2) || !pieces.iter().skip(1).step_by(2).all(|it| is_word(it));
     let types = pieces.iter().step_by(if has_odd_names { 1 } else { 2 });
     types.into_iter().any(|types| types.contains('O'))
+}
+
+/// True when an exporter of bytes, or what a memoryview is of, is ctypes' with references inside.
+fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut exporter = exporter;
+    while exporter.is_exact_instance_of::<PyMemoryView>() {
+        exporter = exporter.getattr(intern!(exporter.py(), "obj"))?;
+    }
+    ctypes::holds_objects(&exporter.get_type())
 }
 
 /// True when a NumPy array says that it holds no Python objects.

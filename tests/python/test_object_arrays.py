@@ -92,3 +92,19 @@ def test_objects_are_found_also_beside_names_that_look_like_types() -> None:
         for use in (accelrt.as_buffer, accelrt.zeros(ctypes.sizeof(kind)).copy_):
             with pytest.raises(TypeError, match="must not hold Python objects"):
                 use(kind())
+
+
+def test_objects_are_found_also_where_ctypes_calls_them_bytes() -> None:
+    fields: list[tuple[str, Any]] = [("number", ctypes.c_int), ("o", ctypes.py_object)]
+    packed = type("Packed", (ctypes.Structure,), {"_pack_": 1, "_fields_": fields})
+    derived = type("Derived", (packed,), {})
+    united: Any = type("United", (ctypes.Union,), {"_fields_": fields})
+    around = type("Around", (ctypes.Union,), {"_fields_": [("inner", united * 2)]})
+    for kind in (packed, derived, united, around):
+        for made in (kind(), memoryview(kind())):
+            for use in (accelrt.as_buffer, accelrt.zeros(ctypes.sizeof(kind)).copy_):
+                with pytest.raises(TypeError, match="must not hold Python objects"):
+                    use(made)
+    node: Any = type("Node", (ctypes.Structure,), {"_pack_": 1})
+    node._fields_ = [("next", ctypes.POINTER(node)), ("number", ctypes.c_int)]
+    assert accelrt.as_buffer(node()).nbytes == ctypes.sizeof(node)
