@@ -6,6 +6,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 CARGO ?= cargo
+# By a shell: make's own functions take a space in a path for two paths.
+absolute = $(shell realpath --no-symlinks --canonicalize-missing -- "$(1)")
 # Builds with other flags have folders of their own: sharing one would rebuild everything each time.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
@@ -41,12 +43,12 @@ WHEEL_TESTS := $(foreach part,accelerator buffer demo errors event info,\
 	tests/python/test_$(part).py)
 # An environment for its shared libraries alone: a real OpenCL device on every x86-64 processor.
 INTEL := .venv-intel
-INTEL_OPENCL := $(abspath $(INTEL))/lib/libintelocl.so
+INTEL_OPENCL := $(INTEL)/lib/libintelocl.so
 # The same for oneMKL and oneDNN, and one library over NumPy that calls the first.
 MATH := .venv-math
 MKL_LIBRARY = $(lastword $(wildcard $(MATH)/lib/libmkl_rt.so.?))
 # What the tests of the fake build; each command takes some time, so that others wait for it.
-FAKE_OPENCL_LIBRARY := $(abspath $(TARGET_DIR))/tmp/libfake_opencl_whole.so
+FAKE_OPENCL_LIBRARY = $(call absolute,$(TARGET_DIR)/tmp/libfake_opencl_whole.so)
 FAKE_DEVICES := devices=2,priorities=1,strict=1,memory=64G,command_us=20
 BENCH_DIR := $(TARGET_DIR)/bench
 # libtest names a test that runs for a minute and waits for ever: here what does not end is ended.
@@ -132,12 +134,12 @@ test-xpu: ## the tests that need an OpenCL runtime with unified shared memory
 .PHONY: test-xpu-fake
 test-xpu-fake: ## the same on a fake OpenCL, whose device memory the host cannot read
 	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
-	ACCELRT_OPENCL_LIBRARY=$(FAKE_OPENCL_LIBRARY) FAKE_OPENCL=$(FAKE_DEVICES) $(MAKE) test-xpu
+	ACCELRT_OPENCL_LIBRARY="$(FAKE_OPENCL_LIBRARY)" FAKE_OPENCL=$(FAKE_DEVICES) $(MAKE) test-xpu
 
 .PHONY: test-python-xpu-fake
 test-python-xpu-fake: module ## the Python tests of every kind, on three devices of the fake
 	$(CARGO) test --features $(TEST_FEATURES) --test fake_opencl
-	ACCELRT_TEST_KIND=xpu ACCELRT_OPENCL_LIBRARY=$(FAKE_OPENCL_LIBRARY) FAKE_OPENCL=$(FAKE_DEVICES),devices=3 \
+	ACCELRT_TEST_KIND=xpu ACCELRT_OPENCL_LIBRARY="$(FAKE_OPENCL_LIBRARY)" FAKE_OPENCL=$(FAKE_DEVICES),devices=3 \
 		$(VENV)/bin/python -m pytest $(EVERY_KIND_TESTS)
 
 $(INTEL)/ready: pyproject.toml
@@ -154,7 +156,7 @@ $(INTEL)/ready: pyproject.toml
 # Without a loader or the runtime it fails.
 .PHONY: test-intel
 test-intel: $(INTEL)/ready ## the same on Intel's runtime for CPUs, in Rust and Python
-	OCL_ICD_VENDORS=$(INTEL_OPENCL) $(MAKE) test-xpu test-python-xpu \
+	OCL_ICD_VENDORS="$(call absolute,$(INTEL_OPENCL))" $(MAKE) test-xpu test-python-xpu \
 		XPU_TESTS="$(XPU_TESTS) $(XPU_KERNEL_TESTS)"
 
 .PHONY: test-python-xpu
@@ -181,7 +183,7 @@ MODULE_STATE = { echo "$(1)"; rustc -vV; $(VENV)/bin/maturin --version; $(VENV)/
 define install_module
 	@if [ "$$($(call MODULE_STATE,$(1)))" != "$$(cat $(VENV)/module 2>/dev/null)" ]; then \
 		rm -f $(VENV)/module; \
-		VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet $(1); \
+		VIRTUAL_ENV="$(call absolute,$(VENV))" $(VENV)/bin/maturin develop --quiet $(1); \
 		$(call MODULE_STATE,$(1)) >$(VENV)/module; \
 	fi
 endef
@@ -240,17 +242,17 @@ FIGURES = $(CARGO) bench --features xpu --bench figures --
 # xpu's figures and OpenCL's are taken on Intel's runtime where `make test-intel` has installed it,
 # and oneMKL's on what `make peers` has; else on what the machine has.
 .PHONY: bench
-bench: BENCH_WITH := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS=$(INTEL_OPENCL)) \
-	$(if $(MKL_LIBRARY),ACCELRT_MKL_LIBRARY=$(abspath $(MKL_LIBRARY))) \
+bench: BENCH_WITH := $(if $(wildcard $(INTEL_OPENCL)),OCL_ICD_VENDORS="$(call absolute,$(INTEL_OPENCL))") \
+	$(if $(MKL_LIBRARY),ACCELRT_MKL_LIBRARY="$(call absolute,$(MKL_LIBRARY))") \
 	$(if $(BENCH_SETTINGS),ACCELRT_ALLOC_CONF=$(BENCH_SETTINGS))
 bench: module-release ## the figures, ours beside the peers'; writes the table of benches/README.md
 	mkdir -p $(BENCH_DIR)
-	$(FIGURES) --anchors $(abspath $(BENCH_DIR))/before.json $(BENCH_WAIT_S)
-	$(BENCH_WITH) $(FIGURES) --json $(abspath $(BENCH_DIR))/rust.jsonl --traces $(abspath $(TRACES)) \
+	$(FIGURES) --anchors "$(call absolute,$(BENCH_DIR)/before.json)" $(BENCH_WAIT_S)
+	$(BENCH_WITH) $(FIGURES) --json "$(call absolute,$(BENCH_DIR)/rust.jsonl)" --traces "$(call absolute,$(TRACES))" \
 		--patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/rust.txt
 	$(BENCH_WITH) $(VENV)/bin/python -m accelrt bench --json $(BENCH_DIR)/python.json \
 		--traces $(TRACES) --patience $(BENCH_PATIENCE_S) >$(BENCH_DIR)/python.txt
-	$(FIGURES) --anchors $(abspath $(BENCH_DIR))/after.json 0
+	$(FIGURES) --anchors "$(call absolute,$(BENCH_DIR)/after.json)" 0
 	$(VENV)/bin/python benches/report.py $(BENCH_DIR) benches/README.md
 
 .PHONY: counts
@@ -340,7 +342,7 @@ FUZZ_S ?= 60
 .PHONY: fuzz
 fuzz: ## programs made by a fuzzer, for FUZZ_S seconds; needs a nightly compiler and cargo-fuzz
 	mkdir -p $(TARGET_DIR)/fuzz/corpus
-	$(CARGO) +nightly fuzz run --target-dir $(abspath $(TARGET_DIR))/fuzz allocator \
+	$(CARGO) +nightly fuzz run --target-dir "$(call absolute,$(TARGET_DIR)/fuzz)" allocator \
 		$(TARGET_DIR)/fuzz/corpus fuzz/corpus/allocator -- -max_total_time=$(FUZZ_S) -len_control=0 -max_len=4096
 
 # To run some: make mutants MUTANTS="fence GIL"
@@ -386,7 +388,7 @@ $(PACKAGING)/ready: pyproject.toml
 .PHONY: wheel
 wheel: $(PACKAGING)/ready ## the wheel for any Linux on x86-64, checked and tried in an empty environment
 	rm -rf $(WHEELS) $(TRIED)
-	PATH="$(abspath $(PACKAGING))/bin:$$PATH" CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/packaging \
+	PATH="$(call absolute,$(PACKAGING)/bin):$$PATH" CARGO_TARGET_DIR="$(call absolute,$(TARGET_DIR)/packaging)" \
 		$(PACKAGING)/bin/maturin build --quiet --release --zig --compatibility manylinux2014 \
 		--out $(WHEELS)
 	ls -l $(WHEELS)

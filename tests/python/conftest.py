@@ -7,6 +7,7 @@ enough. Tests that are about settings, forks or exits start processes of their o
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,10 @@ for name in [name for name in os.environ if name.startswith("ACCELRT_")]:
 os.environ["ACCELRT_CPU_DEVICES"] = "3"
 if KIND != "cpu":
     os.environ["ACCELRT_ACCELERATOR"] = KIND
+
+# A shell has what it runs in the background ignore SIGINT, and what that starts: tests of Ctrl-C,
+# and their processes, would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test depends on a clock; what fails prints how to repeat it.
 settings.register_profile("accelrt", deadline=None, print_blob=True)
