@@ -248,4 +248,4 @@ def test_elements_that_no_memory_holds_side_by_side_are_an_error(count: int) -> 
     for use in (buffer.copy_, accelrt.from_dlpack):
         with pytest.raises(MemoryError, match=f"no memory for {count} bytes"):
             use(apart)
-    assert bytes(buffer) == bytes(64)
+    assert content(buffer) == bytes(64)
