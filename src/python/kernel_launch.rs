@@ -109,8 +109,12 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
         numbers?.ok_or_else(wrong)?
     };
     let sizes = numbers.iter().map(|number| usize::try_from(*number));
-    sizes.collect::<Result<_, _>>().map_err(|_| {
-        PyValueError::new_err(format!("{what} must be positive numbers, not {numbers:?}"))
+    sizes.collect::<Result<_, _>>().or_else(|_| {
+        // As they were given: a number that no word holds is another one by now.
+        Err(PyValueError::new_err(format!(
+            "{what} must be positive numbers, not {}",
+            given.repr()?
+        )))
     })
 }
 

@@ -172,7 +172,9 @@ impl Stream {
     /// is done, on the device too, `start` is called once, on the thread that executes the stream;
     /// it hands the [`Completion`] to whoever does the work, and returns quickly. The stream goes
     /// on when the completion is finished, before `start` returns or at any later time, by any
-    /// thread. Meanwhile no thread waits, so any number of tasks may be under way.
+    /// thread. Meanwhile no thread waits, so any number of tasks may be under way. Who holds the
+    /// completion must not wait for the stream, by a synchronise, by a request for memory that only
+    /// the stream can give back, or by enqueueing there beyond the limit of its tasks.
     ///
     /// Returns the task's ticket, which tells uses of memory apart. An error, a panic of `start` or
     /// a completion that is dropped unfinished becomes the stream's error. On a failed stream
