@@ -117,8 +117,8 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return all names, also of what was not asked for yet."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, also of what was not asked for yet."""
+    return sorted(__all__)
 
 
 def get_device_module(device: device | str | None = None) -> ModuleType:

@@ -296,7 +296,7 @@ impl<'py> Passing<'_, 'py> {
     fn views_memory(&mut self, view: &Bound<'py, PyView>, mark: Mark) -> PyResult<Argument> {
         let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
         let address = used.address()?;
-        if let Owner::Lent(_) = used.owner {
+        if let Owner::Lent(..) = used.owner {
             self.keep(view.as_any());
         }
         self.used.memory.push(used);

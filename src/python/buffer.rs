@@ -195,9 +195,15 @@ impl PyBuffer {
         Ok(slf)
     }
 
-    #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.release(py)
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
+        match self.release(py) {
+            // Freed with its last export, which the frames of what is raised may have: that is
+            // told, and not this.
+            Err(_) if is_raising => Ok(()),
+            released => released,
+        }
     }
 
     /// Frees the memory now, behind the work that uses it: all of it, also from a slice, which

@@ -3,18 +3,22 @@
 
 use std::ffi::{CStr, c_int};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 use pyo3::{ffi, intern};
 
+use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::python::ctypes;
 use crate::python::errors::type_name;
 use crate::python::parked::{Lender, drop_parked, park};
 use crate::python::strided::{Strided, gathered};
+use crate::python::waiting::without_gil;
+use crate::runtime::Runtime;
+use crate::stream::Stream;
 
 /// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
 /// thread: the lender gets them back with the GIL, see [`park`].
@@ -24,6 +28,8 @@ pub(super) struct HostMemory {
     pub(super) is_read_only: bool,
     pub(super) device: Device,
     lender: Option<Box<dyn Lender>>,
+    /// A buffer of no bytes that has the uses of this memory and all its parts, once there are any.
+    uses: Arc<OnceLock<Buffer>>,
     /// Of a part: what it is a part of.
     _whole: Option<Arc<HostMemory>>,
 }
@@ -42,16 +48,35 @@ impl HostMemory {
         is_read_only: bool,
         lender: Box<dyn Lender>,
     ) -> Self {
-        let (device, lender) = (Device::cpu(0), Some(lender));
-        Self { address, bytes, is_read_only, device, lender, _whole: None }
+        let (device, lender, uses) = (Device::cpu(0), Some(lender), Arc::default());
+        Self { address, bytes, is_read_only, device, lender, uses, _whole: None }
     }
 
     /// Some of the bytes, which keep all of them.
     pub(super) fn part(whole: &Arc<Self>, range: Range<usize>) -> Self {
         let Self { address, is_read_only, device, .. } = **whole;
         let (address, bytes) = (address.wrapping_add(range.start), range.len());
-        let kept = Some(Arc::clone(whole));
-        Self { address, bytes, is_read_only, device, lender: None, _whole: kept }
+        let (kept, uses) = (Some(Arc::clone(whole)), Arc::clone(&whole.uses));
+        Self { address, bytes, is_read_only, device, lender: None, uses, _whole: kept }
+    }
+
+    /// Notes that what was enqueued on a stream so far uses the memory.
+    pub(super) fn record_use(&self, stream: &Stream) -> PyResult<()> {
+        if self.uses.get().is_none() {
+            // Of two threads one is first.
+            let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
+        }
+        self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
+    }
+
+    /// Waits, without the GIL, for what uses the memory; raises its failures.
+    pub(super) fn wait_for_uses(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(uses) = self.uses.get() else { return Ok(()) };
+        without_gil(
+            py,
+            || uses.is_unused(),
+            |is_interrupted| uses.wait_for_host_unless(is_interrupted),
+        )
     }
 
     /// The same, read-only or not.

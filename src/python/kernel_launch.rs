@@ -87,6 +87,7 @@ pub(super) fn launch(
         // below.
         unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
     })?;
+    used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !used.objects.is_empty() {
         stream.keep_until(ticket, Kept::new(used.objects));
     }
@@ -200,7 +201,8 @@ fn used_memory<'py>(
         return Ok(Some(Owned::Buffer(buffer, mark)));
     }
     if let Some(lent) = lender_of(value) {
-        UsedMemory::of_view(&passing.place(), value.cast::<PyView>()?.get(), mark)?;
+        let used = UsedMemory::of_view(&passing.place(), value.cast::<PyView>()?.get(), mark)?;
+        passing.used.memory.push(used);
         passing.keep(value);
         return Ok(Some(pointer(lent.address.expose_provenance())));
     }

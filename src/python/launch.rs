@@ -181,7 +181,7 @@ fn launch_with_objects(
 ) -> PyResult<()> {
     let uses = memory.iter().filter_map(|UsedMemory { owner, mark }| match owner {
         Owner::Ours(buffer) => Some((buffer, mark.writes())),
-        Owner::Lent(_) => None,
+        Owner::Lent(..) => None,
     });
     let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {
@@ -195,6 +195,7 @@ fn launch_with_objects(
             unsafe { stream.launch_with_uses(call, &uses) }
         }
     })?;
+    memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
         // Behind the call: a task of the runtime, which no figure counts.
         stream.keep(Kept::new(objects));

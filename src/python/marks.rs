@@ -1,6 +1,7 @@
 //! `accelrt.reads` and `accelrt.writes`: how a launch uses the memory of an argument.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
@@ -9,9 +10,10 @@ use pyo3::prelude::*;
 use crate::buffer::Buffer;
 use crate::python::buffer::PyBuffer;
 use crate::python::errors::wrong_type;
-use crate::python::host_memory::has_buffer_protocol;
+use crate::python::host_memory::{DroppedWithGil, HostMemory, has_buffer_protocol};
 use crate::python::memory::Memory;
 use crate::python::view::{PyView, as_buffer};
+use crate::stream::Stream;
 
 /// How memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,25 +52,26 @@ pub(super) struct UsedMemory {
 pub(super) enum Owner {
     /// Its bytes are those of the buffer, whose use is recorded.
     Ours(Buffer),
-    /// Of others, who are kept until the launch is done.
-    Lent(Range<u64>),
+    /// Of others, who are kept until the launch is done: where, and the memory behind it.
+    Lent(Range<u64>, Option<Arc<HostMemory>>),
 }
 
 impl UsedMemory {
     /// The memory of a view. `BufferError`, about `what`, where it is read-only and may be written.
     pub(super) fn of_view(what: &str, view: &PyView, mark: Mark) -> PyResult<Self> {
-        if let Memory::Ours(buffer) = &view.memory {
-            return Ok(Self { owner: Owner::Ours(buffer.clone()), mark });
-        }
+        let memory = match &view.memory {
+            Memory::Ours(buffer) => return Ok(Self { owner: Owner::Ours(buffer.clone()), mark }),
+            Memory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+        };
         let begin = view.memory.address()?;
         let range = begin..begin.saturating_add(view.memory.nbytes() as u64);
-        let used = Self { owner: Owner::Lent(range), mark };
+        let used = Self { owner: Owner::Lent(range, memory), mark };
         if view.memory.is_read_only() { used.checked_read_only(what) } else { Ok(used) }
     }
 
     /// The same for memory that is read-only.
     pub(super) fn checked_read_only(self, what: &str) -> PyResult<Self> {
-        let Owner::Lent(range) = &self.owner else { return Ok(self) };
+        let Owner::Lent(range, _) = &self.owner else { return Ok(self) };
         if self.mark == Mark::Reads {
             return Ok(self);
         }
@@ -83,7 +86,16 @@ impl UsedMemory {
     pub(super) fn address(&self) -> PyResult<u64> {
         match &self.owner {
             Owner::Ours(buffer) => Ok(buffer.address()?),
-            Owner::Lent(range) => Ok(range.start),
+            Owner::Lent(range, _) => Ok(range.start),
+        }
+    }
+
+    /// Notes that what was enqueued on a stream so far uses memory of others; the uses of
+    /// buffers are recorded with the launch.
+    pub(super) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
+        match &self.owner {
+            Owner::Lent(_, Some(memory)) => memory.record_use(stream),
+            Owner::Lent(_, None) | Owner::Ours(_) => Ok(()),
         }
     }
 }

@@ -125,6 +125,7 @@ impl Memory {
             Self::Ours(buffer) => lend_where_it_is(py, buffer),
             Self::Foreign(DroppedWithGil(memory)) => {
                 let memory = memory.clone();
+                memory.as_ref().map_or(Ok(()), |it| it.wait_for_uses(py))?;
                 let address = memory
                     .as_ref()
                     .filter(|it| it.bytes > 0)

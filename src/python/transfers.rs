@@ -37,8 +37,12 @@ fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     let py = source.py();
     match buffer_of(source) {
         Some(buffer) => between(py, target, &buffer),
-        None => match lender_of(source) {
-            Some(memory) => from_lender(py, target, memory),
+        None => match lent_memory(source) {
+            Some(memory) => {
+                let transfer = from_lender(py, target, Arc::clone(&memory))?;
+                memory.record_use(&current_stream(target)?)?;
+                Ok(transfer)
+            }
             None => from_host(py, target, Arc::new(host_memory("source", source, false)?)),
         },
     }
@@ -93,7 +97,9 @@ fn write_view(
             let Some(memory) = memory else { return Err(no_longer()) };
             check_may_be_written(memory)?;
             let whole = staged()?;
-            to_host(py, &whole, HostMemory::part(memory, 0..memory.bytes))
+            let transfer = to_host(py, &whole, HostMemory::part(memory, 0..memory.bytes))?;
+            memory.record_use(&current_stream(&whole)?)?;
+            Ok(transfer)
         }
     }
 }
@@ -210,11 +216,14 @@ fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
 
 /// The memory of a device that an object is a view of, lent by others.
 pub(super) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+    lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::Cpu)
+}
+
+/// The memory that an object is a view of, lent by others.
+fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
-        Memory::Foreign(DroppedWithGil(Some(memory))) => {
-            (memory.device.kind() != DeviceKind::Cpu).then(|| Arc::clone(memory))
-        }
-        _ => None,
+        Memory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+        Memory::Ours(_) => None,
     }
 }
 

@@ -129,3 +129,18 @@ def test_with_says_who_has_the_bytes_still() -> None:
     lent.release()
     with buffer:  # released by hand before the end
         buffer.release()
+
+
+@host_cores
+def test_with_lets_an_exception_pass_whoever_has_the_bytes_still() -> None:
+    def fail() -> None:
+        with buffer:
+            lent.append(memoryview(buffer))
+            raise ZeroDivisionError
+
+    buffer, lent = accelrt.zeros(8), list[memoryview]()
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert lent[0].tobytes() == bytes(8)
+    lent[0].release()
+    buffer.release()

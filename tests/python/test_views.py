@@ -4,8 +4,11 @@ Method: NumPy's arrays and `ml_dtypes` are the models; random programs print the
 them.
 """
 
+import itertools
 import math
 import random
+import time
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 import accelrt as _accelrt
-from gates import Gate
+from gates import Gate, libc
 from kinds import content, host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
@@ -285,3 +288,45 @@ def test_a_released_view_is_neither_sliced_nor_written() -> None:
     for use, given in (("__getitem__", slice(1)), ("fill_", 1), ("copy_", bytes(8))):
         with pytest.raises(BufferError, match="was released"):
             getattr(view, use)(given)
+
+
+@host_cores
+def test_whoever_reads_others_memory_through_a_view_waits_for_what_we_write_there() -> None:
+    # Goal: as of a buffer's. Method: each way to write it, behind a task that takes a moment; each
+    # way to read it at once.
+    stream = accelrt.Stream(None, dedicated=True)
+    made: list[Callable[[], Any]] = [
+        lambda: accelrt.from_dlpack(np.zeros(16, np.uint8)),
+        lambda: accelrt.from_dlpack(np.zeros(16, np.uint8), copy=True),
+        lambda: accelrt.as_buffer(bytearray(16)),
+        lambda: accelrt.as_buffer(bytearray(32))[16:],
+    ]
+    written: list[Callable[[Any], object]] = [
+        lambda view: view.fill_(1),
+        lambda view: view.copy_(bytes([1] * 16), non_blocking=True),
+        lambda view: stream.launch(libc.memset, view, 1, 16),
+        lambda view: stream.launch(libc.memset, accelrt.writes(view), 1, 16),
+    ]
+    read: list[Callable[[Any], object]] = [np.asarray, np.from_dlpack, bytes]
+    for make, write, look in itertools.product(made, written, read):
+        view = make()
+        with stream:
+            stream.launch_host(time.sleep, 0.002)
+            write(view)
+        seen: Any = look(view)
+        assert bytes(seen) == bytes([1] * 16)
+
+
+def test_a_copy_of_others_memory_through_a_view_is_behind_what_the_stream_writes_there() -> None:
+    stream = accelrt.Stream(None, dedicated=True)
+    view, buffer = accelrt.from_dlpack(np.zeros(16, np.uint8)), accelrt.zeros(16)
+    accelrt.accelerator.synchronize()
+    gate = Gate(stream)
+    with stream:
+        view.fill_(1)
+        buffer.copy_(view, non_blocking=True)
+    assert not stream.query()
+    gate.open()
+    stream.synchronize()
+    gate.close()
+    assert content(buffer) == bytes([1] * 16)
