@@ -214,6 +214,7 @@ pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamError>>, num_forgotten: u6
     }
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());
+    errors.sort_by_key(|error| error.inherited_from().is_some()); // what others inherited first
     match (&errors[..], count) {
         ([], 0) => Ok(()),
         ([], _) => Err(Error::ShutDown),

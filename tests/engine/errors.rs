@@ -444,6 +444,21 @@ fn a_synchronise_of_a_device_raises_errors_of_streams_that_are_gone_beside_one_t
 }
 
 #[test]
+fn of_several_errors_those_that_others_inherited_come_first() {
+    let runtime = workers(2);
+    let both = streams(&runtime, 2);
+    let [victim, origin] = &both[..] else { panic!("two were asked for") };
+    enqueue_failure(origin, "broken");
+    victim.wait_event(&origin.record_event().unwrap()).unwrap();
+    victim.enqueue(|| ()).unwrap();
+    let Err(Error::Streams { errors, .. }) = runtime.synchronize(CPU) else {
+        panic!("expected several errors");
+    };
+    let raised: Vec<u64> = errors.iter().map(|error| error.stream_id()).collect();
+    assert_eq!(raised, [origin.id(), victim.id()]);
+}
+
+#[test]
 fn several_errors_of_a_device_come_as_one_and_all_are_ended() {
     let runtime = workers(2);
     let failed = streams(&runtime, 3);
