@@ -95,7 +95,7 @@ __version__ = __VERSION__
 
 finish_at_exit()
 
-# What is imported when somebody asks for it first, and where it is.
+# Names whose modules are imported at first use.
 _AT_FIRST_USE = {
     "fork_rng": "accelrt._fork_rng",
     "inference_mode": "accelrt._inference_mode",

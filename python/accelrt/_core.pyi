@@ -448,7 +448,7 @@ class Generator:
         2^64 - 1, and a negative one stands for itself plus 2^64.
         """
     def seed(self) -> int:
-        """Seeds with a number that nobody can foretell, and returns that number."""
+        """Seeds with an unpredictable number, and returns that number."""
     def initial_seed(self) -> int:
         """The seed in force."""
     def get_state(self) -> bytes:
@@ -658,7 +658,7 @@ class Buffer:
 
 @final
 class View:
-    """Memory with a type and a shape, contiguous in C's order: of a buffer, or of somebody else's
+    """Memory with a type and a shape, contiguous in C's order: of a buffer, or of another library's
     object. It keeps its owner alive.
 
     It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them

@@ -19,7 +19,7 @@ class Random:
     """The functions of one kind's module about random numbers.
 
     Seeding starts nothing: a generator that does not exist yet begins with the last seed that was
-    meant for it. One that was never seeded begins with a seed that nobody can foretell.
+    meant for it. One that was never seeded begins with an unpredictable seed.
     """
 
     def _name(self) -> str:
@@ -41,11 +41,11 @@ class Random:
         _core.manual_seed_all(self._name(), seed)
 
     def seed(self) -> None:
-        """Seed the default generator of the current device with what nobody can foretell."""
+        """Seed the default generator of the current device with an unpredictable number."""
         self.manual_seed(_unforeseen())
 
     def seed_all(self) -> None:
-        """Seed the default generators of all devices with one number that nobody can foretell."""
+        """Seed the default generators of all devices with one unpredictable number."""
         self.manual_seed_all(_unforeseen())
 
     def initial_seed(self) -> int:
@@ -75,7 +75,7 @@ def _unforeseen() -> int:
 
 
 def seed() -> int:
-    """Seed the default generators of all devices with a number that nobody can foretell; return it.
+    """Seed the default generators of all devices with an unpredictable number; return it.
 
     >>> import accelrt
     >>> accelrt.seed() == accelrt.initial_seed()

@@ -2,7 +2,7 @@
 //!
 //! Seeding needs no device and initialises nothing: a seed for all devices of a kind is kept for
 //! those whose generator does not exist yet. A later seed wins over an earlier one, whichever of
-//! them was for all. Devices that nobody seeds begin with a seed that nobody can foretell.
+//! them was for all. Devices that were not seeded begin with an unpredictable seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -66,7 +66,7 @@ impl Generator {
         self.with_state(|state| *state = State::of(seed))
     }
 
-    /// Seeds with a number that nobody can foretell; that number.
+    /// Seeds with an unpredictable number; that number.
     pub fn seed(&self) -> Result<u64> {
         let seed = random_seed();
         self.manual_seed(seed).map(|()| seed)

@@ -58,7 +58,7 @@ impl State {
     }
 }
 
-/// A seed that nobody can foretell and no other process has: from the system's random bytes, which
+/// An unpredictable seed that no other process has: from the system's random bytes, which
 /// the standard library keys its hashes with, the process and the time.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();

@@ -64,7 +64,7 @@ impl PyGenerator {
         Ok(slf)
     }
 
-    /// Seeds with a number that nobody can foretell, and returns that number.
+    /// Seeds with an unpredictable number, and returns that number.
     fn seed(&self) -> PyResult<u64> {
         Ok(self.generator.seed()?)
     }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::python::parked::Lender;
 
-/// Elements of somebody else's memory, at these distances in bytes.
+/// Elements of another library's memory, at these distances in bytes.
 pub(super) struct Strided {
     address: *const u8,
     item_bytes: usize,

@@ -25,7 +25,7 @@ use crate::python::transfers::{copy_into_view, fill_view};
 use crate::python::value::bytes_of;
 use crate::runtime::Runtime;
 
-/// Memory with a type and a shape, contiguous in C's order: of a buffer, or of somebody else's
+/// Memory with a type and a shape, contiguous in C's order: of a buffer, or of another library's
 /// object. It keeps its owner alive.
 ///
 /// It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them

@@ -14,7 +14,7 @@ impl Runtime {
     }
 
     /// The default generator of a device, which everybody shares. Until it is seeded its seed is
-    /// one that nobody can foretell. Fails when the device does not exist, and in a forked child.
+    /// an unpredictable one. Fails when the device does not exist, and in a forked child.
     /// Initialises nothing.
     pub fn default_generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
