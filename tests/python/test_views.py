@@ -317,6 +317,7 @@ def test_whoever_reads_others_memory_through_a_view_waits_for_what_we_write_ther
         assert bytes(seen) == bytes([1] * 16)
 
 
+@host_cores  # there the view is written and read on one stream, elsewhere on two
 def test_a_copy_of_others_memory_through_a_view_is_behind_what_the_stream_writes_there() -> None:
     stream = accelrt.Stream(None, dedicated=True)
     view, buffer = accelrt.from_dlpack(np.zeros(16, np.uint8)), accelrt.zeros(16)
