@@ -48,31 +48,16 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("accelrt packs a segment's lap into its pointer and needs 64-bit addresses");
 
-pub mod allocator;
-mod asymmetric;
 pub mod backend;
-mod buffer;
-mod config;
-mod contain;
-mod device;
-#[cfg(any(feature = "xpu", not(loom)))]
-mod dylib;
-mod error;
-mod event;
-mod fork;
-mod frontier;
-mod generator;
-mod guard;
-#[cfg(all(any(feature = "python", test), not(loom)))] // as `verbose`
-#[cfg_attr(not(feature = "python"), expect(dead_code, reason = "what uses it is Python's"))]
-mod host_heap;
-#[cfg(all(feature = "python", not(loom)))] // as `host_heap`
-mod mkl_allocator;
-mod native;
+mod base;
+mod compute;
+mod engine;
+mod ffi;
+mod integrations;
+mod memory;
 #[cfg(test)]
 #[path = "../tests/common/numbers.rs"]
 mod numbers;
-mod program;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
@@ -81,39 +66,31 @@ mod runtime;
 #[cfg(test)]
 #[path = "../tests/common/seed.rs"]
 mod seed;
-mod shortage;
-mod signals;
-pub mod size;
-mod spin;
-mod stack;
-mod steps;
-mod stream;
-mod stream_map;
-mod sync;
 #[cfg(test)]
 #[path = "../tests/common/trusted.rs"]
 mod trusted;
-#[cfg(not(loom))] // models have no statics with locks
-mod verbose;
 
-pub use allocator::{AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions};
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
-pub use buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
-pub use config::Config;
-pub use device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
-pub use error::{Error, FailureCause, Result, StreamError, TaskError};
-pub use event::Event;
-pub use generator::{FloatType, Generator, RawType};
-pub use guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
-pub use native::{Argument, NativeCall};
-pub use program::{
+pub use base::config::Config;
+pub use base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
+pub use base::error::{Error, FailureCause, Result, StreamError, TaskError};
+pub use base::shortage::Shortage;
+pub use base::size;
+pub use compute::generator::{FloatType, Generator, RawType};
+pub use compute::program::{
     Kernel, KernelArgument, KernelParameter, ParameterClass, Program, ProgramSource,
 };
-pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
-pub use shortage::Shortage;
-pub use stream::{Completion, Scope, Stream, TaskOutcome};
+pub use engine::event::Event;
+pub use engine::stream::{Completion, Scope, Stream, TaskOutcome};
+pub use ffi::{Argument, NativeCall};
 #[cfg(not(loom))]
-pub use verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
+pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
+pub use memory::allocator::{
+    self, AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions,
+};
+pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
+pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
+pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
 
 /// The README's examples, kept true by running them.
 #[cfg(doctest)]

@@ -38,19 +38,19 @@ const RULES: &[Rule] = &[
     Rule {
         name: "layers",
         check: layers::check,
-        offence: ("src/frontier.rs", "use crate::stream::Stream;"),
+        offence: ("src/engine/frontier.rs", "use super::stream::Stream;"),
     },
     Rule { name: "heads", check: text::check_heads, offence: ("src/a.rs", "fn f() {}") },
     Rule { name: "sizes", check: text::check_sizes, offence: ("src/a.rs", LONG_LINE) },
     Rule {
         name: "homes",
         check: homes::check_homes,
-        offence: ("src/event.rs", "use std::sync::Mutex;"),
+        offence: ("src/engine/event.rs", "use std::sync::Mutex;"),
     },
     Rule {
         name: "output",
         check: homes::check_output,
-        offence: ("src/event.rs", "fn f() { println!(); }"),
+        offence: ("src/engine/event.rs", "fn f() { println!(); }"),
     },
     Rule {
         name: "static-mut",
@@ -124,7 +124,7 @@ fn no_rule_finds_anything_in_a_tidy_file() {
                 /// Counts.\npub(crate) fn count(number: &AtomicU64) -> Result<u64> {\n    \
                 // relaxed: a statistic.\n    Ok(number.load(Ordering::Relaxed))\n}\n\n\
                 #[cfg(test)]\nmod tests {\n    #[test]\n    fn it_counts() {}\n}\n";
-    let repository = Repository::of(&[("src/frontier.rs", text)]);
+    let repository = Repository::of(&[("src/engine/frontier.rs", text)]);
     for rule in RULES {
         assert_eq!((rule.check)(&repository), [], "{}", rule.name);
     }

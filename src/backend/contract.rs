@@ -68,10 +68,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::device::DeviceKind;
-use crate::error::{Error, Result};
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
 
+pub(crate) mod capacity;
 mod kernels;
+pub(crate) mod owned;
 mod virtual_memory;
 
 pub use kernels::{

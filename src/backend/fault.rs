@@ -19,8 +19,8 @@ use crate::backend::contract::{
     Leftover, Mark, MemoryInfo, PhysicalHandle, PointerOwner, PriorityRange, StreamHandle,
     VirtualMemory, Work,
 };
-use crate::device::{DeviceKind, MAX_DEVICE_INDEX};
-use crate::error::Result;
+use crate::base::device::{DeviceKind, MAX_DEVICE_INDEX};
+use crate::base::error::Result;
 
 /// Hands a call on, to what is inside of the wrapper.
 macro_rules! hand_on {

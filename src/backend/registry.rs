@@ -7,9 +7,9 @@ use crate::backend::cpu::CpuBackend;
 use crate::backend::null::{NullBackend, NullConfig};
 #[cfg(feature = "xpu")]
 use crate::backend::xpu::XpuBackend;
-use crate::config::Config;
-use crate::device::DeviceKind;
-use crate::error::{Error, Result};
+use crate::base::config::Config;
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
 
 /// The kinds that may become the accelerator without being named, in this order.
 const CHOICES: [DeviceKind; 2] = [DeviceKind::Cuda, DeviceKind::Xpu];

@@ -4,14 +4,14 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
-use crate::allocator::{
+use crate::base::device::Device;
+use crate::base::error::Error;
+use crate::base::fork;
+use crate::integrations::host_heap;
+use crate::memory::allocator::{
     AllocatorConfig, CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId,
     PoolOptions, Stat, Statistics,
 };
-use crate::device::Device;
-use crate::error::Error;
-use crate::fork;
-use crate::host_heap;
 use crate::python::device::kind_argument;
 use crate::python::functions::existing;
 use crate::python::parked::{Kept, drop_parked};

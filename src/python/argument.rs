@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 
-use crate::native::Argument;
+use crate::ffi::Argument;
 use crate::python::buffer::PyBuffer;
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::type_name;

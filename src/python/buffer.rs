@@ -8,10 +8,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 
-use crate::buffer::allocation::Origin;
-use crate::buffer::{Buffer, here};
-use crate::device::Device;
-use crate::fork;
+use crate::base::device::Device;
+use crate::base::fork;
+use crate::memory::buffer::allocation::Origin;
+use crate::memory::buffer::{Buffer, here};
 use crate::python::device::{PyDevice, device_or_default};
 use crate::python::dlpack_export::{Request, device_of};
 use crate::python::element::BYTE;

@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::buffer::here;
-use crate::device::{Device, DeviceKind};
-use crate::error::Result;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Result;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::here;
 use crate::python::device::{PyDevice, kind_argument};
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// What a `with` makes current.
 #[derive(PartialEq)]

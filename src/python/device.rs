@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
-use crate::error::{Error, Result};
+use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
+use crate::base::error::{Error, Result};
 use crate::python::contexts::{Context, default_device};
 use crate::python::errors::wrong_type;
 use crate::python::parameters::{integer, integer_of};

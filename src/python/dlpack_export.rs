@@ -9,8 +9,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
-use crate::contain::contain;
-use crate::device::{Device, DeviceKind};
+use crate::base::contain::contain;
+use crate::base::device::{Device, DeviceKind};
 use crate::python::dlpack::{
     CPU, Carried, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned, ONE_API, READ_ONLY,
     Tensor, Version, free,

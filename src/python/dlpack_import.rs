@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::device::{Device, DeviceKind};
+use crate::base::device::{Device, DeviceKind};
 use crate::python::dlpack::{
     CPU, Carried, ElementType, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API, Owned, READ_ONLY,
     Tensor,

@@ -6,13 +6,13 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::base::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::base::shortage::Shortage;
 use crate::python::device::PyDevice;
 use crate::python::function::name_at;
 use crate::python::parked::{Kept, park_error};
 use crate::python::stream::PyStream;
 use crate::runtime::Runtime;
-use crate::shortage::Shortage;
 
 pyo3::create_exception!(
     accelrt,

@@ -6,16 +6,16 @@ use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyTuple};
 
-use crate::device::Device;
-use crate::error::Error;
-use crate::event::Event;
+use crate::base::device::Device;
+use crate::base::error::Error;
+use crate::engine::event::Event;
+use crate::engine::stream::Stream;
 use crate::python::device::PyDevice;
 use crate::python::parameters::Given;
 use crate::python::parked::drop_parked;
 use crate::python::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
 use crate::python::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// A mark that streams record, wait for and query.
 ///

@@ -6,13 +6,13 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
 
+use crate::base::sync::{LockRank, Mutex};
 use crate::python::ctypes::{self, Types};
 use crate::python::errors::{type_name, wrong_type};
 use crate::python::identity_cache::IdentityCache;
 use crate::python::kernel_launch::needs_global_size;
 use crate::python::program::PyKernel;
 use crate::python::signature::{self, Argtypes, Signature};
-use crate::sync::{LockRank, Mutex};
 
 /// What is known of a function object.
 #[pyclass(frozen)]

@@ -4,9 +4,10 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
-use crate::error::Error;
-use crate::fork;
+use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
+use crate::base::error::Error;
+use crate::base::fork;
+use crate::base::size;
 use crate::python::device::{PyDevice, kind_argument};
 use crate::python::errors::wrong_type;
 use crate::python::parameters::{Flag, integer_of};
@@ -14,7 +15,6 @@ use crate::python::stream::{PyStream, stream_argument};
 use crate::python::waiting::without_gil;
 use crate::python::{helper, reaper};
 use crate::runtime::Runtime;
-use crate::size;
 
 /// What a device is.
 #[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all, eq, hash)]

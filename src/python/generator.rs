@@ -5,10 +5,11 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyMemoryView, PyTuple};
 
-use crate::buffer::Buffer;
-use crate::device::DeviceKind;
-use crate::error::Result;
-use crate::generator::{FloatType, Generator, RawType};
+use crate::base::device::DeviceKind;
+use crate::base::error::Result;
+use crate::compute::generator::{FloatType, Generator, RawType};
+use crate::engine::stream::Stream;
+use crate::memory::buffer::Buffer;
 use crate::python::device::{PyDevice, device_or_default, kind_argument};
 use crate::python::element::Element;
 use crate::python::errors::{type_name, wrong_type};
@@ -19,7 +20,6 @@ use crate::python::transfers::{current_stream, written};
 use crate::python::view::PyView;
 use crate::python::waiting::{enqueue, make_room};
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// A generator of random numbers: Philox 4x32-10, the same bits on every kind of device.
 ///

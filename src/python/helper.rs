@@ -11,16 +11,16 @@ use std::thread::{Builder, Thread};
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
 
-use crate::fork;
+use crate::base::fork;
+use crate::base::stack::WORKER_STACK_BYTES;
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{Ordering, park};
+use crate::engine::stream::Completion;
 use crate::python::host_task::HostTask;
 use crate::python::parked::drop_parked;
 use crate::python::reaper;
 use crate::python::turns::Turns;
 use crate::python::waiting::wait_for_nothing;
-use crate::stack::WORKER_STACK_BYTES;
-use crate::stream::Completion;
-use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{Ordering, park};
 
 /// Callables between two chances for others to get the GIL: those written in C never offer it.
 const BATCH: usize = 64;

@@ -10,15 +10,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 use pyo3::{ffi, intern};
 
-use crate::buffer::Buffer;
-use crate::device::Device;
+use crate::base::device::Device;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::Buffer;
 use crate::python::ctypes;
 use crate::python::errors::type_name;
 use crate::python::parked::{Lender, drop_parked, park};
 use crate::python::strided::{Strided, gathered};
 use crate::python::waiting::without_gil;
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
 /// thread: the lender gets them back with the GIL, see [`park`].

@@ -9,15 +9,15 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::error::TaskError;
+use crate::base::error::TaskError;
+use crate::base::sync::park;
+use crate::engine::stream::Stream;
 use crate::python::contexts;
 use crate::python::errors::{RaisedInTask, fade_later, wrong_type};
 use crate::python::helper;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::waiting::enqueue;
 use crate::runtime::Runtime;
-use crate::stream::Stream;
-use crate::sync::park;
 
 /// A callable with its arguments, to be called on the helper thread.
 pub(super) struct HostTask {
@@ -37,7 +37,7 @@ pub(super) fn launch_host(
     if !callable.is_callable() {
         return Err(wrong_type("callable", "callable", callable));
     }
-    crate::fork::check()?;
+    crate::base::fork::check()?;
     helper::ensure_started()?;
     let call = Kept::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let task = HostTask { stream: stream.clone(), call };

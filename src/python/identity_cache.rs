@@ -3,7 +3,7 @@
 use pyo3::PyClass;
 use pyo3::prelude::*;
 
-use crate::spin::SpinMutex;
+use crate::base::spin::SpinMutex;
 
 /// A power of two: the place of an object is a part of its address.
 const PLACES: usize = 128;

@@ -8,9 +8,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
 
-use crate::buffer::Buffer;
-use crate::native::Argument;
-use crate::program::{KernelArgument, ParameterClass};
+use crate::compute::program::{KernelArgument, ParameterClass};
+use crate::engine::stream::Stream;
+use crate::ffi::Argument;
+use crate::memory::buffer::Buffer;
 use crate::python::argument::{Passing, Used};
 use crate::python::ctypes::Types;
 use crate::python::errors::{type_name, wrong_type};
@@ -22,7 +23,6 @@ use crate::python::program::PyKernel;
 use crate::python::transfers::{buffer_of, lender_of};
 use crate::python::view::PyView;
 use crate::python::waiting::enqueue;
-use crate::stream::Stream;
 
 /// What the keywords of a launch were given.
 pub(super) struct Sizes<'a, 'py> {

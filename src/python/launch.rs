@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_void};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::native::{Argument, NativeCall};
+use crate::engine::stream::Stream;
+use crate::ffi::{Argument, NativeCall};
 use crate::python::argument::{Passing, Used, number};
 use crate::python::fastcall::{Arguments, Method};
 use crate::python::function::{Function, KnownFunction, check_returns_status, name_of};
@@ -16,7 +17,6 @@ use crate::python::parameters::Flag;
 use crate::python::parked::{Kept, drop_parked};
 use crate::python::stream::PyStream;
 use crate::python::waiting::enqueue;
-use crate::stream::Stream;
 
 /// `Stream.launch`.
 pub(super) struct Launch;

@@ -7,13 +7,13 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::buffer::Buffer;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::Buffer;
 use crate::python::buffer::PyBuffer;
 use crate::python::errors::wrong_type;
 use crate::python::host_memory::{DroppedWithGil, HostMemory, has_buffer_protocol};
 use crate::python::memory::Memory;
 use crate::python::view::{PyView, as_buffer};
-use crate::stream::Stream;
 
 /// How memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, ExportGuard};
-use crate::device::{Device, DeviceKind};
+use crate::base::device::{Device, DeviceKind};
+use crate::memory::buffer::{Buffer, ExportGuard};
 use crate::python::buffer::allocate;
 use crate::python::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::transfers::{between, from_lender};

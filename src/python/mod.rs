@@ -61,7 +61,7 @@ mod _core {
     use super::launch::Launch;
     use super::verbose::library_folder;
     use super::{errors, fastcall, interpreter};
-    use crate::dylib;
+    use crate::base::dylib;
 
     #[pymodule_export]
     use super::allocator::{

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::host_heap::{self, Functions};
+use crate::integrations::host_heap::{self, Functions};
 
 /// Places in the table, of `numpy/core/code_generators/numpy_api.py`: they never change.
 const FEATURE_VERSION: usize = 211;

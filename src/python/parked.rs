@@ -12,8 +12,8 @@ use std::{fmt, mem};
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
 
-use crate::error::StreamError;
-use crate::fork;
+use crate::base::error::StreamError;
+use crate::base::fork;
 use crate::python::errors::fade;
 use crate::python::waiting::is_waited_for;
 

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
-use crate::device::DeviceKind;
-use crate::program::{Kernel, Program, ProgramSource};
+use crate::base::device::DeviceKind;
+use crate::compute::program::{Kernel, Program, ProgramSource};
 use crate::python::device::PyDevice;
 use crate::python::errors::wrong_type;
 use crate::runtime::Runtime;

@@ -9,13 +9,13 @@ use std::thread::{Builder, Thread};
 
 use pyo3::prelude::*;
 
-use crate::fork;
+use crate::base::fork;
+use crate::base::signals::with_signals_blocked;
+use crate::base::stack::WORKER_STACK_BYTES;
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{Ordering, park};
 use crate::python::parked::{are_parked, drop_parked_here};
 use crate::python::turns::Turns;
-use crate::signals::with_signals_blocked;
-use crate::stack::WORKER_STACK_BYTES;
-use crate::sync::unmodelled::AtomicBool;
-use crate::sync::{Ordering, park};
 
 static TURNS: Turns = Turns::new();
 static REAPER: OnceLock<Thread> = OnceLock::new();

@@ -4,9 +4,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::allocator::replay::{self, Accounting, Figures, Operation};
-use crate::allocator::snapshot::Snapshot;
-use crate::allocator::{AllocatorConfig, recorded_settings};
+use crate::memory::allocator::replay::{self, Accounting, Figures, Operation};
+use crate::memory::allocator::snapshot::Snapshot;
+use crate::memory::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::snapshot::snapshot;
 use crate::runtime::Runtime;
 

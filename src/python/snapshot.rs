@@ -4,8 +4,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::allocator::PoolId;
-use crate::allocator::snapshot::{
+use crate::memory::allocator::PoolId;
+use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 

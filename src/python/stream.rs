@@ -4,9 +4,10 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::device::{Device, DeviceKind};
-use crate::error::Error;
-use crate::fork;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Error;
+use crate::base::fork;
+use crate::engine::stream::Stream;
 use crate::python::contexts::Context;
 use crate::python::device::{PyDevice, device_or_default, hash_of};
 use crate::python::errors::wrong_type;
@@ -16,7 +17,6 @@ use crate::python::parameters::{Given, integer};
 use crate::python::parked::drop_parked;
 use crate::python::waiting::{enqueue, make_room, without_gil};
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// In-order work on one device.
 ///

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, Transfer};
-use crate::device::{Device, DeviceKind};
-use crate::error::Error;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Error;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::{Buffer, Transfer};
 use crate::python::buffer::{PyBuffer, allocate};
 use crate::python::dlpack_import::{Wish, import_from};
 use crate::python::errors::type_name;
@@ -19,7 +20,6 @@ use crate::python::version::Current;
 use crate::python::view::PyView;
 use crate::python::waiting::{check_may_wait, enqueue, without_gil};
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// Copies `source` into a buffer.
 pub(super) fn copy_into(

@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::sync::unmodelled::AtomicUsize;
-use crate::sync::{Ordering, park};
+use crate::base::sync::unmodelled::AtomicUsize;
+use crate::base::sync::{Ordering, park};
 
 const IDLE: usize = 0;
 const BUSY: usize = 1;

@@ -7,14 +7,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
-use crate::mkl_allocator::MklAllocator;
+use crate::base::sync::{LockRank, Mutex};
+use crate::integrations::mkl_allocator::MklAllocator;
+use crate::integrations::verbose::{
+    VerboseCapture, VerboseLibrary, VerboseScope, cudnn_version as cudnn, openmp,
+};
 use crate::python::errors::wrong_type;
 use crate::python::parameters::integer;
 use crate::runtime;
-use crate::sync::{LockRank, Mutex};
-use crate::verbose::{
-    VerboseCapture, VerboseLibrary, VerboseScope, cudnn_version as cudnn, openmp,
-};
 
 /// A verbose level that is in force until `leave`.
 #[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::buffer::{Buffer, here};
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicU64;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::memory::buffer::{Buffer, here};
 
 /// How often something was written.
 enum Count {

@@ -9,8 +9,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::buffer::Buffer;
-use crate::device::DeviceKind;
+use crate::base::device::DeviceKind;
+use crate::memory::buffer::Buffer;
 use crate::python::buffer::PyBuffer;
 use crate::python::device::PyDevice;
 use crate::python::dlpack_export::{Request, device_of};

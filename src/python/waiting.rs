@@ -5,9 +5,9 @@ use std::cell::Cell;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::engine::stream::Stream;
 use crate::python::parked::drop_parked;
-use crate::stream::Stream;
 
 thread_local! {
     /// True on the helper thread.

@@ -31,10 +31,10 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::base::size::to_usize;
+use crate::base::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 use crate::queue::command::{Class, Command, Packed};
 use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published};
-use crate::size::to_usize;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 
 /// Low bits of a tagged segment pointer that carry the lap.
 const TAG_MASK: u64 = 63;

@@ -3,8 +3,8 @@
 use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 
+use crate::base::sync::models::{model, model_without_fences};
 use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
-use crate::sync::models::{model, model_without_fences};
 
 /// What the consumer saw.
 type Seen = Vec<(u8, u8)>;

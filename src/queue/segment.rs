@@ -8,9 +8,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
+use crate::base::size::to_usize;
+use crate::base::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 use crate::queue::command::Packed;
-use crate::size::to_usize;
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
 /// Slots of a segment. Two under loom, so that a model crosses seams.
 #[cfg(not(loom))]
@@ -244,7 +244,7 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
 #[cfg(not(loom))]
 mod pool {
     use super::{NonNull, Ordering, Segment, ptr};
-    use crate::spin::SpinMutex;
+    use crate::base::spin::SpinMutex;
 
     /// 4 MiB of segments.
     const CAPACITY: usize = 1024;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocator::snapshot::SegmentInfo;
-use crate::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
 use crate::backend::contract::{MemoryKind, no_shared_memory};
-use crate::buffer::allocation::Origin;
-use crate::device::{Device, DeviceKind};
-use crate::error::Result;
-use crate::fork;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::memory::allocator::snapshot::SegmentInfo;
+use crate::memory::allocator::{AllocatorConfig, CachingAllocator, PoolId, Statistics};
+use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
 use crate::runtime::observers::Observers;
 

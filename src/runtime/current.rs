@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::allocator::PoolId;
+use crate::base::device::{Device, DeviceKind};
+use crate::engine::stream::Stream;
+use crate::memory::allocator::PoolId;
 #[cfg(feature = "python")]
-use crate::buffer::here;
-use crate::device::{Device, DeviceKind};
-use crate::stream::Stream;
+use crate::memory::buffer::here;
 
 /// What one thread has set in one runtime.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! Making generators, and seeding the default ones.
 
-use crate::device::{Device, DeviceKind};
-use crate::error::Result;
-use crate::generator::Generator;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Result;
+use crate::compute::generator::Generator;
 use crate::runtime::Runtime;
 
 impl Runtime {

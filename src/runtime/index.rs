@@ -1,7 +1,7 @@
 //! The current device by its index alone, as torch's `accelerator` module has it.
 
-use crate::device::Device;
-use crate::error::Result;
+use crate::base::device::Device;
+use crate::base::error::Result;
 use crate::runtime::Runtime;
 
 /// Device-agnostic names: the index is one of the accelerator's kind.

@@ -6,30 +6,30 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::allocator::CachingAllocator;
 use crate::backend::contract::{
     Backend, DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange,
 };
 use crate::backend::registry::Registry;
-use crate::config::Config;
-use crate::device::{Device, DeviceKind};
-use crate::error::{Error, Result, StreamError};
-use crate::fork::{self, Inherited};
-use crate::generator::Defaults;
+use crate::base::config::Config;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::fork::{self, Inherited};
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::compute::generator::Defaults;
+use crate::engine::stream::Stream;
+#[cfg(not(loom))]
+use crate::engine::stream::action::Action;
+use crate::engine::stream::commands::caught;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::lifecycle::{Lifecycle, StreamCounts, Unseen};
+use crate::engine::stream::synchronize::raise_counted;
+use crate::engine::stream::table::StreamTable;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::allocator::CachingAllocator;
 use crate::runtime::allocators::Allocators;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::runtime::{current, report};
-use crate::stream::Stream;
-#[cfg(not(loom))]
-use crate::stream::action::Action;
-use crate::stream::commands::caught;
-use crate::stream::core::StreamCore;
-use crate::stream::lifecycle::{Lifecycle, StreamCounts, Unseen};
-use crate::stream::synchronize::raise_counted;
-use crate::stream::table::StreamTable;
-use crate::stream::wait::Interrupt;
-use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{LockRank, Mutex, Ordering};
 
 /// The devices of this machine and what runs on them.
 ///
@@ -496,9 +496,8 @@ impl Inner {
         if fork::is_child() || !self.lifecycle.stop() {
             return ShutdownReport::default();
         }
-        #[cfg(all(feature = "python", not(loom)))]
         if self.is_of_process {
-            crate::host_heap::end();
+            shutdown::begin_of_process();
         }
         shutdown::run(self, timeout)
     }

@@ -1,13 +1,13 @@
 //! Making buffers: on the current stream of a device, which becomes their home.
 
-use crate::buffer::Buffer;
-use crate::buffer::allocation::Origin;
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::size::MIB;
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::allocation::Origin;
 #[cfg(feature = "python")]
-use crate::buffer::here;
-use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::memory::buffer::here;
 use crate::runtime::Runtime;
-use crate::size::MIB;
 
 /// The largest alignment of a buffer: a huge page, and a page of devices.
 const MOST_ALIGN_BYTES: usize = 2 * MIB;

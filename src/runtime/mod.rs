@@ -4,6 +4,7 @@
 //! * [`allocators`]: where memory comes from
 //! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current device and streams of each thread
+//! * [`guard`]: what is current, for a while
 //! * [`generators`]: making generators, seeding the default ones
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
@@ -17,6 +18,7 @@ mod allocators;
 mod capability;
 mod current;
 mod generators;
+pub(crate) mod guard;
 mod index;
 mod instance;
 mod memory;
@@ -32,3 +34,5 @@ pub use instance::{Counters, Runtime};
 pub(crate) use memory::check_alignment;
 pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;
+#[cfg(all(any(feature = "python", test), not(loom)))]
+pub(crate) use shutdown::before_end_of_process;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::allocator::new_observer_id;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sync::{LockRank, Mutex};
+use crate::memory::allocator::new_observer_id;
 use crate::runtime::Runtime;
-use crate::sync::{LockRank, Mutex};
 
 /// Called with what failed.
 type Observer = dyn Fn(&Error) + Send + Sync;

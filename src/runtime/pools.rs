@@ -3,15 +3,15 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::allocator::snapshot::SegmentInfo;
-use crate::allocator::{CachingAllocator, PoolId, PoolOptions};
-use crate::device::Device;
-use crate::error::Result;
-use crate::fork;
+use crate::base::device::Device;
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::memory::allocator::snapshot::SegmentInfo;
+use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
 use crate::runtime::current::{self, Entered};
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicU64;
 
 /// A private pool of one device. Handles are cheap to clone; when the last one is dropped, what is
 /// free in it goes back to the device, and the rest when it is freed and another pool is made or
@@ -131,7 +131,7 @@ impl Runtime {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::base::config::Config;
 
     #[test]
     fn a_pool_that_is_entered_inside_of_itself_is_left_from_the_inside() {

@@ -1,8 +1,8 @@
 //! Making programs: kernels compiled for a device.
 
-use crate::device::Device;
-use crate::error::Result;
-use crate::program::{Program, ProgramSource};
+use crate::base::device::Device;
+use crate::base::error::Result;
+use crate::compute::program::{Program, ProgramSource};
 use crate::runtime::Runtime;
 
 impl Runtime {

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use super::shutdown::ShutdownReport;
-use crate::allocator::AllocatorConfig;
-use crate::config::Config;
+use crate::base::config::Config;
+use crate::memory::allocator::AllocatorConfig;
 
 /// Names variables that look like settings and that nothing reads.
 pub(super) fn unknown_variables() {

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Turn, Work};
-use crate::contain::contain;
-use crate::error::StreamError;
+use crate::base::contain::contain;
+use crate::base::error::StreamError;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;
-use crate::stream::core::StreamCore;
-use crate::stream::frames;
 
 /// Between two looks at what still runs.
 const PERIOD: Duration = Duration::from_micros(200);
@@ -139,6 +139,23 @@ fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
 fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     while !is_over() && Instant::now() < deadline {
         std::thread::sleep(PERIOD);
+    }
+}
+
+/// What the end of the process's runtime calls before anything is given back.
+static BEFORE_END: OnceLock<fn()> = OnceLock::new();
+
+/// Registers what the shutdown of the process's runtime calls first: a library above the runtime
+/// stops using its memory then. The first registration stays.
+#[cfg(all(any(feature = "python", test), not(loom)))] // as the host heap, which registers
+pub(crate) fn before_end_of_process(handler: fn()) {
+    BEFORE_END.get_or_init(|| handler);
+}
+
+/// Calls what was registered.
+pub(super) fn begin_of_process() {
+    if let Some(handler) = BEFORE_END.get() {
+        handler();
     }
 }
 

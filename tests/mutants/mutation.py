@@ -35,6 +35,14 @@ AREAS: dict[str, list[tuple[str, str]]] = {
     "allocator": [("--lib", "allocator::"), ("--test=allocator", ""), ("--test=buffer", "")],
     "buffer": [("--lib", "buffer::"), ("--test=buffer", "")],
 }
+FOLDERS = {
+    "queue": "queue",
+    "stream": "engine/stream",
+    "event": "engine/event",
+    "frontier": "engine/frontier",
+    "allocator": "memory/allocator",
+    "buffer": "memory/buffer",
+}
 # Met by what is left, with the features that the former lack: Python's.
 LAST = [
     ("--lib", ""),
@@ -91,7 +99,7 @@ class Outcome:
 
 def mutants(area: str) -> list[Mutant]:
     """Return the mutants of an area, in the order of their places."""
-    files = [f"src/{area}.rs", f"src/{area}/**"]
+    files = [f"src/{FOLDERS[area]}.rs", f"src/{FOLDERS[area]}/**"]
     command = ["cargo", "mutants", "--list", "--json", "--no-config"]
     command += [part for file in files for part in ("--file", file)]
     # Modules of tests that are files of their own.

@@ -3,7 +3,7 @@
     weaken.py BINARY [--sample COUNT] [--seed SEED] [WORD...]
 
 BINARY has the library's loom models. It is told by its environment which access of the text asks
-for less than it says there (`src/sync/models.rs`), so nothing is compiled again. The models of its
+for less than it says there (`src/base/sync/models.rs`), so nothing is compiled again. The models of its
 room run first, then the quick ones of the others. A weakening is caught when one fails. It is no
 mistake that none does where the comment above the access has the words "No model: " and says why;
 any other survivor is, and so is an access that no model comes to.
@@ -33,8 +33,9 @@ KEPT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "we
 
 # Where the protocols stand that models cover.
 PLACES = (
-    "queue", "stream", "event", "allocator/native", "frontier.rs", "spin.rs", "asymmetric.rs",
-    "sync.rs", "buffer/counted.rs", "generator/shares.rs", "backend/cpu/run_queue.rs",
+    "queue", "engine", "memory/allocator/native", "base/spin.rs", "base/asymmetric.rs",
+    "base/sync.rs", "memory/buffer/counted.rs", "compute/generator/shares.rs",
+    "backend/cpu/run_queue.rs",
 )  # fmt: skip
 
 # Far above what all models take together.
@@ -188,7 +189,7 @@ class Models:
 
     def _batches(self, weakening: Weakening) -> Iterator[list[str]]:
         """Models of the file's own room, then the quick ones, then what is left."""
-        room = Path(weakening.file).parts[1].removesuffix(".rs")
+        room = "::".join(Path(weakening.file).with_suffix("").parts[1:-1])
         quick = sum(self._seconds.values()) / 10
         own = [name for name in self._names if name.startswith(f"{room}::")]
         others = [name for name in self._names if name not in own]

@@ -9,7 +9,7 @@ use super::source::Source;
 /// Things with a home: everything inside these paths belongs into one file.
 const HOMES: &[(&str, &[&[&str]])] = &[
     (
-        "src/config.rs",
+        "src/base/config.rs",
         &[
             &["std", "env", "var"],
             &["std", "env", "var_os"],
@@ -22,7 +22,7 @@ const HOMES: &[(&str, &[&[&str]])] = &[
         ],
     ),
     (
-        "src/dylib.rs",
+        "src/base/dylib.rs",
         &[
             &["libloading"],
             &["libc", "dlopen"],
@@ -32,7 +32,7 @@ const HOMES: &[(&str, &[&[&str]])] = &[
         ],
     ),
     (
-        "src/sync.rs",
+        "src/base/sync.rs",
         &[
             &["std", "sync", "atomic"],
             &["core", "sync", "atomic"],
@@ -190,19 +190,19 @@ mod tests {
             "fn f() { unsafe { libc::getenv(a) } }",
         ];
         for text in reads {
-            assert_eq!(count(check_homes, "src/stream/mod.rs", text), 1, "{text}");
-            assert_eq!(count(check_homes, "src/config.rs", text), 0, "{text}");
+            assert_eq!(count(check_homes, "src/engine/stream/mod.rs", text), 1, "{text}");
+            assert_eq!(count(check_homes, "src/base/config.rs", text), 0, "{text}");
             assert_eq!(count(check_homes, "tests/a.rs", text), 0, "{text}");
         }
         let text = "use std::env; fn f() { env::temp_dir(); env!(\"A\"); } // std::env::var";
-        assert_eq!(count(check_homes, "src/stream/mod.rs", text), 0);
+        assert_eq!(count(check_homes, "src/engine/stream/mod.rs", text), 0);
     }
 
     #[test]
     fn libraries_are_opened_at_their_home_only() {
         for text in ["use libloading::Library;", "fn f() { libc::dlopen(a, b); }"] {
             assert_eq!(count(check_homes, "src/backend/cuda/sys.rs", text), 1, "{text}");
-            assert_eq!(count(check_homes, "src/dylib.rs", text), 0, "{text}");
+            assert_eq!(count(check_homes, "src/base/dylib.rs", text), 0, "{text}");
         }
     }
 
@@ -216,15 +216,15 @@ mod tests {
             "use std::thread; fn f() { thread::park(); }",
             "fn f() { loom::model(g); }",
         ] {
-            assert_eq!(count(check_homes, "src/stream/mod.rs", text), 1, "{text}");
-            assert_eq!(count(check_homes, "src/sync.rs", text), 0, "{text}");
-            assert_eq!(count(check_homes, "src/sync/part.rs", text), 0, "{text}");
+            assert_eq!(count(check_homes, "src/engine/stream/mod.rs", text), 1, "{text}");
+            assert_eq!(count(check_homes, "src/base/sync.rs", text), 0, "{text}");
+            assert_eq!(count(check_homes, "src/base/sync/part.rs", text), 0, "{text}");
             assert_eq!(count(check_homes, "src/sync_other.rs", text), 1, "{text}");
         }
         let free = "use std::sync::{Arc, OnceLock, mpsc}; use std::thread; use crate::sync::Mutex;\
                     #[cfg(loom)] fn f(m: Mutex) {}\
                     #[cfg(test)] mod tests { use std::sync::Mutex; fn g() { loom::model(h); } }";
-        assert_eq!(count(check_homes, "src/stream/mod.rs", free), 0);
+        assert_eq!(count(check_homes, "src/engine/stream/mod.rs", free), 0);
     }
 
     #[test]
@@ -235,11 +235,11 @@ mod tests {
             "fn f() { std::io::stderr().write(b); }",
             "use std::io; fn f() { io::stdout(); }",
         ] {
-            assert_eq!(count(check_output, "src/stream/mod.rs", text), 1, "{text}");
-            assert_eq!(count(check_output, "src/verbose/mod.rs", text), 0, "{text}");
+            assert_eq!(count(check_output, "src/engine/stream/mod.rs", text), 1, "{text}");
+            assert_eq!(count(check_output, "src/integrations/verbose/mod.rs", text), 0, "{text}");
         }
         let free = "fn print() { print(); write!(f, \"println!\"); } #[test] fn t() { dbg!(1); }";
-        assert_eq!(count(check_output, "src/stream/mod.rs", free), 0);
+        assert_eq!(count(check_output, "src/engine/stream/mod.rs", free), 0);
     }
 
     #[test]

@@ -4,110 +4,64 @@ use super::paths::Paths;
 use super::repository::{Repository, Violation};
 use super::source::Source;
 
-/// A module and what it may name.
-///
-/// It may name everything of a lower layer, itself, and of its own layer what `peers` lists.
+/// A module and what it may name: everything of a lower level, and itself.
 struct Area {
     /// `"backend::cpu"` for `src/backend/cpu/`; the longest match counts.
     module: &'static str,
-    layer: u8,
-    peers: &'static [&'static str],
-    /// Lower modules it does not name all the same.
-    never: &'static [&'static str],
+    /// Its layer, and which step of it: areas of one level never name each other.
+    level: (u8, u8),
+    /// A lower module that it does not name all the same.
+    never: Option<&'static str>,
     /// When not empty: the only modules that name this one.
     only_for: &'static [&'static str],
 }
 
-const fn area(module: &'static str, layer: u8, peers: &'static [&'static str]) -> Area {
-    Area { module, layer, peers, never: &[], only_for: &[] }
+const fn area(module: &'static str, level: (u8, u8)) -> Area {
+    Area { module, level, never: None, only_for: &[] }
 }
 
 /// A kind of device: known to the registry alone.
 const fn kind(module: &'static str) -> Area {
-    let peers = &[
-        "backend::contract",
-        "backend::courier",
-        "backend::blocking",
-        "backend::capacity",
-        "backend::machine_memory",
-        "backend::opencl_c",
-    ];
-    Area { module, layer: 1, peers, never: &[], only_for: &["backend", "backend::registry"] }
+    Area { only_for: &["backend", "backend::registry"], ..area(module, (1, 2)) }
 }
 
 /// A binding: sees the runtime, not the machine.
 const fn binding(module: &'static str) -> Area {
-    Area { module, layer: 4, peers: &[], never: &["backend"], only_for: &[] }
+    Area { never: Some("backend"), ..area(module, (4, 0)) }
 }
 
-const RUNTIME: &[&str] =
-    &["runtime", "guard", "host_heap", "mkl_allocator", "profiler", "verbose", "hooks"];
-
-/// The picture in ARCHITECTURE.md as a table; amend both together.
+/// The picture in ARCHITECTURE.md as a table, from below; amend both together.
 const AREAS: &[Area] = &[
-    // L0, values and mechanisms. Errors name devices and devices fail with errors.
-    area("sync", 0, &[]),
-    area("size", 0, &[]),
-    area("shortage", 0, &["size"]),
-    area("error", 0, &["device", "shortage", "size", "sync"]),
-    area("device", 0, &["error"]),
-    area("config", 0, &["device", "error", "size"]),
-    area("contain", 0, &[]),
-    area("dylib", 0, &["device", "error", "sync"]),
-    area("asymmetric", 0, &["sync"]),
-    area("fork", 0, &["error", "sync"]),
-    area("signals", 0, &[]),
-    area("spin", 0, &["sync"]),
-    area("stack", 0, &[]),
-    area("steps", 0, &[]),
-    area("stream_map", 0, &["steps"]),
-    area("queue", 0, &["size", "spin", "sync"]),
-    area("native", 0, &["error"]),
-    // L1, the machine. A kind never names another; `backend` itself is `src/backend/mod.rs`.
-    area("backend", 1, &[]),
-    area("backend::contract", 1, &[]),
-    area("backend::blocking", 1, &[]),
-    area("backend::capacity", 1, &["backend::contract"]),
-    area("backend::courier", 1, &["backend::blocking", "backend::contract"]),
-    area("backend::opencl_c", 1, &["backend::contract"]),
-    area("backend::machine_memory", 1, &[]),
-    area("backend::owned", 1, &["backend::contract"]),
-    area("backend::fault", 1, &["backend::contract", "backend::courier"]),
+    // L0, values and mechanisms.
+    area("base", (0, 0)),
+    area("queue", (0, 1)),
+    area("ffi", (0, 1)),
+    // L1, the machine. `backend` itself is `src/backend/mod.rs`, as with the folders below.
+    area("backend::contract", (1, 0)),
+    area("backend::driver", (1, 1)),
+    area("backend::fault", (1, 2)),
     kind("backend::null"),
     kind("backend::cpu"),
     kind("backend::cuda"),
     kind("backend::xpu"),
-    area(
-        "backend::registry",
-        1,
-        &[
-            "backend::contract",
-            "backend::courier",
-            "backend::fault",
-            "backend::null",
-            "backend::cpu",
-            "backend::cuda",
-            "backend::xpu",
-        ],
-    ),
-    // L2, the engine: generator, program, buffer, allocator, event, stream, frontier, in this order
-    // downwards.
-    area("generator", 2, &["program", "buffer", "stream"]),
-    area("program", 2, &["buffer", "event", "stream", "frontier"]),
-    area("buffer", 2, &["allocator", "event", "stream", "frontier"]),
-    area("allocator", 2, &["event", "stream", "frontier"]),
-    area("event", 2, &["stream", "frontier"]),
-    area("stream", 2, &["frontier"]),
-    area("frontier", 2, &[]),
-    area("log", 2, &[]),
-    // L3, the runtime: one level.
-    area("runtime", 3, RUNTIME),
-    area("guard", 3, RUNTIME),
-    area("host_heap", 3, RUNTIME),
-    area("mkl_allocator", 3, RUNTIME),
-    area("profiler", 3, RUNTIME),
-    area("verbose", 3, RUNTIME),
-    area("hooks", 3, RUNTIME),
+    area("backend::registry", (1, 3)),
+    area("backend", (1, 4)),
+    // L2, the engine, the memory and what is computed.
+    area("engine::log", (2, 0)),
+    area("engine::frontier", (2, 0)),
+    area("engine::stream", (2, 1)),
+    area("engine::event", (2, 2)),
+    area("engine", (2, 3)),
+    area("memory::allocator", (2, 4)),
+    area("memory::buffer", (2, 5)),
+    area("memory", (2, 6)),
+    area("compute::program", (2, 7)),
+    area("compute::generator", (2, 8)),
+    area("compute", (2, 9)),
+    // L3, the runtime and what watches and serves it.
+    area("runtime", (3, 0)),
+    area("observe", (3, 1)),
+    area("integrations", (3, 2)),
     // L4, the bindings.
     binding("python"),
     binding("capi"),
@@ -115,7 +69,7 @@ const AREAS: &[Area] = &[
 
 /// The layer of a file, when the table has a place for it.
 pub(crate) fn layer_of(source: &Source) -> Option<u8> {
-    area_of(&source.module_path()).map(|area| area.layer)
+    area_of(&source.module_path()).map(|area| area.level.0)
 }
 
 /// Arrows between modules point down. Tests and `src/lib.rs`, which is the tour, are free.
@@ -173,20 +127,20 @@ fn complaint(from: &Area, to: &Area) -> Option<String> {
         return None;
     }
     let is_reserved = !to.only_for.is_empty() && !to.only_for.contains(&from.module);
-    let (name, layer, target) = (from.module, from.layer, to.module);
-    if layer > to.layer && !is_reserved || layer == to.layer && from.peers.contains(&target) {
+    if from.level > to.level && !is_reserved {
         return None;
     }
+    let (name, target) = (from.module, to.module);
     Some(if is_reserved {
         format!("{name} names {target}, which only {} may", to.only_for.join(" and "))
     } else {
-        format!("{name} (L{layer}) may not name {target} (L{})", to.layer)
+        format!("{name} (L{}) may not name {target} (L{})", from.level.0, to.level.0)
     })
 }
 
 /// What a binding does not name although it is lower.
 fn banned(from: &Area, to: &Area) -> Option<String> {
-    let is_banned = from.never.iter().any(|module| is_inside(to.module, module));
+    let is_banned = from.never.is_some_and(|module| is_inside(to.module, module));
     is_banned.then(|| format!("{} never names {}", from.module, to.module))
 }
 
@@ -241,10 +195,11 @@ mod tests {
 
     /// The messages about one file, in a crate whose root and backend re-export things.
     fn messages(path: &str, text: &str) -> Vec<String> {
-        let root = "pub use device::Device; pub use backend::CpuBackend; mod device; mod backend;";
+        let root = "pub use engine::event::Event; pub use backend::Cpu; mod engine; mod backend;";
         let repository = Repository::of(&[
             ("src/lib.rs", root),
-            ("src/backend/mod.rs", "mod cpu; pub use cpu::CpuBackend;"),
+            ("src/backend/mod.rs", "mod cpu; pub use cpu::Cpu;"),
+            ("src/engine/mod.rs", "mod event;"),
             (path, text),
         ]);
         check(&repository).into_iter().map(|violation| violation.to_string()).collect()
@@ -261,40 +216,49 @@ mod tests {
 
     #[test]
     fn arrows_that_point_down_are_fine() {
-        is_fine("src/stream/mod.rs", "use crate::{backend::contract::Backend, error::Result};");
-        is_fine("src/runtime/mod.rs", "use crate::allocator::A; use crate::guard::G;");
-        is_fine("src/event.rs", "use crate::stream::{Stream, self}; use crate::frontier::F;");
-        is_fine("src/error.rs", "use crate::device::Device;");
+        let stream = "use crate::{backend::contract::Backend, base::error::Result};";
+        is_fine("src/engine/stream/mod.rs", stream);
+        is_fine("src/runtime/mod.rs", "use crate::memory::allocator::A; mod guard; use guard::G;");
+        let event = "use crate::engine::stream::{Stream, self}; use super::frontier::F;";
+        is_fine("src/engine/event.rs", event);
+        is_fine("src/base/error.rs", "use crate::base::device::Device;");
         is_fine("src/backend/registry.rs", "use super::{cpu::Cpu, null::Null, contract::B};");
         is_fine("src/backend/cpu/mod.rs", "mod clock; use clock::C; use super::contract::B;");
         is_fine("src/backend/cpu/clock.rs", "use super::workers::W; use std::fmt;");
-        is_fine("src/python/stream.rs", "use crate::{Device, runtime::Runtime};");
+        is_fine("src/python/stream.rs", "use crate::{Event, runtime::Runtime};");
     }
 
     #[test]
     fn arrows_that_point_up_or_aside_are_found() {
-        is_wrong("src/sync.rs", "use crate::error::Error;", "sync (L0) may not name error (L0)");
-        is_wrong("src/queue/mod.rs", "use crate::{sync::A, error::B};", "may not name error");
-        is_wrong("src/stream/mod.rs", "use crate::event::Event;", "stream (L2) may not name event");
-        is_wrong("src/frontier.rs", "fn f() -> crate::stream::Id {}", "may not name stream");
-        is_wrong("src/allocator/mod.rs", "use super::runtime::R;", "may not name runtime (L3)");
-        is_wrong("src/backend/contract.rs", "use super::courier::C;", "may not name backend::cour");
-        is_wrong("src/generator.rs", "\n\nuse crate::log::L;", "src/generator.rs:3: layers:");
+        let (queue, base) = ("src/queue/mod.rs", "src/base/sync.rs");
+        is_wrong(base, "use crate::queue::Q;", "base (L0) may not name queue (L0)");
+        is_wrong(queue, "use crate::{base::sync::A, ffi::B};", "may not name ffi");
+        let stream = "src/engine/stream/mod.rs";
+        is_wrong(stream, "use crate::engine::event::E;", "stream (L2) may not name engine::event");
+        is_wrong("src/engine/frontier.rs", "fn f() -> super::stream::Id {}", "engine::stream (L2)");
+        let allocator = "src/memory/allocator/mod.rs";
+        is_wrong(allocator, "use crate::runtime::R;", "may not name runtime (L3)");
+        is_wrong(allocator, "use super::buffer::B;", "may not name memory::buffer (L2)");
+        is_wrong("src/runtime/mod.rs", "use crate::integrations::I;", "may not name integrations");
+        is_wrong("src/backend/contract.rs", "use super::driver::D;", "may not name backend::driv");
+        let log = "\n\nuse crate::runtime::R;";
+        is_wrong("src/engine/log.rs", log, "src/engine/log.rs:3: layers:");
     }
 
     #[test]
     fn a_kind_is_known_to_the_registry_alone() {
         is_wrong("src/backend/cpu/copy.rs", "use super::super::null::N;", "names backend::null");
-        is_wrong("src/stream/mod.rs", "use crate::backend::cuda::C;", "which only backend and");
+        let cuda = "use crate::backend::cuda::C;";
+        is_wrong("src/engine/stream/mod.rs", cuda, "which only backend and");
         is_wrong("src/runtime/mod.rs", "use crate::backend; type C = backend::xpu::X;", "xpu");
         is_wrong("src/backend/fault.rs", "use super::cpu::C;", "names backend::cpu");
     }
 
     #[test]
     fn a_re_export_hides_nothing() {
-        is_wrong("src/runtime/mod.rs", "use crate::CpuBackend;", "names backend::cpu, which only");
-        is_wrong("src/stream/mod.rs", "use crate::backend::CpuBackend;", "names backend::cpu");
-        is_wrong("src/queue/mod.rs", "use crate::Device;", "device (L0) (as crate::Device)");
+        is_wrong("src/runtime/mod.rs", "use crate::Cpu;", "names backend::cpu, which only");
+        is_wrong("src/engine/stream/mod.rs", "use crate::backend::Cpu;", "names backend::cpu");
+        is_wrong("src/queue/mod.rs", "use crate::Event;", "engine::event (L2) (as crate::Event)");
     }
 
     #[test]
@@ -308,20 +272,22 @@ mod tests {
     fn a_module_without_a_place_is_found() {
         is_wrong("src/helpers.rs", "", "no place in the table");
         is_wrong("src/backend/helpers.rs", "", "no place in the table");
+        is_wrong("src/engine/helpers.rs", "", "no place in the table");
         is_fine("src/backend/cpu/helpers.rs", "");
     }
 
     #[test]
     fn tests_and_the_tour_are_free() {
-        is_fine("src/frontier.rs", "#[cfg(test)] mod tests { use crate::runtime::Runtime; }");
-        is_fine("src/stream/order_tests.rs", "use crate::event::Event;");
-        is_fine("src/sync.rs", "// crate::runtime\nconst A: &str = \"crate::runtime::R\";");
+        let frontier = "#[cfg(test)] mod tests { use crate::runtime::Runtime; }";
+        is_fine("src/engine/frontier.rs", frontier);
+        is_fine("src/engine/stream/order_tests.rs", "use crate::engine::event::Event;");
+        is_fine("src/base/sync.rs", "// crate::runtime\nconst A: &str = \"crate::runtime::R\";");
     }
 
     #[test]
     fn the_table_names_only_what_it_has() {
         for area in AREAS {
-            let named = area.peers.iter().chain(area.never).chain(area.only_for);
+            let named = area.never.iter().chain(area.only_for);
             for module in named {
                 let path = format!("crate::{module}");
                 let path: Vec<_> = path.split("::").map(str::to_owned).collect();

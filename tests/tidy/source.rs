@@ -136,10 +136,10 @@ mod tests {
 
     #[test]
     fn files_of_tests_are_tests_throughout() {
-        for path in ["tests/tidy.rs", "benches/queue.rs", "src/stream/order_tests.rs"] {
+        for path in ["tests/tidy.rs", "benches/queue.rs", "src/engine/stream/order_tests.rs"] {
             assert!(Source::new(path, "fn a() {}").is_test(0), "{path}");
         }
-        assert!(!Source::new("src/stream/order.rs", "fn a() {}").is_test(0));
+        assert!(!Source::new("src/engine/stream/order.rs", "fn a() {}").is_test(0));
     }
 
     #[test]

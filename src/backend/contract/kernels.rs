@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "what takes a handle or an address asks for promises")]
 
 use crate::backend::contract::{Address, StreamHandle};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// A program made by [`Kernels::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "what takes a handle or an address asks for promises")]
 
 use crate::backend::contract::Address;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Physical memory made by [`VirtualMemory::create`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::capacity::Capacity;
+use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{
     Address, Backend, BackendCounters, DeviceProperties, DoneCallback, Leftover, Mark, MemoryInfo,
     MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, VirtualMemory, Work,
@@ -18,11 +18,11 @@ use crate::backend::cpu::properties;
 use crate::backend::cpu::run_queue::LEVELS;
 use crate::backend::cpu::virtual_memory::VirtualMemory as Pages;
 use crate::backend::cpu::workers::{Unsubmitted, Workers};
-use crate::backend::machine_memory;
-use crate::config::Config;
-use crate::device::{Device, DeviceKind};
-use crate::error::{Error, Result};
-use crate::size::to_usize;
+use crate::base::config::Config;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result};
+use crate::base::machine_memory;
+use crate::base::size::to_usize;
 
 /// Priorities as Intel's GPU runtime has them.
 const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };

@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use crate::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
+use crate::base::sync::{LockRank, Mutex, Ordering, spin_hint, unmodelled};
 
 /// Where ticks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 
 use super::properties;
-use crate::size::MIB;
+use crate::base::size::MIB;
 
 /// Copies `bytes` from `from` to `to`, as fast as this machine can.
 ///

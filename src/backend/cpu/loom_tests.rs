@@ -5,8 +5,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue, Unpushed};
-use crate::sync::Sleeper;
-use crate::sync::models::model_without_fences;
+use crate::base::sync::Sleeper;
+use crate::base::sync::models::model_without_fences;
 
 struct Device {
     queue: RunQueue<usize>,

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::device::DeviceKind;
-use crate::error::{Error, Result};
-use crate::sync::{Ordering, unmodelled};
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Ordering, unmodelled};
 
 /// The mappings that virtual memory may have, over all devices of the process.
 ///
@@ -60,7 +60,7 @@ impl MapCount {
     /// A counter of its own for a test, as long-lived as a static and known to leak checkers.
     #[cfg(all(test, not(loom)))]
     pub(super) fn for_test(kernel_limit: usize) -> &'static MapCount {
-        use crate::sync::{LockRank, Mutex};
+        use crate::base::sync::{LockRank, Mutex};
         static KEPT: Mutex<Vec<&'static MapCount>> = Mutex::new(LockRank::Backend, Vec::new());
         let counter = Box::leak(Box::new(MapCount::new(kernel_limit)));
         KEPT.lock().push(counter);

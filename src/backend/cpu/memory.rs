@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use super::pages::{self, HUGE_PAGE_BYTES};
 use super::span::Span;
-use crate::backend::capacity::Capacity;
+use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{Address, MemoryInfo};
-use crate::error::Result;
-use crate::sync::{LockRank, Mutex};
+use crate::base::error::Result;
+use crate::base::sync::{LockRank, Mutex};
 
 /// Every allocation's least alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;
@@ -151,9 +151,9 @@ fn give_back(address: Address, allocation: Allocation) {
 mod tests {
     use super::super::faults;
     use super::*;
-    use crate::device::Device;
-    use crate::error::Error;
-    use crate::size::{GIB, KIB, MIB};
+    use crate::base::device::Device;
+    use crate::base::error::Error;
+    use crate::base::size::{GIB, KIB, MIB};
 
     fn memory(capacity_bytes: usize) -> Memory {
         Memory::new(Arc::new(Capacity::new(Device::cpu(1), capacity_bytes)))

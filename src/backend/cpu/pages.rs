@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use libc::{c_int, c_void};
 
 use super::span::{Refusal, Span};
-use crate::size::MIB;
+use crate::base::size::MIB;
 
 /// Alignment and size from which on pages can be huge.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 * MIB;

@@ -1,8 +1,8 @@
 //! The processor that a thread runs on, where the system tells.
 #![expect(unsafe_code, reason = "which processor a thread has is the C library's to say")]
 
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicU64;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicU64;
 
 /// No processor has this number.
 const UNKNOWN: u64 = u64::MAX;

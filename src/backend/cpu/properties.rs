@@ -4,8 +4,8 @@
 //! or says something odd leaves its property unknown.
 
 use crate::backend::contract::DeviceProperties;
-use crate::backend::machine_memory::{self, Files, file};
-use crate::size::{GIB, KIB, MIB};
+use crate::base::machine_memory::{self, Files, file};
+use crate::base::size::{GIB, KIB, MIB};
 
 use super::pages;
 

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
+use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
 
 /// Priorities of the cpu device: index 0 is the most urgent.
 pub(crate) const LEVELS: usize = 3;

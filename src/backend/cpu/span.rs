@@ -1,8 +1,8 @@
 //! A range of addresses in whole pages, and what the kernel says when it refuses to work on it.
 
 use crate::backend::contract::Address;
-use crate::device::DeviceKind;
-use crate::error::Error;
+use crate::base::device::DeviceKind;
+use crate::base::error::Error;
 
 /// Addresses from `base` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

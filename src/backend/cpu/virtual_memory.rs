@@ -13,11 +13,11 @@ use super::pages::{self, HUGE_PAGE_BYTES};
 use super::physical::{Books, Physical, Place};
 use super::reservation::Reservation;
 use super::span::{Refusal, Span};
-use crate::backend::capacity::Capacity;
+use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{self, Address, PhysicalHandle};
-use crate::error::{Error, Result};
-use crate::size::display_bytes;
-use crate::sync::{LockRank, Mutex};
+use crate::base::error::{Error, Result};
+use crate::base::size::display_bytes;
+use crate::base::sync::{LockRank, Mutex};
 
 /// Pages and moves are in units of this: the kernel then moves one entry for each.
 const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
@@ -293,7 +293,7 @@ mod stories;
 mod tests {
     use super::*;
     use crate::backend::contract::VirtualMemory as _;
-    use crate::device::Device;
+    use crate::base::device::Device;
     use crate::trusted::TrustedPages;
 
     #[test]

@@ -4,7 +4,7 @@
 use super::super::faults;
 use super::*;
 use crate::backend::contract::VirtualMemory as _;
-use crate::device::Device;
+use crate::base::device::Device;
 use crate::numbers::Numbers;
 use crate::seed::seed;
 use crate::trusted::TrustedPages;

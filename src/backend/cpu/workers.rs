@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::backend::blocking::{BlockingHook, set_hook};
 use crate::backend::contract::{Leftover, Turn, Work};
 #[cfg(all(test, not(loom)))]
 use crate::backend::cpu::faults;
 use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::processor::LastProcessor;
 use crate::backend::cpu::run_queue::{Found, Help, RunQueue, Unpushed};
-use crate::fork;
-use crate::signals::with_signals_blocked;
-use crate::size::to_usize;
-use crate::stack::WORKER_STACK_BYTES;
-use crate::sync::unmodelled::{AtomicBool, AtomicU64};
-use crate::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
-use crate::sync::{current_thread, spin_hint, yield_now};
+use crate::base::blocking::{BlockingHook, set_hook};
+use crate::base::fork;
+use crate::base::signals::with_signals_blocked;
+use crate::base::size::to_usize;
+use crate::base::stack::WORKER_STACK_BYTES;
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
+use crate::base::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
+use crate::base::sync::{current_thread, spin_hint, yield_now};
 
 /// Longest look for work before a sleep.
 const LONGEST_LOOK: Duration = Duration::from_micros(50);

@@ -10,12 +10,12 @@ use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
 use crate::backend::cpu::workers::Workers;
 use crate::backend::cpu::{CpuBackend, faults};
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use crate::config::Config;
-use crate::device::Device;
-use crate::error::Error;
-use crate::event::Event;
+use crate::base::config::Config;
+use crate::base::device::Device;
+use crate::base::error::Error;
+use crate::engine::event::Event;
+use crate::engine::stream::Stream;
 use crate::runtime::Runtime;
-use crate::stream::Stream;
 
 /// A runtime with two devices of one worker each, none of which is there yet.
 fn runtime() -> Runtime {

@@ -9,7 +9,7 @@ use crate::backend::contract::{
 };
 use crate::backend::fault::Method;
 use crate::backend::fault::plan::{Injector, Request};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// The kernels of a backend, as [`FaultBackend`](super::FaultBackend) hands them out.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::backend::contract::{Backend, MemoryInfo};
 use crate::backend::fault::Method;
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{LockRank, Mutex, Ordering};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{LockRank, Mutex, Ordering};
 
 /// The code of a planned driver error.
 const PLANNED_CODE: i64 = 999;

@@ -6,7 +6,7 @@ use std::thread;
 use super::*;
 use crate::backend::contract::{LaunchSize, ProgramSource};
 use crate::backend::null::{LiveCounts, NullBackend, NullConfig};
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::trusted::Trusted;
 
 const PAGE: usize = 4096;

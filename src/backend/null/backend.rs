@@ -11,8 +11,8 @@ use crate::backend::contract::{
 use crate::backend::null::device::PRIORITIES;
 use crate::backend::null::memory::{HostMemory, LEAST_ALIGN_BYTES, Place};
 use crate::backend::null::{Code, NullBackend, Timeline, driver_error};
-use crate::device::DeviceKind;
-use crate::error::Result;
+use crate::base::device::DeviceKind;
+use crate::base::error::Result;
 
 // SAFETY: there is no memory behind the addresses, and the host is told to follow none of them;
 // numbers are handed out once at a time.

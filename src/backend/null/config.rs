@@ -1,7 +1,7 @@
 //! Settings of the null kind, and the accounts it gives.
 
-use crate::device::DeviceKind;
-use crate::size::{GIB, MIB};
+use crate::base::device::DeviceKind;
+use crate::base::size::{GIB, MIB};
 
 /// How late a device of the null kind reaches what was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use crate::backend::contract::{
 use crate::backend::null::memory::{Allocations, Arena, Place};
 use crate::backend::null::virtual_memory::Pages;
 use crate::backend::null::{Code, NullConfig, Reuse, driver_error};
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::sync::{LockRank, Mutex};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::sync::{LockRank, Mutex};
 
 /// As the XPU kind has them.
 pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
@@ -211,7 +211,7 @@ unsafe impl VirtualMemory for NullDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
+    use crate::base::device::DeviceKind;
     use crate::trusted::TrustedPages;
 
     const GRANULE: usize = 4096;

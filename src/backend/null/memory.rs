@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::backend::contract::Address;
 use crate::backend::null::Reuse;
-use crate::sync::yield_now;
+use crate::base::sync::yield_now;
 
 /// The first number of the first arena: above the user half of the address space, also with five
 /// levels of page tables.
@@ -197,7 +197,7 @@ impl HostMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::{KIB, MIB};
+    use crate::base::size::{KIB, MIB};
 
     #[test]
     fn spans_are_aligned_apart_and_found_by_every_number_in_them() {

@@ -20,10 +20,10 @@ mod virtual_memory;
 use std::sync::Arc;
 
 use crate::backend::contract::{Address, StreamHandle};
-use crate::backend::courier::Courier;
-use crate::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
-use crate::error::{Error, Result};
-use crate::sync::{LockRank, Mutex};
+use crate::backend::driver::courier::Courier;
+use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
+use crate::base::error::{Error, Result};
+use crate::base::sync::{LockRank, Mutex};
 
 pub use config::{Completion, LiveCounts, MovedBytes, NullConfig, Reuse};
 use device::NullDevice;

@@ -10,10 +10,10 @@ use crate::backend::contract::{
     KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
     ProgramHandle, ProgramSource, StreamHandle,
 };
+use crate::backend::driver::opencl_c::class_of_value;
 use crate::backend::null::{Code, NullBackend, driver_error};
-use crate::backend::opencl_c::class_of_value;
-use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
 
 /// A launch that reached the null kind.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::backend::contract::{Address, PhysicalHandle};
 use crate::backend::null::memory::Arena;
-use crate::size::to_usize;
+use crate::base::size::to_usize;
 
 /// The books of one device's virtual memory. Looked up in a few steps: the allocator's figures are
 /// taken on this device.

@@ -14,11 +14,11 @@ use crate::backend::contract::{
     MemoryInfo, MemoryKind, PointerOwner, PriorityRange, StreamHandle, Turn, Work,
     no_shared_memory,
 };
-use crate::backend::machine_memory;
-use crate::device::DeviceKind;
-use crate::error::Result;
-use crate::fork;
-use crate::sync::Ordering;
+use crate::base::device::DeviceKind;
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::machine_memory;
+use crate::base::sync::Ordering;
 
 impl XpuBackend {
     /// A stream whose device was not lost.

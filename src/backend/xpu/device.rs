@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::driver::{Answer, Driver, Refusal};
 use super::sys::{self, DeviceId};
-use crate::backend::capacity::Capacity;
+use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{DeviceProperties, PriorityRange};
-use crate::device::{Device, DeviceKind};
-use crate::error::{Error, Result};
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicBool;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result};
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicBool;
 
 const USM_EXTENSION: &str = "cl_intel_unified_shared_memory";
 const BFLOAT16_EXTENSION: &str = "cl_intel_bfloat16_conversions";

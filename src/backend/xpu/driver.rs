@@ -13,8 +13,8 @@ use super::sys::{
     self, Compiler, Context, Core, DeviceId, Event, Platform, Queue, SetMemPointer, Usm,
 };
 use crate::backend::contract::DoneCallback;
-use crate::contain::contain;
-use crate::dylib::Library;
+use crate::base::contain::contain;
+use crate::base::dylib::Library;
 
 /// What the driver refused, and with which number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::driver::{Answer, Driver, Refusal};
 use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
-use crate::sync::{LockRank, Mutex};
+use crate::base::sync::{LockRank, Mutex};
 
 /// The mark that stands for an event; it holds the event's share until it is released.
 pub(super) fn to_mark(event: Event) -> Mark {

@@ -7,12 +7,12 @@ use super::device::{XpuDevice, driver_error};
 use super::driver::{Answer, Refusal};
 use super::session::Session;
 use super::sys::{self, DeviceId};
-use crate::backend::capacity::Capacity;
+use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{Address, MemoryInfo, MemoryKind, PointerOwner};
-use crate::backend::machine_memory;
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::sync::{LockRank, Mutex};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::machine_memory;
+use crate::base::sync::{LockRank, Mutex};
 
 /// Every allocation's least alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;

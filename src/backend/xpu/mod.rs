@@ -22,13 +22,13 @@ mod sys;
 
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::courier::Courier;
-use crate::config::Config;
-use crate::device::{Device, DeviceKind};
-use crate::error::{Error, Result};
-use crate::fork;
-use crate::sync::Ordering;
-use crate::sync::unmodelled::AtomicBool;
+use crate::backend::driver::courier::Courier;
+use crate::base::config::Config;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicBool;
 
 use device::{XpuDevice, driver_error};
 use driver::{Answer, Driver};

@@ -21,8 +21,8 @@ use super::device::{Facts, XpuDevice};
 use super::driver::Driver;
 use super::sys::{self, Platform, Usm};
 use crate::backend::contract::LeftOutDevice;
-use crate::device::MAX_DEVICE_INDEX;
-use crate::dylib::{self, Library};
+use crate::base::device::MAX_DEVICE_INDEX;
+use crate::base::dylib::{self, Library};
 
 /// The names of the ICD loader, tried in this order.
 const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];

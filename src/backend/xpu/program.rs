@@ -16,10 +16,10 @@ use crate::backend::contract::{
     KernelHandle, KernelParameter, Kernels, LaunchArgument, LaunchSize, ParameterClass,
     ProgramHandle, ProgramSource, StreamHandle,
 };
-use crate::backend::opencl_c::class_of_value;
-use crate::device::DeviceKind;
-use crate::error::{Error, Result};
-use crate::sync::{LockRank, Mutex};
+use crate::backend::driver::opencl_c::class_of_value;
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
+use crate::base::sync::{LockRank, Mutex};
 
 /// The first word of SPIR-V.
 const SPIR_V: u32 = 0x0723_0203;

@@ -3,7 +3,7 @@
 use super::driver::{Answer, Driver};
 use super::probe::Found;
 use super::sys::{Context, DeviceId, SetMemPointer, Usm};
-use crate::fork;
+use crate::base::fork;
 
 /// One context over all devices, so that they share memory and events; it ends with its last
 /// stream.

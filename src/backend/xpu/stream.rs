@@ -12,9 +12,9 @@ use super::program::XpuKernel;
 use super::session::Session;
 use super::sys::{self, Event, Queue};
 use crate::backend::contract::{LaunchArgument, LaunchSize, StreamHandle, Turn, Work};
-use crate::error::Error;
-use crate::sync::unmodelled::AtomicU64;
-use crate::sync::{LockRank, Mutex, Ordering};
+use crate::base::error::Error;
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{LockRank, Mutex, Ordering};
 
 /// Waits of a stream between two looks at them, so that those nobody asks for do not pile up.
 const WAITS_PER_LOOK: usize = 64;

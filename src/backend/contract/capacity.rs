@@ -1,0 +1,121 @@
+//! How much memory one device may hand out, and how much of it is out.
+
+use std::fmt;
+
+use crate::backend::contract::MemoryInfo;
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::sync::{AtomicUsize, Ordering};
+
+/// The capacity of one device, shared by everything that hands out its memory.
+///
+/// `used_bytes` is the sum of the sizes of all live allocations and of all live physical memory of
+/// the device; it never exceeds `total_bytes`.
+pub(crate) struct Capacity {
+    device: Device,
+    total_bytes: usize,
+    used_bytes: AtomicUsize,
+}
+
+impl Capacity {
+    pub(crate) fn new(device: Device, total_bytes: usize) -> Self {
+        Self { device, total_bytes, used_bytes: AtomicUsize::new(0) }
+    }
+
+    /// Takes `counted_bytes` out, which is what a request for `requested_bytes` costs. Fails with
+    /// `OutOfMemory` when fewer are left, and takes nothing.
+    pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
+        let sum =
+            |used: usize| used.checked_add(counted_bytes).filter(|sum| *sum <= self.total_bytes);
+        // Relaxed: a count alone; the memory it stands for is published by whoever hands it out.
+        let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        taken.map(drop).map_err(|used| self.refusal(requested_bytes, used))
+    }
+
+    /// Puts back `bytes` that were taken.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        // Relaxed: as in `take`.
+        let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(used >= bytes, "{} gets {bytes} B back while {used} B are out", self.device);
+    }
+
+    /// What is left, and the whole.
+    pub(crate) fn info(&self) -> MemoryInfo {
+        // Relaxed: as in `take`; the answer is old when it arrives in any case.
+        let free_bytes = self.total_bytes - self.used_bytes.load(Ordering::Relaxed);
+        MemoryInfo { free_bytes, total_bytes: self.total_bytes }
+    }
+
+    /// The error of an allocation of `bytes` that the operating system refused.
+    pub(crate) fn out_of_memory(&self, bytes: usize) -> Error {
+        self.refusal(bytes, self.total_bytes - self.info().free_bytes)
+    }
+
+    fn refusal(&self, requested_bytes: usize, used_bytes: usize) -> Error {
+        Error::OutOfMemory {
+            device: self.device,
+            requested_bytes,
+            free_bytes: self.total_bytes - used_bytes,
+            total_bytes: self.total_bytes,
+            cache: None,
+        }
+    }
+}
+
+impl fmt::Debug for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Capacity({}, {:?})", self.device, self.info())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_not_taken_and_the_error_has_the_numbers() {
+        let capacity = Capacity::new(Device::cpu(3), 100);
+        capacity.take(60, 60).unwrap();
+        for requested in [41, usize::MAX] {
+            let Err(Error::OutOfMemory {
+                device, requested_bytes, free_bytes, total_bytes, ..
+            }) = capacity.take(requested, requested)
+            else {
+                panic!("{requested} of 40 bytes were given")
+            };
+            assert_eq!((device, requested_bytes), (Device::cpu(3), requested));
+            assert_eq!((free_bytes, total_bytes), (40, 100));
+        }
+        capacity.take(40, 40).unwrap();
+        assert_eq!(capacity.info(), MemoryInfo { free_bytes: 0, total_bytes: 100 });
+        capacity.give_back(100);
+        assert_eq!(capacity.info(), MemoryInfo { free_bytes: 100, total_bytes: 100 });
+    }
+
+    #[test]
+    fn threads_together_never_take_more_than_there_is() {
+        let capacity = Capacity::new(Device::cpu(0), 1_000);
+        let taken = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        if capacity.take(1, 1).is_ok() {
+                            // Relaxed: read after the threads were joined.
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        // Relaxed: the join above ordered it.
+        assert_eq!(taken.load(Ordering::Relaxed), 1_000);
+        assert_eq!(capacity.info().free_bytes, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "gets 1 B back while 0 B are out")]
+    fn more_than_was_taken_cannot_be_given_back() {
+        Capacity::new(Device::cpu(0), 10).give_back(1);
+    }
+}

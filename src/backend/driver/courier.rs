@@ -1,0 +1,367 @@
+//! Threads that carry resumed work for driver kinds, so that a completer never executes it.
+//!
+//! Driver kinds execute tasks on the enqueuing thread. Work that a completer resumes has no such
+//! thread: the completer may be a worker of another kind or a callback of a driver that must not
+//! call back. It is posted here instead.
+//!
+//! One thread carries everything, until it blocks inside of work, as in a destructor or the start
+//! of a deferred task that waits for another stream: then what is posted gets a further thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::backend::contract::{Leftover, Turn, Work};
+use crate::base::blocking::{BlockingHook, set_hook};
+use crate::base::device::DeviceKind;
+use crate::base::error::Error;
+use crate::base::signals::with_signals_blocked;
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
+
+/// Between two looks at a thread that ends.
+const PERIOD: Duration = Duration::from_micros(100);
+
+/// See the head of this file. Its threads are started by posts.
+#[derive(Debug)]
+pub(crate) struct Courier {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    kind: DeviceKind,
+    name: &'static str,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    posted: VecDeque<Arc<dyn Work>>,
+    carriers: Vec<Carrier>,
+    /// Threads that look for work, carry some or sleep.
+    count: usize,
+    /// Of these those that block inside of work.
+    blocked: usize,
+    /// The one that sleeps.
+    asleep: Option<Arc<Sleeper>>,
+    is_stopped: bool,
+}
+
+#[derive(Debug)]
+struct Carrier {
+    thread: JoinHandle<()>,
+    /// It is inside of work. Relaxed: a figure that a shutdown reads.
+    is_inside: Arc<AtomicBool>,
+}
+
+impl Carrier {
+    /// The same thread as long as it is there; joined when it has ended.
+    fn join_by(self, deadline: Instant) -> Option<Self> {
+        let is_own = self.thread.thread().id() == std::thread::current().id();
+        while !self.thread.is_finished() {
+            if is_own || Instant::now() >= deadline {
+                return Some(self);
+            }
+            std::thread::sleep(PERIOD);
+        }
+        // A panic there was caught where the task ran; the thread itself has nothing to say.
+        let _ = self.thread.join();
+        None
+    }
+
+    /// Inside of user code, of another thread than this one. A thread that is only slow to end is
+    /// not.
+    fn is_busy(&self) -> bool {
+        let is_own = self.thread.thread().id() == std::thread::current().id();
+        self.is_inside.load(Ordering::Relaxed) && !is_own // relaxed: see the field
+    }
+}
+
+impl Courier {
+    pub(crate) fn new(kind: DeviceKind, name: &'static str) -> Self {
+        let state = Mutex::new(LockRank::Backend, State::default());
+        Self { shared: Arc::new(Shared { kind, name, state }) }
+    }
+
+    /// Has `work` executed by a thread of the courier's; the next is begun when the one before is
+    /// over, or blocks. After a shutdown the work is dropped: the streams were cancelled before.
+    /// Where the system starts no thread, and none is left that comes back, it is refused.
+    pub(crate) fn post(&self, work: Arc<dyn Work>) {
+        let mut state = self.shared.state.lock();
+        if state.is_stopped {
+            drop(state); // what is dropped may be a stream
+            return;
+        }
+        state.posted.push_back(work);
+        let refused = self.shared.give_thread(&mut state);
+        drop(state);
+        self.shared.refuse(refused);
+    }
+
+    /// Has a thread ready for what is posted from now on. Fails where the system starts none.
+    #[cfg(feature = "xpu")]
+    pub(crate) fn prepare(&self) -> Result<(), Error> {
+        let mut state = self.shared.state.lock();
+        if state.count > 0 || state.is_stopped {
+            return Ok(());
+        }
+        self.shared.start(&mut state).map_err(|refusal| self.shared.no_thread(&refusal))
+    }
+
+    /// Ends the threads after what was posted; one that is still inside user code is left alone.
+    /// The calling thread is neither waited for nor counted.
+    pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
+        let (carriers, asleep) = {
+            let mut state = self.shared.state.lock();
+            state.is_stopped = true;
+            (std::mem::take(&mut state.carriers), state.asleep.take())
+        };
+        if let Some(sleeper) = asleep {
+            sleeper.wake();
+        }
+        let left: Vec<_> =
+            carriers.into_iter().filter_map(|carrier| carrier.join_by(deadline)).collect();
+        let busy_threads = left.iter().filter(|carrier| carrier.is_busy()).count();
+        self.shared.state.lock().carriers.extend(left); // for a later shutdown
+        Leftover { busy_threads }
+    }
+}
+
+impl Shared {
+    /// Sees that a thread comes to what is posted. Gives it back when none will.
+    fn give_thread(self: &Arc<Self>, state: &mut State) -> Refused {
+        if let Some(sleeper) = state.asleep.take() {
+            sleeper.wake();
+        } else if state.count == state.blocked
+            && !state.posted.is_empty()
+            && let Err(refusal) = self.start(state)
+        {
+            return Some((std::mem::take(&mut state.posted), refusal));
+        }
+        None
+    }
+
+    /// Starts a thread, which looks for work when the lock is given back.
+    fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        #[cfg(all(test, not(loom)))]
+        if tests::is_refused() {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        let is_inside = Arc::new(AtomicBool::new(false));
+        let (shared, inside) = (Arc::clone(self), Arc::clone(&is_inside));
+        let builder = std::thread::Builder::new().name(self.name.to_owned());
+        let thread = with_signals_blocked(|| builder.spawn(move || shared.carry(&inside)))?;
+        state.carriers.retain(|carrier| !carrier.thread.is_finished()); // those need no join
+        state.carriers.push(Carrier { thread, is_inside });
+        state.count += 1;
+        Ok(())
+    }
+
+    fn carry(self: Arc<Self>, inside: &AtomicBool) {
+        set_hook(Arc::new(Hook(Arc::clone(&self))));
+        let sleeper = Sleeper::new();
+        while let Some(work) = self.next(&sleeper) {
+            inside.store(true, Ordering::Relaxed); // relaxed: see the field
+            work.run(&Turn::unshared());
+            inside.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The next work, when there is some; `None` ends the thread.
+    fn next(&self, sleeper: &Arc<Sleeper>) -> Option<Arc<dyn Work>> {
+        loop {
+            let mut state = self.state.lock();
+            if let Some(work) = state.posted.pop_front() {
+                return Some(work);
+            }
+            if state.is_stopped || state.asleep.is_some() {
+                state.count -= 1; // one that sleeps is enough
+                return None;
+            }
+            state.asleep = Some(Arc::clone(sleeper));
+            drop(state);
+            sleeper.sleep();
+        }
+    }
+
+    /// What no thread will come to fails there.
+    fn refuse(&self, refused: Refused) {
+        let Some((works, refusal)) = refused else { return };
+        let error = self.no_thread(&refusal);
+        for work in works {
+            work.refuse(&error);
+        }
+    }
+
+    fn no_thread(&self, refusal: &io::Error) -> Error {
+        let code = refusal.raw_os_error().unwrap_or_default().into();
+        let (kind, message) = (self.kind, format!("no thread: {refusal}"));
+        Error::Driver { kind, call: "pthread_create", code, message }
+    }
+}
+
+/// Work that no thread will come to, and why.
+type Refused = Option<(VecDeque<Arc<dyn Work>>, io::Error)>;
+
+/// Told when a thread of the courier's blocks inside of work.
+struct Hook(Arc<Shared>);
+
+impl BlockingHook for Hook {
+    fn begin(&self) {
+        let mut state = self.0.state.lock();
+        state.blocked += 1;
+        let is_waited_for = !state.posted.is_empty();
+        let refused = if is_waited_for { self.0.give_thread(&mut state) } else { None };
+        drop(state);
+        self.0.refuse(refused);
+    }
+
+    fn end(&self) {
+        self.0.state.lock().blocked -= 1;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::base::blocking::while_blocked;
+
+    thread_local! {
+        /// Whether the next thread that this one starts is refused.
+        static REFUSED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn is_refused() -> bool {
+        REFUSED.take()
+    }
+
+    /// Work that says it is there, and keeps its thread until it is let go.
+    struct Held(Sender<()>, std::sync::Mutex<Receiver<()>>);
+
+    impl Work for Held {
+        fn run(self: Arc<Self>, _turn: &Turn<'_>) {
+            self.0.send(()).unwrap();
+            let _ = self.1.lock().unwrap().recv();
+        }
+    }
+
+    /// Work that tells whether it ran.
+    struct Told(Sender<bool>);
+
+    impl Work for Told {
+        fn run(self: Arc<Self>, _turn: &Turn<'_>) {
+            self.0.send(true).unwrap();
+        }
+
+        fn refuse(self: Arc<Self>, _reason: &Error) {
+            self.0.send(false).unwrap();
+        }
+    }
+
+    /// Work that waits for other work, which it posts itself or finds there.
+    struct Waiting {
+        courier: Arc<Courier>,
+        told: std::sync::Mutex<Receiver<bool>>,
+        later: Option<Arc<Told>>,
+        over: Sender<bool>,
+    }
+
+    impl Work for Waiting {
+        fn run(self: Arc<Self>, _turn: &Turn<'_>) {
+            while_blocked(|| {
+                if let Some(later) = &self.later {
+                    self.courier.post(Arc::clone(later) as Arc<dyn Work>);
+                }
+                self.over.send(self.told.lock().unwrap().recv().unwrap()).unwrap();
+            });
+        }
+    }
+
+    fn courier() -> Courier {
+        Courier::new(DeviceKind::Null, "test")
+    }
+
+    /// When nothing is waited for.
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    fn never() -> Instant {
+        Instant::now() + Duration::from_secs(600)
+    }
+
+    #[test]
+    fn a_thread_inside_of_work_is_busy_until_a_later_shutdown_finds_it_ended() {
+        let courier = courier();
+        let ((enter, entered), (let_go, held)) = (channel(), channel());
+        courier.post(Arc::new(Held(enter, held.into())));
+        entered.recv().unwrap();
+        assert_eq!(courier.shutdown(now()), Leftover { busy_threads: 1 });
+        drop(let_go);
+        assert_eq!(courier.shutdown(never()), Leftover::default());
+        assert!(courier.shared.state.lock().carriers.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_is_slow_to_end_is_not_busy_and_a_later_shutdown_waits_for_it() {
+        let (let_go, held) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let _ = held.recv();
+        });
+        let courier = courier();
+        let carrier = Carrier { thread, is_inside: Arc::default() };
+        courier.shared.state.lock().carriers.push(carrier);
+        assert_eq!(courier.shutdown(now()), Leftover::default());
+        assert_eq!(courier.shared.state.lock().carriers.len(), 1);
+        drop(let_go);
+        assert_eq!(courier.shutdown(never()), Leftover::default());
+        assert!(courier.shared.state.lock().carriers.is_empty());
+    }
+
+    #[test]
+    fn work_for_which_no_thread_can_be_started_is_refused_and_the_next_post_tries_again() {
+        let courier = courier();
+        let (tell, told) = channel();
+        for _ in 0..3 {
+            REFUSED.set(true);
+            courier.post(Arc::new(Told(tell.clone())));
+            assert!(!told.recv().unwrap(), "it was refused");
+        }
+        for _ in 0..3 {
+            courier.post(Arc::new(Told(tell.clone())));
+            assert!(told.recv().unwrap(), "it ran");
+        }
+        assert_eq!(courier.shutdown(never()), Leftover::default());
+    }
+
+    #[test]
+    fn work_that_waits_for_later_work_does_not_hold_it_up() {
+        for is_there_before in [false, true] {
+            let courier = Arc::new(courier());
+            let (tell, told) = channel();
+            let later = Arc::new(Told(tell));
+            let ((enter, entered), (let_go, held)) = (channel(), channel());
+            courier.post(Arc::new(Held(enter, held.into())));
+            entered.recv().unwrap();
+            let (over, is_over) = channel();
+            courier.post(Arc::new(Waiting {
+                courier: Arc::clone(&courier),
+                told: told.into(),
+                later: (!is_there_before).then(|| Arc::clone(&later)),
+                over,
+            }));
+            if is_there_before {
+                courier.post(later);
+            }
+            drop(let_go);
+            assert!(is_over.recv_timeout(Duration::from_secs(30)).expect("the test hangs"));
+            assert_eq!(courier.shutdown(never()), Leftover::default());
+        }
+    }
+}

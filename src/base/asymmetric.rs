@@ -1,0 +1,71 @@
+//! A fence between two sides of which one runs often and the other seldom: nearly free for the one.
+//!
+//! Both publish something and then look at what the other published (Dekker): each needs a fence
+//! between. Where the kernel can interrupt every thread of the process with a fence
+//! (`membarrier(2)`), the seldom side asks for that, and the often side only keeps the compiler
+//! from reordering. Elsewhere, and in models, both use an ordinary one.
+#![expect(unsafe_code, reason = "asks the kernel for a fence on every thread")]
+
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{Ordering, compiler_fence, fence};
+
+/// True when the kernel does it. Decided once, before the first fence.
+static IS_EXPEDITED: AtomicBool = AtomicBool::new(false);
+
+/// Decides which fences are used. Called before either.
+pub(crate) fn prepare() {
+    static PREPARING: std::sync::Once = std::sync::Once::new();
+    PREPARING.call_once(|| {
+        let is_expedited = !cfg!(loom) && ask_kernel(REGISTER);
+        // Relaxed: whoever uses a fence was made after this, which `Once` publishes.
+        IS_EXPEDITED.store(is_expedited, Ordering::Relaxed);
+    });
+}
+
+/// The fence of the side that runs often.
+#[inline]
+pub(crate) fn light() {
+    // Relaxed: written once, before.
+    if IS_EXPEDITED.load(Ordering::Relaxed) {
+        compiler_fence(Ordering::SeqCst); // partner: `heavy`
+    } else {
+        fence(Ordering::SeqCst); // partner: `heavy`
+    }
+}
+
+/// True where [`light`] costs nothing, for good.
+pub(crate) fn is_light_free() -> bool {
+    // Relaxed: written once, before.
+    IS_EXPEDITED.load(Ordering::Relaxed)
+}
+
+/// [`light`] where that costs nothing; nothing elsewhere.
+#[inline]
+pub(crate) fn light_if_free() {
+    compiler_fence(Ordering::SeqCst); // partner: `heavy`
+}
+
+/// The fence of the side that runs seldom: about a microsecond for each other core.
+pub(crate) fn heavy() {
+    // Relaxed: written once, before.
+    if IS_EXPEDITED.load(Ordering::Relaxed) {
+        assert!(ask_kernel(FENCE), "it did so when it was asked first");
+    } else {
+        fence(Ordering::SeqCst); // partner: `light`
+    }
+}
+
+/// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED` and `MEMBARRIER_CMD_PRIVATE_EXPEDITED`.
+const REGISTER: libc::c_int = 1 << 4;
+const FENCE: libc::c_int = 1 << 3;
+
+#[cfg(target_os = "linux")]
+fn ask_kernel(command: libc::c_int) -> bool {
+    // SAFETY: a system call with three numbers, which touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask_kernel(_: libc::c_int) -> bool {
+    false
+}

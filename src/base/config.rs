@@ -1,0 +1,335 @@
+//! Settings: the only file that reads the environment.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
+use crate::base::size;
+
+/// The longest time for an orderly end: a day.
+const MOST_EXIT_MS: u64 = 86_400_000;
+
+/// No object is larger.
+const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
+
+/// What begins the names of our variables, and what stands in those that only tests read.
+const PREFIX: &str = "ACCELRT_";
+const OF_TESTS: &str = "_TEST_";
+
+/// Every variable that a runtime reads.
+const VARIABLES: [&str; 11] = [
+    "ACCELRT_ACCELERATOR",
+    "ACCELRT_CPU_DEVICES",
+    "ACCELRT_CPU_THREADS",
+    "ACCELRT_CPU_MEMORY",
+    "ACCELRT_XPU_MEMORY",
+    "ACCELRT_OPENCL_LIBRARY",
+    "ACCELRT_MKL_LIBRARY",
+    "ACCELRT_DNNL_LIBRARY",
+    "ACCELRT_ALLOC_CONF",
+    "ACCELRT_EXIT_MS",
+    "ACCELRT_STREAM_TASKS",
+];
+
+/// Settings of a runtime. [`Config::default`] ignores the environment; [`Config::from_environment`]
+/// reads it. A malformed variable is an error of the first call that needs the runtime; an empty
+/// one counts as not set.
+///
+/// ```
+/// let config = accelrt::Config { cpu_devices: 2, ..accelrt::Config::default() };
+/// let runtime = accelrt::Runtime::new(config)?;
+/// assert_eq!(runtime.device_count(accelrt::DeviceKind::Cpu)?, 2);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `ACCELRT_ACCELERATOR`: the kind to use as the accelerator; `None` chooses the first of cuda
+    /// and xpu that has a GPU, else cpu.
+    pub accelerator: Option<DeviceKind>,
+    /// `ACCELRT_CPU_DEVICES`: how many cpu devices there are, 1 to 128. Several share the cores:
+    /// they are for testing multi-device code anywhere.
+    pub cpu_devices: usize,
+    /// `ACCELRT_CPU_THREADS`: workers per cpu device, 1 to 1024; `None` is max(2, cores / devices).
+    pub cpu_threads: Option<usize>,
+    /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is what the machine and
+    /// the container allow.
+    pub cpu_memory_bytes: Option<usize>,
+    /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is what its driver says.
+    /// OpenCL does not tell what is free, so what others use is not known.
+    pub xpu_memory_bytes: Option<usize>,
+    /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
+    /// `None` is the system's `libOpenCL.so.1`; where that has no device that can be used, from
+    /// Python, Intel's `libintelocl.so` in the environment's `lib`.
+    pub opencl_library: Option<String>,
+    /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` takes
+    /// those of the process, else the first that is found.
+    pub mkl_library: Option<String>,
+    /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
+    pub dnnl_library: Option<String>,
+    /// `ACCELRT_ALLOC_CONF`: settings of the allocators, as
+    /// [`AllocatorConfig`](crate::AllocatorConfig) reads them.
+    pub allocator_settings: String,
+    /// `ACCELRT_EXIT_MS`: how long an exit goes on with queued work.
+    pub exit_timeout: Duration,
+    /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
+    pub stream_task_limit: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            accelerator: None,
+            cpu_devices: 1,
+            cpu_threads: None,
+            cpu_memory_bytes: None,
+            xpu_memory_bytes: None,
+            opencl_library: None,
+            mkl_library: None,
+            dnnl_library: None,
+            allocator_settings: String::new(),
+            exit_timeout: Duration::from_secs(2),
+            stream_task_limit: 1_000_000,
+        }
+    }
+}
+
+impl Config {
+    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed,
+    /// naming it, its value and what is allowed.
+    pub fn from_environment() -> Result<Self> {
+        Self::from_variables(variable)
+    }
+
+    /// The variables that are set with our prefix and that nothing reads, in order: misspelt ones.
+    /// Those of tests have `_TEST_` in their names.
+    ///
+    /// ```
+    /// assert!(!accelrt::Config::unknown_variables().contains(&"ACCELRT_EXIT_MS".to_owned()));
+    /// ```
+    #[must_use]
+    pub fn unknown_variables() -> Vec<String> {
+        unknown(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
+    }
+
+    fn from_variables(given: impl Fn(&'static str) -> Option<String>) -> Result<Self> {
+        let variable = |name| given(name).filter(|value| !value.is_empty());
+        let mut config = Self::default();
+        if let Some(value) = variable("ACCELRT_ACCELERATOR") {
+            config.accelerator = Some(accelerator(value)?);
+        }
+        if let Some(value) = variable("ACCELRT_CPU_DEVICES") {
+            config.cpu_devices =
+                number("ACCELRT_CPU_DEVICES", value, 1..=128, "a whole number from 1 to 128")?;
+        }
+        if let Some(value) = variable("ACCELRT_CPU_THREADS") {
+            let threads =
+                number("ACCELRT_CPU_THREADS", value, 1..=1024, "a whole number from 1 to 1024")?;
+            config.cpu_threads = Some(threads);
+        }
+        if let Some(value) = variable("ACCELRT_CPU_MEMORY") {
+            config.cpu_memory_bytes = Some(capacity("ACCELRT_CPU_MEMORY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_XPU_MEMORY") {
+            config.xpu_memory_bytes = Some(capacity("ACCELRT_XPU_MEMORY", value)?);
+        }
+        if let Some(value) = variable("ACCELRT_OPENCL_LIBRARY") {
+            config.opencl_library = Some(value);
+        }
+        if let Some(value) = variable("ACCELRT_MKL_LIBRARY") {
+            config.mkl_library = Some(value);
+        }
+        if let Some(value) = variable("ACCELRT_DNNL_LIBRARY") {
+            config.dnnl_library = Some(value);
+        }
+        if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
+            config.allocator_settings = value; // read by the first runtime, a layer up
+        }
+        if let Some(value) = variable("ACCELRT_EXIT_MS") {
+            let allowed = "a number of milliseconds from 0 to 86400000";
+            let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0..=MOST_EXIT_MS, allowed)?;
+            config.exit_timeout = Duration::from_millis(milliseconds);
+        }
+        if let Some(value) = variable("ACCELRT_STREAM_TASKS") {
+            let allowed = "a number of tasks from 64 to 18446744073709551615";
+            config.stream_task_limit =
+                number("ACCELRT_STREAM_TASKS", value, 64..=u64::MAX, allowed)?;
+        }
+        Ok(config)
+    }
+
+    /// Checks what was set by hand as the environment is checked.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let check = |name, value: String, is_right: bool, allowed| {
+            is_right.then_some(()).ok_or(Error::InvalidSetting { name, value, allowed })
+        };
+        let devices = self.cpu_devices;
+        check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
+        let threads = self.cpu_threads.unwrap_or(1);
+        check("cpu_threads", threads.to_string(), (1..=1024).contains(&threads), "1 to 1024")?;
+        for (name, bytes) in [
+            ("cpu_memory_bytes", self.cpu_memory_bytes),
+            ("xpu_memory_bytes", self.xpu_memory_bytes),
+        ] {
+            let bytes = bytes.unwrap_or(1);
+            let is_right = (1..=MOST_MEMORY_BYTES).contains(&bytes);
+            check(name, bytes.to_string(), is_right, "1 to 9223372036854775807")?;
+        }
+        let library = self.opencl_library.as_deref().unwrap_or("-");
+        check("opencl_library", library.to_owned(), !library.is_empty(), "the path of a library")?;
+        let milliseconds = self.exit_timeout.as_millis(); // a longer one is no deadline any more
+        let is_right = milliseconds <= u128::from(MOST_EXIT_MS);
+        check("exit_timeout", format!("{milliseconds} ms"), is_right, "up to 86400000 ms")?;
+        let tasks = self.stream_task_limit;
+        check("stream_task_limit", tasks.to_string(), tasks >= 64, "at least 64")
+    }
+}
+
+/// The text of a variable that is set; also for those of other libraries, whose meaning is theirs.
+pub(crate) fn variable(name: &'static str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+fn accelerator(value: String) -> Result<DeviceKind> {
+    match value.parse() {
+        Ok(kind) if kind != DeviceKind::Null => Ok(kind),
+        _ => Err(Error::InvalidSetting {
+            name: "ACCELRT_ACCELERATOR",
+            value,
+            allowed: "cpu, cuda or xpu",
+        }),
+    }
+}
+
+/// The capacity of a device.
+fn capacity(name: &'static str, value: String) -> Result<usize> {
+    let allowed = "a number of bytes from 1 to 9223372036854775807, as 16777216, 256M or 8GiB";
+    match size::parse_bytes(&value) {
+        Some(bytes) if (1..=MOST_MEMORY_BYTES).contains(&bytes) => Ok(bytes),
+        _ => Err(Error::InvalidSetting { name, value, allowed }),
+    }
+}
+
+/// Those of the names that look like ours and are not read.
+fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
+    let is_unknown = |name: &String| {
+        name.starts_with(PREFIX) && !name.contains(OF_TESTS) && !VARIABLES.contains(&name.as_str())
+    };
+    let mut found: Vec<String> = names.filter(is_unknown).collect();
+    found.sort_unstable();
+    found
+}
+
+/// A plain decimal number inside a range: no sign, no spaces, no unit.
+fn number<N: std::str::FromStr + PartialOrd>(
+    name: &'static str,
+    value: String,
+    range: RangeInclusive<N>,
+    allowed: &'static str,
+) -> Result<N> {
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse() {
+        Ok(number) if digits && range.contains(&number) => Ok(number),
+        _ => Err(Error::InvalidSetting { name, value, allowed }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(pairs: &[(&'static str, &str)]) -> Result<Config> {
+        Config::from_variables(|name| {
+            pairs.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn every_variable_arrives() {
+        let config = from(&[
+            ("ACCELRT_ACCELERATOR", "xpu"),
+            ("ACCELRT_CPU_DEVICES", "4"),
+            ("ACCELRT_CPU_THREADS", "3"),
+            ("ACCELRT_CPU_MEMORY", "1048576"),
+            ("ACCELRT_XPU_MEMORY", "2097152"),
+            ("ACCELRT_OPENCL_LIBRARY", "/opt/libOpenCL.so.1"),
+            ("ACCELRT_MKL_LIBRARY", "libmkl_rt.so.3"),
+            ("ACCELRT_DNNL_LIBRARY", "/opt/libdnnl.so.3"),
+            ("ACCELRT_ALLOC_CONF", "policy:torch"),
+            ("ACCELRT_EXIT_MS", "0"),
+            ("ACCELRT_STREAM_TASKS", "64"),
+        ]);
+        let expected = Config {
+            accelerator: Some(DeviceKind::Xpu),
+            cpu_devices: 4,
+            cpu_threads: Some(3),
+            cpu_memory_bytes: Some(1 << 20),
+            xpu_memory_bytes: Some(2 << 20),
+            opencl_library: Some("/opt/libOpenCL.so.1".to_owned()),
+            mkl_library: Some("libmkl_rt.so.3".to_owned()),
+            dnnl_library: Some("/opt/libdnnl.so.3".to_owned()),
+            allocator_settings: "policy:torch".to_owned(),
+            exit_timeout: Duration::ZERO,
+            stream_task_limit: 64,
+        };
+        assert_eq!(config.unwrap(), expected);
+        assert_eq!(from(&[]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_empty_variable_is_not_set() {
+        for name in VARIABLES {
+            assert_eq!(from(&[(name, "")]).unwrap(), Config::default(), "{name}");
+        }
+    }
+
+    #[test]
+    fn capacities_take_units() {
+        let config = from(&[("ACCELRT_CPU_MEMORY", "256M"), ("ACCELRT_XPU_MEMORY", "8GiB")]);
+        let config = config.unwrap();
+        assert_eq!(config.cpu_memory_bytes, Some(256 << 20));
+        assert_eq!(config.xpu_memory_bytes, Some(8 << 30));
+    }
+
+    #[test]
+    fn misspelt_variables_are_found_and_those_of_tests_are_not() {
+        let names = ["ACCELRT_CPU_MEM", "ACCELRT_TEST_KIND", "ACCELRT_A", "HOME", VARIABLES[0]];
+        let found = unknown(names.into_iter().map(str::to_owned));
+        assert_eq!(found, ["ACCELRT_A", "ACCELRT_CPU_MEM"]);
+    }
+
+    #[test]
+    fn a_malformed_variable_is_named_with_its_value_and_what_is_allowed() {
+        for (name, value) in [
+            ("ACCELRT_ACCELERATOR", "gpu"),
+            ("ACCELRT_ACCELERATOR", "null"),
+            ("ACCELRT_CPU_DEVICES", "0"),
+            ("ACCELRT_CPU_DEVICES", "129"),
+            ("ACCELRT_CPU_DEVICES", "+1"),
+            ("ACCELRT_CPU_THREADS", "two"),
+            ("ACCELRT_CPU_MEMORY", "1 GiB"),
+            ("ACCELRT_XPU_MEMORY", "0"),
+            ("ACCELRT_EXIT_MS", "-1"),
+            ("ACCELRT_STREAM_TASKS", "63"),
+        ] {
+            let message = from(&[(name, value)]).unwrap_err().to_string();
+            assert!(message.contains(name) && message.contains(value), "{message}");
+            assert!(message.contains("allowed is"), "{message}");
+        }
+    }
+
+    #[test]
+    fn settings_by_hand_are_checked_too() {
+        assert!(Config { cpu_devices: 0, ..Config::default() }.validate().is_err());
+        assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
+        assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
+        assert!(Config { xpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());
+        let cpu_memory_bytes = Some(usize::MAX);
+        assert!(Config { cpu_memory_bytes, ..Config::default() }.validate().is_err());
+        let opencl_library = Some(String::new());
+        assert!(Config { opencl_library, ..Config::default() }.validate().is_err());
+        assert!(Config { exit_timeout: Duration::MAX, ..Config::default() }.validate().is_err());
+        assert!(Config { stream_task_limit: 1, ..Config::default() }.validate().is_err());
+        assert!(Config::default().validate().is_ok());
+    }
+}

@@ -1,0 +1,197 @@
+//! Devices by name: a kind and an index, written `cpu:0`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::base::error::{Error, Result};
+
+/// Largest device index that a name may carry. Whether the device exists is checked when it is
+/// used.
+pub const MAX_DEVICE_INDEX: u8 = 127;
+
+/// The kinds of device. The numbers are torch's device type codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum DeviceKind {
+    /// The machine's own cores, executing asynchronously. Always there.
+    Cpu = 0,
+    /// NVIDIA GPUs through the CUDA driver API.
+    Cuda = 1,
+    /// Addresses without memory behind them, as torch's `meta` device: for tests and accounting.
+    Null = 9,
+    /// Intel GPUs and other OpenCL devices with unified shared memory.
+    Xpu = 12,
+}
+
+impl DeviceKind {
+    /// Every kind, in the order of their type codes.
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Cuda, Self::Null, Self::Xpu];
+
+    /// The lower-case name used in device strings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Null => "null",
+            Self::Xpu => "xpu",
+        }
+    }
+
+    /// torch's device type code.
+    #[must_use]
+    pub const fn type_code(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind with this torch type code, if it is one of ours.
+    #[must_use]
+    pub fn from_type_code(code: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| i64::from(kind.type_code()) == code)
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DeviceKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| Error::UnknownDeviceKind { given: name.to_owned() })
+    }
+}
+
+/// One device: a kind and an index from 0 to [`MAX_DEVICE_INDEX`].
+///
+/// A name is only a name: existence is checked by the call that uses the device.
+///
+/// ```
+/// use accelrt::{Device, DeviceKind};
+/// let device: Device = "cpu:1".parse()?;
+/// assert_eq!((device.kind(), device.index()), (DeviceKind::Cpu, 1));
+/// assert_eq!(device.to_string(), "cpu:1");
+/// assert!("cpu:128".parse::<Device>().is_err());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device {
+    kind: DeviceKind,
+    index: u8,
+}
+
+impl Device {
+    /// The device `index` of `kind`. Fails when the index is over [`MAX_DEVICE_INDEX`].
+    pub fn new(kind: DeviceKind, index: usize) -> Result<Self> {
+        match u8::try_from(index) {
+            Ok(index) if index <= MAX_DEVICE_INDEX => Ok(Self { kind, index }),
+            _ => Err(Error::DeviceIndexTooLarge { kind, index }),
+        }
+    }
+
+    /// `cpu:index`, for callers whose index is known to be in range.
+    ///
+    /// # Panics
+    /// When the index is over [`MAX_DEVICE_INDEX`].
+    #[must_use]
+    pub const fn cpu(index: u8) -> Self {
+        assert!(index <= MAX_DEVICE_INDEX, "a device index is at most 127");
+        Self { kind: DeviceKind::Cpu, index }
+    }
+
+    /// The kind of this device.
+    #[must_use]
+    pub const fn kind(self) -> DeviceKind {
+        self.kind
+    }
+
+    /// The index of this device within its kind.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind, self.index)
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// Reads `kind` (index 0) or `kind:index`; the index has no sign and no leading zeros.
+    fn from_str(text: &str) -> Result<Self> {
+        let (kind, index) = parse_device(text)?;
+        Self::new(kind, index.unwrap_or(0))
+    }
+}
+
+/// Splits a device string into its kind and, when written, its index (not range-checked here).
+///
+/// Fails as torch does for an empty string, an unknown kind, and an index that is not a plain
+/// decimal number (`cuda:`, `cuda:-1`, `cuda:01`, `cuda:1:2`).
+pub fn parse_device(text: &str) -> Result<(DeviceKind, Option<usize>)> {
+    if text.is_empty() {
+        return Err(Error::EmptyDeviceString);
+    }
+    let (name, digits) = match text.split_once(':') {
+        None => (text, None),
+        Some((name, digits)) => (name, Some(digits)),
+    };
+    let kind = name.parse()?;
+    let Some(digits) = digits else { return Ok((kind, None)) };
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !plain || (digits.len() > 1 && digits.starts_with('0')) {
+        return Err(Error::InvalidDeviceString { given: text.to_owned() });
+    }
+    let index = digits.parse().map_err(|_| Error::UnparsableDeviceIndex {
+        digits: digits.to_owned(),
+        given: text.to_owned(),
+    })?;
+    Ok((kind, Some(index)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_a_round_trip() {
+        for kind in DeviceKind::ALL {
+            for index in [0, 1, 127] {
+                let device = Device::new(kind, index).unwrap();
+                assert_eq!(device.to_string().parse::<Device>().unwrap(), device);
+            }
+            assert_eq!(DeviceKind::from_type_code(i64::from(kind.type_code())), Some(kind));
+        }
+        assert_eq!("cuda".parse::<Device>().unwrap().index(), 0);
+        assert_eq!(DeviceKind::from_type_code(99), None);
+    }
+
+    #[test]
+    fn malformed_names_say_what_is_wrong() {
+        for (text, expected) in [
+            ("", "Device string must not be empty"),
+            ("cuda:-1", "Invalid device string: 'cuda:-1'"),
+            ("cuda:", "Invalid device string: 'cuda:'"),
+            ("cuda:01", "Invalid device string: 'cuda:01'"),
+            ("cuda:1:2", "Invalid device string: 'cuda:1:2'"),
+            ("CUDA", "Expected one of cpu, cuda, xpu"),
+            ("foo", "foo"),
+            ("cuda:128", "128"),
+            ("cuda:99999999999999999999", "Could not parse device index '99999999999999999999'"),
+        ] {
+            let message = text.parse::<Device>().unwrap_err().to_string();
+            assert!(message.contains(expected), "{text:?} gave {message:?}");
+        }
+    }
+}

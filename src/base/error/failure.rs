@@ -1,0 +1,225 @@
+//! Why and where a stream failed.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Error, TaskError};
+use crate::base::device::Device;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
+
+/// Why and where a stream failed.
+///
+/// Tasks of a user that were enqueued behind the failure were retired without running, until a
+/// synchronise of the stream or its device raised this error.
+#[derive(Debug)]
+pub struct StreamError {
+    device: Device,
+    stream_id: u64,
+    /// 0 until the stream fails with it: tickets begin at 1.
+    ticket: AtomicU64,
+    skipped_count: AtomicU64,
+    cause: FailureCause,
+    inherited_from: Option<Arc<StreamError>>,
+    is_seen: AtomicBool,
+}
+
+/// What made a task fail.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FailureCause {
+    /// The task returned an error.
+    Returned(TaskError),
+    /// The task panicked with this message.
+    Panicked(String),
+    /// A checked native function returned a number other than 0.
+    Status {
+        /// The function's address.
+        function: usize,
+        /// What it returned.
+        status: i32,
+    },
+    /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
+    Unfinished,
+    /// The backend refused an operation.
+    Backend(Error),
+    /// An event that the stream waited for was failed.
+    Inherited,
+    /// The runtime was shut down before the task ran.
+    Cancelled,
+}
+
+impl StreamError {
+    pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
+        let cause = match cause {
+            FailureCause::Returned(error) => FailureCause::Returned(without_middle(error)),
+            other => other,
+        };
+        Self::with(device, stream_id, cause, None)
+    }
+
+    pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
+        // Straight to the origin: a chain as long as the streams would be dropped recursively.
+        let origin = from.inherited_from.as_ref().unwrap_or(from);
+        Self::with(device, stream_id, FailureCause::Inherited, Some(Arc::clone(origin)))
+    }
+
+    fn with(
+        device: Device,
+        stream_id: u64,
+        cause: FailureCause,
+        inherited_from: Option<Arc<Self>>,
+    ) -> Arc<Self> {
+        let (ticket, skipped_count) = (AtomicU64::new(0), AtomicU64::new(0));
+        let is_seen = AtomicBool::new(false);
+        Arc::new(Self { device, stream_id, ticket, skipped_count, cause, inherited_from, is_seen })
+    }
+
+    /// The device of the failed stream.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The failed stream's id.
+    #[must_use]
+    pub fn stream_id(&self) -> u64 {
+        self.stream_id
+    }
+
+    /// The number of the task that failed, on its stream: the first one has 1. Records, waits and
+    /// synchronises count as well.
+    #[must_use]
+    pub fn ticket(&self) -> u64 {
+        // Relaxed, here and below: written by the stream's consumer before it retires the task, and
+        // read by who has seen it retired.
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// How many tasks of a user were retired behind it without running, until it was raised by a
+    /// synchronise; so far, where it was not.
+    #[must_use]
+    pub fn skipped_count(&self) -> u64 {
+        self.skipped_count.load(Ordering::Relaxed)
+    }
+
+    /// The stream fails with it at a task. Of an error that goes on the first one counts.
+    pub(crate) fn begin_at(&self, ticket: u64) {
+        let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The stream's consumer retired a task behind it.
+    pub(crate) fn count_skipped(&self) {
+        self.skipped_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event. Not
+    /// named `cause`: behind an `Arc` that is the deprecated method of the standard trait.
+    #[must_use]
+    pub fn failure(&self) -> &FailureCause {
+        &self.cause
+    }
+
+    /// The original failure, when this one came through events.
+    #[must_use]
+    pub fn inherited_from(&self) -> Option<&Arc<StreamError>> {
+        self.inherited_from.as_ref()
+    }
+
+    /// The stream's error that the task which failed here, or first, returned.
+    fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
+        match &self.root().cause {
+            FailureCause::Returned(error) => returned_stream_error(error),
+            _ => None,
+        }
+    }
+
+    /// True when nothing failed but a shutdown came first.
+    pub(crate) fn is_cancellation(&self) -> bool {
+        matches!(self.root().cause, FailureCause::Cancelled)
+    }
+
+    /// This error was raised to somebody.
+    pub(crate) fn set_seen(&self) {
+        // Relaxed, here and below: read at exit, to decide what is printed.
+        self.is_seen.store(true, Ordering::Relaxed);
+        self.root().is_seen.store(true, Ordering::Relaxed);
+    }
+
+    /// True when this error, or the one it came from, was raised to somebody.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
+    }
+
+    /// The failure with a cause of its own: the original one, or this.
+    #[must_use]
+    pub fn root(&self) -> &StreamError {
+        self.inherited_from.as_deref().unwrap_or(self)
+    }
+}
+
+impl Drop for StreamError {
+    /// The last owner is often the engine, which a panic of a user's drop must not unwind through.
+    fn drop(&mut self) {
+        let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(cause))) {
+            std::mem::forget(panic); // its drop may panic as well
+        }
+    }
+}
+
+/// An error of a stream that a task returned keeps the one behind it only where that is the first:
+/// a program that hands the last error on each time builds no chain, which is printed and dropped
+/// recursively.
+fn without_middle(error: TaskError) -> TaskError {
+    match returned_stream_error(&error).and_then(StreamError::returned) {
+        Some(first) => Box::new(Error::Stream(Arc::clone(first))),
+        None => error,
+    }
+}
+
+/// The error of a stream that a task returned, as it gets it from us.
+fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamError>> {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Stream(error)) => Some(error),
+        Some(Error::Streams { errors, .. }) => errors.first(),
+        _ => error.downcast_ref::<Arc<StreamError>>(),
+    }
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
+        match (&self.cause, &self.inherited_from) {
+            (FailureCause::Returned(error), _) => write!(f, "a task returned an error: {error}"),
+            (FailureCause::Panicked(message), _) => write!(f, "a task panicked: {message}"),
+            (FailureCause::Status { function, status }, _) => {
+                write!(f, "the native function at {function:#x} returned status {status}")
+            }
+            (FailureCause::Unfinished, _) => {
+                f.write_str("the completion of a deferred task was dropped unfinished")
+            }
+            (FailureCause::Backend(error), _) => write!(f, "{error}"),
+            (FailureCause::Cancelled, _) => f.write_str("the runtime was shut down first"),
+            (FailureCause::Inherited, Some(from)) => {
+                write!(f, "it waited for an event of a failed stream. {from}")
+            }
+            (FailureCause::Inherited, None) => f.write_str("it waited for a failed event"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            FailureCause::Returned(error) => Some(error.as_ref()),
+            FailureCause::Backend(error) => Some(error),
+            FailureCause::Inherited => self.inherited_from.as_deref().map(|from| from as _),
+            FailureCause::Panicked(_)
+            | FailureCause::Status { .. }
+            | FailureCause::Unfinished
+            | FailureCause::Cancelled => None,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The text of an error of memory that ran out.
+//!
+//! It begins as PyTorch's, which programs search for "out of memory".
+
+use crate::base::device::Device;
+use crate::base::shortage::Shortage;
+use crate::base::size::display_bytes;
+
+/// PyTorch names no size above this one.
+const EXBIBYTE: usize = 1 << 60;
+
+/// The message of an error. Numbers that are not known are left out.
+pub(super) fn message(
+    device: Device,
+    requested_bytes: usize,
+    (free_bytes, total_bytes): (usize, usize),
+    cache: Option<&Shortage>,
+) -> String {
+    let kind = device.kind().name().to_uppercase();
+    let requested = match requested_bytes {
+        ..=EXBIBYTE => display_bytes(requested_bytes),
+        _ => "more than 1EB memory".to_owned(),
+    };
+    let is_pinned = cache.is_some_and(|cache| cache.is_pinned);
+    let pinned = if is_pinned { ", pinned on the host" } else { "" };
+    let whose = if is_pinned { "The host".to_owned() } else { device.to_string() };
+    let segment = cache.and_then(|cache| cache.segment_bytes).map(|bytes| {
+        let bytes = display_bytes(bytes);
+        format!(", which takes a segment of {bytes}")
+    });
+    let segment = segment.unwrap_or_default();
+    let mut text = format!("{kind} out of memory. Tried to allocate {requested}{pinned}{segment}.");
+    if total_bytes > 0 {
+        let [free, total] = [free_bytes, total_bytes].map(display_bytes);
+        let capacity = format!(" {whose} has a total capacity of {total} of which {free} is free.");
+        text.push_str(&capacity);
+    }
+    if let Some(cache) = cache {
+        text.push(' ');
+        text.push_str(&cache.to_string());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::size::MIB;
+
+    #[test]
+    fn a_message_begins_as_pytorchs_and_leaves_out_what_is_not_known() {
+        let device = Device::cpu(1);
+        let known = message(device, 3 * MIB, (MIB, 2 * MIB), None);
+        let capacity = "cpu:1 has a total capacity of 2.00 MiB of which 1.00 MiB is free.";
+        assert_eq!(known, format!("CPU out of memory. Tried to allocate 3.00 MiB. {capacity}"));
+        let unknown = message(device, EXBIBYTE + 1, (0, 0), None);
+        assert_eq!(unknown, "CPU out of memory. Tried to allocate more than 1EB memory.");
+        let guard = message(device, EXBIBYTE, (0, 0), None);
+        assert_eq!(guard, "CPU out of memory. Tried to allocate 1073741824.00 GiB.");
+    }
+
+    #[test]
+    fn what_a_request_takes_from_the_driver_is_told_where_it_is_more() {
+        let cache =
+            Shortage { is_pinned: true, segment_bytes: Some(8 * MIB), ..Shortage::default() };
+        let text = message(Device::cpu(0), 1000, (0, 0), Some(&cache));
+        let expected =
+            "Tried to allocate 1000 B, pinned on the host, which takes a segment of 8.00 MiB. The ";
+        assert!(text.contains(expected), "{text}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether this process was forked from one that had initialised the runtime.
+//!
+//! Threads do not survive a fork: in the child, work that needs them raises, queries answer, and
+//! drops of inherited objects do nothing. Source: `pthread_atfork(3)`.
+#![expect(unsafe_code, reason = "registers a handler with the C library")]
+
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Once;
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicBool;
+
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Watches for forks from now on. Called before the first thread of ours starts.
+pub(crate) fn watch() {
+    static WATCHING: Once = Once::new();
+    WATCHING.call_once(|| {
+        // SAFETY: the handler is a function of this library that does nothing but store a flag,
+        // which is allowed between fork and exec. A library that registered one stays loaded: the
+        // C library removes the handlers of a library that is closed.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        assert_eq!(refused, 0, "pthread_atfork fails only without memory");
+    });
+}
+
+extern "C" fn in_child() {
+    // Relaxed, here and below: the child has one thread, and those it starts see its past.
+    IS_CHILD.store(true, Ordering::Relaxed);
+}
+
+/// True in a child whose parent had initialised the runtime.
+#[inline]
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Relaxed)
+}
+
+/// Fails in such a child.
+#[inline]
+pub(crate) fn check() -> Result<()> {
+    if is_child() { Err(Error::BadFork) } else { Ok(()) }
+}
+
+/// A value whose drop does nothing in a forked child: its threads are not there.
+#[derive(Debug)]
+pub(crate) struct Inherited<T>(ManuallyDrop<T>);
+
+impl<T> Inherited<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T: Clone> Clone for Inherited<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Deref for Inherited<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Inherited<T> {
+    fn drop(&mut self) {
+        if !is_child() {
+            // SAFETY: the value is not used again: this is its owner's drop.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! L0, base: values and mechanisms that every layer uses and that know of no device.
+
+pub(crate) mod asymmetric;
+pub(crate) mod blocking;
+pub(crate) mod config;
+pub(crate) mod contain;
+pub(crate) mod device;
+#[cfg(any(feature = "xpu", not(loom)))]
+pub(crate) mod dylib;
+pub(crate) mod error;
+pub(crate) mod fork;
+pub(crate) mod machine_memory;
+pub(crate) mod shortage;
+pub(crate) mod signals;
+pub mod size;
+pub(crate) mod spin;
+pub(crate) mod stack;
+pub(crate) mod steps;
+pub(crate) mod stream_map;
+pub(crate) mod sync;

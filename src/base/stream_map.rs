@@ -1,0 +1,282 @@
+//! Values by stream: a few are compared, many are hashed, and looks in turns find old ones.
+//!
+//! Streams come and go, and what is known of them must not be searched as a whole to be tidied up.
+//! Each look goes on where the last one ended and takes a bounded number of steps, so what is over
+//! is found after a number of looks that is proportional to what is there.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::base::steps::step;
+
+/// Entries up to which there is no table.
+const FEW: usize = 8;
+
+/// Values by the keys of streams, in no order.
+#[derive(Debug)]
+pub(crate) struct StreamMap<V> {
+    entries: Vec<(u64, V)>,
+    /// Where each entry is; made when there are many, and kept until none is left.
+    places: Option<HashMap<u64, usize, BuildHasherDefault<Mixer>>>,
+    /// The entry that is looked at next.
+    next_look: usize,
+}
+
+impl<V> Default for StreamMap<V> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), places: None, next_look: 0 }
+    }
+}
+
+impl<V> StreamMap<V> {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn place_of(&self, key: u64) -> Option<usize> {
+        if let Some(places) = &self.places {
+            step();
+            return places.get(&key).copied();
+        }
+        self.entries.iter().position(|(known, _)| {
+            step();
+            *known == key
+        })
+    }
+
+    pub(crate) fn get(&self, key: u64) -> Option<&V> {
+        self.place_of(key).map(|place| &self.entries[place].1)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        self.place_of(key).map(|place| &mut self.entries[place].1)
+    }
+
+    /// The value of a stream, which is made when there is none.
+    pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
+        let place = self.place_of(key).unwrap_or_else(|| {
+            self.insert(key, make());
+            self.entries.len() - 1
+        });
+        &mut self.entries[place].1
+    }
+
+    /// Adds the value of a stream that has none.
+    pub(crate) fn insert(&mut self, key: u64, value: V) {
+        debug_assert!(self.place_of(key).is_none(), "stream {key} has a value");
+        self.entries.push((key, value));
+        if let Some(places) = &mut self.places {
+            places.insert(key, self.entries.len() - 1);
+        } else if self.entries.len() > FEW {
+            let keys = self.entries.iter().map(|(key, _)| *key);
+            self.places = Some(keys.zip(0..).collect());
+        }
+    }
+
+    fn remove_at(&mut self, place: usize) -> V {
+        let (key, value) = self.entries.swap_remove(place);
+        if let Some(places) = &mut self.places {
+            places.remove(&key);
+            if let Some((moved, _)) = self.entries.get(place) {
+                places.insert(*moved, place);
+            }
+        }
+        self.give_room_back();
+        value
+    }
+
+    /// True when one more would not fit in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() == self.entries.capacity()
+    }
+
+    /// Makes room for as many as there are.
+    pub(crate) fn make_room(&mut self) {
+        self.entries.reserve(self.entries.len());
+    }
+
+    /// Memory for many entries goes when few are left: after as many removals as it is copied for.
+    fn give_room_back(&mut self) {
+        let count = self.entries.len();
+        if count == 0 {
+            *self = Self::default();
+        } else if count * 4 < self.entries.capacity() && count > FEW {
+            self.entries.shrink_to(count * 2);
+            if let Some(places) = &mut self.places {
+                places.shrink_to(count * 2);
+            }
+        }
+    }
+
+    /// Looks at the next entries, `most` of them, and takes those out that are over. The same ones
+    /// come again when all others were looked at.
+    pub(crate) fn take_over(
+        &mut self,
+        most: usize,
+        mut is_over: impl FnMut(u64, &mut V) -> bool,
+    ) -> Vec<V> {
+        let mut over = Vec::new();
+        if most >= self.entries.len() {
+            self.next_look = 0; // or one that moves to the front would be looked at for another
+        }
+        for _ in 0..most.min(self.entries.len()) {
+            step();
+            if self.next_look >= self.entries.len() {
+                self.next_look = 0;
+            }
+            let (key, value) = &mut self.entries[self.next_look];
+            if !is_over(*key, value) {
+                self.next_look += 1;
+                continue;
+            }
+            let next_look = self.next_look; // where the last entry stands now
+            over.push(self.remove_at(next_look));
+        }
+        over
+    }
+
+    /// The entries that are looked at next.
+    pub(crate) fn next(&self, most: usize) -> impl Iterator<Item = (u64, &V)> {
+        let (behind, first) = self.entries.split_at(self.next_look.min(self.entries.len()));
+        let next = first.iter().chain(behind).take(most);
+        next.inspect(|_| step()).map(|(key, value)| (*key, value))
+    }
+
+    /// All entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.entries.iter().map(|(key, value)| (*key, value))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
+        self.entries.into_iter().map(|(_, value)| value)
+    }
+}
+
+/// A hash of a few numbers that nobody chooses to collide: streams are numbered by us.
+#[derive(Debug, Default)]
+pub(crate) struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The odd number next to 2^64 over the golden ratio: it spreads consecutive numbers.
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::base::steps::steps_of;
+
+    fn filled(count: u64) -> StreamMap<u64> {
+        let mut map = StreamMap::default();
+        (0..count).for_each(|key| map.insert(key, 10 * key));
+        map
+    }
+
+    #[test]
+    fn a_search_takes_as_many_steps_among_many_as_among_a_few() {
+        for count in [1, FEW as u64, FEW as u64 + 1, 16_000] {
+            let mut map = filled(count);
+            let (found, steps) = steps_of(|| map.get(count - 1).copied());
+            assert_eq!(found, Some(10 * (count - 1)));
+            assert!(steps <= FEW as u64, "{steps} among {count}");
+            let (over, steps) = steps_of(|| map.take_over(4, |_, _| false));
+            assert!(over.is_empty() && steps <= 4, "{steps} among {count}");
+        }
+    }
+
+    #[test]
+    fn looks_in_turns_find_all_that_is_over() {
+        for count in [3, 20, 1000] {
+            let mut map = filled(count);
+            let mut looks = 0;
+            while map.len() > 1 {
+                let over = map.take_over(4, |key, _| key != 2);
+                assert!(over.iter().all(|value| *value != 20));
+                looks += 1;
+            }
+            assert!(looks <= count.div_ceil(4) + 1, "{looks} for {count}");
+            assert_eq!(map.values().copied().collect::<Vec<_>>(), [20]);
+        }
+    }
+
+    #[test]
+    fn a_look_at_all_finds_all_that_is_over_wherever_the_last_one_ended() {
+        for (count, first) in [(3, 2), (20, 7), (1000, 999)] {
+            let mut map = filled(count);
+            map.take_over(first, |_, _| false);
+            let over = map.take_over(usize::MAX, |key, _| key < count - 1);
+            assert_eq!(
+                over.len(),
+                usize::try_from(count).unwrap() - 1,
+                "of {count} behind {first}"
+            );
+            assert_eq!(map.len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_looked_at_next_is_said_before() {
+        let mut map = filled(30);
+        for _ in 0..50 {
+            let said: Vec<u64> = map.next(4).map(|(key, _)| key).collect();
+            let mut seen = Vec::new();
+            map.take_over(4, |key, _| {
+                seen.push(key);
+                false
+            });
+            assert_eq!(said, seen);
+        }
+    }
+
+    #[test]
+    fn what_is_in_it_is_what_a_model_has_and_room_goes_back() {
+        let mut map = StreamMap::default();
+        let mut model = BTreeMap::new();
+        let mut number = 1_u64;
+        for round in 0..20_000_u64 {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+            let key = (number >> 33) % 300;
+            *map.get_or_insert_with(key, || 0) += round;
+            *model.entry(key).or_insert(0) += round;
+            // Most are over for a while, then few.
+            let part = if round / 2000 % 2 == 0 { 50 } else { 2 };
+            map.take_over(3, |key, value| {
+                let is_over = (*value + key) % part == 0;
+                if is_over {
+                    assert_eq!(model.remove(&key), Some(*value));
+                }
+                is_over
+            });
+            let known: BTreeMap<u64, u64> = map.iter().map(|(key, value)| (key, *value)).collect();
+            assert_eq!(known, model);
+            assert!(map.iter().all(|(key, value)| map.get(key) == Some(value)));
+        }
+        map.take_over(usize::MAX, |key, _| key > 9);
+        assert!(map.entries.capacity() <= 64, "{}", map.entries.capacity());
+        map.take_over(usize::MAX, |_, _| true);
+        assert!(map.is_empty() && map.places.is_none());
+    }
+}

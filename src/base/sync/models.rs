@@ -1,0 +1,88 @@
+//! How models are explored, and with which access made weaker: see `make weaken`.
+
+use std::panic::Location;
+use std::sync::{Arc, Once, OnceLock};
+
+use crate::base::sync::Ordering;
+use crate::base::sync::modelled::{FENCES, Fences};
+
+/// Explores a model in every interleaving.
+pub(crate) const EVERY: Option<usize> = None;
+
+/// Explores `test` with up to so many forced switches of threads, in two runs: with the fences of
+/// `SeqCst` behind stores, and with them before loads.
+pub(crate) fn model(switches: Option<usize>, test: impl Fn() + Send + Sync + 'static) {
+    explore(&[Fences::BehindStores, Fences::BeforeLoads], switches, test);
+}
+
+/// As [`model`] for what needs no order over several places, in one run: without fences there is
+/// more to be seen than in either.
+pub(crate) fn model_without_fences(
+    switches: Option<usize>,
+    test: impl Fn() + Send + Sync + 'static,
+) {
+    explore(&[Fences::Nowhere], switches, test);
+}
+
+fn explore(runs: &[Fences], switches: Option<usize>, test: impl Fn() + Send + Sync + 'static) {
+    let test = Arc::new(test);
+    for fences in runs {
+        FENCES.set(*fences);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = switches;
+        let test = Arc::clone(&test);
+        builder.check(move || test());
+    }
+    FENCES.set(Fences::Nowhere);
+}
+
+/// One ordering of the text, and the weaker one that its access has instead.
+struct Weakening {
+    file: String,
+    line: u32,
+    column: u32,
+    /// Which of the access's orderings.
+    place: usize,
+    ordering: Ordering,
+}
+
+impl Weakening {
+    /// `LOOM_WEAKEN=src/file.rs:line:column:place:Ordering`.
+    fn from_environment() -> Option<Self> {
+        let text = std::env::var("LOOM_WEAKEN").ok()?;
+        let parts: Vec<&str> = text.split(':').collect();
+        let [file, line, column, place, ordering] = parts[..] else {
+            panic!("not file:line:column:place:Ordering: {text}")
+        };
+        let ordering = match ordering {
+            "Relaxed" => Ordering::Relaxed,
+            "Acquire" => Ordering::Acquire,
+            "Release" => Ordering::Release,
+            "AcqRel" => Ordering::AcqRel,
+            _ => panic!("not weaker than anything: {ordering}"),
+        };
+        let number = |text: &str| text.parse().expect("a number");
+        let (line, column, place) = (number(line), number(column), number(place) as usize);
+        Some(Self { file: file.to_owned(), line, column, place, ordering })
+    }
+
+    fn is_at(&self, location: &Location<'_>) -> bool {
+        (self.line, self.column) == (location.line(), location.column())
+            && self.file == location.file()
+    }
+}
+
+/// The orderings that the caller's caller asks for, but for the one that is made weaker.
+#[track_caller]
+pub(super) fn asked<const N: usize>(mut orderings: [Ordering; N]) -> [Ordering; N] {
+    static WEAKENING: OnceLock<Option<Weakening>> = OnceLock::new();
+    static TOLD: Once = Once::new();
+    let weakening = WEAKENING.get_or_init(Weakening::from_environment);
+    if let Some(weakening) = weakening
+        && weakening.is_at(Location::caller())
+    {
+        TOLD.call_once(|| eprintln!("an access was made weaker"));
+        orderings[weakening.place] = weakening.ordering;
+    }
+    orderings
+}

@@ -1,0 +1,62 @@
+//! The default generators of a runtime, one a device, made when they are asked for.
+//!
+//! Seeding needs no device and initialises nothing: a seed for all devices of a kind is kept for
+//! those whose generator does not exist yet. A later seed wins over an earlier one, whichever of
+//! them was for all. Devices that were not seeded begin with an unpredictable seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::sync::{LockRank, Mutex};
+use crate::compute::generator::Generator;
+use crate::compute::generator::kit::Kits;
+use crate::compute::generator::state::{State, random_seed};
+
+/// What a runtime knows of its generators.
+#[derive(Debug)]
+pub(crate) struct Defaults {
+    kits: Arc<Kits>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    generators: BTreeMap<Device, Generator>,
+    /// What was last meant for all devices of a kind.
+    seeds: BTreeMap<DeviceKind, u64>,
+}
+
+impl Defaults {
+    /// Of the runtime with this id.
+    pub(crate) fn new(runtime: u64) -> Self {
+        Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
+    }
+
+    /// A generator of its own, with the default seed.
+    pub(crate) fn generator(&self, device: Device) -> Generator {
+        Generator::new(device, Arc::clone(&self.kits))
+    }
+
+    /// The default generator of a device. Fails in a forked child.
+    pub(crate) fn of(&self, device: Device) -> Result<Generator> {
+        fork::check()?;
+        let Known { generators, seeds } = &mut *self.known.lock();
+        let made = generators.entry(device).or_insert_with(|| {
+            let seed = seeds.get(&device.kind()).copied().unwrap_or_else(random_seed);
+            Generator::at(device, Arc::clone(&self.kits), State::of(seed))
+        });
+        Ok(made.clone())
+    }
+
+    /// Seeds the default generators of every device of a kind, also of those that are made later.
+    pub(crate) fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
+        fork::check()?;
+        let mut known = self.known.lock();
+        known.seeds.insert(kind, seed);
+        let of_kind = known.generators.iter().filter(|(device, _)| device.kind() == kind);
+        of_kind.map(|(_, generator)| generator).try_for_each(|it| it.manual_seed(seed))
+    }
+}

@@ -1,0 +1,151 @@
+//! Fills of buffers: what is checked before one is enqueued, and how much of a sequence it uses.
+#![expect(unsafe_code, reason = "fills whose order the caller promises")]
+
+use crate::base::error::{Error, Result};
+use crate::compute::generator::Generator;
+use crate::compute::generator::host::{HostFill, Range};
+use crate::compute::generator::kit::launch;
+use crate::compute::generator::values::{BLOCK_BYTES, Values};
+use crate::engine::stream::Stream;
+use crate::memory::buffer::{Buffer, Order};
+
+/// The type of raw numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawType {
+    /// Words as they are.
+    Uint32,
+    /// Two words each, the lower one first.
+    Uint64,
+}
+
+/// The type of uniform and normal numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatType {
+    /// 4 bytes each.
+    Float32,
+    /// 8 bytes each. Not every device has them.
+    Float64,
+}
+
+impl Generator {
+    /// Fills a buffer with raw numbers, on a stream. Does not block, except that a device without
+    /// host tasks compiles a program at its first fill.
+    ///
+    /// Uses 4 words for each 16 bytes that are begun. The memory is never filled by the host and
+    /// copied. A fill on a failed stream is skipped; its words are used all the same. Ordered as
+    /// [`Buffer::fill`].
+    ///
+    /// Fails when the generator is of another kind or runtime, the buffer's size or address is no
+    /// multiple of the type's, the stream is of another device, the device has no double precision,
+    /// has no kernels or does not say what it is, after a release or a shutdown, and in a forked
+    /// child. No words are used then.
+    pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
+        self.fill(buffer, Values::raw(dtype), stream, Order::BehindConflicts)
+    }
+
+    /// Fills a buffer with uniform numbers from 0, inclusive, to 1, exclusive: multiples of 2^-24
+    /// for [`FloatType::Float32`], of 2^-53 for [`FloatType::Float64`]. As
+    /// [`Generator::fill_raw`].
+    pub fn fill_uniform(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
+        self.fill(buffer, Values::uniform(dtype), stream, Order::BehindConflicts)
+    }
+
+    /// Fills a buffer with normal numbers of mean 0 and variance 1, by Box and Muller; none is
+    /// farther out than 6.7 for [`FloatType::Float32`], 8.6 for [`FloatType::Float64`]. See
+    /// [`Generator::fill_raw`].
+    pub fn fill_normal(&self, buffer: &Buffer, dtype: FloatType, stream: &Stream) -> Result<()> {
+        self.fill(buffer, Values::normal(dtype), stream, Order::BehindConflicts)
+    }
+
+    /// As [`Generator::fill_raw`], behind nothing but the fill's own stream.
+    ///
+    /// # Safety
+    /// While the fill runs, no other task and no thread reads or writes the buffer's bytes.
+    pub unsafe fn fill_raw_unordered(
+        &self,
+        buffer: &Buffer,
+        dtype: RawType,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.fill(buffer, Values::raw(dtype), stream, Order::Given)
+    }
+
+    /// As [`Generator::fill_uniform`], behind nothing but the fill's own stream.
+    ///
+    /// # Safety
+    /// As [`Generator::fill_raw_unordered`].
+    pub unsafe fn fill_uniform_unordered(
+        &self,
+        buffer: &Buffer,
+        dtype: FloatType,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.fill(buffer, Values::uniform(dtype), stream, Order::Given)
+    }
+
+    /// As [`Generator::fill_normal`], behind nothing but the fill's own stream.
+    ///
+    /// # Safety
+    /// As [`Generator::fill_raw_unordered`].
+    pub unsafe fn fill_normal_unordered(
+        &self,
+        buffer: &Buffer,
+        dtype: FloatType,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.fill(buffer, Values::normal(dtype), stream, Order::Given)
+    }
+
+    fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream, order: Order) -> Result<()> {
+        let (own, given) = (self.device().kind(), buffer.device().kind());
+        if own != given {
+            return Err(Error::GeneratorKindMismatch { expected: given, generator: own });
+        }
+        let (address, bytes, item_bytes) =
+            (buffer.address()?, buffer.nbytes(), values.item_bytes());
+        if !bytes.is_multiple_of(item_bytes) || !address.is_multiple_of(item_bytes as u64) {
+            return Err(Error::FillAlignment { address, bytes, item_bytes });
+        }
+        let lifecycle = &stream.core().lifecycle;
+        lifecycle.check_own("a generator", self.kits().runtime)?;
+        lifecycle.check()?;
+        let (kit, blocks) = (self.kits().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
+        buffer.check_stream(stream)?;
+        if stream.core().on_host {
+            let core_count = kit.core_count(stream)?;
+            let (seed, first_block) = self.take(blocks)?;
+            let filled = buffer.overwrite(stream, order, |to| {
+                HostFill(Range { seed, first_block, to, bytes, values, core_count })
+            });
+            return filled.map(drop);
+        }
+        let kernel = kit.kernel(values, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        launch(kernel, self.take(blocks)?, (buffer, item_bytes), stream, order)
+    }
+}
+
+impl Values {
+    fn raw(dtype: RawType) -> Self {
+        match dtype {
+            RawType::Uint32 => Self::RawUint32,
+            RawType::Uint64 => Self::RawUint64,
+        }
+    }
+
+    fn uniform(dtype: FloatType) -> Self {
+        match dtype {
+            FloatType::Float32 => Self::UniformFloat32,
+            FloatType::Float64 => Self::UniformFloat64,
+        }
+    }
+
+    fn normal(dtype: FloatType) -> Self {
+        match dtype {
+            FloatType::Float32 => Self::NormalFloat32,
+            FloatType::Float64 => Self::NormalFloat64,
+        }
+    }
+}

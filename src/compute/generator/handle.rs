@@ -1,0 +1,166 @@
+//! The public generator: a handle of a state that threads share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::fork::{self, Inherited};
+use crate::base::spin::SpinMutex;
+use crate::compute::generator::kit::Kits;
+use crate::compute::generator::state::{BLOCK_WORDS, DEFAULT_SEED, State, random_seed};
+use crate::compute::generator::values::{Block, Values};
+
+/// A generator of random numbers: Philox 4x32-10, from a seed and an offset into its sequence.
+///
+/// The same seed and offset make the same bits on every kind of device, however many threads work.
+/// Handles are cheap to clone and share one state, which any thread may use at any time: each call
+/// gets numbers that no other one gets.
+///
+/// Get one from [`Runtime::generator`](crate::Runtime::generator). Every method fails in a forked
+/// child whose parent had initialised the runtime.
+///
+/// ```
+/// use accelrt::{Config, Device, FloatType, Runtime};
+/// let runtime = Runtime::new(Config::default())?;
+/// let stream = runtime.current_stream()?;
+/// let generator = runtime.generator(Device::cpu(0))?;
+/// generator.manual_seed(0)?;
+/// let buffer = runtime.empty(16, Device::cpu(0))?;
+/// generator.fill_uniform(&buffer, FloatType::Float32, &stream)?; // a task of the stream
+/// assert_eq!(generator.offset()?, 4);
+/// let first = buffer.read_to_vec()?[..4].try_into().unwrap();
+/// assert_eq!(f32::from_ne_bytes(first), 0.399_046_42);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Generator {
+    core: Inherited<Arc<Core>>,
+}
+
+struct Core {
+    device: Device,
+    state: SpinMutex<State>,
+    kits: Arc<Kits>,
+}
+
+impl Generator {
+    /// At the beginning of the default seed's sequence.
+    pub(super) fn new(device: Device, kits: Arc<Kits>) -> Self {
+        Self::at(device, kits, State::of(DEFAULT_SEED))
+    }
+
+    pub(super) fn at(device: Device, kits: Arc<Kits>, state: State) -> Self {
+        let core = Core { device, state: SpinMutex::new(state), kits };
+        Self { core: Inherited::new(Arc::new(core)) }
+    }
+
+    /// The device that it was made for: it fills buffers of this kind.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.core.device
+    }
+
+    /// Goes to the beginning of a seed's sequence.
+    pub fn manual_seed(&self, seed: u64) -> Result<()> {
+        self.with_state(|state| *state = State::of(seed))
+    }
+
+    /// Seeds with an unpredictable number; that number.
+    pub fn seed(&self) -> Result<u64> {
+        let seed = random_seed();
+        self.manual_seed(seed).map(|()| seed)
+    }
+
+    /// The seed in force.
+    pub fn initial_seed(&self) -> Result<u64> {
+        self.with_state(|state| state.seed)
+    }
+
+    /// How many words of 32 bits were used, in multiples of 4.
+    pub fn offset(&self) -> Result<u64> {
+        self.with_state(|state| state.offset())
+    }
+
+    /// Goes to another place of the same sequence. Fails when that is no multiple of 4.
+    pub fn set_offset(&self, offset: u64) -> Result<()> {
+        self.with_state(|state| State::at(state.seed, offset).map(|moved| *state = moved))?
+    }
+
+    /// The seed, then the offset, 8 bytes each, the least significant one first.
+    pub fn state(&self) -> Result<[u8; 16]> {
+        self.with_state(|state| state.to_bytes())
+    }
+
+    /// Goes to where [`Generator::state`] was called. Fails when the offset in it is no multiple of
+    /// 4; nothing has changed then.
+    pub fn set_state(&self, state: [u8; 16]) -> Result<()> {
+        let given = State::from_bytes(state)?;
+        self.with_state(|state| *state = given)
+    }
+
+    /// Another generator in the same state, which goes its own way from here on.
+    pub fn clone_state(&self) -> Result<Self> {
+        let state = self.with_state(|state| *state)?;
+        Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
+    }
+
+    /// The next numbers of 64 bits, made by this thread: those that a fill with
+    /// [`RawType::Uint64`](crate::RawType::Uint64) would write.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let generator = runtime.generator(accelrt::Device::cpu(0))?;
+    /// generator.manual_seed(0)?;
+    /// assert_eq!(generator.random_raw(1)?, [0xe169_c58d_6627_e8d5]); // of the block's two
+    /// assert_eq!(generator.offset()?, 4);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn random_raw(&self, count: usize) -> Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        numbers.try_reserve_exact(count).map_err(|_| {
+            let (name, value) = ("count of numbers", count.to_string());
+            Error::InvalidSetting { name, value, allowed: "as many as there is memory for" }
+        })?;
+        numbers.resize(count, 0);
+        self.random_raw_into(&mut numbers).map(|()| numbers)
+    }
+
+    /// As [`Generator::random_raw`], into memory that is there.
+    pub fn random_raw_into(&self, numbers: &mut [u64]) -> Result<()> {
+        let (seed, mut block) = self.take(numbers.len().div_ceil(2))?;
+        let mut blocks = [Block::default(); 64];
+        for numbers in numbers.chunks_mut(2 * blocks.len()) {
+            Values::RawUint32.write(seed, block, &mut blocks);
+            let (words, _) = blocks.as_flattened().as_chunks::<2>();
+            for (number, [low, high]) in numbers.iter_mut().zip(words) {
+                *number = u64::from(*low) | u64::from(*high) << 32;
+            }
+            block = block.wrapping_add(blocks.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Takes the next blocks: the seed, and the number of the first one.
+    pub(super) fn take(&self, blocks: usize) -> Result<(u64, u64)> {
+        self.with_state(|state| (state.seed, state.take(blocks as u64)))
+    }
+
+    pub(super) fn kits(&self) -> &Kits {
+        &self.core.kits
+    }
+
+    fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
+        fork::check()?; // of a thread that is not there the child would wait for ever
+        Ok(change(&mut self.core.state.lock()))
+    }
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = format_args!("{}", self.core.device);
+        f.debug_struct("Generator").field("device", &device).finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(size_of::<Block>() as u64 == 4 * BLOCK_WORDS);

@@ -1,0 +1,139 @@
+//! What fills need on a device: how many cores it has, and its kernels, compiled at the first fill.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::contract::Backend;
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::sync::{LockRank, Mutex};
+use crate::compute::generator::normal::{COS_32, COS_64, LOG_32, LOG_64, SIN_32, SIN_64};
+use crate::compute::generator::values::{BLOCK_BYTES, Values};
+use crate::compute::program::{Kernel, Program, ProgramSource};
+use crate::engine::stream::Stream;
+use crate::memory::buffer::{Buffer, Order};
+
+/// Launches have a multiple of so many work-items: a driver that has to divide their number into
+/// groups of one size finds one. Those behind the last block do nothing.
+const ITEMS_MULTIPLE: usize = 64;
+
+/// The kits of one runtime.
+#[derive(Debug)]
+pub(super) struct Kits {
+    /// The id of the runtime.
+    pub(super) runtime: u64,
+    of_devices: Mutex<BTreeMap<Device, Arc<Kit>>>,
+}
+
+impl Kits {
+    pub(super) fn new(runtime: u64) -> Arc<Self> {
+        let of_devices = Mutex::new(LockRank::Generators, BTreeMap::new());
+        Arc::new(Self { runtime, of_devices })
+    }
+
+    pub(super) fn of(&self, device: Device) -> Arc<Kit> {
+        Arc::clone(self.of_devices.lock().entry(device).or_default())
+    }
+}
+
+/// What fills need on one device, found out when it is needed.
+#[derive(Debug, Default)]
+pub(super) struct Kit {
+    core_count: OnceLock<u16>,
+    program: OnceLock<Program>,
+    kernels: [OnceLock<Kernel>; 6],
+}
+
+impl Kit {
+    /// Cores of a device whose tasks run on the host.
+    pub(super) fn core_count(&self, stream: &Stream) -> Result<u16> {
+        if let Some(count) = self.core_count.get() {
+            return Ok(*count);
+        }
+        let properties = stream.core().backend.properties(stream.device().index())?;
+        let count = u16::try_from(properties.core_count).unwrap_or(u16::MAX);
+        Ok(*self.core_count.get_or_init(|| count))
+    }
+
+    /// The kernel that writes these numbers. Compiles at the first call, which blocks; threads that
+    /// come at once may each compile, and all use one.
+    pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
+        let (place, name) = (&self.kernels[values as usize], values.name());
+        if let Some(kernel) = place.get() {
+            return Ok(kernel);
+        }
+        let (backend, device) = (&stream.core().backend, stream.device());
+        let program = if let Some(program) = self.program.get() {
+            program
+        } else {
+            let program = compile(backend, device)?;
+            self.program.get_or_init(|| program)
+        };
+        let kernel = program.kernel(name).map_err(|error| match error {
+            // The program has those of float64 where the device does.
+            Error::NoSuchKernel { .. } => {
+                let capability = "random float64 numbers: this one has no double precision";
+                Error::Unsupported { kind: device.kind(), capability }
+            }
+            other => other,
+        })?;
+        Ok(place.get_or_init(|| kernel))
+    }
+}
+
+fn compile(backend: &Arc<dyn Backend>, device: Device) -> Result<Program> {
+    if backend.kernels().is_none() {
+        let capability = "random numbers: they have neither tasks on the host nor programs";
+        return Err(Error::Unsupported { kind: device.kind(), capability });
+    }
+    Program::compile(backend, device, ProgramSource::Text(&source()), "")
+}
+
+impl Values {
+    /// The name of its kernel.
+    fn name(self) -> &'static str {
+        match self {
+            Self::RawUint32 => "raw_uint32",
+            Self::RawUint64 => "raw_uint64",
+            Self::UniformFloat32 => "uniform_float32",
+            Self::UniformFloat64 => "uniform_float64",
+            Self::NormalFloat32 => "normal_float32",
+            Self::NormalFloat64 => "normal_float64",
+        }
+    }
+}
+
+/// The program, with the coefficients of this crate: digits that read back as the same numbers.
+fn source() -> String {
+    let mut text = String::new();
+    let single = [("LOG_32", &LOG_32[..]), ("SIN_32", &SIN_32), ("COS_32", &COS_32)];
+    let double = [("LOG_64", &LOG_64[..]), ("SIN_64", &SIN_64), ("COS_64", &COS_64)];
+    for (name, coefficients) in single {
+        let numbers: Vec<_> = coefficients.iter().map(|it| format!("{it:e}f")).collect();
+        let _ = writeln!(text, "#define {name} {{{}}}", numbers.join(", "));
+    }
+    for (name, coefficients) in double {
+        let numbers: Vec<_> = coefficients.iter().map(|it| format!("{it:e}")).collect();
+        let _ = writeln!(text, "#define {name} {{{}}}", numbers.join(", "));
+    }
+    let _ = writeln!(text, "#define LN_2_32 {:e}f", std::f32::consts::LN_2);
+    let _ = writeln!(text, "#define LN_2_64 {:e}", std::f64::consts::LN_2);
+    text + include_str!("fill.cl")
+}
+
+/// Enqueues the kernel of a fill; the buffer has bytes, and its numbers are whole and aligned. The
+/// kernel writes as many numbers as it is told, which are those of the buffer.
+pub(super) fn launch(
+    kernel: &Kernel,
+    (seed, first_block): (u64, u64),
+    (buffer, item_bytes): (&Buffer, usize),
+    stream: &Stream,
+    order: Order,
+) -> Result<()> {
+    let count = (buffer.nbytes() / item_bytes) as u64;
+    let items = buffer.nbytes().div_ceil(BLOCK_BYTES).next_multiple_of(ITEMS_MULTIPLE);
+    let arguments = [buffer.into(), seed.into(), first_block.into(), count.into()];
+    let task = stream.kernel_task(kernel, &arguments, &[items], None)?;
+    buffer.overwrite(stream, order, |_| task).map(drop)
+}

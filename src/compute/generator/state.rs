@@ -1,0 +1,96 @@
+//! The state of a generator, a seed and an offset, and its sixteen bytes.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::base::error::{Error, Result};
+
+/// What a generator has before anybody seeds it: torch's `default_rng_seed_val`.
+pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
+
+/// Words of a block: offsets are multiples of it.
+pub(super) const BLOCK_WORDS: u64 = 4;
+
+/// Where a generator stands in its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) seed: u64,
+    /// How many words were used, a multiple of [`BLOCK_WORDS`]; after 2^64 it begins again.
+    offset: u64,
+}
+
+impl State {
+    /// The beginning of a seed's sequence.
+    pub(super) const fn of(seed: u64) -> Self {
+        Self { seed, offset: 0 }
+    }
+
+    /// Fails when the offset is no multiple of 4.
+    pub(super) fn at(seed: u64, offset: u64) -> Result<Self> {
+        if offset.is_multiple_of(BLOCK_WORDS) {
+            Ok(Self { seed, offset })
+        } else {
+            Err(Error::GeneratorOffset { offset })
+        }
+    }
+
+    pub(super) fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// Takes the next `blocks` blocks; the number of the first.
+    pub(super) fn take(&mut self, blocks: u64) -> u64 {
+        let first = self.offset / BLOCK_WORDS;
+        self.offset = self.offset.wrapping_add(blocks.wrapping_mul(BLOCK_WORDS));
+        first
+    }
+
+    /// The seed, then the offset, the least significant byte first.
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let both = u128::from(self.seed) | u128::from(self.offset) << 64;
+        both.to_le_bytes()
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is meant")]
+    pub(super) fn from_bytes(bytes: [u8; 16]) -> Result<Self> {
+        let both = u128::from_le_bytes(bytes);
+        Self::at(both as u64, (both >> 64) as u64)
+    }
+}
+
+/// An unpredictable seed that no other process has: from the system's random bytes, which
+/// the standard library keys its hashes with, the process and the time.
+pub(super) fn random_seed() -> u64 {
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id()); // a forked child inherits the keys
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    hasher.write_u128(now.as_nanos());
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_begins_again_after_its_last_word() {
+        let mut state = State::at(3, u64::MAX - 3).unwrap();
+        assert_eq!(state.take(2), u64::MAX >> 2);
+        assert_eq!(state.offset(), 4);
+    }
+
+    #[test]
+    fn sixteen_bytes_are_the_seed_and_the_offset() {
+        let state = State::at(0x0102_0304_0506_0708, 0x1112_1314_1516_1718).unwrap();
+        let bytes = [8, 7, 6, 5, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11];
+        assert_eq!(state.to_bytes(), bytes);
+        assert_eq!(State::from_bytes(bytes).unwrap(), state);
+        let refused = State::from_bytes([1; 16]).unwrap_err();
+        assert!(refused.to_string().contains("72340172838076673"), "{refused}");
+    }
+
+    #[test]
+    fn random_seeds_differ() {
+        assert_ne!(random_seed(), random_seed());
+    }
+}

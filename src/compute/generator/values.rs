@@ -1,0 +1,321 @@
+//! What the words of a block become: sixteen bytes of numbers.
+//!
+//! With vector instructions where the processor has them: both builds of the loop run the same
+//! operations, each rounded as IEEE 754 says, so they make the same bits.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::inline_always,
+    clippy::needless_range_loop,
+    reason = "bits become numbers, exactly; lanes are indices; compiled once for each set of \
+              instructions"
+)]
+#![expect(unsafe_code, reason = "calls code for processors that have certain instructions")]
+
+use crate::compute::generator::normal::{pair_32, pair_64, uniform_64};
+use crate::compute::generator::philox::{LANES, Words, blocks};
+#[cfg(target_arch = "x86_64")]
+use crate::compute::generator::philox_avx2;
+
+/// What a fill writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    RawUint32,
+    RawUint64,
+    UniformFloat32,
+    UniformFloat64,
+    NormalFloat32,
+    NormalFloat64,
+}
+
+/// The numbers of one block, as they stand in memory.
+pub(super) type Block = [u32; 4];
+
+/// Size of a block.
+pub(super) const BLOCK_BYTES: usize = size_of::<Block>();
+
+impl Values {
+    /// Size of one number.
+    pub(super) fn item_bytes(self) -> usize {
+        match self {
+            Self::RawUint32 | Self::UniformFloat32 | Self::NormalFloat32 => 4,
+            Self::RawUint64 | Self::UniformFloat64 | Self::NormalFloat64 => 8,
+        }
+    }
+
+    /// Writes consecutive blocks, from the one numbered `first` of a seed's sequence on.
+    pub(super) fn write(self, seed: u64, first: u64, out: &mut [Block]) {
+        match self {
+            Self::RawUint32 => write::<RawUint32>(seed, first, out),
+            Self::RawUint64 => write::<RawUint64>(seed, first, out),
+            Self::UniformFloat32 => write::<UniformFloat32>(seed, first, out),
+            Self::UniformFloat64 => write::<UniformFloat64>(seed, first, out),
+            Self::NormalFloat32 => write::<NormalFloat32>(seed, first, out),
+            Self::NormalFloat64 => write::<NormalFloat64>(seed, first, out),
+        }
+    }
+}
+
+/// One kind of numbers. A trait, because a function that is handed on is compiled by itself:
+/// without the instructions of who calls it.
+trait Numbers {
+    /// Makes a block of each lane's words.
+    fn make(words: &Words, out: &mut [Block; LANES]);
+}
+
+/// The two steps of a batch, each compiled by itself: together compilers mix them up, and make
+/// vectors across lanes that are mostly shuffled.
+#[derive(Clone, Copy)]
+struct Steps {
+    blocks: fn(u64, u64, &mut Words),
+    make: fn(&Words, &mut [Block; LANES]),
+}
+
+fn write<N: Numbers>(seed: u64, first: u64, out: &mut [Block]) {
+    run(steps::<N>(), seed, first, out);
+}
+
+/// Those of this processor.
+fn steps<N: Numbers>() -> Steps {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        return Steps {
+            // SAFETY: needs these instructions, here and below: the processor was asked for them.
+            blocks: |seed, first, words| unsafe { philox_avx2::blocks(seed, first, words) },
+            // SAFETY: as above.
+            make: |words, out| unsafe { make_with_vectors::<N>(words, out) },
+        };
+    }
+    portable_steps::<N>()
+}
+
+fn portable_steps<N: Numbers>() -> Steps {
+    Steps { blocks, make: N::make }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn make_with_vectors<N: Numbers>(words: &Words, out: &mut [Block; LANES]) {
+    N::make(words, out);
+}
+
+fn run(steps: Steps, seed: u64, first: u64, out: &mut [Block]) {
+    let (mut block, mut words) = (first, [[0; LANES]; 4]);
+    let (batches, rest) = out.as_chunks_mut::<LANES>();
+    for batch in batches {
+        (steps.blocks)(seed, block, &mut words);
+        (steps.make)(&words, batch);
+        block = block.wrapping_add(LANES as u64);
+    }
+    if !rest.is_empty() {
+        let mut batch = [Block::default(); LANES];
+        (steps.blocks)(seed, block, &mut words);
+        (steps.make)(&words, &mut batch);
+        rest.copy_from_slice(&batch[..rest.len()]);
+    }
+}
+
+/// The numbers of 64 bits that a lane's words make, the lower word first.
+#[inline(always)]
+fn wide(words: &Words, lane: usize) -> [u64; 2] {
+    [
+        u64::from(words[0][lane]) | u64::from(words[1][lane]) << 32,
+        u64::from(words[2][lane]) | u64::from(words[3][lane]) << 32,
+    ]
+}
+
+/// Each lane's block from its four numbers.
+#[inline(always)]
+fn store(numbers: &Words, out: &mut [Block; LANES]) {
+    for lane in 0..LANES {
+        out[lane] = [numbers[0][lane], numbers[1][lane], numbers[2][lane], numbers[3][lane]];
+    }
+}
+
+/// Each lane's block from its two numbers of 64 bits, in the order of this machine's memory.
+#[inline(always)]
+fn store_wide(numbers: &[[u64; LANES]; 2], out: &mut [Block; LANES]) {
+    for lane in 0..LANES {
+        let (first, second) = (numbers[0][lane], numbers[1][lane]);
+        let halves = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
+        let [a, b, c, d] = halves;
+        out[lane] = if cfg!(target_endian = "little") { halves } else { [b, a, d, c] };
+    }
+}
+
+struct RawUint32;
+
+impl Numbers for RawUint32 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        store(words, out);
+    }
+}
+
+struct RawUint64;
+
+impl Numbers for RawUint64 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 2];
+        for lane in 0..LANES {
+            [made[0][lane], made[1][lane]] = wide(words, lane);
+        }
+        store_wide(&made, out);
+    }
+}
+
+/// Multiples of 2^-24 below 1: the upper 24 bits of a word.
+struct UniformFloat32;
+
+impl Numbers for UniformFloat32 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        const STEP: f32 = 1.0 / 16_777_216.0;
+        let mut made = [[0; LANES]; 4];
+        for word in 0..4 {
+            for lane in 0..LANES {
+                made[word][lane] = ((words[word][lane] >> 8) as i32 as f32 * STEP).to_bits();
+            }
+        }
+        store(&made, out);
+    }
+}
+
+/// Multiples of 2^-53 below 1: the upper 53 bits.
+struct UniformFloat64;
+
+impl Numbers for UniformFloat64 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 2];
+        for lane in 0..LANES {
+            let [first, second] = wide(words, lane);
+            made[0][lane] = uniform_64(first).to_bits();
+            made[1][lane] = uniform_64(second).to_bits();
+        }
+        store_wide(&made, out);
+    }
+}
+
+struct NormalFloat32;
+
+impl Numbers for NormalFloat32 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 4];
+        for half in [0, 2] {
+            for lane in 0..LANES {
+                let (first, second) = pair_32(words[half][lane], words[half + 1][lane]);
+                (made[half][lane], made[half + 1][lane]) = (first.to_bits(), second.to_bits());
+            }
+        }
+        store(&made, out);
+    }
+}
+
+struct NormalFloat64;
+
+impl Numbers for NormalFloat64 {
+    #[inline(always)]
+    fn make(words: &Words, out: &mut [Block; LANES]) {
+        let mut made = [[0; LANES]; 2];
+        for lane in 0..LANES {
+            let [first, second] = wide(words, lane);
+            let (first, second) = pair_64(first, second);
+            (made[0][lane], made[1][lane]) = (first.to_bits(), second.to_bits());
+        }
+        store_wide(&made, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: both builds of the loop make the same bits, wherever a range is cut, and the mapping
+    //! from words to numbers is the documented one. Method: one beside the other, at random.
+
+    use super::*;
+    use crate::compute::generator::philox::LAST_BLOCK;
+
+    pub(super) const ALL: [Values; 6] = [
+        Values::RawUint32,
+        Values::RawUint64,
+        Values::UniformFloat32,
+        Values::UniformFloat64,
+        Values::NormalFloat32,
+        Values::NormalFloat64,
+    ];
+
+    fn made(values: Values, seed: u64, first: u64, count: usize) -> Vec<Block> {
+        let mut out = vec![[0; 4]; count];
+        values.write(seed, first, &mut out);
+        out
+    }
+
+    /// As [`Values::write`] on a processor without vector instructions.
+    fn write_portable(values: Values, seed: u64, first: u64, out: &mut [Block]) {
+        match values {
+            Values::RawUint32 => run(portable_steps::<RawUint32>(), seed, first, out),
+            Values::RawUint64 => run(portable_steps::<RawUint64>(), seed, first, out),
+            Values::UniformFloat32 => run(portable_steps::<UniformFloat32>(), seed, first, out),
+            Values::UniformFloat64 => run(portable_steps::<UniformFloat64>(), seed, first, out),
+            Values::NormalFloat32 => run(portable_steps::<NormalFloat32>(), seed, first, out),
+            Values::NormalFloat64 => run(portable_steps::<NormalFloat64>(), seed, first, out),
+        }
+    }
+
+    #[test]
+    fn with_and_without_vector_instructions_the_bits_are_the_same() {
+        for values in ALL {
+            for (seed, first) in [(0, 0), (u64::MAX, 1 << 40), (67_280_421_310_721, LAST_BLOCK - 9)]
+            {
+                let mut portable = vec![[0; 4]; 4099];
+                write_portable(values, seed, first, &mut portable);
+                assert_eq!(made(values, seed, first, 4099), portable, "{values:?} of seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_that_is_cut_anywhere_is_the_whole_range() {
+        for values in ALL {
+            let whole = made(values, 5, LAST_BLOCK - 20, 150);
+            for cut in (0..=150).step_by(3) {
+                let first = LAST_BLOCK - 20 + cut as u64;
+                let parts =
+                    [made(values, 5, LAST_BLOCK - 20, cut), made(values, 5, first, 150 - cut)];
+                assert_eq!(parts.concat(), whole, "{values:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_kind_of_number_is_made_from_the_words_that_the_documents_name() {
+        let mut all = [[0; LANES]; 4];
+        blocks(7, 3, &mut all);
+        let words = all.map(|words| words[0]);
+        let one = |values| made(values, 7, 3, 1)[0];
+        assert_eq!(one(Values::RawUint32), words);
+        let wide = [0, 2].map(|low| u64::from(words[low]) | u64::from(words[low + 1]) << 32);
+        let stored = |numbers: [u64; 2]| {
+            let mut out = [Block::default()];
+            out.as_flattened_mut()
+                .iter_mut()
+                .zip(numbers.map(u64::to_ne_bytes).as_flattened().as_chunks::<4>().0)
+                .for_each(|(word, bytes)| *word = u32::from_ne_bytes(*bytes));
+            out[0]
+        };
+        assert_eq!(one(Values::RawUint64), stored(wide));
+        let (uniform_32, uniform_64) = (
+            words.map(|word| ((word >> 8) as f32 / 16_777_216.0).to_bits()),
+            wide.map(|number| ((number >> 11) as f64 / 9_007_199_254_740_992.0).to_bits()),
+        );
+        assert_eq!(one(Values::UniformFloat32), uniform_32);
+        assert_eq!(one(Values::UniformFloat64), stored(uniform_64));
+        let ((a, b), (c, d)) = (pair_32(words[0], words[1]), pair_32(words[2], words[3]));
+        assert_eq!(one(Values::NormalFloat32), [a, b, c, d].map(f32::to_bits));
+        let (a, b) = pair_64(wide[0], wide[1]);
+        assert_eq!(one(Values::NormalFloat64), stored([a.to_bits(), b.to_bits()]));
+    }
+}

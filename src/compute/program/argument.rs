@@ -1,0 +1,133 @@
+//! One argument of a launch: a buffer, a number or bytes, checked against what a kernel declares.
+
+use crate::backend::contract::{
+    Address, KernelParameter, LaunchArgument, ParameterClass, ValueBytes,
+};
+use crate::base::error::{Error, Result};
+use crate::compute::program::Kernel;
+use crate::ffi::Argument;
+use crate::memory::buffer::Buffer;
+
+/// An argument of a kernel. Buffers and Rust's numbers convert into it.
+#[derive(Clone, Copy, Debug)]
+pub enum KernelArgument<'a> {
+    /// Memory of the kernel's device, or pinned memory of its kind. The launch records its use.
+    Buffer(&'a Buffer),
+    /// A number of exactly the declared type. A pointer is an address as the device sees it, of
+    /// memory that stays where it is until the launch is done.
+    Value(Argument),
+    /// The bytes of a value of another type: up to 16.
+    Bytes(&'a [u8]),
+    /// Memory of each work-group, of so many bytes.
+    Local(usize),
+}
+
+impl<'a> From<&'a Buffer> for KernelArgument<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self::Buffer(buffer)
+    }
+}
+
+impl<T: Into<Argument>> From<T> for KernelArgument<'_> {
+    fn from(value: T) -> Self {
+        Self::Value(value.into())
+    }
+}
+
+impl KernelArgument<'_> {
+    /// What the backend is given, when it fits the parameter at `index` of the kernel.
+    pub(super) fn fitted(&self, kernel: &Kernel, index: usize) -> Result<LaunchArgument> {
+        let KernelParameter { name, type_name, class } = &kernel.parameters()[index];
+        let given = self.converted()?;
+        let fits = match (class, self) {
+            (ParameterClass::Unknown, _)
+            | (ParameterClass::Pointer, Self::Buffer(_) | Self::Value(Argument::Pointer(_)))
+            | (ParameterClass::Local, Self::Local(_)) => given.is_some(),
+            (_, Self::Value(number)) => is_of(*number, *class),
+            _ => false,
+        };
+        given.filter(|_| fits).ok_or_else(|| Error::KernelArgument {
+            kernel: kernel.name().to_owned(),
+            index,
+            declared: format!("{type_name} {name}").trim().to_owned(),
+            expected: expected(*class),
+            given: self.described(),
+        })
+    }
+
+    /// `None` for bytes that are too many or none.
+    fn converted(&self) -> Result<Option<LaunchArgument>> {
+        Ok(match self {
+            Self::Buffer(buffer) => Some(LaunchArgument::Memory(Address(buffer.address()?))),
+            Self::Value(Argument::Pointer(pointer)) => {
+                Some(LaunchArgument::Memory(Address(pointer.expose_provenance() as u64)))
+            }
+            Self::Value(number) => value_bytes(*number).map(LaunchArgument::Value),
+            Self::Bytes(bytes) => ValueBytes::new(bytes).map(LaunchArgument::Value),
+            Self::Local(bytes) => (*bytes > 0).then_some(LaunchArgument::Local(*bytes)),
+        })
+    }
+
+    fn described(&self) -> String {
+        match self {
+            Self::Buffer(_) => "a buffer".to_owned(),
+            Self::Value(Argument::Pointer(_)) => "an address".to_owned(),
+            Self::Value(number) => format!("{number:?}"),
+            Self::Bytes(bytes) => format!("{} bytes of a value", bytes.len()),
+            Self::Local(bytes) => format!("{bytes} bytes of each work-group's memory"),
+        }
+    }
+}
+
+/// True when a number has exactly this type.
+fn is_of(number: Argument, class: ParameterClass) -> bool {
+    let own = match number {
+        Argument::I8(_) => ParameterClass::Signed(1),
+        Argument::I16(_) => ParameterClass::Signed(2),
+        Argument::I32(_) => ParameterClass::Signed(4),
+        Argument::I64(_) => ParameterClass::Signed(8),
+        Argument::U8(_) => ParameterClass::Unsigned(1),
+        Argument::U16(_) => ParameterClass::Unsigned(2),
+        Argument::U32(_) => ParameterClass::Unsigned(4),
+        Argument::U64(_) => ParameterClass::Unsigned(8),
+        Argument::F32(_) => ParameterClass::Float(4),
+        Argument::F64(_) => ParameterClass::Float(8),
+        Argument::Pointer(_) => ParameterClass::Pointer,
+    };
+    own == class
+}
+
+/// A number's bytes in memory; `None` for pointers.
+fn value_bytes(number: Argument) -> Option<ValueBytes> {
+    match number {
+        Argument::I8(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::I16(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::I32(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::I64(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::U8(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::U16(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::U32(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::U64(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::F32(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::F64(value) => ValueBytes::new(&value.to_ne_bytes()),
+        Argument::Pointer(_) => None,
+    }
+}
+
+fn expected(class: ParameterClass) -> &'static str {
+    match class {
+        ParameterClass::Pointer => "a buffer or an address",
+        ParameterClass::Local => "a size of each work-group's memory, of at least 1 byte",
+        ParameterClass::Signed(1) => "a signed integer of 1 byte",
+        ParameterClass::Signed(2) => "a signed integer of 2 bytes",
+        ParameterClass::Signed(4) => "a signed integer of 4 bytes",
+        ParameterClass::Signed(_) => "a signed integer of 8 bytes",
+        ParameterClass::Unsigned(1) => "an unsigned integer of 1 byte",
+        ParameterClass::Unsigned(2) => "an unsigned integer of 2 bytes",
+        ParameterClass::Unsigned(4) => "an unsigned integer of 4 bytes",
+        ParameterClass::Unsigned(_) => "an unsigned integer of 8 bytes",
+        ParameterClass::Float(4) => "a float of 4 bytes",
+        ParameterClass::Float(_) => "a float of 8 bytes",
+        ParameterClass::Unknown => "a buffer, a number, or 1 to 16 bytes of a value",
+    }
+}

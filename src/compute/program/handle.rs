@@ -1,0 +1,177 @@
+//! The public program, and its kernels.
+#![expect(unsafe_code, reason = "handles are live for as long as their owners are there")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::contract::{
+    Backend, KernelHandle, KernelParameter, Kernels, ProgramHandle, ProgramSource,
+};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::fork::{self, Inherited};
+
+/// Kernels that were compiled for a device. Handles are cheap to clone.
+///
+/// Get one from [`Runtime::compile`](crate::Runtime::compile), on kinds that have a compiler.
+///
+/// ```
+/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
+/// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
+/// let runtime = Runtime::with_backends(Config::default(), [null as _])?;
+/// let device = Device::new(DeviceKind::Null, 0)?;
+/// let text = "kernel void add(global int* numbers, int number) { numbers[0] += number; }";
+/// let program = runtime.compile(device, ProgramSource::Text(text), "")?;
+/// assert_eq!(program.kernel("add")?.parameters()[1].type_name, "int");
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Program {
+    compiled: Inherited<Arc<Compiled>>,
+}
+
+/// One function of a [`Program`], for [`Stream::launch_kernel`](crate::Stream::launch_kernel).
+#[derive(Clone)]
+pub struct Kernel {
+    core: Inherited<Arc<KernelCore>>,
+}
+
+/// A program of a backend, given back when its last kernel and handle are gone.
+struct Compiled {
+    backend: Arc<dyn Backend>,
+    device: Device,
+    handle: ProgramHandle,
+}
+
+/// A kernel of a backend, given back behind the tasks that launch it.
+pub(super) struct KernelCore {
+    /// After the kernel itself: dropped last.
+    program: Arc<Compiled>,
+    handle: KernelHandle,
+    name: String,
+    parameters: Vec<KernelParameter>,
+}
+
+/// The programs of a backend, where it has them.
+fn kernels_of(backend: &Arc<dyn Backend>) -> Result<&dyn Kernels> {
+    let capability = "programs of kernels";
+    backend.kernels().ok_or(Error::Unsupported { kind: backend.kind(), capability })
+}
+
+impl Program {
+    pub(crate) fn compile(
+        backend: &Arc<dyn Backend>,
+        device: Device,
+        source: ProgramSource<'_>,
+        options: &str,
+    ) -> Result<Self> {
+        let handle = kernels_of(backend)?.compile(device.index(), source, options)?;
+        let compiled = Compiled { backend: Arc::clone(backend), device, handle };
+        Ok(Self { compiled: Inherited::new(Arc::new(compiled)) })
+    }
+
+    /// The device that it was compiled for.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.compiled.device
+    }
+
+    /// The names of its kernels. Fails in a forked child.
+    pub fn kernel_names(&self) -> Result<Vec<String>> {
+        fork::check()?;
+        let kernels = kernels_of(&self.compiled.backend)?;
+        // SAFETY: the program is live: only the drop of `Compiled` ends it.
+        unsafe { kernels.kernel_names(self.compiled.handle) }
+    }
+
+    /// One of its kernels. Fails when there is none of this name, and in a forked child.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let names = self.kernel_names()?;
+        if !names.iter().any(|known| known == name) {
+            return Err(Error::NoSuchKernel { name: name.to_owned(), names });
+        }
+        let kernels = kernels_of(&self.compiled.backend)?;
+        // SAFETY: the program is live, as above.
+        let handle = unsafe { kernels.kernel(self.compiled.handle, name) }?;
+        let program = Arc::clone(&self.compiled);
+        let mut core =
+            KernelCore { program, handle, name: name.to_owned(), parameters: Vec::new() };
+        // SAFETY: the kernel is live: `core`, which a refusal drops, ends it.
+        core.parameters = unsafe { kernels.parameters(handle) }?;
+        Ok(Kernel { core: Inherited::new(Arc::new(core)) })
+    }
+}
+
+impl Kernel {
+    /// Its name in the program.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// The device that it was compiled for.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.core.program.device
+    }
+
+    /// What it takes, in order.
+    #[must_use]
+    pub fn parameters(&self) -> &[KernelParameter] {
+        &self.core.parameters
+    }
+
+    pub(super) fn core(&self) -> &Arc<KernelCore> {
+        &self.core
+    }
+}
+
+impl KernelCore {
+    pub(super) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.program.backend
+    }
+
+    pub(super) fn kernels(&self) -> Result<&dyn Kernels> {
+        kernels_of(self.backend())
+    }
+
+    pub(super) fn handle(&self) -> KernelHandle {
+        self.handle
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        // Here and below: a refusal leaves nothing to do, the driver keeps it.
+        let Ok(kernels) = kernels_of(&self.backend) else { return };
+        // SAFETY: the program is live until here, and nothing else ends it; what has its handle has
+        // this.
+        let _ = unsafe { kernels.program_release(self.handle) };
+    }
+}
+
+impl Drop for KernelCore {
+    fn drop(&mut self) {
+        let Ok(kernels) = self.kernels() else { return };
+        // SAFETY: as for the program; tasks that launch the kernel hold this.
+        let _ = unsafe { kernels.kernel_release(self.handle) };
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = format_args!("{}", self.device());
+        f.debug_struct("Program").field("device", &device).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.name())
+            .field("device", &format_args!("{}", self.device()))
+            .field("parameters", &self.parameters())
+            .finish_non_exhaustive()
+    }
+}

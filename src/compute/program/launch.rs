@@ -1,0 +1,159 @@
+//! Launches of kernels as tasks of a stream.
+#![expect(
+    unsafe_code,
+    reason = "what a kernel does with its arguments is promised by who launches"
+)]
+
+use std::iter;
+use std::sync::Arc;
+
+use crate::backend::contract::{LaunchArgument, LaunchSize};
+use crate::base::error::{Error, FailureCause, Result};
+use crate::compute::program::handle::KernelCore;
+use crate::compute::program::size::launch_size;
+use crate::compute::program::{Kernel, KernelArgument};
+use crate::engine::stream::Stream;
+use crate::engine::stream::context::TaskContext;
+use crate::memory::buffer::{Access, Buffer, Task};
+use crate::queue::{Class, Command};
+
+/// One launch. It holds addresses, no buffer: a free stands behind it.
+pub(crate) struct Launch {
+    kernel: Arc<KernelCore>,
+    arguments: Box<[LaunchArgument]>,
+    size: LaunchSize,
+}
+
+impl Command<TaskContext> for Launch {
+    const CLASS: Class = Class::User;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("kernel", 0))
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        // As copies: threads wait for the host's access to single buffers.
+        context.is_marker = true;
+        let Self { kernel, arguments, size } = self;
+        let launched = kernel.kernels().and_then(|kernels| {
+            // SAFETY: the task holds the kernel; `launch_kernel` has checked that it is of this
+            // stream's backend and device, and the number and the classes of the arguments. What it
+            // does with them, the caller there has promised.
+            unsafe { context.handle.launch(kernels, kernel.handle(), &arguments, &size) }
+        });
+        if let Err(refusal) = launched {
+            context.fail(FailureCause::Backend(refusal));
+        }
+    }
+}
+
+impl Stream {
+    /// Enqueues a kernel with so many work-items, in one to three dimensions; without a local size
+    /// the driver chooses how many of them are a work-group. Does not block. Returns the task's
+    /// ticket. The uses of buffers are recorded, so each may be dropped right after.
+    ///
+    /// Fails when the kernel is of another device, an argument does not fit what the kernel
+    /// declares, a buffer was released or is of another device or runtime, a size is zero or of too
+    /// many dimensions, after a shutdown and in a forked child; nothing is enqueued then. What the
+    /// driver refuses fails the stream.
+    ///
+    /// ```
+    /// use accelrt::backend::null::{NullBackend, NullConfig};
+    /// # use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
+    /// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
+    /// # let runtime = Runtime::with_backends(Config::default(), [null as _])?;
+    /// # let device = Device::new(DeviceKind::Null, 0)?;
+    /// let text = "kernel void scale(global float* x, float by) { x[get_global_id(0)] *= by; }";
+    /// let scale = runtime.compile(device, ProgramSource::Text(text), "")?.kernel("scale")?;
+    /// let (stream, buffer) = (runtime.stream(device)?, runtime.zeros(4000, device)?);
+    /// let arguments = [(&buffer).into(), 0.5_f32.into()];
+    /// // SAFETY: a thousand floats are what the buffer has.
+    /// unsafe { stream.launch_kernel(&scale, &arguments, &[1000], None)? };
+    /// stream.synchronize()?;
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The kernel, with this many work-items, reads and writes nothing but the buffers' memory and
+    /// what its addresses point to, which others leave alone in stream order. Where the program
+    /// does not tell its types, the arguments have them.
+    pub unsafe fn launch_kernel(
+        &self,
+        kernel: &Kernel,
+        arguments: &[KernelArgument<'_>],
+        global_size: &[usize],
+        local_size: Option<&[usize]>,
+    ) -> Result<u64> {
+        let sizes = (global_size, local_size);
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
+    }
+
+    /// As [`Stream::launch_kernel`], with each argument whether the kernel writes its buffer, where
+    /// that is known: it then uses the bytes of this view alone. Of what is beyond `writes` nothing
+    /// is known.
+    ///
+    /// # Safety
+    /// As there, and what is said of the buffers is so.
+    pub(crate) unsafe fn launch_kernel_with_uses(
+        &self,
+        kernel: &Kernel,
+        arguments: &[KernelArgument<'_>],
+        (global_size, local_size): (&[usize], Option<&[usize]>),
+        writes: &[Option<bool>],
+    ) -> Result<u64> {
+        let launch = self.kernel_task(kernel, arguments, global_size, local_size)?;
+        let said = writes.iter().copied().chain(iter::repeat(None));
+        let uses = arguments.iter().zip(said).filter_map(|(argument, writes)| match argument {
+            KernelArgument::Buffer(buffer) => Some((*buffer, writes)),
+            _ => None,
+        });
+        let uses: Vec<_> = uses.collect();
+        let accesses = uses.iter().map(|(it, _)| self.reach(it)).collect::<Result<Vec<_>>>()?;
+        let ticket = self.core().push(launch)?;
+        for (access, (buffer, writes)) in accesses.into_iter().zip(&uses) {
+            access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
+        }
+        Ok(ticket)
+    }
+
+    /// A launch that this stream could run, not enqueued yet.
+    pub(crate) fn kernel_task(
+        &self,
+        kernel: &Kernel,
+        arguments: &[KernelArgument<'_>],
+        global_size: &[usize],
+        local_size: Option<&[usize]>,
+    ) -> Result<Launch> {
+        self.check_kernel(kernel)?;
+        let (expected, given) = (kernel.parameters().len(), arguments.len());
+        if expected != given {
+            let kernel = kernel.name().to_owned();
+            return Err(Error::KernelArgumentCount { kernel, expected, given });
+        }
+        let size = launch_size(kernel.name(), global_size, local_size)?;
+        let fitted = arguments.iter().enumerate();
+        let fitted = fitted.map(|(index, argument)| argument.fitted(kernel, index));
+        let arguments = fitted.collect::<Result<Box<[_]>>>()?;
+        Ok(Launch { kernel: Arc::clone(kernel.core()), arguments, size })
+    }
+
+    fn check_kernel(&self, kernel: &Kernel) -> Result<()> {
+        let (core, compiled) = (self.core(), kernel.device());
+        let is_own_runtimes = Arc::ptr_eq(&core.backend, kernel.core().backend());
+        if is_own_runtimes && compiled == self.device() {
+            return Ok(());
+        }
+        let (kernel, stream) = (kernel.name().to_owned(), self.device());
+        Err(Error::KernelDeviceMismatch { kernel, compiled, stream, on_host: core.on_host })
+    }
+
+    fn reach<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
+        self.core().lifecycle.check_own("a buffer", buffer.runtime())?;
+        if !buffer.is_reached_by(self.device()) {
+            let (buffer, stream) = (buffer.device(), self.device());
+            return Err(Error::BufferDeviceMismatch { buffer, stream });
+        }
+        buffer.access()
+    }
+}

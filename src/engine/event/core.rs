@@ -1,0 +1,272 @@
+//! What the handles and the queued records of one event share: its versions and how they ended.
+
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_utils::CachePadded;
+
+use crate::backend::contract::owned::OwnedMark;
+use crate::base::blocking::while_blocked;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::spin::{SpinGuard, SpinMutex};
+use crate::base::sync::{AtomicU64, Life, Ordering};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::wait::Interrupt;
+
+/// The state of one event.
+///
+/// Threads that record write the first words, consumers those of `finished`, which stand on a line
+/// of their own: a pipeline of records would hand a common line over at each.
+pub(super) struct EventCore {
+    /// Of all its records: an event does not change its device. Read without the lock, also in a
+    /// forked child.
+    pub(super) device: OnceLock<Device>,
+    /// The latest version: how many records were begun.
+    pub(super) recorded: AtomicU64,
+    /// Of them those that no queue had (`shared`).
+    pub(super) direct: AtomicU64,
+    /// Handles that exist.
+    pub(super) handles: AtomicU64,
+    pub(super) latest: SpinMutex<Latest>,
+    pub(super) finished: CachePadded<Finished>,
+    pub(super) life: Life,
+}
+
+/// What consumers need.
+pub(super) struct Finished {
+    pub(super) is_timed: bool,
+    /// The highest version that somebody found done: saves later queries the look at its stream.
+    completed: AtomicU64,
+    /// How many records were passed or dropped, and whether the last handle is gone (`shared`).
+    pub(super) records: AtomicU64,
+}
+
+/// Where the latest version was recorded, and how the highest finished one ended.
+pub(super) struct Latest {
+    /// The kind it was made for, or the kind of the first record.
+    kind: Option<DeviceKind>,
+    /// Where the version `recorded` stands.
+    source: Option<(Arc<StreamCore>, u64)>,
+    /// How the version `finished_version` ended. Successful untimed records leave nothing.
+    finished_version: u64,
+    mark: Option<Arc<OwnedMark>>,
+    failure: Option<Arc<StreamError>>,
+}
+
+/// One version of an event, looked up in one step. The source's errors are bound to it, so that the
+/// one that extends over it is not forgotten before this is dropped.
+pub(super) struct Record {
+    pub(super) source: Arc<StreamCore>,
+    pub(super) ticket: u64,
+    pub(super) version: u64,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.source.failures.unbind();
+    }
+}
+
+impl EventCore {
+    pub(super) fn new(kind: Option<DeviceKind>, is_timed: bool) -> Self {
+        let latest = Latest { kind, source: None, finished_version: 0, mark: None, failure: None };
+        let finished =
+            Finished { is_timed, completed: AtomicU64::new(0), records: AtomicU64::new(0) };
+        Self {
+            device: OnceLock::new(),
+            recorded: AtomicU64::new(0),
+            direct: AtomicU64::new(0),
+            handles: AtomicU64::new(1),
+            latest: SpinMutex::new(latest),
+            finished: CachePadded::new(finished),
+            life: Life::new(),
+        }
+    }
+
+    /// The latest record, if there is one.
+    pub(super) fn record(&self) -> Option<Record> {
+        let latest = self.latest.lock();
+        let (source, ticket) = latest.source.as_ref()?;
+        // Relaxed: advanced under the lock.
+        let version = self.recorded.load(Ordering::Relaxed);
+        // Bound under the lock: until then the record is the latest, and knows its own failure.
+        source.failures.bind();
+        Some(Record { source: Arc::clone(source), ticket: *ticket, version })
+    }
+
+    /// Takes the lock to record the event on a stream, which its device and kind allow. The latest
+    /// record stays where it is until [`Latest::stand_at`].
+    #[inline]
+    pub(super) fn lock_for(&self, core: &Arc<StreamCore>) -> Result<SpinGuard<'_, Latest>> {
+        let mut latest = self.latest.lock();
+        if !latest.is_on(core) {
+            self.bind(&mut latest, core)?;
+        }
+        Ok(latest)
+    }
+
+    /// The event is about to be recorded on another stream than before, where its kind, device and
+    /// runtime let it.
+    #[cold]
+    fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
+        let device = core.identity.device;
+        if let Some(event) = latest.kind
+            && event != device.kind()
+        {
+            let (role, stream) = ("recording", device.kind());
+            return Err(Error::EventKindMismatch { event, role, stream });
+        }
+        let own = *self.device.get_or_init(|| device);
+        if own != device {
+            let (event, stream) = (own.index(), device.index());
+            return Err(Error::EventDeviceMismatch { event, stream });
+        }
+        if let Some((source, _)) = &latest.source {
+            core.lifecycle.check_own("an event", source.lifecycle.runtime)?;
+        }
+        latest.kind = Some(device.kind());
+        Ok(())
+    }
+
+    /// True when the counter of its stream says that the latest record is done.
+    pub(super) fn is_passed(&self, latest: &Latest) -> bool {
+        let is_passed = latest.is_passed();
+        if is_passed {
+            // Relaxed: advanced under the lock that the caller holds.
+            self.complete(self.recorded.load(Ordering::Relaxed));
+        }
+        is_passed
+    }
+
+    pub(super) fn kind(&self) -> Option<DeviceKind> {
+        self.latest.lock().kind
+    }
+
+    pub(super) fn is_complete(&self, version: u64) -> bool {
+        self.completed() >= version
+    }
+
+    /// True when the latest record is known to be done at this moment.
+    #[inline]
+    pub(super) fn is_latest_complete(&self) -> bool {
+        let completed = self.completed();
+        // Relaxed, and behind that look, where its acquire keeps it: a record that began before an
+        // older one was found done is seen here.
+        completed >= self.recorded.load(Ordering::Relaxed)
+    }
+
+    /// The highest version that is known to be done.
+    #[inline]
+    fn completed(&self) -> u64 {
+        // Acquire: pairs with `complete`.
+        self.finished.completed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn complete(&self, version: u64) {
+        // Release: what was done before, and how it ended, is visible to who sees it complete;
+        // pairs with the loads of `completed`.
+        self.finished.completed.fetch_max(version, Ordering::Release);
+    }
+
+    /// True when the record is known to be done.
+    pub(super) fn is_reached(&self, record: &Record) -> bool {
+        let is_reached =
+            self.is_complete(record.version) || record.source.progress.done() >= record.ticket;
+        if is_reached {
+            self.complete(record.version);
+        }
+        is_reached
+    }
+
+    /// Notes how a version ended, unless a later one ended before.
+    pub(super) fn finish(
+        &self,
+        version: u64,
+        mark: Option<Arc<OwnedMark>>,
+        failure: Option<Arc<StreamError>>,
+    ) {
+        let (mut mark, mut failure) = (mark, failure);
+        let mut latest = self.latest.lock();
+        if version > latest.finished_version {
+            latest.finished_version = version;
+            std::mem::swap(&mut latest.mark, &mut mark);
+            std::mem::swap(&mut latest.failure, &mut failure);
+        }
+        drop(latest); // what was there before is dropped without the lock
+    }
+
+    pub(super) fn mark_of(&self, record: &Record) -> Option<Arc<OwnedMark>> {
+        let latest = self.latest.lock();
+        latest.mark.clone().filter(|_| latest.finished_version == record.version)
+    }
+
+    /// The error that a finished record is failed with.
+    pub(super) fn failure_of(&self, record: &Record) -> Option<Arc<StreamError>> {
+        let own = {
+            let latest = self.latest.lock();
+            latest.failure.clone().filter(|_| latest.finished_version == record.version)
+        };
+        own.or_else(|| record.source.failures.at(record.ticket))
+    }
+
+    pub(super) fn wait_on_host(
+        &self,
+        record: &Record,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let Record { source, ticket, version } = record;
+        if self.is_complete(*version) {
+            return Ok(());
+        }
+        source.wait_retired(*ticket, interrupt)?;
+        if !source.on_host {
+            if let Some(mark) = source.marks.at(*ticket) {
+                while_blocked(|| mark.wait())?;
+                source.marks.reached(*ticket);
+            }
+            self.complete(*version);
+        }
+        Ok(())
+    }
+}
+
+impl Latest {
+    fn is_passed(&self) -> bool {
+        let Some((source, ticket)) = &self.source else { return true };
+        source.progress.done() >= *ticket
+    }
+
+    /// True when a task that returned is done on the stream of the latest record.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.source.as_ref().is_some_and(|(source, _)| source.on_host)
+    }
+
+    /// True when the latest record stands on this stream.
+    #[inline]
+    pub(super) fn is_on(&self, core: &Arc<StreamCore>) -> bool {
+        self.source.as_ref().is_some_and(|(source, _)| Arc::ptr_eq(source, core))
+    }
+
+    /// The latest record stands at this ticket of the stream, in one step: between two pending
+    /// records there is no place that is done. Returns what is to be dropped without the lock.
+    #[inline]
+    #[must_use]
+    pub(super) fn stand_at(
+        &mut self,
+        core: &Arc<StreamCore>,
+        ticket: u64,
+    ) -> Option<Arc<StreamCore>> {
+        if let Some((source, place)) = &mut self.source
+            && Arc::ptr_eq(source, core)
+        {
+            *place = ticket;
+            return None;
+        }
+        self.move_to(core, ticket)
+    }
+
+    #[cold]
+    fn move_to(&mut self, core: &Arc<StreamCore>, ticket: u64) -> Option<Arc<StreamCore>> {
+        self.source.replace((Arc::clone(core), ticket)).map(|(source, _)| source)
+    }
+}

@@ -1,0 +1,322 @@
+//! The public event: a handle to a versioned mark in streams.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result};
+use crate::base::fork::{self, Inherited};
+use crate::base::sync::Ordering;
+use crate::engine::event::command::{self, RecordCommand};
+use crate::engine::event::core::EventCore;
+use crate::engine::event::shared::Shared;
+use crate::engine::frontier::Point;
+use crate::engine::stream::Stream;
+use crate::engine::stream::commands::{Inherit, WaitFor};
+use crate::engine::stream::direct::Direct;
+use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::wait::Interrupt;
+
+/// A mark that streams record, wait for and query.
+///
+/// An event that was never recorded counts as done. A wait binds to the record that is the latest
+/// at that moment; a later record does not move it. An event recorded on a failed stream is
+/// complete and failed until it is recorded again.
+///
+/// ```
+/// use accelrt::{Config, Device, Event, Runtime};
+/// let runtime = Runtime::new(Config::default())?;
+/// let (first, second) = (runtime.stream(Device::cpu(0))?, runtime.stream(Device::cpu(0))?);
+/// let (start, end) = (Event::timed(), Event::timed());
+/// first.record(&start)?;
+/// first.enqueue(|| { /* a worker runs this */ })?;
+/// first.record(&end)?;
+/// second.wait_event(&end)?; // what follows on `second` runs after it, and no thread waits
+/// end.synchronize()?;
+/// assert!(start.elapsed_ms(&end)? >= 0.0);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Event {
+    pub(super) core: Inherited<Shared>,
+}
+
+impl Event {
+    /// An event without timing; its kind is that of the first stream it is recorded on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::build(None, false)
+    }
+
+    /// An event that can be asked for elapsed time.
+    #[must_use]
+    pub fn timed() -> Self {
+        Self::build(None, true)
+    }
+
+    /// An event for streams of one kind.
+    #[must_use]
+    pub fn for_kind(kind: DeviceKind, is_timed: bool) -> Self {
+        Self::build(Some(kind), is_timed)
+    }
+
+    fn build(kind: Option<DeviceKind>, is_timed: bool) -> Self {
+        Self { core: Inherited::new(Shared::new(EventCore::new(kind, is_timed))) }
+    }
+
+    /// True when [`Event::elapsed_ms`] is allowed.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.core.finished.is_timed
+    }
+
+    /// The device of the latest record; `None` before the first.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        self.core.device.get().copied()
+    }
+
+    /// How often the event was recorded: names the latest record; 0 before the first.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        // Acquire: who sees the version sees its device; pairs with `Shared::begin`. No model: the
+        // device stands in a cell of the standard library, which models do not see.
+        self.core.recorded.load(Ordering::Acquire)
+    }
+
+    /// Names this event while it lives; 0 before the first record.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        if self.version() == 0 { 0 } else { self.core.address() }
+    }
+
+    /// True when everything before the latest record is done, also when it failed, and before the
+    /// first record. Never blocks, never fails.
+    #[must_use]
+    #[inline]
+    pub fn query(&self) -> bool {
+        self.core.is_latest_complete() || self.poll()
+    }
+
+    /// True when the latest record is done, and failed. Never blocks.
+    #[cfg(feature = "python")]
+    pub(crate) fn has_failed(&self) -> bool {
+        // In a forked child a thread that is not here may hold the locks.
+        let is_asked = !fork::is_child() && self.query();
+        is_asked && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
+    }
+
+    /// Asks the stream about the latest record, and then the driver.
+    #[cold]
+    fn poll(&self) -> bool {
+        let core = &self.core;
+        if fork::is_child() {
+            // A thread that is not here may hold the lock; nothing goes on here.
+            return core.latest.try_lock().is_some_and(|latest| core.is_passed(&latest));
+        }
+        let (is_passed, is_on_host) = {
+            let latest = core.latest.lock();
+            (core.is_passed(&latest), latest.is_on_host())
+        };
+        if is_passed || is_on_host {
+            return is_passed;
+        }
+        let Some(record) = core.record() else { return true };
+        match record.source.marks.poll() {
+            Ok(()) => core.is_reached(&record) && core.is_latest_complete(),
+            // On a lost device nothing goes on; any other refusal is no answer yet.
+            Err(error) => matches!(error, Error::DeviceLost { .. }),
+        }
+    }
+
+    /// Blocks until everything before the latest record is done; raises the error it is failed
+    /// with, and ends nothing. Fails inside a task of the stream that has not reached the record.
+    pub fn synchronize(&self) -> Result<()> {
+        self.wait_on_host(&mut None)
+    }
+
+    /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms; when that says
+    /// true the wait is given up with [`Error::Interrupted`] and the work goes on.
+    pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.wait_on_host(&mut Some(is_interrupted))
+    }
+
+    fn wait_on_host(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        fork::check()?;
+        let Some(record) = self.core.record() else { return Ok(()) };
+        self.core.wait_on_host(&record, interrupt)?;
+        raise(self.core.failure_of(&record))
+    }
+
+    /// Milliseconds from this event's record to the other's; negative when it came first.
+    ///
+    /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
+    /// one runtime.
+    /// Resolution: the time stamp counter's tick where it is the system's clock, else its step.
+    pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
+        fork::check()?;
+        let (this_record, other_record) = (self.core.record(), other.core.record());
+        let (this_kind, other_kind) = (self.core.kind(), other.core.kind());
+        if let (Some(this), Some(other)) = (this_kind, other_kind)
+            && this != other
+        {
+            return Err(Error::ElapsedKindMismatch { this, other });
+        }
+        if !self.is_timed() || !other.is_timed() {
+            return Err(Error::EventWithoutTiming);
+        }
+        let (Some(this_record), Some(other_record)) = (this_record, other_record) else {
+            return Err(Error::EventNotRecorded);
+        };
+        if !self.query() || !other.query() {
+            return Err(Error::EventNotComplete);
+        }
+        raise(self.core.failure_of(&this_record))?;
+        raise(other.core.failure_of(&other_record))?;
+        let start = self.core.mark_of(&this_record).ok_or(Error::EventNotComplete)?;
+        let end = other.core.mark_of(&other_record).ok_or(Error::EventNotComplete)?;
+        let (source, other_source) = (&this_record.source, &other_record.source);
+        source.lifecycle.check_own("an event", other_source.lifecycle.runtime)?;
+        if !source.on_host && source.identity.device != other_source.identity.device {
+            let capability = "elapsed time between events of two devices";
+            return Err(Error::Unsupported { kind: source.identity.device.kind(), capability });
+        }
+        let elapsed_ns = start.elapsed_ns(&end)?;
+        #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days")]
+        Ok(elapsed_ns as f64 / 1e6)
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stream {
+    /// Records the event behind everything enqueued so far. Never blocks; never fails because of an
+    /// open error of the stream.
+    ///
+    /// Fails when the event belongs to another kind, another device or another runtime.
+    #[inline]
+    pub fn record(&self, event: &Event) -> Result<()> {
+        let core = self.core();
+        core.lifecycle.check()?;
+        if let Some(direct) = core.enter_directly() {
+            return self.record_directly(event, direct);
+        }
+        self.record_queued(event)
+    }
+
+    #[inline]
+    fn record_queued(&self, event: &Event) -> Result<()> {
+        let core = self.core();
+        let (pushed, previous) = {
+            let mut latest = event.core.lock_for(core)?;
+            let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
+            (pushed, latest.stand_at(core, pushed.ticket))
+        };
+        drop(previous); // perhaps the last reference to a stream: without the lock
+        core.published(pushed)
+    }
+
+    #[inline(never)]
+    pub(super) fn record_directly(&self, event: &Event, mut direct: Direct<'_>) -> Result<()> {
+        let core = self.core();
+        let mut latest = event.core.lock_for(core)?;
+        let Some(ticket) = direct.take_place() else {
+            drop(latest);
+            drop(direct);
+            return self.record_queued(event);
+        };
+        let version = event.core.begin_direct(&mut latest);
+        let previous = latest.stand_at(core, ticket);
+        // Without the lock: the task, and what others enqueued meanwhile.
+        drop(latest);
+        direct.run(|context| command::run(&event.core, version, context));
+        drop(direct);
+        drop(previous); // perhaps the last reference to a stream: that waits for its device
+        Ok(())
+    }
+
+    /// Records a new event without timing and returns it.
+    pub fn record_event(&self) -> Result<Event> {
+        let event = Event::new();
+        self.record(&event)?;
+        Ok(event)
+    }
+
+    /// What is enqueued from now on runs after everything before the event's latest record. No
+    /// thread waits. Nothing to do when the event was never recorded. A failed event fails this
+    /// stream.
+    ///
+    /// Fails when the event belongs to another kind or another runtime.
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let core = self.core();
+        core.lifecycle.check()?;
+        let Some(record) = event.core.record() else { return Ok(()) };
+        let (kind, own_kind) = (record.source.identity.device.kind(), core.identity.device.kind());
+        if kind != own_kind {
+            return Err(Error::EventKindMismatch {
+                event: kind,
+                role: "blocking",
+                stream: own_kind,
+            });
+        }
+        core.lifecycle.check_own("an event", record.source.lifecycle.runtime)?;
+        record.source.failures.bind();
+        let wait = WaitFor::new_bound(Arc::clone(&record.source), record.ticket);
+        if event.core.is_reached(&record) {
+            return match event.core.failure_of(&record) {
+                None => Ok(()),
+                Some(error) => core.push(Inherit(error)).map(drop),
+            };
+        }
+        let ticket = core.push(wait)?;
+        if !core.on_host
+            && let Some(error) = event.core.failure_of(&record)
+        {
+            // The record was passed, while the device may be on its way: of an error that ended
+            // since, the event alone knows.
+            core.push(Inherit(error))?;
+        }
+        let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
+        core.history.join(ticket, &point, record.source.history.at(record.ticket).as_deref());
+        Ok(())
+    }
+
+    /// What is enqueued from now on runs after everything enqueued on `other` so far. Fails as
+    /// [`Stream::wait_event`].
+    pub fn wait_stream(&self, other: &Stream) -> Result<()> {
+        let lifecycle = &self.core().lifecycle;
+        lifecycle.check_own("a stream", other.core().lifecycle.runtime)?;
+        self.wait_event(&other.record_event()?)
+    }
+
+    /// True when this stream's next task is known to run after the event's latest record: the
+    /// record is done, it is on this stream, or this stream waits for it, directly or through
+    /// others. May lag behind waits that are being enqueued; never runs ahead of them.
+    #[must_use]
+    pub fn is_ordered_after(&self, event: &Event) -> bool {
+        if fork::is_child() {
+            return event.query();
+        }
+        let Some(record) = event.core.record() else { return true };
+        let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
+        let is_own = Arc::ptr_eq(&record.source, self.core());
+        let is_joined =
+            || self.core().history.latest().is_some_and(|known| known.dominates(&point));
+        is_own || event.query() || is_joined()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("device", &self.device())
+            .field("is_timed", &self.is_timed())
+            .field("version", &self.version())
+            .field("is_done", &self.query())
+            .finish()
+    }
+}

@@ -1,0 +1,81 @@
+//! Tests of events that move to another stream of a driver kind: pending between two records.
+//!
+//! A task that asks the event stands in the queue when the second record comes past it, so it is
+//! asked in the middle of that record.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use crate::backend::contract::Backend;
+use crate::backend::contract::owned::OwnedStream;
+use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Error;
+use crate::engine::event::Event;
+use crate::engine::stream::Stream;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::{Identity, StreamCore};
+use crate::engine::stream::lifecycle::Lifecycle;
+use crate::queue::{Class, Command};
+
+/// A stream of a device that nobody's question moves on.
+fn stream(null: &Arc<NullBackend>, device_index: usize) -> Stream {
+    let device = Device::new(DeviceKind::Null, device_index).unwrap();
+    let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(null);
+    let handle = OwnedStream::create(&backend, device_index, 0).unwrap();
+    let identity = Identity { device, id: 1, priority: 0, is_dedicated: true };
+    Stream::from_core(StreamCore::new(identity, backend, handle, Lifecycle::new(0, 1000)))
+}
+
+fn null(device_count: usize) -> Arc<NullBackend> {
+    let completion = Completion::WhenAsked { polls: u32::MAX };
+    NullBackend::new(NullConfig { device_count, completion, ..NullConfig::default() })
+}
+
+/// Asks an event when the stream comes here.
+struct Ask(Event, Sender<bool>);
+
+impl Command<TaskContext> for Ask {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, _context: &mut TaskContext) {
+        self.1.send(self.0.query()).unwrap();
+    }
+}
+
+#[test]
+fn an_event_is_pending_between_two_pending_records() {
+    let null = null(1);
+    let [first, second] = [(); 2].map(|()| stream(&null, 0));
+    let (event, (answer, answered)) = (Event::new(), channel());
+    first.record(&event).unwrap();
+    let direct = second.core().enter_directly().expect("an idle stream of a driver");
+    second.core().push_unscheduled(Ask(event.clone(), answer));
+    second.record_directly(&event, direct).unwrap();
+    assert!(!answered.recv().unwrap(), "seen as done between two records that are pending");
+    assert!(!event.query());
+    assert_eq!(event.version(), 2);
+}
+
+#[test]
+fn an_event_that_moves_back_and_forth_is_pending_each_time() {
+    let null = null(1);
+    let streams = [(); 2].map(|()| stream(&null, 0));
+    let event = Event::new();
+    for (round, stream) in streams.iter().cycle().take(10).enumerate() {
+        stream.record(&event).unwrap();
+        assert!(!event.query(), "record {round} is pending");
+    }
+}
+
+#[test]
+fn a_record_that_is_refused_leaves_the_event_where_it_is() {
+    let null = null(2);
+    let [first, other_device] = [0, 1].map(|index| stream(&null, index));
+    let event = Event::new();
+    first.record(&event).unwrap();
+    let refused = other_device.record(&event).unwrap_err();
+    assert!(matches!(refused, Error::EventDeviceMismatch { event: 0, stream: 1 }), "{refused}");
+    assert_eq!((event.version(), event.device().unwrap().index()), (1, 0));
+    assert!(!event.query() && !other_device.is_ordered_after(&event));
+}

@@ -1,0 +1,77 @@
+//! What is told about each task while somebody watches the runtime.
+//!
+//! On kinds that run on the host a task's time is from the first look at it, when everything before
+//! it was done, until it is: for a wait that is how long the stream waited. On a driver kind it is
+//! the device's time, and the device is waited for behind each task, as verbose libraries do on
+//! GPUs: without that, the times of tasks that overlap would be told long after their order.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::contract::owned::OwnedMark;
+use crate::base::blocking::while_blocked;
+use crate::base::device::Device;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::drain::Stop;
+use crate::queue::{Class, Entry};
+
+/// Something that was done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Action {
+    pub(crate) device: Device,
+    pub(crate) stream_id: u64,
+    pub(crate) what: &'static str,
+    pub(crate) bytes: usize,
+    pub(crate) time: Duration,
+}
+
+/// Since when a task is looked at: its predecessors' number, and the moment.
+pub(crate) type Since = Option<(u64, Instant)>;
+
+impl StreamCore {
+    /// As `execute`, for a stream that is watched or cancelled.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn execute_unusual(
+        &self,
+        mut entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_helping: bool,
+    ) -> Option<Stop> {
+        let is_cancelled = self.lifecycle.is_cancelled();
+        let told = entry.description().filter(|_| self.lifecycle.is_watched());
+        let is_skipped = entry.class() != Class::Own && context.error.is_some();
+        let Some((what, bytes)) = told.filter(|_| !is_cancelled && !is_skipped) else {
+            return self.execute_as(entry, context, is_helping, is_cancelled);
+        };
+        let number = self.progress.retired();
+        let known = context.since.filter(|(of, _)| *of == number);
+        let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
+        let start = self.place_mark();
+        let stop = self.execute_as(entry, context, is_helping, is_cancelled);
+        // A scope that has ended meanwhile prints elsewhere, or nowhere.
+        if stop.is_none() && self.lifecycle.is_watched() {
+            let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
+            let (device, stream_id) = (context.device, context.stream_id);
+            self.lifecycle.tell(&Action { device, stream_id, what, bytes, time });
+        }
+        stop
+    }
+
+    /// A timed mark on a driver stream; a refusal leaves the host's time.
+    fn place_mark(&self) -> Option<Arc<OwnedMark>> {
+        if self.on_host {
+            return None;
+        }
+        self.handle.mark(true).ok()
+    }
+
+    /// The device's time from a mark until it has done everything so far, which is waited for.
+    fn time_since(&self, start: Option<&Arc<OwnedMark>>) -> Option<Duration> {
+        let end = start.and_then(|_| self.place_mark())?;
+        while_blocked(|| end.wait()).ok()?;
+        let elapsed = start?.elapsed_ns(&end).ok()?;
+        u64::try_from(elapsed).ok().map(Duration::from_nanos)
+    }
+}

@@ -1,0 +1,214 @@
+//! The commands of a stream: a user's closure, a wait for another stream, an inherited error.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::base::blocking::while_blocked;
+use crate::base::error::{Error, FailureCause, StreamError, TaskError};
+use crate::base::sync::assert_no_lock_held;
+use crate::engine::stream::context::{Blocker, TaskContext};
+use crate::engine::stream::core::StreamCore;
+use crate::queue::{Class, Command};
+
+/// What a task may return: nothing, or a result whose error becomes the stream's.
+pub trait TaskOutcome {
+    /// The error, if it is one.
+    fn into_task_result(self) -> Result<(), TaskError>;
+}
+
+impl TaskOutcome for () {
+    #[inline]
+    fn into_task_result(self) -> Result<(), TaskError> {
+        Ok(())
+    }
+}
+
+impl<E: Into<TaskError>> TaskOutcome for Result<(), E> {
+    fn into_task_result(self) -> Result<(), TaskError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// A user's function.
+pub(crate) struct Call<F>(pub(crate) F);
+
+impl<F, R> Command<TaskContext> for Call<F>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: TaskOutcome,
+{
+    const CLASS: Class = Class::User;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("call", 0))
+    }
+
+    #[inline]
+    fn run(self, context: &mut TaskContext) {
+        assert_no_lock_held();
+        match caught(|| (self.0)().into_task_result()) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
+            Err(panic) => context.fail(panicked(panic)),
+        }
+    }
+}
+
+/// Acts, and catches a panic. Not in a model, which panics to tell what it found.
+#[inline]
+pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
+    if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
+}
+
+/// Drops something of a user's: a panic of its drop must not end the thread that retires tasks, and
+/// the task has no second outcome to report it as.
+pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
+    if let Err(panic) = caught(drop_it)
+        && !panic.is::<&str>()
+        && !panic.is::<String>()
+    {
+        std::mem::forget(panic); // its drop may panic as well
+    }
+}
+
+/// A caught panic as a cause.
+#[cold]
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
+    FailureCause::Panicked(panic_text(panic))
+}
+
+/// What a caught panic said.
+#[cold]
+pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = panic_message(&*panic);
+    drop_quietly(|| drop(panic));
+    text
+}
+
+/// What a panic said.
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("with a value that is not a text").to_owned()
+}
+
+/// Waits until another stream has passed its task `ticket`, which wakes who waits for it. That is
+/// order alone: whether the task failed is not asked.
+pub(crate) struct Behind {
+    source: Arc<StreamCore>,
+    ticket: u64,
+}
+
+impl Behind {
+    pub(crate) fn new(source: Arc<StreamCore>, ticket: u64) -> Self {
+        Self { source, ticket }
+    }
+
+    /// What stands in the way; on a driver kind of the same backend the device itself waits.
+    fn blocker(&self, context: &mut TaskContext) -> Option<Blocker> {
+        let (source, ticket) = (&self.source, self.ticket);
+        if source.progress.done() >= ticket {
+            return None;
+        }
+        if source.on_host || source.progress.retired() < ticket {
+            return Some(Blocker::Retired(Arc::clone(source), ticket));
+        }
+        // Submitted, and perhaps done. A driver that refuses to tell is asked to wait instead.
+        let polled = source.marks.poll();
+        let mark = source.marks.at(ticket)?;
+        if !Arc::ptr_eq(&source.backend, &context.backend) {
+            if let Err(lost @ Error::DeviceLost { .. }) = polled {
+                // Nothing goes on there, and nobody will ever tell.
+                context.fail(FailureCause::Backend(lost));
+                return None;
+            }
+            return Some(Blocker::Reached(Arc::clone(source), ticket));
+        }
+        if let Err(refusal) = context.handle.wait(&mark) {
+            context.fail(FailureCause::Backend(refusal));
+            // The order that was promised holds all the same: this thread waits in place of the
+            // stream. A driver that refuses that too is lost.
+            let _ = while_blocked(|| mark.wait());
+        }
+        None
+    }
+
+    fn is_passed(&self, context: &mut TaskContext) -> bool {
+        let blocker = self.blocker(context);
+        let is_passed = blocker.is_none();
+        if !is_passed {
+            context.effects().blocked_on = blocker;
+        }
+        is_passed
+    }
+}
+
+impl Command<TaskContext> for Behind {
+    const CLASS: Class = Class::Own;
+    const MAY_WAIT: bool = true;
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        let (source, ticket) = (&self.source, self.ticket);
+        if !source.on_host && source.progress.retired() >= ticket && !source.poll_ticket(ticket) {
+            // Only records leave marks, so one is placed behind the task when it was submitted.
+            let marked = source.marks.at(ticket).map_or_else(|| source.mark_now(), Ok);
+            if let Err(refusal) = marked {
+                // What follows is skipped, so it needs no order.
+                context.fail(FailureCause::Backend(refusal));
+                return true;
+            }
+        }
+        self.is_passed(context)
+    }
+
+    fn run(self, _context: &mut TaskContext) {}
+}
+
+/// Waits for a task as [`Behind`], which is a record, and takes its failure over.
+///
+/// The source's errors are bound from the moment this is made until it is dropped.
+pub(crate) struct WaitFor(Behind);
+
+impl WaitFor {
+    /// `source.failures` was bound for this.
+    pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
+        Self(Behind::new(source, ticket))
+    }
+}
+
+impl Command<TaskContext> for WaitFor {
+    const CLASS: Class = Class::Own;
+    const MAY_WAIT: bool = true;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("wait", 0))
+    }
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        self.0.is_passed(context)
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        if let Some(error) = self.0.source.failures.at(self.0.ticket) {
+            context.inherit(&error);
+        }
+    }
+}
+
+impl Drop for WaitFor {
+    fn drop(&mut self) {
+        self.0.source.failures.unbind();
+    }
+}
+
+/// Hands a failure on that is known already.
+pub(crate) struct Inherit(pub(crate) Arc<StreamError>);
+
+impl Command<TaskContext> for Inherit {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.inherit(&self.0);
+    }
+}

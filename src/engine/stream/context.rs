@@ -1,0 +1,101 @@
+//! What a command is given when it is asked and run, and what it leaves for the stream to do.
+
+use std::sync::Arc;
+
+use crate::backend::contract::Backend;
+use crate::backend::contract::owned::{BareMark, OwnedMark, OwnedStream};
+use crate::base::device::Device;
+use crate::base::error::{FailureCause, Result, StreamError};
+use crate::engine::stream::action::Since;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::gate::Gate;
+use crate::engine::stream::marks::Placed;
+use crate::engine::stream::synchronize::SyncPoint;
+
+/// The consumer's view of one stream. Owned by whoever drains it.
+pub(crate) struct TaskContext {
+    pub(crate) device: Device,
+    pub(crate) stream_id: u64,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) handle: Arc<OwnedStream>,
+    /// True when a task that returned is done.
+    pub(crate) on_host: bool,
+    /// The open error: user tasks are retired without running.
+    pub(crate) error: Option<Arc<StreamError>>,
+    /// What the command leaves to be done when it is retired: nothing for most. In place, because
+    /// each record on a driver's stream leaves a mark.
+    pub(crate) effects: Effects,
+    /// True when something was left there.
+    pub(crate) has_effects: bool,
+    /// Of the head, while the stream is watched.
+    pub(crate) since: Since,
+    /// Set for commands whose only effect is that somebody may wait for them.
+    pub(crate) is_marker: bool,
+}
+
+/// What a command leaves to be done.
+#[derive(Default)]
+pub(crate) struct Effects {
+    /// The task failed.
+    pub(crate) failure: Option<Arc<StreamError>>,
+    /// The task marked its place on a driver stream.
+    pub(crate) mark: Option<Placed>,
+    /// The task is a synchronise.
+    pub(crate) sync: Option<Arc<SyncPoint>>,
+    /// The task is not ready: what it waits for.
+    pub(crate) blocked_on: Option<Blocker>,
+}
+
+/// What a head that is not ready waits for.
+pub(crate) enum Blocker {
+    /// Until the stream has retired a marker.
+    Retired(Arc<StreamCore>, u64),
+    /// Until a driver has reached the mark of a stream's task.
+    Reached(Arc<StreamCore>, u64),
+    /// Until somebody opens a gate.
+    Gate(Arc<Gate<StreamCore>>),
+}
+
+impl TaskContext {
+    pub(crate) fn effects(&mut self) -> &mut Effects {
+        self.has_effects = true;
+        &mut self.effects
+    }
+
+    /// The running task failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, cause: FailureCause) {
+        let error = StreamError::new(self.device, self.stream_id, cause);
+        self.effects().failure.get_or_insert(error);
+    }
+
+    /// The running task waited for something that failed.
+    #[cold]
+    pub(crate) fn inherit(&mut self, from: &Arc<StreamError>) {
+        let error = StreamError::inherited(self.device, self.stream_id, from);
+        self.effects().failure.get_or_insert(error);
+    }
+
+    /// Marks the place that the stream has reached. A refusal becomes the stream's error.
+    pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
+        let marked = self.handle.mark(timed);
+        self.told(marked)
+    }
+
+    /// The same, for who keeps it alone and releases it.
+    #[inline]
+    pub(crate) fn place(&mut self, timed: bool) -> Option<BareMark> {
+        let placed = self.handle.bare_mark(timed);
+        self.told(placed)
+    }
+
+    #[inline]
+    fn told<T>(&mut self, outcome: Result<T>) -> Option<T> {
+        outcome.map_err(|refusal| self.fail(FailureCause::Backend(refusal))).ok()
+    }
+
+    /// The error that extends over the running task.
+    pub(crate) fn failure(&self) -> Option<&Arc<StreamError>> {
+        self.error.as_ref().or(self.effects.failure.as_ref())
+    }
+}

@@ -1,0 +1,349 @@
+//! A stream's engine, the same for every kind: push, schedule, leave, park, resume.
+//!
+//! A task's way: [`StreamCore::push`] claims a place and publishes it; an idle stream is handed to
+//! the backend, whose worker (or the pushing thread, for a driver kind) calls [`Work::run`], which
+//! drains (`drain`) and gives the right to do so back as the drain's end demands.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::backend::contract::owned::OwnedStream;
+use crate::backend::contract::{Backend, Turn, Work};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::frontier::{History, Progress};
+use crate::engine::stream::commands::{caught, drop_quietly};
+use crate::engine::stream::context::{Blocker, Effects, TaskContext};
+use crate::engine::stream::drain::{Consumer, Stop};
+use crate::engine::stream::failures::Failures;
+use crate::engine::stream::lifecycle::{Lifecycle, StreamCounters};
+use crate::engine::stream::marks::Marks;
+use crate::engine::stream::own::MarkerRun;
+use crate::engine::stream::pace::{Pace, Stopwatch};
+use crate::engine::stream::synchronize::SyncPoint;
+use crate::engine::stream::turnstile::{Next, Parking, Pass, Turnstile};
+use crate::engine::stream::waiters::{Waiter, Waiters};
+use crate::queue::{Command, Pushed, Sender, channel};
+
+/// What identifies a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) device: Device,
+    /// Unique on its device, never reused; 0 is the default stream.
+    pub(crate) id: u64,
+    pub(crate) priority: i32,
+    /// True for a stream outside the pools, which ends with its last handle.
+    pub(crate) is_dedicated: bool,
+}
+
+/// One stream. Shared by its handles, by events recorded on it and by whoever is responsible for it
+/// (the run queue, a drain, or who will resume it), so that queued work keeps it alive.
+pub(crate) struct StreamCore {
+    pub(crate) identity: Identity,
+    pub(crate) backend: Arc<dyn Backend>,
+    /// The backend's stream, shared with the context of its tasks.
+    pub(crate) handle: Arc<OwnedStream>,
+    /// True when a task that returned is done.
+    pub(crate) on_host: bool,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) history: History,
+    pub(crate) failures: Failures,
+    pub(crate) marks: Marks,
+    pub(crate) waiters: Waiters<StreamCore>,
+    /// What waiting threads have placed behind the last task.
+    pub(super) markers: Mutex<MarkerRun>,
+    /// Threads inside a synchronise of this stream.
+    pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
+    pub(crate) figures: CachePadded<Figures>,
+    sender: Sender<TaskContext>,
+    /// The ticket up to which there was room at the last look: saves producers the look at the
+    /// consumer's counter.
+    #[cfg(feature = "python")]
+    pub(super) room_until: AtomicU64,
+    pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
+}
+
+/// What is written at each batch, on lines away from those that producers read.
+pub(crate) struct Figures {
+    pub(crate) counters: StreamCounters,
+    pub(crate) pace: Pace,
+}
+
+impl StreamCore {
+    pub(crate) fn new(
+        identity: Identity,
+        backend: Arc<dyn Backend>,
+        handle: Arc<OwnedStream>,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Arc<Self> {
+        static KEYS: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only uniqueness matters.
+        let key = KEYS.fetch_add(1, Ordering::Relaxed);
+        let on_host = backend.runs_on_host();
+        let progress = Progress::new(key, on_host);
+        let (sender, receiver) = channel();
+        let context = TaskContext {
+            device: identity.device,
+            stream_id: identity.id,
+            backend: Arc::clone(&backend),
+            handle: Arc::clone(&handle),
+            on_host,
+            error: None,
+            effects: Effects::default(),
+            has_effects: false,
+            since: None,
+            is_marker: false,
+        };
+        let consumer = Consumer { receiver, context, stopwatch: Stopwatch::default() };
+        Arc::new(Self {
+            identity,
+            handle,
+            on_host,
+            lifecycle,
+            history: History::new(Arc::clone(&progress)),
+            failures: Failures::new(),
+            marks: Marks::new(&backend, &progress),
+            waiters: Waiters::new(),
+            markers: Mutex::new(LockRank::Waiters, MarkerRun::EMPTY),
+            synchronizing: Mutex::new(LockRank::ErrorLog, Vec::new()),
+            figures: CachePadded::new(Figures {
+                counters: StreamCounters::default(),
+                pace: Pace::new(),
+            }),
+            sender,
+            #[cfg(feature = "python")]
+            room_until: AtomicU64::new(0),
+            turnstile: CachePadded::new(Turnstile::new(consumer)),
+            backend,
+            progress,
+        })
+    }
+
+    pub(crate) fn key(&self) -> u64 {
+        self.progress.stream_key()
+    }
+
+    /// How many tasks were enqueued.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.sender.pushed()
+    }
+
+    /// Enqueues a command and has the stream scheduled; its ticket. Fails after a stop and in a
+    /// forked child. May help or wait when the stream's limit is exceeded.
+    #[inline]
+    pub(crate) fn push<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
+        if self.on_host {
+            return self.push_on_host(command);
+        }
+        self.lifecycle.check()?;
+        self.push_directly(command).or_else(|command| self.push_queued(command))
+    }
+
+    /// As [`StreamCore::push`], for who knows that the stream runs on the host: the command is made
+    /// in its slot.
+    #[inline]
+    pub(crate) fn push_on_host<T: Command<TaskContext>>(
+        self: &Arc<Self>,
+        command: T,
+    ) -> Result<u64> {
+        debug_assert!(self.on_host, "a driver's tasks may go past the queue");
+        self.lifecycle.check()?;
+        self.push_queued(command)
+    }
+
+    #[inline]
+    fn push_queued<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
+        let pushed = self.sender.push(command);
+        self.published(pushed)?;
+        Ok(pushed.ticket)
+    }
+
+    /// Enqueues a command without having the stream scheduled: the caller holds a lock and calls
+    /// [`StreamCore::published`] when it gave it back.
+    #[inline]
+    pub(crate) fn push_unscheduled<T: Command<TaskContext>>(&self, command: T) -> Pushed {
+        self.sender.push(command)
+    }
+
+    /// Schedules the stream unless somebody is responsible for it; now and then looks at its limit.
+    /// Fails when no thread can execute the task, and none will.
+    #[inline]
+    pub(crate) fn published(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
+        if self.turnstile.schedule_if_idle() == Next::Schedule {
+            self.submit_for(pushed.ticket)?;
+        }
+        if pushed.is_first_of_segment {
+            self.throttle(pushed.ticket);
+        }
+        Ok(())
+    }
+
+    /// Hands the stream, which the caller is responsible for, to the backend.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn submit(self: &Arc<Self>) {
+        if self.lifecycle.is_cancelled() {
+            // The workers are ending: what arrives this late is retired here, without running.
+            return Arc::clone(self).run(&Turn::unshared());
+        }
+        let work = Arc::clone(self) as Arc<dyn Work>;
+        if let Err(panic) = caught(|| self.handle.submit(work)) {
+            self.retire_unaccepted("submit", panic);
+        }
+    }
+
+    /// The head that the stream parked on can go on. Called by completers, so nothing is executed
+    /// here: a chain of streams that wait for each other would grow one stack.
+    pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
+        if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
+            let work = Arc::clone(self) as Arc<dyn Work>;
+            if let Err(panic) = caught(|| self.handle.resume(work)) {
+                self.retire_unaccepted("resume", panic);
+            }
+        }
+        // When cancelled, the shutdown looks at every stream until all are retired.
+    }
+
+    /// Gives the right to drain back as the drain's end demands. [`Next::Schedule`] leaves the
+    /// stream in the caller's responsibility, to be put into the run queue.
+    #[inline]
+    pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
+        match stop {
+            Stop::Here => {
+                let consumed = pass.receiver.consumed();
+                let is_left_behind = pass.leave() && self.sender.pushed() != consumed;
+                if is_left_behind { self.turnstile.schedule_if_idle() } else { Next::Nothing }
+            }
+            Stop::Yield | Stop::TimeIsUp => pass.leave_with_work(),
+            Stop::Blocked => self.leave_blocked(pass),
+        }
+    }
+
+    #[cold]
+    fn leave_blocked(self: &Arc<Self>, mut pass: Pass<'_, Consumer>) -> Next {
+        let blocker = pass.context.effects().blocked_on.take();
+        let parking = pass.park();
+        if self.lifecycle.is_cancelled() {
+            // A shutdown looks at parked streams for a while; nobody may by now. It is retired
+            // here, by a submit, or by whoever came first.
+            return self.turnstile.unpark(parking);
+        }
+        self.await_blocker(blocker.expect("who is not ready says what it waits for"), parking);
+        Next::Nothing
+    }
+
+    /// Has the parked stream resumed when its blocker is gone.
+    fn await_blocker(self: &Arc<Self>, blocker: Blocker, parking: Parking) {
+        match blocker {
+            Blocker::Retired(source, ticket) => {
+                let waiter = Waiter::Stream(Arc::clone(self), parking);
+                if source.waiters.register(ticket, waiter, &source.progress).is_err() {
+                    self.unpark(parking);
+                }
+            }
+            Blocker::Reached(source, ticket) => {
+                let Some(mark) = source.marks.at(ticket) else { return self.unpark(parking) };
+                let (own, reached) = (Arc::clone(self), Arc::clone(&source));
+                let resume = Box::new(move || {
+                    reached.progress.reach(ticket);
+                    own.unpark(parking);
+                });
+                let told = caught(|| mark.when_done(resume));
+                if !matches!(told, Ok(Ok(()))) {
+                    // The driver refuses to tell: the wait's second look asks it again.
+                    self.unpark(parking);
+                }
+            }
+            Blocker::Gate(gate) if gate.wait(Arc::clone(self), parking) => {}
+            Blocker::Gate(_) => self.unpark(parking),
+        }
+    }
+
+    /// Leaves, and puts the stream into the run queue if it has work left.
+    pub(crate) fn leave_and_submit(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) {
+        if self.leave(pass, stop) == Next::Schedule {
+            self.submit();
+        }
+    }
+
+    /// Users' tasks that were not retired, the one that a thread may be inside of included.
+    pub(crate) fn unretired_users_tasks(&self) -> u64 {
+        self.sender.users_behind(self.progress.retired())
+    }
+
+    /// The error that stays open and that nobody saw.
+    pub(crate) fn unseen_error(&self) -> Option<Arc<StreamError>> {
+        self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
+    }
+}
+
+impl Work for StreamCore {
+    fn run(self: Arc<Self>, turn: &Turn<'_>) {
+        loop {
+            let Some(mut pass) = self.turnstile.enter_from_run_queue() else {
+                return self.figures.pace.note_met();
+            };
+            let stop = self.drain(&mut pass, u64::MAX, Some(turn));
+            if self.leave(pass, stop) == Next::Nothing {
+                return;
+            }
+            if self.on_host && !self.lifecycle.is_cancelled() {
+                // To the back of the run queue: other streams go first.
+                return self.submit();
+            }
+            // A driver kind's streams run where they are: no recursion through the backend.
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        // A task is counted before it looks who is responsible for the stream. One that this misses
+        // counts on the run queue, and is found when that gives the stream up.
+        self.sender.pushed() != self.progress.retired()
+    }
+
+    fn give_up(self: Arc<Self>) {
+        if let Some(pass) = self.turnstile.enter_from_run_queue() {
+            self.leave_and_submit(pass, Stop::Here);
+        }
+        drop_quietly(|| drop(self)); // what the stream failed with is a user's
+    }
+
+    fn refuse(self: Arc<Self>, reason: &Error) {
+        self.retire_refused(reason);
+    }
+
+    fn leave_for(&self) -> Option<Duration> {
+        let may_help = self.on_host && !self.lifecycle.is_cancelled();
+        if may_help { self.figures.pace.leave_for(self.progress.retired()) } else { None }
+    }
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        let forgotten = self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
+        self.progress.end();
+        drop(forgotten); // a user's, which may ask for all streams: this one has ended
+        // Nobody executes it any more: what was not submitted will not be.
+        self.finish_held(u64::MAX);
+        if !self.marks.has_abandoned() {
+            self.progress.finish();
+        }
+    }
+}
+
+impl fmt::Debug for StreamCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamCore")
+            .field("identity", &self.identity)
+            .field("pushed", &self.sender.pushed())
+            .field("retired", &self.progress.retired())
+            .field("state", &*self.turnstile)
+            .finish_non_exhaustive()
+    }
+}

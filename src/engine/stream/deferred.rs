@@ -1,0 +1,207 @@
+//! Deferred tasks: started in stream order, finished by somebody else, and no thread waits.
+//!
+//! | stage | the task is asked | becomes |
+//! |---|---|---|
+//! | queued | the device is behind: its callback opens a gate | approaching |
+//! | queued, approaching | everything before is done: calls `start` | started |
+//! | started | the completion has opened the gate: runs, which reads the outcome | over |
+//!
+//! The stream parks in front of the gate of its stage.
+
+use std::fmt;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::base::error::{FailureCause, Result, TaskError};
+use crate::base::fork::{self, Inherited};
+use crate::base::sync::assert_no_lock_held;
+use crate::engine::stream::Stream;
+use crate::engine::stream::commands::{drop_quietly, panicked};
+use crate::engine::stream::context::{Blocker, TaskContext};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::gate::{Gate, Outcome};
+use crate::engine::stream::gated::{Entrance, open};
+use crate::queue::{Class, Command};
+
+/// Finishes a deferred task: see [`Stream::enqueue_deferred`].
+///
+/// May be sent to any thread. One that is dropped unfinished fails the stream. After a shutdown,
+/// and in a forked child, it does nothing.
+#[must_use = "a completion that is dropped unfinished fails its stream"]
+pub struct Completion {
+    gate: Inherited<Arc<Gate<StreamCore>>>,
+    is_finished: bool,
+}
+
+impl Completion {
+    fn new(gate: &Arc<Gate<StreamCore>>) -> Self {
+        Self { gate: Inherited::new(Arc::clone(gate)), is_finished: false }
+    }
+
+    /// The task is done; an error fails its stream. The stream goes on where its kind executes
+    /// tasks, never on this thread's stack. Does not block.
+    pub fn finish(mut self, outcome: Result<(), TaskError>) {
+        self.is_finished = true;
+        self.open(outcome.map_err(FailureCause::Returned));
+    }
+
+    fn open(&self, outcome: Outcome) {
+        if !fork::is_child() {
+            open(&self.gate, outcome);
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.open(Err(FailureCause::Unfinished));
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Completion")
+    }
+}
+
+/// The task. Its stages are on the head of this file.
+struct Deferred<F>(Stage<F>);
+
+enum Stage<F> {
+    Queued(F),
+    Approaching(F, Entrance),
+    /// With how `start` failed.
+    Started(Entrance, Option<Box<FailureCause>>),
+    /// The failure is noted, or the outcome read.
+    Over,
+}
+
+impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
+    /// The next stage, if the stream can come there now.
+    fn next(self, context: &mut TaskContext) -> Self {
+        match self {
+            Self::Queued(start) if context.on_host => Self::begin(start),
+            Self::Queued(start) => match approach(context) {
+                Some(entrance) if entrance.0.is_open() => Self::begin(start),
+                Some(entrance) => Self::Approaching(start, entrance),
+                None => {
+                    drop_quietly(|| drop(start));
+                    Self::Over
+                }
+            },
+            Self::Approaching(start, entrance) if entrance.0.is_open() => Self::begin(start),
+            stage => stage,
+        }
+    }
+
+    fn begin(start: F) -> Self {
+        assert_no_lock_held();
+        let gate = Gate::new();
+        let completion = Completion::new(&gate);
+        let started = catch_unwind(AssertUnwindSafe(|| start(completion)));
+        Self::Started(Entrance(gate), started.err().map(|panic| Box::new(panicked(panic))))
+    }
+}
+
+/// A gate that opens when the device has done everything before; `None` when the driver refuses to
+/// tell, which is the stream's error then, not a hang.
+fn approach(context: &mut TaskContext) -> Option<Entrance> {
+    let mark = context.mark(false)?;
+    let gate = Gate::new();
+    let reached = Arc::clone(&gate);
+    let registered = match mark.is_done() {
+        Ok(true) => {
+            open(&gate, Ok(()));
+            Ok(())
+        }
+        Ok(false) => {
+            let callback = Box::new(move || open(&reached, Ok(())));
+            mark.when_done(callback)
+        }
+        Err(refusal) => Err(refusal),
+    };
+    match registered {
+        Ok(()) => Some(Entrance(gate)),
+        Err(refusal) => {
+            context.fail(FailureCause::Backend(refusal));
+            None
+        }
+    }
+}
+
+impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F> {
+    const CLASS: Class = Class::User;
+    const MAY_WAIT: bool = true;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("deferred", 0))
+    }
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
+        let gate = match &self.0 {
+            // Perhaps open by now: the parking is told so then, and the start comes with the next
+            // look. To be ready means to have started.
+            Stage::Approaching(_, Entrance(gate)) => gate,
+            Stage::Started(Entrance(gate), _) if !gate.is_open() => gate,
+            _ => return true,
+        };
+        context.effects().blocked_on = Some(Blocker::Gate(Arc::clone(gate)));
+        false
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        let Stage::Started(entrance, panic) = self.0 else { return };
+        let outcome = entrance.0.take().expect("a task that is ready was finished, and once");
+        match (panic, outcome) {
+            (None, Ok(())) => {}
+            (None, Err(cause)) => context.fail(cause),
+            (Some(panic), outcome) => {
+                context.fail(*panic); // it came first
+                drop_quietly(|| drop(outcome));
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Enqueues a task that is started here and finished elsewhere. When everything enqueued before
+    /// is done, on the device too, `start` is called once, on the thread that executes the stream;
+    /// it hands the [`Completion`] to whoever does the work, and returns quickly. The stream goes
+    /// on when the completion is finished, before `start` returns or at any later time, by any
+    /// thread. Meanwhile no thread waits, so any number of tasks may be under way. Who holds the
+    /// completion must not wait for the stream, by a synchronise, by a request for memory that only
+    /// the stream can give back, or by enqueueing there beyond the limit of its tasks.
+    ///
+    /// Returns the task's ticket, which tells uses of memory apart. An error, a panic of `start` or
+    /// a completion that is dropped unfinished becomes the stream's error. On a failed stream
+    /// `start` is dropped unrun. A shutdown waits for tasks that were started until its time is
+    /// over, and counts the others as cancelled. Does not block, except as [`Stream::enqueue`];
+    /// fails after a shutdown and in a forked child.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let stream = runtime.stream(accelrt::Device::cpu(0))?;
+    /// let (sender, started) = std::sync::mpsc::channel::<accelrt::Completion>();
+    /// let helper = std::thread::spawn(move || {
+    ///     for completion in started {
+    ///         // Here the work is done that this thread alone can do.
+    ///         completion.finish(Ok(()));
+    ///     }
+    /// });
+    /// stream.enqueue_deferred(move |completion| sender.send(completion).expect("a helper"))?;
+    /// stream.enqueue(|| { /* runs when the helper has finished */ })?;
+    /// stream.synchronize()?;
+    /// helper.join().expect("it ends with the last sender");
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn enqueue_deferred<F>(&self, start: F) -> Result<u64>
+    where
+        F: FnOnce(Completion) + Send + 'static,
+    {
+        self.core().push(Deferred(Stage::Queued(start)))
+    }
+}

@@ -1,0 +1,383 @@
+//! The consumer's side of a stream: runs what stands at the head of its queue and retires it.
+//!
+//! The drain asks each command whether it is ready, runs it, and advances the counter; effects that
+//! others must see before the counter moves are settled first, waiters are woken after it moved.
+//!
+//! A worker that finds its stream empty lingers for a moment: a producer that goes on then hands
+//! its tasks over by their slots alone, without the run queue. Streams that host threads execute
+//! are left at once, because those are faster still.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::backend::contract::Turn;
+use crate::base::error::{FailureCause, StreamError};
+use crate::base::stack;
+use crate::base::sync::{spin_hint, yield_now};
+use crate::engine::stream::commands::{caught, drop_quietly, panicked};
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::frames;
+use crate::engine::stream::lifecycle::StreamCounts;
+use crate::engine::stream::marks::Placed;
+use crate::engine::stream::pace::{Shift, Stopwatch};
+use crate::engine::stream::synchronize::SyncPoint;
+use crate::engine::stream::waiters::Waiter;
+use crate::queue::{Class, Entry, Front, Receiver};
+
+/// Tasks that a worker runs before it looks whether other streams wait.
+const BATCH_TASKS: u32 = 64;
+
+/// Short tasks between two looks at what is more urgent.
+const TASKS_BETWEEN_LOOKS: u32 = 8;
+
+/// Looks at a place that its producer has claimed and not published, before the stream goes back to
+/// the run queue: the producer lost its processor.
+const UNPUBLISHED_LOOKS: u32 = if cfg!(loom) { 1 } else { 200 };
+
+/// What only the draining thread touches.
+pub(crate) struct Consumer {
+    pub(crate) receiver: Receiver<TaskContext>,
+    pub(crate) context: TaskContext,
+    pub(crate) stopwatch: Stopwatch,
+}
+
+/// Why a drain stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The queue is empty, or the wanted task was retired.
+    Here,
+    /// Others should have the thread, or a producer is slow to publish.
+    Yield,
+    /// A waiting thread has executed tasks for as long as it may without a look at its signals.
+    TimeIsUp,
+    /// The head is not ready: the context says what it waits for.
+    Blocked,
+}
+
+impl StreamCore {
+    /// Retires tasks up to `until` on a thread that waits for the stream, which stops before tasks
+    /// that are not for it, and between two when its time is up.
+    #[inline]
+    pub(crate) fn drain_helping(&self, consumer: &mut Consumer, until: u64) -> Stop {
+        if consumer.receiver.consumed() + 1 < until {
+            self.drain_shift(consumer, until)
+        } else {
+            // One task is what a round trip waits for: nothing comes after it, no clock is read.
+            let stop = self.drain(consumer, until, None);
+            self.figures.pace.end_help();
+            stop
+        }
+    }
+
+    #[inline(never)]
+    fn drain_shift(&self, consumer: &mut Consumer, until: u64) -> Stop {
+        let mut shift = Shift::begin();
+        loop {
+            let next = consumer.receiver.consumed() + 1;
+            let stop = self.drain(consumer, next, None);
+            let is_over = shift.is_over(&self.figures.pace);
+            if stop != Stop::Here || consumer.receiver.consumed() < next || next >= until {
+                return stop;
+            }
+            if is_over {
+                return Stop::TimeIsUp;
+            }
+        }
+    }
+
+    /// Retires tasks up to `until`. `turn` is `None` on a thread that waits for the stream.
+    pub(crate) fn drain(
+        &self,
+        consumer: &mut Consumer,
+        until: u64,
+        turn: Option<&Turn<'_>>,
+    ) -> Stop {
+        // Deeper only where nobody helps: a driver's streams run where they are pushed to, and so
+        // do those of a runtime that ends.
+        debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
+        let first = consumer.receiver.consumed();
+        consumer.stopwatch.start(first);
+        let batch = |consumer: &mut Consumer| self.drain_batch(consumer, until, turn);
+        let stop = frames::inside(self.key(), || self.past_panics(consumer, batch));
+        let last = consumer.receiver.consumed();
+        consumer.stopwatch.stop(last, &self.figures.pace);
+        match turn {
+            None => self.figures.counters.add_helped(last - first),
+            Some(_) if last > first => self.figures.pace.note_worker(),
+            Some(_) => {}
+        }
+        stop
+    }
+
+    fn drain_batch(&self, consumer: &mut Consumer, until: u64, turn: Option<&Turn<'_>>) -> Stop {
+        let first = consumer.receiver.consumed();
+        let mut left = BATCH_TASKS;
+        let mut unpublished = 0;
+        while consumer.receiver.consumed() < until {
+            if let Some(turn) = turn
+                && !consumer.receiver.is_published()
+                && consumer.receiver.consumed() > first
+                && !self.linger(consumer, turn)
+            {
+                return Stop::Here; // what came in this moment is left behind, and seen as that
+            }
+            let Consumer { receiver, context, .. } = consumer;
+            let entry = match receiver.front() {
+                Front::Ready(entry) => entry,
+                Front::Empty => return Stop::Here,
+                Front::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
+                    unpublished += 1;
+                    if unpublished < UNPUBLISHED_LOOKS {
+                        spin_hint();
+                    } else {
+                        yield_now();
+                    }
+                    continue;
+                }
+                Front::Unpublished => return Stop::Yield,
+            };
+            if let Some(stop) = self.execute(entry, context, turn.is_none()) {
+                return stop;
+            }
+            self.retire(receiver.consumed(), context);
+            let Some(turn) = turn else { continue };
+            left -= 1;
+            if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.pace.is_long() {
+                if turn.must_yield() || left == 0 && turn.others_wait() {
+                    return Stop::Yield;
+                }
+                if left == 0 {
+                    left = BATCH_TASKS;
+                }
+            }
+        }
+        Stop::Here
+    }
+
+    /// Executes the head, or retires it unrun; why the drain stops, when it is not its turn yet.
+    #[inline]
+    fn execute(
+        &self,
+        entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_helping: bool,
+    ) -> Option<Stop> {
+        if self.lifecycle.is_unusual() {
+            self.execute_unusual(entry, context, is_helping)
+        } else {
+            self.execute_as(entry, context, is_helping, false)
+        }
+    }
+
+    #[inline]
+    pub(super) fn execute_as(
+        &self,
+        mut entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_helping: bool,
+        is_cancelled: bool,
+    ) -> Option<Stop> {
+        let class = entry.class();
+        if class == Class::Own {
+            if !is_cancelled && !entry.is_ready(context) {
+                return Some(Stop::Blocked);
+            }
+            entry.run(context);
+        } else if is_cancelled || context.error.is_some() {
+            self.discard(entry, context, is_cancelled);
+        } else if is_helping && !self.is_for_helpers(class) {
+            return Some(Stop::Yield);
+        } else if entry.is_ready(context) {
+            entry.run(context);
+        } else {
+            return Some(Stop::Blocked);
+        }
+        None
+    }
+
+    /// True when a thread that waits may execute a task of this class: nothing says that it is
+    /// long, and a native function has the stack that a worker would give it. What closures need is
+    /// Rust's to check, and our own tasks need little.
+    #[inline]
+    fn is_for_helpers(&self, class: Class) -> bool {
+        class != Class::Native
+            || !self.figures.pace.is_unknown() && stack::is_as_large_as_a_workers()
+    }
+
+    /// Retires a user's task without running it.
+    #[cold]
+    fn discard(
+        &self,
+        entry: Entry<'_, TaskContext>,
+        context: &mut TaskContext,
+        is_cancelled: bool,
+    ) {
+        drop_quietly(|| entry.discard());
+        context.is_marker = true; // it may have been one: who waits for it is woken
+        let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
+        let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
+        self.figures.counters.add(counts);
+        if let Some(error) = context.error.as_ref().filter(|_| !is_cancelled) {
+            error.count_skipped();
+        }
+        if is_cancelled {
+            // Who waits for what stands behind is told that it did not run.
+            context.fail(FailureCause::Cancelled);
+        }
+    }
+
+    /// Executes a batch, and again behind each task that panics. As long as none does, none pays.
+    #[inline]
+    pub(super) fn past_panics<R>(
+        &self,
+        consumer: &mut Consumer,
+        batch: impl Fn(&mut Consumer) -> R,
+    ) -> R {
+        loop {
+            match caught(|| batch(consumer)) {
+                Ok(outcome) => return outcome,
+                Err(panic) => self.pass_panicked(consumer, panic),
+            }
+        }
+    }
+
+    /// Gets past the task that a batch ended in by a panic: of its backend, or of ours.
+    #[cold]
+    fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
+        let receiver = &mut consumer.receiver;
+        if receiver.consumed() == self.progress.retired()
+            && let Front::Ready(head) = receiver.front()
+        {
+            // It panicked when it was asked, and would again.
+            drop_quietly(|| head.discard());
+        }
+        self.retire_panicked(consumer, panic);
+    }
+
+    /// Retires a task that panicked: the stream fails with it, and no thread waits for ever.
+    #[cold]
+    pub(super) fn retire_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
+        let Consumer { receiver, context, .. } = consumer;
+        let ticket = receiver.consumed();
+        context.fail(panicked(panic));
+        context.is_marker = true; // it may have been one: what waits for it is woken
+        if !self.on_host && context.effects.mark.is_none() {
+            // It may have been a record: of those the device is asked by their marks.
+            drop_quietly(|| context.effects.mark = context.place(false).map(Placed::Alone));
+        }
+        // The second time nothing is left that calls the backend.
+        while self.progress.retired() < ticket {
+            drop_quietly(|| self.retire(ticket, context));
+        }
+    }
+
+    /// Gives producers a moment to go on, unless a host thread wants to execute the stream. False
+    /// ends the turn.
+    #[inline(never)]
+    fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
+        let pace = &self.figures.pace;
+        if !self.on_host || pace.is_wanted_by_host() {
+            return true;
+        }
+        let Consumer { receiver, stopwatch, .. } = consumer;
+        stopwatch.stop(receiver.consumed(), pace); // idleness is not the tasks'
+        let goes_on = turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
+        stopwatch.start(receiver.consumed());
+        goes_on
+    }
+
+    /// Retires a task that was executed.
+    #[inline]
+    pub(super) fn retire(&self, ticket: u64, context: &mut TaskContext) {
+        if context.is_marker || context.has_effects {
+            self.settle(ticket, context);
+        } else {
+            self.progress.retire(ticket);
+        }
+    }
+
+    /// Retires a task that somebody may wait for. What others may ask once they see the counter is
+    /// done before it moves.
+    #[inline]
+    fn settle(&self, ticket: u64, context: &mut TaskContext) {
+        if context.has_effects {
+            self.take_effect(ticket, context);
+        }
+        context.is_marker = false;
+        self.progress.settle(ticket);
+        if let Some(served) = self.waiters.served(ticket) {
+            wake(served);
+        }
+    }
+
+    #[inline(never)]
+    fn take_effect(&self, ticket: u64, context: &mut TaskContext) {
+        context.has_effects = false;
+        // One after the other: a record on a driver's stream leaves a mark alone.
+        if let Some(error) = context.effects.failure.take()
+            && context.error.is_none()
+        {
+            error.begin_at(ticket);
+            self.failures.open(ticket, Arc::clone(&error));
+            context.error = Some(error);
+        }
+        if let Some(mark) = context.effects.mark.take()
+            && !self.on_host
+        {
+            self.marks.push(ticket, mark);
+        }
+        if let Some(point) = context.effects.sync.take() {
+            self.pass(&point, ticket, context);
+        }
+    }
+
+    /// The queue passes a synchronise: ends the open error and hands it to every thread that is
+    /// inside a synchronise now. A point that was given up ends nothing.
+    fn pass(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
+        let mut synchronizing = self.synchronizing.lock();
+        let Some(place) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
+            return;
+        };
+        let error = context.error.take();
+        for waiting in synchronizing.iter() {
+            if let Some(error) = &error {
+                waiting.give(error);
+            }
+        }
+        synchronizing.swap_remove(place);
+        drop(synchronizing);
+        if error.is_some() {
+            self.failures.end(ticket);
+        }
+    }
+
+    /// As [`Self::pass`], for a thread that stands at this place itself.
+    #[inline]
+    pub(crate) fn end_error(
+        &self,
+        ticket: u64,
+        context: &mut TaskContext,
+    ) -> Option<Arc<StreamError>> {
+        if context.error.is_none() { None } else { self.end_open_error(ticket, context) }
+    }
+
+    #[cold]
+    fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamError>> {
+        let error = context.error.take()?;
+        self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
+        self.failures.end(ticket);
+        Some(error)
+    }
+}
+
+#[inline(never)]
+fn wake(served: Vec<Waiter<StreamCore>>) {
+    for waiter in served {
+        match waiter {
+            // Quietly: a backend that panics at one keeps none of the others waiting.
+            Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),
+            Waiter::Thread(sleeper) => sleeper.wake(),
+        }
+    }
+}

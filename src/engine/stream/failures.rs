@@ -1,0 +1,158 @@
+//! The errors of one stream: over which of its tasks each one extended.
+//!
+//! A failing task *opens* an error at its ticket; a synchronise *ends* it. Everything recorded in
+//! between is failed. Whoever waits for a record that is still pending binds the log first; an
+//! error that ended is forgotten as soon as nobody is bound, because every record it extended over
+//! has been passed and knows its own failure.
+
+use std::sync::Arc;
+
+use crate::base::error::StreamError;
+use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
+
+/// Not ended yet.
+const OPEN: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Extent {
+    from_ticket: u64,
+    /// First ticket that is no longer failed.
+    to_ticket: u64,
+    error: Arc<StreamError>,
+}
+
+/// The log of one stream.
+#[derive(Debug)]
+pub(crate) struct Failures {
+    /// True while `log` has something, and written under its lock: the usual case is answered
+    /// without it.
+    any: AtomicBool,
+    /// Who may ask for an error that ended.
+    bound: AtomicUsize,
+    log: Mutex<Vec<Extent>>,
+}
+
+impl Failures {
+    pub(crate) fn new() -> Self {
+        let (any, bound) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { any, bound, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
+    }
+
+    /// The consumer opens an error at a task. None is open.
+    pub(crate) fn open(&self, ticket: u64, error: Arc<StreamError>) {
+        let mut log = self.log.lock();
+        debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
+        log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
+        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`.
+        // A look that sees a later task retired comes behind this.
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// The consumer ends the open error: `ticket` is the first that is not failed.
+    pub(crate) fn end(&self, ticket: u64) {
+        let forgotten = {
+            let mut log = self.log.lock();
+            if let Some(extent) = log.last_mut() {
+                extent.to_ticket = extent.to_ticket.min(ticket);
+            }
+            self.forget(&mut log)
+        };
+        drop(forgotten); // without the lock: an error of a user's may use the stream in its drop
+    }
+
+    /// True when a task failed, until nobody can ask for the error any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        // Relaxed: who asks for an error has seen its task retired, and reads it under the lock.
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// The error that extends over the task `ticket`.
+    pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamError>> {
+        if !self.has_failed() {
+            return None;
+        }
+        let log = self.log.lock();
+        let covers = |extent: &&Extent| (extent.from_ticket..extent.to_ticket).contains(&ticket);
+        log.iter().find(covers).map(|extent| Arc::clone(&extent.error))
+    }
+
+    /// The open error.
+    pub(crate) fn current(&self) -> Option<Arc<StreamError>> {
+        self.at(OPEN - 1)
+    }
+
+    /// From now on nothing is forgotten, until [`Failures::unbind`].
+    pub(crate) fn bind(&self) {
+        // Relaxed: who forgets without having seen this was first. Later ones see it: the errors
+        // that are asked for end behind what the caller does next, or he saw them under the lock.
+        self.bound.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends one [`Failures::bind`].
+    pub(crate) fn unbind(&self) {
+        // SeqCst, both: the last one leaves before it looks for errors; partner: `open`, and the
+        // look at who is bound when the error ends.
+        if self.bound.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
+            let forgotten = self.forget(&mut self.log.lock());
+            drop(forgotten); // as in `end`
+        }
+    }
+
+    /// Takes out what nobody can ask for any more, to be dropped without the lock.
+    fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
+        // SeqCst: as in `unbind`.
+        if self.bound.load(Ordering::SeqCst) > 0 {
+            return Vec::new();
+        }
+        let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
+        // Relaxed: who reads this late finds nothing in the log. Who reads it early has seen no
+        // task of an error that is opened later.
+        self.any.store(!log.is_empty(), Ordering::Relaxed);
+        ended
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::device::Device;
+    use crate::base::error::FailureCause;
+
+    fn error(id: u64) -> Arc<StreamError> {
+        StreamError::new(Device::cpu(0), id, FailureCause::Cancelled)
+    }
+
+    fn id_at(failures: &Failures, ticket: u64) -> Option<u64> {
+        failures.at(ticket).map(|error| error.stream_id())
+    }
+
+    #[test]
+    fn an_error_extends_from_its_task_to_the_synchronise() {
+        let failures = Failures::new();
+        failures.bind();
+        assert!(failures.current().is_none());
+        failures.open(5, error(1));
+        assert_eq!(failures.current().map(|error| error.stream_id()), Some(1));
+        failures.end(8);
+        assert!(failures.current().is_none());
+        let expected = [(4, None), (5, Some(1)), (7, Some(1)), (8, None)];
+        for (ticket, expected) in expected {
+            assert_eq!(id_at(&failures, ticket), expected, "ticket {ticket}");
+        }
+    }
+
+    #[test]
+    fn errors_are_kept_while_somebody_is_bound_and_forgotten_later() {
+        let failures = Failures::new();
+        failures.bind();
+        for round in 0..10 {
+            failures.open(round * 10 + 1, error(round));
+            failures.end(round * 10 + 5);
+        }
+        assert_eq!(id_at(&failures, 2), Some(0));
+        failures.open(200, error(99));
+        failures.unbind();
+        assert_eq!(failures.log.lock().len(), 1);
+        assert_eq!((id_at(&failures, 2), id_at(&failures, 300)), (None, Some(99)));
+    }
+}

@@ -1,0 +1,107 @@
+//! Which streams' tasks the calling thread is inside of.
+//!
+//! A worker is inside one; a task that waits for another stream may help it, which is the second.
+//! Deeper than that nobody helps: what is drained there is a driver's submissions, or cancelled.
+//! The record is a list through the thread's own stack, so it is as deep as that goes.
+#![expect(unsafe_code, reason = "the list's nodes are in the stack frames of calls under way")]
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::base::sync::per_thread;
+
+/// A stream that this thread is inside of.
+struct Frame {
+    stream_key: u64,
+    /// The one around it; null for the outermost.
+    outer: *const Self,
+}
+
+per_thread! {
+    /// Null outside of tasks.
+    static INNERMOST: Cell<*const Frame> = Cell::new(ptr::null());
+}
+
+/// Calls `act` inside of a stream.
+#[inline]
+pub(crate) fn inside<R>(stream_key: u64, act: impl FnOnce() -> R) -> R {
+    struct Leave(*const Frame);
+    impl Drop for Leave {
+        #[inline]
+        fn drop(&mut self) {
+            INNERMOST.with(|innermost| innermost.set(self.0));
+        }
+    }
+    let frame = Frame { stream_key, outer: INNERMOST.with(Cell::get) };
+    // Before the frame goes, also by a panic.
+    let _leave = Leave(frame.outer);
+    INNERMOST.with(|innermost| innermost.set(&raw const frame));
+    act()
+}
+
+/// The streams that this thread is inside of, innermost first.
+#[inline]
+fn frames() -> impl Iterator<Item = &'static Frame> {
+    let mut next = INNERMOST.with(Cell::get);
+    std::iter::from_fn(move || {
+        // SAFETY: null, or a frame of a call of `inside` that is under way on this thread, which
+        // takes it off the list before it ends. Nobody here keeps one beyond this file's functions,
+        // inside of which no call of `inside` ends.
+        let frame = unsafe { next.as_ref() }?;
+        next = frame.outer;
+        Some(frame)
+    })
+}
+
+/// True when this thread executes a task of some stream.
+#[inline]
+pub(crate) fn is_inside_task() -> bool {
+    frames().next().is_some()
+}
+
+/// True when this thread executes a task of this stream, at any depth.
+#[inline]
+pub(crate) fn is_inside(stream_key: u64) -> bool {
+    frames().any(|frame| frame.stream_key == stream_key)
+}
+
+/// The streams whose tasks this thread executes, innermost first.
+pub(crate) fn streams() -> Vec<u64> {
+    frames().map(|frame| frame.stream_key).collect()
+}
+
+/// True when this thread may execute a stream that it waits for.
+#[inline]
+pub(crate) fn may_help() -> bool {
+    frames().nth(1).is_none()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_knows_each_stream_that_it_is_inside_of_until_it_leaves() {
+        fn go_down(depth: u64) {
+            assert_eq!((is_inside_task(), may_help()), (depth > 1, depth < 3));
+            assert!((1..depth).all(is_inside) && !is_inside(depth));
+            if depth < 20 {
+                inside(depth, || go_down(depth + 1));
+                assert!((1..depth).all(is_inside) && !is_inside(depth));
+            }
+        }
+        go_down(1);
+    }
+
+    #[test]
+    fn a_panic_leaves_the_streams_that_it_goes_through() {
+        inside(1, || {
+            let panicked = catch_unwind(|| inside(2, || inside(3, || panic!("on purpose"))));
+            assert!(panicked.is_err());
+            assert!(is_inside(1) && !is_inside(2) && !is_inside(3) && may_help());
+        });
+        assert!(!is_inside_task());
+    }
+}

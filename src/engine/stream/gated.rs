@@ -1,0 +1,50 @@
+//! Streams in front of gates: who looks at a gate, waiting for one as a command, opening one.
+
+use std::sync::Arc;
+
+use crate::engine::stream::context::{Blocker, TaskContext};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::gate::{Gate, Outcome};
+use crate::queue::{Class, Command};
+
+/// A gate that its task will not look at any more once this is dropped.
+pub(super) struct Entrance(pub(super) Arc<Gate<StreamCore>>);
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Opens a gate, and resumes the stream in front of it.
+pub(crate) fn open(gate: &Gate<StreamCore>, outcome: Outcome) {
+    if let Some((stream, parking)) = gate.open(outcome) {
+        stream.unpark(parking);
+    }
+}
+
+/// Waits until a gate is open, whatever it is opened with.
+pub(crate) struct UntilOpen(Entrance);
+
+impl UntilOpen {
+    /// The one command that looks at the gate.
+    pub(crate) fn new(gate: Arc<Gate<StreamCore>>) -> Self {
+        Self(Entrance(gate))
+    }
+}
+
+impl Command<TaskContext> for UntilOpen {
+    const CLASS: Class = Class::Own;
+    const MAY_WAIT: bool = true;
+
+    fn is_ready(&mut self, context: &mut TaskContext) -> bool {
+        let Self(Entrance(gate)) = self;
+        if gate.is_open() {
+            return true;
+        }
+        context.effects().blocked_on = Some(Blocker::Gate(Arc::clone(gate)));
+        false
+    }
+
+    fn run(self, _context: &mut TaskContext) {}
+}

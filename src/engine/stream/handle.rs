@@ -1,0 +1,235 @@
+//! The public stream: a handle to in-order work on one device.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::backend::contract::PriorityRange;
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+#[cfg(feature = "python")]
+use crate::base::fork;
+use crate::base::fork::Inherited;
+use crate::engine::stream::commands::{Call, TaskOutcome};
+use crate::engine::stream::core::StreamCore;
+#[cfg(feature = "python")]
+use crate::engine::stream::frames;
+#[cfg(feature = "python")]
+use crate::engine::stream::own::Keep;
+
+/// In-order work on one device.
+///
+/// What is enqueued runs in that order; streams are independent of each other except where one
+/// waits for an event of another. Handles are cheap to clone and compare equal when they name the
+/// same stream. Get one from [`Runtime::stream`](crate::Runtime::stream).
+///
+/// A task that fails opens an *error*: later tasks of users are retired without running until
+/// [`Stream::synchronize`] or a device synchronise raises the error and ends it.
+///
+/// ```
+/// use accelrt::{Config, Device, Error, Runtime};
+/// let runtime = Runtime::new(Config::default())?;
+/// let stream = runtime.stream(Device::cpu(0))?;
+/// stream.enqueue(|| Err::<(), _>("no such file"))?;
+/// stream.enqueue(|| -> () { unreachable!("skipped") })?; // enqueueing never raises
+/// let error = stream.synchronize().unwrap_err();
+/// assert!(matches!(error, Error::Stream(_)) && error.to_string().contains("no such file"));
+/// stream.synchronize()?; // the error ended
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Stream {
+    core: Inherited<Arc<StreamCore>>,
+}
+
+impl Stream {
+    pub(crate) fn from_core(core: Arc<StreamCore>) -> Self {
+        Self { core: Inherited::new(core) }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+        &self.core
+    }
+
+    /// The device that executes this stream.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.core.identity.device
+    }
+
+    /// Names this stream on its device. Never reused; 0 is the default stream.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.core.identity.id
+    }
+
+    /// The priority it was made with; smaller goes first.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.core.identity.priority
+    }
+
+    /// The priorities that streams of this device may have.
+    #[must_use]
+    pub fn priority_range(&self) -> PriorityRange {
+        self.core.backend.priority_range(self.device().index())
+    }
+
+    /// True for a stream outside the pools, which ends with its last handle and work.
+    #[must_use]
+    pub fn is_dedicated(&self) -> bool {
+        self.core.identity.is_dedicated
+    }
+
+    /// The driver's handle. Fails on kinds without one, as cpu.
+    pub fn native_handle(&self) -> Result<u64> {
+        self.core.handle.native()
+    }
+
+    /// Enqueues a function. Does not block, except that a stream with more tasks queued than its
+    /// limit makes the caller help or wait. The function runs once, on some thread, after
+    /// everything enqueued before; it is dropped unrun when the stream has an error then.
+    ///
+    /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
+    /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8
+    /// MiB; a thread that waits for the stream may execute the function on its own. Fails on kinds
+    /// whose streams do not run on the host, after a shutdown, and in a forked child.
+    #[inline]
+    pub fn enqueue<F, R>(&self, function: F) -> Result<()>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: TaskOutcome + 'static,
+    {
+        if !self.core.on_host {
+            return Err(self.no_host_functions());
+        }
+        self.core.push_on_host(Call(function)).map(drop)
+    }
+
+    #[cold]
+    fn no_host_functions(&self) -> Error {
+        Error::Unsupported {
+            kind: self.device().kind(),
+            capability: "functions of the host as tasks",
+        }
+    }
+
+    /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
+    /// forked child.
+    #[cfg(feature = "python")]
+    pub(crate) fn keep<T: Send + 'static>(&self, owner: T) {
+        self.core.push_always(Keep(owner));
+    }
+
+    /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not
+    /// called in a forked child.
+    #[cfg(feature = "python")]
+    pub(crate) fn keep_until<T: Send + 'static>(&self, ticket: u64, owner: T) {
+        if self.core.on_host {
+            self.keep(owner);
+        } else {
+            self.core.hold(ticket, Box::new(owner));
+        }
+    }
+
+    /// True when a task may be enqueued without being held back.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.core.has_room()
+    }
+
+    /// Blocks, helping the stream meanwhile, until there is room. Asks `is_interrupted` as
+    /// [`Stream::synchronize_unless`]; fails after a shutdown.
+    #[cfg(feature = "python")]
+    pub(crate) fn wait_for_room_unless(
+        &self,
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        self.core.wait_for_room(&mut Some(is_interrupted))
+    }
+
+    /// Calls `task` as a task of the stream: this thread may not wait for the stream meanwhile, and
+    /// its enqueueing is not held back.
+    #[cfg(feature = "python")]
+    pub(crate) fn inside_task<R>(&self, task: impl FnOnce() -> R) -> R {
+        frames::inside(self.core.key(), task)
+    }
+
+    /// True when [`Stream::synchronize`] would neither wait nor raise.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.core.is_quiet()
+    }
+
+    /// This thread will wait for the stream, and does something else for a moment before: workers
+    /// leave it short tasks from now on.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn expect_wait(&self) {
+        self.core.expect_helper();
+    }
+
+    /// True when everything enqueued is done. Does not block; a driver that cannot tell counts as
+    /// not done.
+    #[must_use]
+    pub fn query(&self) -> bool {
+        let is_done = |core: &StreamCore| core.handle.query().unwrap_or(false);
+        self.core.is_drained() && (self.core.on_host || is_done(&self.core))
+    }
+
+    /// True when a synchronise would wait for nothing, also not for what is nobody's work.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_passed(&self) -> bool {
+        // The counter first, as in `query`.
+        self.core.progress.retired() >= self.core.pushed() && self.query()
+    }
+
+    /// True while an error is open, which the next synchronise raises. Never blocks.
+    #[cfg(feature = "python")]
+    pub(crate) fn has_failed(&self) -> bool {
+        let failures = &self.core.failures;
+        // In a forked child a thread that is not here may hold the log's lock.
+        failures.has_failed() && (fork::is_child() || failures.current().is_some())
+    }
+
+    /// Blocks until everything enqueued before this call is done, executing short tasks on this
+    /// thread meanwhile. Raises the error that is open then, to every thread waiting here at that
+    /// moment, and ends it. Fails inside a task of this stream.
+    pub fn synchronize(&self) -> Result<()> {
+        self.core.synchronize(&mut None)
+    }
+
+    /// As [`Stream::synchronize`], asking `is_interrupted` every 50 ms; when that says
+    /// true the wait is given up with [`Error::Interrupted`] and the work goes on. A task that this
+    /// thread executes meanwhile is not left: it asks between tasks, and executes none of a stream
+    /// whose tasks have been long.
+    pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.core.synchronize(&mut Some(is_interrupted))
+    }
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+}
+
+impl Eq for Stream {}
+
+impl Hash for Stream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.core.key().hash(state);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("device", &format_args!("{}", self.device()))
+            .field("id", &self.id())
+            .field("priority", &self.priority())
+            .finish()
+    }
+}

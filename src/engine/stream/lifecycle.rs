@@ -1,0 +1,280 @@
+//! Where a runtime stands between its first use and its end, as its streams see it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use crate::base::device::Device;
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::fork;
+use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::engine::stream::action::Action;
+
+const RUNNING: usize = 0;
+const STOPPED: usize = 1;
+const CANCELLED: usize = 2;
+/// Added to the first two while somebody watches: what is unusual for a task is one comparison.
+const WATCHED: usize = 4;
+
+/// Shared by all streams of a runtime.
+///
+/// `phase` only grows: running, stopped (no new work, what is queued runs), cancelled (what is
+/// queued is retired without running). Before the last one the bit of a watcher comes and goes.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    /// Names the runtime in this process.
+    pub(crate) runtime: u64,
+    phase: AtomicUsize,
+    /// Tasks queued in one stream above which enqueueing helps or waits.
+    pub(crate) stream_task_limit: u64,
+    /// Of streams that are gone.
+    retired_counters: StreamCounters,
+    /// Who is told of each task while it is watched.
+    watcher: OnceLock<fn(&Action)>,
+    /// Errors of streams that are gone and that nobody saw.
+    unseen: Mutex<BTreeMap<Device, Unseen>>,
+    /// Is told of each of them: what it holds beside its text is to be let go.
+    fade: OnceLock<fn(&Arc<StreamError>)>,
+}
+
+/// Errors of one device that are kept at most.
+const MOST_UNSEEN: usize = 16;
+
+/// Errors of streams that are gone and that nobody saw: the newest, and how many there were before.
+#[derive(Debug, Default)]
+pub(crate) struct Unseen {
+    pub(crate) errors: VecDeque<Arc<StreamError>>,
+    pub(crate) num_forgotten: u64,
+}
+
+impl Unseen {
+    /// Adds later ones. What is forgotten for them is dropped without a lock: it is a user's.
+    #[must_use = "it is a user's"]
+    fn add(&mut self, later: Self) -> Vec<Arc<StreamError>> {
+        self.errors.extend(later.errors);
+        let beyond = self.errors.len().saturating_sub(MOST_UNSEEN);
+        self.num_forgotten += later.num_forgotten + beyond as u64;
+        self.errors.drain(..beyond).collect()
+    }
+}
+
+/// Tasks with a special fate. Each figure is written by one thread at a time.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounters {
+    helped: AtomicU64,
+    skipped: AtomicU64,
+    cancelled: AtomicU64,
+}
+
+/// A reading of [`StreamCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamCounts {
+    pub(crate) helped: u64,
+    pub(crate) skipped: u64,
+    pub(crate) cancelled: u64,
+}
+
+impl StreamCounters {
+    /// Adds what the one consumer of a stream did.
+    pub(crate) fn add(&self, counts: StreamCounts) {
+        // Relaxed: figures order nothing, and streams add to their own.
+        for (counter, count) in [
+            (&self.helped, counts.helped),
+            (&self.skipped, counts.skipped),
+            (&self.cancelled, counts.cancelled),
+        ] {
+            if count != 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Adds helped tasks as the one consumer, for the path that must not pay for a locked add.
+    #[inline]
+    pub(crate) fn add_helped(&self, count: u64) {
+        // Relaxed, and two steps: only the consumer writes this counter of its stream.
+        let helped = self.helped.load(Ordering::Relaxed);
+        self.helped.store(helped + count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> StreamCounts {
+        // Relaxed: as above.
+        StreamCounts {
+            helped: self.helped.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
+            cancelled: self.cancelled.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Lifecycle {
+    pub(crate) fn new(runtime: u64, stream_task_limit: u64) -> Arc<Self> {
+        Arc::new(Self {
+            runtime,
+            phase: AtomicUsize::new(RUNNING),
+            stream_task_limit,
+            retired_counters: StreamCounters::default(),
+            watcher: OnceLock::new(),
+            unseen: Mutex::new(LockRank::ErrorLog, BTreeMap::new()),
+            fade: OnceLock::new(),
+        })
+    }
+
+    /// Fails when no new work is taken: in a forked child and after the stop.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        fork::check()?;
+        // Relaxed: a call that races with a shutdown may go either way.
+        let phase = self.phase.load(Ordering::Relaxed);
+        if phase == RUNNING { Ok(()) } else { Self::check_unusual(phase) }
+    }
+
+    #[cold]
+    fn check_unusual(phase: usize) -> Result<()> {
+        if phase & !WATCHED == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
+    }
+
+    /// Fails when something, named in words, is another runtime's.
+    #[inline]
+    pub(crate) fn check_own(&self, what: &'static str, given: u64) -> Result<()> {
+        let own = self.runtime;
+        if given == own { Ok(()) } else { Err(Error::OtherRuntime { what, given, own }) }
+    }
+
+    /// No new work from now on. False when that was so before.
+    pub(crate) fn stop(&self) -> bool {
+        // Relaxed: of two shutdowns one is the first, and the other does nothing.
+        let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
+        self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
+    }
+
+    /// What is queued is retired without running from now on.
+    pub(crate) fn cancel(&self) {
+        // Relaxed, here and below: the phase says nothing of other memory. The shutdown looks at
+        // each stream until it is retired, behind the stream's own words and locks.
+        self.phase.store(CANCELLED, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == CANCELLED
+    }
+
+    /// True when tasks are not simply run: they are cancelled or watched.
+    #[inline]
+    pub(crate) fn is_unusual(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) >= CANCELLED
+    }
+
+    /// Has each task told to `watcher` from now on, which is the same at each call.
+    pub(crate) fn watch(&self, watcher: fn(&Action)) {
+        self.watcher.get_or_init(|| watcher);
+        // A cancellation ends it for good.
+        let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
+        let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
+    }
+
+    /// Ends [`Lifecycle::watch`].
+    pub(crate) fn unwatch(&self) {
+        // Relaxed: a task that races with the end may go either way.
+        self.phase.fetch_and(!WATCHED, Ordering::Relaxed);
+    }
+
+    /// True while actions are told.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// Tells what was done.
+    pub(crate) fn tell(&self, action: &Action) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(action);
+        }
+    }
+
+    /// A stream is gone. Returns the errors that are forgotten for its own.
+    #[must_use = "they are a user's"]
+    pub(crate) fn keep(
+        &self,
+        counts: StreamCounts,
+        unseen: Option<Arc<StreamError>>,
+    ) -> Vec<Arc<StreamError>> {
+        self.retired_counters.add(counts);
+        let Some(error) = unseen else { return Vec::new() };
+        if let Some(fade) = self.fade.get() {
+            fade(&error);
+        }
+        let (device, errors) = (error.device(), VecDeque::from([error]));
+        let later = Unseen { errors, num_forgotten: 0 };
+        self.unseen.lock().entry(device).or_default().add(later)
+    }
+
+    /// Has `fade` told of each error that is kept for a stream that is gone, on the thread that
+    /// drops the stream. It is the same at each call.
+    #[cfg(feature = "python")]
+    pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamError>)) {
+        self.fade.get_or_init(|| fade);
+    }
+
+    /// The counts of the streams that are gone.
+    pub(crate) fn kept_counts(&self) -> StreamCounts {
+        self.retired_counters.read()
+    }
+
+    /// Takes the errors of a device's streams that are gone and that nobody saw.
+    pub(crate) fn take_unseen(&self, device: Device) -> Unseen {
+        self.unseen.lock().remove(&device).unwrap_or_default()
+    }
+
+    /// Takes those of all devices.
+    pub(crate) fn take_all_unseen(&self) -> Vec<Unseen> {
+        std::mem::take(&mut *self.unseen.lock()).into_values().collect()
+    }
+
+    /// Keeps errors again that could not be raised.
+    pub(crate) fn put_back(&self, device: Device, mut earlier: Unseen) {
+        let forgotten = {
+            let mut unseen = self.unseen.lock();
+            let kept = unseen.entry(device).or_default();
+            let forgotten = earlier.add(std::mem::take(kept));
+            *kept = earlier;
+            forgotten
+        };
+        drop(forgotten);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::error::FailureCause;
+
+    fn keep(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
+        for id in ids {
+            let error = StreamError::new(device, id, FailureCause::Unfinished);
+            drop(lifecycle.keep(StreamCounts::default(), Some(error)));
+        }
+    }
+
+    fn ids(unseen: &Unseen) -> Vec<u64> {
+        unseen.errors.iter().map(|error| error.stream_id()).collect()
+    }
+
+    #[test]
+    fn of_the_errors_that_nobody_asked_for_the_newest_of_each_device_are_kept() {
+        let lifecycle = Lifecycle::new(1, 10);
+        let devices = [Device::cpu(0), Device::cpu(1)];
+        keep(&lifecycle, devices[1], 500..503);
+        keep(&lifecycle, devices[0], 0..40);
+        let unseen = lifecycle.take_unseen(devices[0]);
+        assert_eq!((ids(&unseen), unseen.num_forgotten), ((24..40).collect(), 24));
+        // They could not be raised, and others have come meanwhile.
+        keep(&lifecycle, devices[0], 40..43);
+        lifecycle.put_back(devices[0], unseen);
+        let unseen = lifecycle.take_unseen(devices[0]);
+        assert_eq!((ids(&unseen), unseen.num_forgotten), ((27..43).collect(), 27));
+        let [others] = &lifecycle.take_all_unseen()[..] else { panic!("of one device") };
+        assert_eq!((ids(others), others.num_forgotten), (vec![500, 501, 502], 0));
+    }
+}

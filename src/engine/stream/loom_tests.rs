@@ -1,0 +1,443 @@
+//! Loom models of the engine: nothing left behind, resumed once, woken in time.
+//!
+//! The streams are those of production; the workers of their device are threads of the model, and
+//! what is left in the run queue at the end the model runs. What tasks write has no order of its
+//! own, so loom also reports two consumers at once, and a look that does not come behind a task.
+#![expect(unsafe_code, reason = "what tasks write has no order of its own")]
+
+use std::sync::Arc;
+
+use loom::thread::{self, JoinHandle};
+
+use crate::backend::contract::Backend;
+use crate::backend::null::{NullBackend, NullConfig};
+use crate::base::device::Device;
+use crate::base::error::{FailureCause, StreamError};
+use crate::base::sync::models::{EVERY, model, model_without_fences};
+use crate::base::sync::{LockRank, Mutex, UnsafeCell};
+use crate::engine::event::Event;
+use crate::engine::stream::Stream;
+use crate::engine::stream::commands::WaitFor;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::deferred::Completion;
+use crate::engine::stream::failures::Failures;
+use crate::engine::stream::gate::Gate;
+use crate::engine::stream::loom_device::{self, HostDevice};
+use crate::engine::stream::own::Marker;
+use crate::engine::stream::turnstile::{Next, Parking, Turnstile};
+use crate::queue::{Class, Command};
+
+/// What the tasks of one stream write.
+#[derive(Clone)]
+struct Ran(Arc<UnsafeCell<usize>>);
+
+// SAFETY: one task after the other, or loom reports it.
+unsafe impl Send for Ran {}
+// SAFETY: as above.
+unsafe impl Sync for Ran {}
+
+impl Ran {
+    fn new() -> Self {
+        Self(Arc::new(UnsafeCell::new(0)))
+    }
+
+    fn add(&self) {
+        // SAFETY: loom reports an access at the same time.
+        self.0.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    fn count(&self) -> usize {
+        // SAFETY: as above.
+        self.0.with(|count| unsafe { *count })
+    }
+}
+
+struct Task(Ran);
+
+impl Command<TaskContext> for Task {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, _context: &mut TaskContext) {
+        self.0.add();
+    }
+}
+
+/// A task that a waiting thread leaves to a worker.
+struct Long(Ran);
+
+impl Command<TaskContext> for Long {
+    const CLASS: Class = Class::Native;
+
+    fn run(self, _context: &mut TaskContext) {
+        self.0.add();
+    }
+}
+
+/// A stream and what its tasks did.
+#[derive(Clone)]
+struct World {
+    device: Arc<HostDevice>,
+    core: Arc<StreamCore>,
+    ran: Ran,
+}
+
+impl World {
+    fn new() -> Self {
+        let device = HostDevice::new();
+        let core = device.stream(1);
+        Self { device, core, ran: Ran::new() }
+    }
+
+    fn enqueue(&self) {
+        self.core.push(Task(self.ran.clone())).unwrap();
+    }
+
+    /// A thread of the model does something with the stream.
+    fn spawn<R: 'static>(&self, act: impl FnOnce(&Self) -> R + 'static) -> JoinHandle<R> {
+        let world = self.clone();
+        thread::spawn(move || act(&world))
+    }
+
+    fn assert_all_ran(&self, count: usize) {
+        while self.device.work() {}
+        assert!(self.core.turnstile.parking().is_none(), "the stream is resumed");
+        let pass = self.core.turnstile.enter_to_help().expect("nobody has the stream any more");
+        assert_eq!(self.ran.count(), count, "tasks were left behind");
+        assert!(pass.leave());
+    }
+}
+
+/// Goal: a helper that leaves while somebody enqueues leaves nothing behind.
+#[test]
+fn loom_a_helper_that_leaves_leaves_no_work_behind() {
+    model(Some(3), || {
+        let world = World::new();
+        world.enqueue();
+        let helper = world.spawn(|world| world.core.help(1, &mut None).unwrap());
+        world.enqueue();
+        helper.join().unwrap();
+        world.assert_all_ran(2);
+    });
+}
+
+/// Goal: a worker that finds the queue empty and leaves, while somebody enqueues, leaves nothing
+/// behind: the idle edge of a stream.
+#[test]
+fn loom_a_worker_that_leaves_leaves_no_work_behind() {
+    model(Some(3), || {
+        let world = World::new();
+        world.enqueue();
+        let worker = world.spawn(|world| assert!(world.device.work()));
+        world.enqueue();
+        worker.join().unwrap();
+        world.assert_all_ran(2);
+    });
+}
+
+/// Goal: what is enqueued while a run queue gives the stream up, because a thread that waited has
+/// executed it, is not left behind.
+#[test]
+fn loom_a_stream_that_a_run_queue_gives_up_leaves_no_work_behind() {
+    model(Some(3), || {
+        let world = World::new();
+        world.enqueue();
+        assert!(world.core.help(1, &mut None).unwrap(), "its entry is still there");
+        let submitter = world.spawn(|world| world.device.make_room());
+        world.enqueue();
+        submitter.join().unwrap();
+        world.assert_all_ran(2);
+    });
+}
+
+/// Goal: helper, worker and producer at once run every task once and leave nothing behind.
+#[test]
+fn loom_helper_worker_and_producer_share_one_stream() {
+    model(Some(2), || {
+        let world = World::new();
+        world.enqueue();
+        let worker = world.spawn(|world| world.device.work());
+        let helper = world.spawn(|world| world.core.help(1, &mut None).unwrap());
+        world.enqueue();
+        worker.join().unwrap();
+        helper.join().unwrap();
+        world.assert_all_ran(2);
+    });
+}
+
+/// Goal: a helper that gives up with work left, while a worker takes the stream's entry, leaves the
+/// work to one of the two.
+#[test]
+fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
+    model(Some(3), || {
+        let world = World::new();
+        world.core.push(Long(world.ran.clone())).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        world.core.help(1, &mut None).unwrap();
+        worker.join().unwrap();
+        world.assert_all_ran(1);
+    });
+}
+
+/// On a driver's stream a task is run past an empty queue while another thread does something with
+/// the stream; each task runs once. One place is left before a seam.
+fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
+    model(Some(3), move || {
+        let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
+        let (core, ran) = (loom_device::stream(&null, 1), Ran::new());
+        core.push_always(Task(ran.clone()));
+        let beside = {
+            let (core, ran) = (Arc::clone(&core), ran.clone());
+            thread::spawn(move || other(&core, ran))
+        };
+        core.push(Task(ran.clone())).unwrap();
+        beside.join().unwrap();
+        let pass = core.turnstile.enter_to_help().expect("nobody has the stream any more");
+        assert_eq!(ran.count(), 3, "tasks were left behind");
+        assert!(pass.leave());
+    });
+}
+
+/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
+/// itself or by the other.
+#[test]
+fn loom_tasks_that_go_past_the_queue_are_run_once() {
+    bring_beside(|core, ran| drop(core.push(Task(ran)).unwrap()));
+}
+
+/// Goal: a task that goes past the queue leaves nothing behind that somebody enqueues meanwhile.
+#[test]
+fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
+    bring_beside(|core, ran| drop(core.push_always(Task(ran))));
+}
+
+/// What a task wrote is there for a thread that sees it retired, whoever waits for it.
+fn write_and_look(push: fn(&World)) {
+    model_without_fences(EVERY, move || {
+        let world = World::new();
+        push(&world);
+        let worker = world.spawn(|world| world.device.work());
+        if world.core.progress.done() >= 1 {
+            assert_eq!(world.ran.count(), 1);
+        }
+        worker.join().unwrap();
+    });
+}
+
+/// Goal: what a task wrote is there when it is retired. loom reports a look that does not come
+/// behind it.
+#[test]
+fn loom_what_a_task_wrote_is_there_when_it_is_retired() {
+    write_and_look(World::enqueue);
+}
+
+/// A task that is waited for.
+struct MarkedTask(Ran);
+
+impl Command<TaskContext> for MarkedTask {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        self.0.add();
+        context.is_marker = true;
+    }
+}
+
+/// Goal: the same for a task that is waited for.
+#[test]
+fn loom_what_a_marker_wrote_is_there_when_it_is_retired() {
+    write_and_look(|world| drop(world.core.push(MarkedTask(world.ran.clone())).unwrap()));
+}
+
+/// Goal: who finds a stream over comes behind its tasks: what they used is the next stream's.
+/// Method: the thread that runs the task has the last of the stream.
+#[test]
+fn loom_who_finds_a_stream_over_comes_behind_its_tasks() {
+    model_without_fences(EVERY, || {
+        let world = World::new();
+        world.enqueue();
+        let (progress, ran) = (Arc::clone(&world.core.progress), world.ran.clone());
+        let last = thread::spawn(move || {
+            assert!(world.device.work());
+            drop(world);
+        });
+        if progress.is_over() {
+            assert_eq!(ran.count(), 1);
+        }
+        last.join().unwrap();
+        assert!(progress.is_over());
+    });
+}
+
+/// Goal: a stream that parks while its event completes is resumed exactly once, also when somebody
+/// enqueues meanwhile.
+#[test]
+fn loom_a_parked_stream_is_resumed_once() {
+    model(Some(2), || {
+        let world = World::new();
+        let source = world.device.stream(2);
+        source.push_always(Marker);
+        source.failures.bind();
+        world.core.push(WaitFor::new_bound(Arc::clone(&source), 1)).unwrap();
+        let completer = {
+            let source = Arc::clone(&source);
+            thread::spawn(move || source.help(1, &mut None).unwrap())
+        };
+        let producer = world.spawn(World::enqueue);
+        world.core.help(1, &mut None).unwrap();
+        completer.join().unwrap();
+        producer.join().unwrap();
+        world.assert_all_ran(1);
+    });
+}
+
+/// Goal: a thread that goes to sleep while the marker is retired wakes up. loom reports a sleep
+/// without end as a deadlock.
+#[test]
+fn loom_a_sleeping_thread_is_woken_by_the_marker() {
+    model(Some(3), || {
+        let world = World::new();
+        world.core.push(MarkedTask(world.ran.clone())).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        world.core.wait_retired(1, &mut None).unwrap();
+        assert_eq!(world.ran.count(), 1);
+        worker.join().unwrap();
+    });
+}
+
+/// Goal: a deferred task that is finished while its stream parks, and while somebody enqueues, is
+/// gone on with exactly once.
+#[test]
+fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
+    model(Some(2), || {
+        let world = World::new();
+        let finisher = Arc::new(Mutex::new(LockRank::Backend, None));
+        let started = Arc::clone(&finisher);
+        let start = move |completion: Completion| {
+            let finish = thread::spawn(move || completion.finish(Ok(())));
+            *started.lock() = Some(finish);
+        };
+        Stream::from_core(Arc::clone(&world.core)).enqueue_deferred(start).unwrap();
+        let producer = world.spawn(World::enqueue);
+        world.core.help(1, &mut None).unwrap();
+        producer.join().unwrap();
+        while world.device.work() {}
+        let finisher = finisher.lock().take().expect("the task was started");
+        finisher.join().unwrap();
+        world.assert_all_ran(1);
+    });
+}
+
+/// Goal: an error that ended is forgotten when nobody can ask for it any more. Method: its stream
+/// ends it beside the last who may ask.
+#[test]
+fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
+    model(EVERY, || {
+        let failures = Arc::new(Failures::new());
+        failures.bind();
+        let error = StreamError::new(Device::cpu(0), 1, FailureCause::Unfinished);
+        let asker = {
+            let failures = Arc::clone(&failures);
+            thread::spawn(move || failures.unbind())
+        };
+        failures.open(1, Arc::clone(&error));
+        failures.end(2);
+        asker.join().unwrap();
+        assert_eq!(Arc::strong_count(&error), 1, "it is kept by nobody but this model");
+    });
+}
+
+/// Goal: what a task wrote is there for any thread that finds its event done. Method: two threads
+/// ask, of which one may be told by what the other found out.
+#[test]
+fn loom_an_event_that_is_done_shows_what_was_done() {
+    model_without_fences(Some(2), || {
+        let (world, event) = (World::new(), Event::new());
+        world.enqueue();
+        Stream::from_core(Arc::clone(&world.core)).record(&event).unwrap();
+        let worker = world.spawn(|world| world.device.work());
+        let look = |world: &World, event: &Event| {
+            if event.query() {
+                assert_eq!(world.ran.count(), 1);
+            }
+        };
+        let asker = {
+            let event = event.clone();
+            world.spawn(move |world| look(world, &event))
+        };
+        look(&world, &event);
+        asker.join().unwrap();
+        worker.join().unwrap();
+    });
+}
+
+/// Ends a parking; how often it was the one that did: once or not at all.
+fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
+    usize::from(core.turnstile.unpark(parking) == Next::Schedule)
+}
+
+/// Goal: of a shutdown and a finish one resumes the stream, and a finish that comes later than the
+/// task was discarded finds nobody.
+#[test]
+fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
+    model(Some(3), || {
+        let (world, gate) = (World::new(), Gate::<StreamCore>::new());
+        let pass = world.core.turnstile.enter_to_help().expect("the model's streams begin idle");
+        let parking = pass.park();
+        assert!(gate.wait(Arc::clone(&world.core), parking));
+        let finish = |gate: &Gate<StreamCore>, outcome: Result<(), FailureCause>| {
+            gate.open(outcome).map_or(0, |(core, parking)| resume(&core, parking))
+        };
+        let finisher = {
+            let gate = Arc::clone(&gate);
+            thread::spawn(move || finish(&gate, Ok(())))
+        };
+        // The shutdown: resumes what is parked and retires it here, which discards the task.
+        let parking = world.core.turnstile.parking();
+        let by_shutdown = parking.map_or(0, |parking| resume(&world.core, parking));
+        gate.abandon();
+        let by_finish = finisher.join().unwrap();
+        assert_eq!(by_shutdown + by_finish, 1, "resumptions");
+        assert!(world.core.turnstile.parking().is_none(), "the stream is resumed");
+        assert!(gate.open(Ok(())).is_none() && gate.take().is_none());
+    });
+}
+
+/// A turnstile that was parked at, and a thread that ends the parking.
+fn parked() -> (Arc<Turnstile<()>>, Parking) {
+    let turnstile = Arc::new(Turnstile::new(()));
+    let parking = turnstile.enter_to_help().expect("idle").park();
+    (turnstile, parking)
+}
+
+fn unpark(turnstile: &Arc<Turnstile<()>>, parking: Parking) -> JoinHandle<Next> {
+    let turnstile = Arc::clone(turnstile);
+    thread::spawn(move || turnstile.unpark(parking))
+}
+
+/// Goal: a resumption that is late, after a cancellation resumed the stream, does nothing.
+#[test]
+fn loom_of_two_resumptions_of_one_parking_one_counts() {
+    model(Some(3), || {
+        let (turnstile, parking) = parked();
+        let both = [unpark(&turnstile, parking), unpark(&turnstile, parking)];
+        let both = both.map(|thread| thread.join().unwrap());
+        assert_eq!(both.iter().filter(|next| **next == Next::Schedule).count(), 1);
+    });
+}
+
+/// Goal: what was meant for one parking leaves the next alone. Method: one parking is ended twice;
+/// the stream parks again before or after the second time, which must not end that one.
+#[test]
+fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
+    model(Some(3), || {
+        let (turnstile, first) = parked();
+        assert_eq!(turnstile.unpark(first), Next::Schedule);
+        let late = unpark(&turnstile, first);
+        let pass = turnstile.enter_from_run_queue().expect("the entry was just taken");
+        let second = pass.park();
+        assert_eq!(late.join().unwrap(), Next::Nothing, "it came too late");
+        assert_eq!(turnstile.parking(), Some(second));
+        assert_eq!(turnstile.unpark(second), Next::Schedule);
+    });
+}

@@ -1,0 +1,166 @@
+//! Native calls as tasks of a stream.
+#![expect(unsafe_code, reason = "calls functions on the promise of who launched them")]
+
+use crate::backend::contract::Address;
+use crate::base::error::{Error, FailureCause, Result};
+use crate::base::sync::assert_no_lock_held;
+use crate::engine::stream::Stream;
+use crate::engine::stream::context::TaskContext;
+use crate::ffi::abi::{self, Frame, Function, ShortFrame};
+use crate::ffi::{Argument, NativeCall, Placed};
+use crate::queue::{Class, Command, INLINE_BYTES};
+
+/// What a native function gets: where its arguments stand.
+trait Arguments: Send + 'static {
+    /// Calls; what the function returned, if it returns an `int`.
+    ///
+    /// # Safety
+    /// As [`ShortFrame::call`].
+    unsafe fn call(&self, function: Function) -> i32;
+}
+
+impl Arguments for ShortFrame {
+    #[inline]
+    unsafe fn call(&self, function: Function) -> i32 {
+        // SAFETY: needs what this function needs: the caller's promise.
+        unsafe { ShortFrame::call(self, function) }
+    }
+}
+
+impl Arguments for Box<Frame> {
+    unsafe fn call(&self, function: Function) -> i32 {
+        // SAFETY: needs what this function needs: the caller's promise.
+        unsafe { Frame::call(self, function) }
+    }
+}
+
+/// A call of a function; its result is a status when `CHECKED`, and it wakes who waits for this
+/// very task when `MARKER`.
+struct Launch<A, const CHECKED: bool, const MARKER: bool> {
+    function: Function,
+    arguments: A,
+}
+
+impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
+    for Launch<A, CHECKED, MARKER>
+{
+    const CLASS: Class = Class::Native;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("launch", 0))
+    }
+
+    #[inline]
+    fn run(self, context: &mut TaskContext) {
+        assert_no_lock_held();
+        if MARKER {
+            context.is_marker = true;
+        }
+        // SAFETY: the function and its arguments belong together and may be used when the stream
+        // comes here: promised to `Stream::launch` and its like, who alone make this
+        // command.
+        let status = unsafe { self.arguments.call(self.function) };
+        if CHECKED && status != 0 {
+            let function = self.function as usize;
+            context.fail(FailureCause::Status { function, status });
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTES);
+
+impl Stream {
+    /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure: it runs once,
+    /// on some thread, after everything enqueued before, and is dropped unrun when the stream has
+    /// an error then. Returns the task's ticket, which tells uses of memory apart.
+    ///
+    /// A status other than 0 fails the stream when the call is [checked](NativeCall::checked).
+    /// Allocates nothing for up to 4 arguments. While nothing is known of the stream's tasks, the
+    /// call counts as long, and threads that wait for it leave it to a worker; so do threads with
+    /// less stack left than a worker has, of 8 MiB but for a tolerance of one.
+    ///
+    /// Fails on kinds whose streams do not run on the host, on processors whose calling convention
+    /// is unknown (known are those of x86-64 and aarch64 on Unix), after a shutdown, and in a
+    /// forked child.
+    ///
+    /// # Safety
+    /// The address is that of a function of the C convention that takes exactly these arguments; it
+    /// returns its result in a register, as `void`, integers and floats do, and an `int` when the
+    /// call is checked. It does not unwind. It, and what its arguments point to, may be used from
+    /// any thread until it returned or the stream passed it: a synchronise says so. Whatever else
+    /// the function asks for holds when the stream comes to it.
+    ///
+    /// See [`NativeCall`] for an example.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "arguments go straight into the queue's slot instead of through memory twice"
+    )]
+    pub unsafe fn launch(&self, call: NativeCall) -> Result<u64> {
+        self.push_call::<false>(call)
+    }
+
+    /// As [`Stream::launch`], as a marker: for who waits for this very task.
+    ///
+    /// # Safety
+    /// As [`Stream::launch`].
+    #[inline(never)]
+    pub(crate) unsafe fn launch_marker(&self, call: NativeCall) -> Result<u64> {
+        self.push_call::<true>(call)
+    }
+
+    /// Called by the two above only, whose callers promise what running the call needs.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as `launch`, of which it is the body")]
+    fn push_call<const MARKER: bool>(&self, call: NativeCall) -> Result<u64> {
+        let core = self.core();
+        if !core.on_host || !abi::IS_KNOWN {
+            return Err(self.no_native_calls());
+        }
+        let is_checked = call.is_checked();
+        match call.into_parts() {
+            (function, Placed::Short(arguments)) if is_checked => {
+                core.push_on_host(Launch::<_, true, MARKER> { function, arguments })
+            }
+            (function, Placed::Short(arguments)) => {
+                core.push_on_host(Launch::<_, false, MARKER> { function, arguments })
+            }
+            (function, Placed::Long(arguments)) => {
+                self.push_long::<MARKER>(function, arguments, is_checked)
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_long<const MARKER: bool>(
+        &self,
+        function: Function,
+        arguments: Box<Frame>,
+        is_checked: bool,
+    ) -> Result<u64> {
+        if is_checked {
+            self.core().push_on_host(Launch::<_, true, MARKER> { function, arguments })
+        } else {
+            self.core().push_on_host(Launch::<_, false, MARKER> { function, arguments })
+        }
+    }
+
+    #[cold]
+    fn no_native_calls(&self) -> Error {
+        let capability = if abi::IS_KNOWN {
+            "native functions as tasks (launch): use launch_host, or a kernel of a Program"
+        } else {
+            "native functions on this processor: its calling convention is unknown"
+        };
+        Error::Unsupported { kind: self.device().kind(), capability }
+    }
+}
+
+impl From<Address> for Argument {
+    /// A device's memory, as a pointer.
+    #[inline]
+    fn from(address: Address) -> Self {
+        Self::U64(address.0)
+    }
+}

@@ -1,0 +1,304 @@
+//! Who executes a stream best: how long its tasks have taken lately, and who has executed them.
+//!
+//! A waiting thread executes short tasks itself; a worker lingers where no thread does so.
+//!
+//! Reading a clock around every task would cost more than an empty task. A drain reads it at one
+//! batch in 64 while tasks are short, and at every batch while they are long or unknown.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::{AtomicU32, AtomicU64};
+
+/// Tasks up to this are short: executing one costs a waiting thread less than waking a worker.
+const SHORT_NS: u64 = 20_000;
+
+/// Batches between two readings of the clock, while tasks are short: two readings cost as much as
+/// an empty task.
+const SAMPLED_BATCHES: u32 = 64;
+
+/// No batch was measured yet.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Turns in which workers execute something before a stream counts as theirs again.
+const TURNS_AFTER_HELP: u32 = 8;
+
+/// As many, and a worker came while a thread helped.
+const MET: u32 = TURNS_AFTER_HELP + 1;
+
+/// How long a worker first leaves a stream to a host thread: what that takes from one round trip to
+/// the next. Doubled each time, up to about what waking a sleeping worker takes.
+const FIRST_LEAVE: Duration = Duration::from_micros(4);
+const LEAVE_DOUBLINGS: u32 = 4;
+
+/// The published figures of one stream.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    recent_ns: AtomicU64,
+    /// Turns that workers still have to win before they linger at this stream.
+    turns_after_help: AtomicU32,
+    /// How many tasks were retired when a worker last left the stream to host threads, and how
+    /// often in a row it did. One worker at a time comes to a stream.
+    left_at: AtomicU64,
+    times_left: AtomicU32,
+    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]. A clock that
+    /// the waiting thread need not read.
+    met_ns: AtomicU64,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self {
+            recent_ns: AtomicU64::new(UNKNOWN),
+            turns_after_help: AtomicU32::new(0),
+            left_at: AtomicU64::new(0),
+            times_left: AtomicU32::new(0),
+            met_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// A host thread executes the stream while it waits, or wants to: workers do not linger.
+    #[inline]
+    pub(crate) fn note_helper(&self) {
+        // Relaxed, here and below: figures for heuristics order nothing.
+        if self.turns_after_help.load(Ordering::Relaxed) != TURNS_AFTER_HELP {
+            self.turns_after_help.store(TURNS_AFTER_HELP, Ordering::Relaxed);
+        }
+    }
+
+    /// A worker executed something in its turn.
+    #[inline]
+    pub(crate) fn note_worker(&self) {
+        let turns = self.turns_after_help.load(Ordering::Relaxed);
+        if turns != 0 {
+            self.turns_after_help.store(turns - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// True when host threads have executed this stream lately.
+    #[inline]
+    pub(crate) fn is_wanted_by_host(&self) -> bool {
+        self.turns_after_help.load(Ordering::Relaxed) != 0
+    }
+
+    /// A worker came, and another thread executes the stream: since now at the latest. A thread
+    /// that begins to help, and notes that, forgets it.
+    #[cold]
+    pub(crate) fn note_met(&self) {
+        if self.is_wanted_by_host() {
+            self.met_ns.store(now_ns(), Ordering::Relaxed);
+            self.turns_after_help.store(MET, Ordering::Relaxed);
+        }
+    }
+
+    /// A waiting thread has executed one task. When a worker came long ago, that has overrun.
+    #[inline]
+    pub(crate) fn end_help(&self) {
+        if self.turns_after_help.load(Ordering::Relaxed) == MET {
+            self.learn_since_met();
+        }
+    }
+
+    #[cold]
+    fn learn_since_met(&self) {
+        let met_ns = self.met_ns.load(Ordering::Relaxed);
+        let elapsed = Duration::from_nanos(now_ns().saturating_sub(met_ns));
+        if elapsed >= LONGEST_SHIFT {
+            self.learn(elapsed, 1);
+        }
+    }
+
+    /// For how long a worker leaves the stream to host threads that execute it: longer each time
+    /// that they went on meanwhile. `None` when nobody retired anything in that time.
+    pub(crate) fn leave_for(&self, retired: u64) -> Option<Duration> {
+        let times = self.times_left.load(Ordering::Relaxed);
+        let stands = times > 0 && self.left_at.load(Ordering::Relaxed) == retired;
+        let is_left = self.is_wanted_by_host() && !stands;
+        self.left_at.store(retired, Ordering::Relaxed);
+        self.times_left.store(if is_left { times.saturating_add(1) } else { 0 }, Ordering::Relaxed);
+        is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
+    }
+
+    /// True when tasks have been long.
+    #[inline]
+    pub(crate) fn is_long(&self) -> bool {
+        let recent_ns = self.recent_ns();
+        recent_ns != UNKNOWN && recent_ns > SHORT_NS
+    }
+
+    /// True when nothing was measured yet: native calls count as long then.
+    #[inline]
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.recent_ns() == UNKNOWN
+    }
+
+    #[inline]
+    fn recent_ns(&self) -> u64 {
+        self.recent_ns.load(Ordering::Relaxed)
+    }
+
+    /// A batch of `tasks` took `elapsed`. One long task among short ones counts for half.
+    fn learn(&self, elapsed: Duration, tasks: u64) {
+        let mean_ns = u64::try_from(elapsed.as_nanos() / u128::from(tasks)).unwrap_or(UNKNOWN - 1);
+        let old = self.recent_ns();
+        let recent_ns = if old == UNKNOWN { mean_ns } else { old / 2 + mean_ns / 2 };
+        self.recent_ns.store(recent_ns.min(UNKNOWN - 1), Ordering::Relaxed);
+    }
+}
+
+/// Nanoseconds since the first call.
+fn now_ns() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let elapsed = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long a waiting thread executes tasks without a look at what interrupts it; what takes longer
+/// than that overruns. A model has no clock.
+pub(crate) const LONGEST_SHIFT: Duration =
+    if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
+
+/// A waiting thread's time in a stream with more than one task for it.
+#[derive(Debug)]
+pub(crate) struct Shift {
+    began: Instant,
+    /// Since when the running task runs.
+    task_began: Instant,
+}
+
+impl Shift {
+    pub(crate) fn begin() -> Self {
+        let now = Instant::now();
+        Self { began: now, task_began: now }
+    }
+
+    /// A task has ended: true when the thread has to look at what interrupts it. One that overran
+    /// makes the stream a long one, whatever ran before it, so no thread helps it.
+    pub(crate) fn is_over(&mut self, pace: &Pace) -> bool {
+        let now = Instant::now();
+        let task = now - self.task_began;
+        self.task_began = now;
+        if task >= LONGEST_SHIFT {
+            pace.learn(task, 1);
+        }
+        now - self.began >= LONGEST_SHIFT
+    }
+}
+
+/// The consumer's side: measures some batches.
+#[derive(Debug, Default)]
+pub(crate) struct Stopwatch {
+    batches_to_skip: u32,
+    /// When the current batch began and with which task, if it is measured.
+    started: Option<(Instant, u64)>,
+}
+
+impl Stopwatch {
+    /// A batch begins behind the task `consumed`.
+    #[inline]
+    pub(crate) fn start(&mut self, consumed: u64) {
+        match self.batches_to_skip.checked_sub(1) {
+            Some(rest) => self.batches_to_skip = rest,
+            None => self.started = Some((Instant::now(), consumed)),
+        }
+    }
+
+    /// The batch ended with the task `consumed`.
+    #[inline]
+    pub(crate) fn stop(&mut self, consumed: u64, pace: &Pace) {
+        if self.started.is_some() {
+            self.measure(consumed, pace);
+        }
+    }
+
+    #[cold]
+    fn measure(&mut self, consumed: u64, pace: &Pace) {
+        if let Some((started, first)) = self.started.take()
+            && consumed > first
+        {
+            // Models have no clock: a path that depends on one cannot be taken again.
+            let elapsed = if cfg!(loom) { Duration::ZERO } else { started.elapsed() };
+            pace.learn(elapsed, consumed - first);
+            if !pace.is_long() {
+                self.batches_to_skip = SAMPLED_BATCHES - 1;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_history_a_stream_is_not_long_and_said_to_be_unknown() {
+        let pace = Pace::new();
+        assert!(!pace.is_long() && pace.is_unknown());
+    }
+
+    #[test]
+    fn a_history_replaces_the_expectation_and_is_forgotten_by_halves() {
+        let pace = Pace::new();
+        pace.learn(Duration::from_millis(1), 1);
+        assert!(pace.is_long());
+        for _ in 0..10 {
+            pace.learn(Duration::from_nanos(640), 64);
+        }
+        assert!(!pace.is_long() && !pace.is_unknown());
+    }
+
+    #[test]
+    fn a_batch_counts_by_its_mean_and_what_was_known_for_half() {
+        let pace = Pace::new();
+        pace.learn(Duration::from_micros(1), 10);
+        assert_eq!(pace.recent_ns(), 100);
+        pace.learn(Duration::from_micros(3), 10);
+        assert_eq!(pace.recent_ns(), 200);
+    }
+
+    #[test]
+    fn a_stream_is_left_to_host_threads_for_longer_and_longer_until_it_stands() {
+        let pace = Pace::new();
+        assert_eq!(pace.leave_for(0), None, "nobody executes it but workers");
+        pace.note_helper();
+        let periods: Vec<_> = (0..7).map(|retired| pace.leave_for(retired).unwrap()).collect();
+        assert!(periods.is_sorted() && periods[0] < periods[4] && periods[4] == periods[6]);
+        assert_eq!(pace.leave_for(6), None, "no thread went on");
+        assert_eq!(pace.leave_for(6), Some(periods[0]), "asked anew");
+        assert_eq!(pace.leave_for(6), None);
+    }
+
+    /// Goes through one batch of short tasks; true when it was measured.
+    fn is_measured(stopwatch: &mut Stopwatch, pace: &Pace) -> bool {
+        stopwatch.start(0);
+        let is_measured = stopwatch.started.is_some();
+        stopwatch.stop(1_000_000_000, pace);
+        is_measured
+    }
+
+    #[test]
+    fn short_batches_are_sampled_and_long_ones_all_measured() {
+        let (mut stopwatch, pace) = (Stopwatch::default(), Pace::new());
+        assert!(is_measured(&mut stopwatch, &pace));
+        let batches = 0..2 * SAMPLED_BATCHES;
+        assert_eq!(batches.filter(|_| is_measured(&mut stopwatch, &pace)).count(), 2);
+        pace.learn(Duration::from_secs(1), 1);
+        stopwatch.batches_to_skip = 0;
+        stopwatch.start(0);
+        stopwatch.stop(1, &pace);
+        assert!(is_measured(&mut stopwatch, &pace));
+    }
+
+    #[test]
+    fn a_stream_is_the_workers_again_after_some_turns_without_a_helper() {
+        let pace = Pace::new();
+        assert!(!pace.is_wanted_by_host());
+        pace.note_helper();
+        for _ in 0..TURNS_AFTER_HELP {
+            assert!(pace.is_wanted_by_host());
+            pace.note_worker();
+        }
+        assert!(!pace.is_wanted_by_host());
+    }
+}

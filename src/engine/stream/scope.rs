@@ -1,0 +1,167 @@
+//! Scopes: tasks that borrow from the caller, all done when the scope ends.
+//!
+//! Source of the shape: `std::thread::scope`.
+#![expect(
+    unsafe_code,
+    reason = "the lifetime of a borrowing task is erased; the scope outlives it"
+)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Result, TaskError};
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::{Ordering, park};
+use crate::engine::stream::commands::TaskOutcome;
+use crate::engine::stream::handle::Stream;
+
+/// Between two looks at tasks that a synchronise did not wait for.
+const PENDING_PERIOD: Duration = Duration::from_micros(200);
+
+type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
+
+/// Enqueues tasks that borrow; see [`Stream::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    stream: &'scope Stream,
+    /// Tasks that were enqueued here and not yet run or dropped; tasks may enqueue more.
+    pending: Arc<AtomicU64>,
+    invariant: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// As [`Stream::enqueue`], for a function that borrows from outside the scope. Allocates.
+    pub fn enqueue<F, R>(&'scope self, function: F) -> Result<()>
+    where
+        F: FnOnce() -> R + Send + 'scope,
+        R: TaskOutcome,
+    {
+        let borrowing = Borrowing { function, pending: Pending::new(&self.pending) };
+        let task: Task<'scope> = Box::new(move || borrowing.run());
+        // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
+        // returns, also by a panic, only when no task enqueued here is pending, and `Borrowing`
+        // ends that behind everything that borrows.
+        let task = unsafe { std::mem::transmute::<Task<'scope>, Task<'static>>(task) };
+        self.stream.enqueue(task)
+    }
+
+    /// The stream that the tasks run on.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        self.stream
+    }
+}
+
+impl Stream {
+    /// Lets tasks borrow from the caller: everything enqueued through the scope is done when this
+    /// returns. The end is a synchronise of the stream: it blocks, and raises and ends its error.
+    ///
+    /// Fails before `tasks` is called inside a task of this stream.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let stream = runtime.stream(accelrt::Device::cpu(0))?;
+    /// let mut squares = vec![0; 4];
+    /// stream.scope(|scope| {
+    ///     for (number, square) in squares.iter_mut().enumerate() {
+    ///         scope.enqueue(move || *square = number * number)?;
+    ///     }
+    ///     Ok::<_, accelrt::Error>(())
+    /// })??;
+    /// assert_eq!(squares, [0, 1, 4, 9]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn scope<'env, F, T>(&self, tasks: F) -> Result<T>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+    {
+        self.core().check_wait()?;
+        let pending = Arc::new(AtomicU64::new(0));
+        let end = End { stream: self, pending: &pending };
+        let scope = Scope {
+            stream: self,
+            pending: Arc::clone(&pending),
+            invariant: PhantomData,
+            env: PhantomData,
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| tasks(&scope)));
+        let synchronized = self.core().synchronize(&mut None);
+        drop(end);
+        match outcome {
+            Ok(value) => synchronized.map(|()| value),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// A task of a scope. The order of the fields is the order in which they are dropped, run or not:
+/// the task is pending until nothing of it borrows any more.
+struct Borrowing<F> {
+    function: F,
+    pending: Pending,
+}
+
+impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
+    fn run(self) -> Result<(), TaskError> {
+        // A variable is dropped behind what the function had, also when that panics.
+        let Self { function, pending: _pending } = self;
+        function().into_task_result()
+    }
+}
+
+/// One task of a scope that was not yet run or dropped.
+struct Pending(Arc<AtomicU64>);
+
+impl Pending {
+    fn new(count: &Arc<AtomicU64>) -> Self {
+        // Relaxed: raised by the scope's thread or inside a pending task, so never from zero while
+        // the scope could end.
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // Release: the task's borrows ended; pairs with `End`. No model: it is a counter of its
+        // own beside the stream's, by which a scope that is not refused has seen the end already.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The end of a scope: dropped when no task is pending, whatever a synchronise said and whatever
+/// panics. Tasks may have enqueued more, and a synchronise may be refused.
+struct End<'a> {
+    stream: &'a Stream,
+    pending: &'a AtomicU64,
+}
+
+impl End<'_> {
+    fn is_reached(&self) -> bool {
+        // Acquire: pairs with the release of each task's end. No model: as there. In a forked child
+        // nothing is ever run or dropped.
+        self.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
+    }
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        while !self.is_reached() {
+            let core = self.stream.core();
+            // Helps, and lets a pool replace this thread; raises nothing.
+            let _ = core.wait_ticket(core.pushed(), false, &mut None);
+            if !self.is_reached() {
+                park(Some(PENDING_PERIOD)); // a task was counted and is being enqueued
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,224 @@
+//! Synchronise: a point in the queue that raises the open error to all who wait, and ends it.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use crate::base::blocking::while_blocked;
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::sync::{LockRank, Mutex};
+use crate::engine::stream::commands::caught;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::drain::Stop;
+use crate::engine::stream::frames;
+use crate::engine::stream::wait::{Interrupt, ask_now};
+use crate::queue::{Class, Command};
+
+/// One thread inside a synchronise: where a consumer leaves the error that it ended meanwhile.
+#[derive(Debug)]
+pub(crate) struct SyncPoint {
+    errors: Mutex<Vec<Arc<StreamError>>>,
+}
+
+impl SyncPoint {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
+    }
+
+    /// Leaves an error: usually one, several when others synchronise meanwhile.
+    pub(crate) fn give(&self, error: &Arc<StreamError>) {
+        self.errors.lock().push(Arc::clone(error));
+    }
+
+    fn take(&self) -> Vec<Arc<StreamError>> {
+        std::mem::take(&mut *self.errors.lock())
+    }
+}
+
+/// The point as a task.
+struct Synchronize(Arc<SyncPoint>);
+
+impl Command<TaskContext> for Synchronize {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+        context.effects().sync = Some(self.0);
+    }
+}
+
+/// An error that goes on.
+struct Reopen(Arc<StreamError>);
+
+impl Command<TaskContext> for Reopen {
+    const CLASS: Class = Class::Own;
+
+    fn run(self, context: &mut TaskContext) {
+        context.effects().failure = Some(self.0);
+    }
+}
+
+/// A synchronise under way.
+pub(crate) struct Pending {
+    point: Arc<SyncPoint>,
+    ticket: u64,
+}
+
+/// A point that this thread has passed, and the error that ended there.
+struct Passed {
+    error: Option<Arc<StreamError>>,
+}
+
+impl StreamCore {
+    /// Blocks until everything enqueued before is done; raises the open error and ends it.
+    pub(crate) fn synchronize(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        crate::base::fork::check()?;
+        if self.is_quiet() {
+            return Ok(());
+        }
+        self.check_wait()?;
+        if let Some(passed) = self.synchronize_by_helping(interrupt)? {
+            return raise(passed.error);
+        }
+        let pending = self.begin_synchronize()?;
+        self.finish_synchronize(&pending, interrupt)
+    }
+
+    /// True when a synchronise would neither wait nor raise.
+    pub(crate) fn is_quiet(self: &Arc<Self>) -> bool {
+        self.on_host
+            && self.progress.retired() >= self.pushed()
+            && self.failures.current().is_none()
+    }
+
+    /// This thread is about to execute the stream while it waits: a worker that lingers there
+    /// leaves. False when the thread has to sleep instead.
+    #[inline]
+    pub(crate) fn expect_helper(&self) -> bool {
+        let pace = &self.figures.pace;
+        let may_help = self.on_host && !pace.is_long() && frames::may_help();
+        if may_help {
+            pace.note_helper();
+        }
+        may_help
+    }
+
+    /// Executes the stream here; the point is then where this thread stands, not a task. `None`
+    /// when somebody else executes the stream.
+    fn synchronize_by_helping(
+        self: &Arc<Self>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Option<Passed>> {
+        let until = self.pushed();
+        while self.expect_helper() {
+            let Some(mut pass) = self.turnstile.enter_to_help() else { break };
+            let stop = self.drain_helping(&mut pass, until);
+            let consumed = pass.receiver.consumed();
+            let is_reached = stop == Stop::Here && consumed >= until;
+            let end = |context: &mut TaskContext| self.end_error(consumed + 1, context);
+            let passed = is_reached.then(|| Passed { error: end(&mut pass.context) });
+            self.leave_and_submit(pass, stop);
+            if passed.is_some() || stop != Stop::TimeIsUp {
+                return Ok(passed);
+            }
+            ask_now(interrupt)?;
+        }
+        Ok(None)
+    }
+
+    /// Enqueues the point.
+    pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
+        let point = SyncPoint::new();
+        // First the list, then the queue: whoever runs the point finds it there.
+        self.synchronizing.lock().push(Arc::clone(&point));
+        match self.push(Synchronize(Arc::clone(&point))) {
+            Ok(ticket) => Ok(Pending { point, ticket }),
+            Err(refusal) => {
+                self.give_up(&point);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Waits for the point and raises what it has ended. When something stands in the way of that,
+    /// nothing has ended.
+    pub(crate) fn finish_synchronize(
+        self: &Arc<Self>,
+        pending: &Pending,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        raise_all(self.take_synchronized(pending, interrupt)?)
+    }
+
+    /// As [`Self::finish_synchronize`], for a caller who raises the errors together with others.
+    pub(crate) fn take_synchronized(
+        self: &Arc<Self>,
+        pending: &Pending,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Vec<Arc<StreamError>>> {
+        // A backend that panics is in the way as one that refuses.
+        let waited = caught(|| self.wait_for(pending, interrupt));
+        if let Ok(Ok(())) = waited {
+            return Ok(pending.point.take());
+        }
+        self.abandon_synchronize(pending);
+        waited.unwrap_or_else(|panic| resume_unwind(panic)).map(|()| Vec::new())
+    }
+
+    fn wait_for(self: &Arc<Self>, pending: &Pending, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.wait_retired(pending.ticket, interrupt)?;
+        if !self.on_host {
+            while_blocked(|| self.handle.synchronize())?;
+            self.marks.reached(pending.ticket);
+        }
+        Ok(())
+    }
+
+    /// Takes a point back: when the queue passes it, it ends nothing.
+    fn give_up(&self, point: &Arc<SyncPoint>) {
+        self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
+    }
+
+    /// Ends a synchronise that was begun and is not waited for to the end.
+    pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
+        self.give_up(&pending.point);
+        for error in pending.point.take() {
+            self.put_back(error);
+        }
+    }
+
+    /// Opens an error again that was ended and could not be raised.
+    pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamError>) {
+        // Refused after a shutdown only, when nothing is raised any more.
+        let _ = self.push(Reopen(error));
+    }
+}
+
+/// An error as a result, now seen. Work that a shutdown cancelled is told as that.
+#[inline]
+pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
+    error.map_or(Ok(()), |error| raise_all(vec![error]))
+}
+
+/// Several errors as one result, each now seen.
+#[cold]
+pub(crate) fn raise_all(errors: Vec<Arc<StreamError>>) -> Result<()> {
+    raise_counted(errors, 0)
+}
+
+/// The same, with the number of errors that are not kept.
+#[cold]
+pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamError>>, num_forgotten: u64) -> Result<()> {
+    for error in &errors {
+        error.set_seen();
+    }
+    let count = errors.len();
+    errors.retain(|error| !error.is_cancellation());
+    errors.sort_by_key(|error| error.inherited_from().is_some()); // what others inherited first
+    match (&errors[..], count) {
+        ([], 0) => Ok(()),
+        ([], _) => Err(Error::ShutDown),
+        ([error], _) if num_forgotten == 0 => Err(Error::Stream(Arc::clone(error))),
+        _ => Err(Error::Streams { errors: errors.into(), num_forgotten }),
+    }
+}

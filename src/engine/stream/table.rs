@@ -1,0 +1,239 @@
+//! The streams of one device: the default one, pools of 32 per priority, and dedicated ones.
+//!
+//! Source of the pools: torch's stream pools. Streams are made when they are first asked for.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::backend::contract::Backend;
+use crate::backend::contract::owned::OwnedStream;
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::base::steps::step;
+use crate::base::sync::{LockRank, Mutex, park};
+use crate::engine::frontier::Progress;
+use crate::engine::stream::core::{Identity, StreamCore};
+use crate::engine::stream::lifecycle::Lifecycle;
+
+/// Streams of one priority, handed out round robin: the 33rd request gets the first one again.
+pub(crate) const POOL_STREAMS: usize = 32;
+
+/// The id of the default stream.
+pub(crate) const DEFAULT_ID: u64 = 0;
+
+/// Between two looks at a stream that another thread drops, which takes nanoseconds.
+const ENDS: Duration = Duration::from_micros(20);
+
+/// All streams of one device.
+#[derive(Debug)]
+pub(crate) struct StreamTable {
+    device: Device,
+    backend: Arc<dyn Backend>,
+    lifecycle: Arc<Lifecycle>,
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug)]
+struct Streams {
+    default: Option<Arc<StreamCore>>,
+    pools: Vec<Pool>,
+    /// By id.
+    dedicated: Vec<Dedicated>,
+    /// Length of `dedicated` at which those that have ended are removed.
+    sweep_at: usize,
+    /// Ids are given out once each.
+    next_id: u64,
+}
+
+/// A stream that ends with its last handle and its work.
+#[derive(Debug)]
+struct Dedicated {
+    id: u64,
+    stream: Weak<StreamCore>,
+    progress: Arc<Progress>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    priority: i32,
+    streams: Vec<Option<Arc<StreamCore>>>,
+    next: usize,
+}
+
+impl StreamTable {
+    pub(crate) fn new(
+        device: Device,
+        backend: Arc<dyn Backend>,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Arc<Self> {
+        let streams = Streams {
+            default: None,
+            pools: Vec::new(),
+            dedicated: Vec::new(),
+            sweep_at: 64,
+            next_id: DEFAULT_ID + 1,
+        };
+        let streams = Mutex::new(LockRank::StreamTable, streams);
+        Arc::new(Self { device, backend, lifecycle, streams })
+    }
+
+    /// The default stream: id 0, shared by all threads, outside the pools, no implicit ordering.
+    pub(crate) fn default_stream(&self) -> Result<Arc<StreamCore>> {
+        if let Some(stream) = &self.streams.lock().default {
+            return Ok(Arc::clone(stream));
+        }
+        // Made without the lock, because the backend is called; whoever was first is kept.
+        let made = self.make(DEFAULT_ID, 0, false)?;
+        let kept = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&made)));
+        Ok(kept)
+    }
+
+    /// The next stream of the pool of a priority.
+    pub(crate) fn pooled_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
+        self.check_priority(priority)?;
+        let (place, present) = {
+            let mut streams = self.streams.lock();
+            let pool = streams.pool(priority);
+            let place = pool.next;
+            pool.next = (place + 1) % POOL_STREAMS;
+            (place, pool.streams[place].clone())
+        };
+        if let Some(stream) = present {
+            return Ok(stream);
+        }
+        let id = self.streams.lock().take_id();
+        let made = self.make(id, priority, false)?;
+        let mut streams = self.streams.lock();
+        let kept = streams.pool(priority).streams[place].get_or_insert_with(|| Arc::clone(&made));
+        Ok(Arc::clone(kept)) // a stream that was made for nothing is dropped behind the lock
+    }
+
+    /// A stream that nobody else is given; it ends with its last handle.
+    pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
+        self.check_priority(priority)?;
+        let id = self.streams.lock().take_id();
+        let made = self.make(id, priority, true)?;
+        let mut streams = self.streams.lock();
+        if streams.dedicated.len() >= streams.sweep_at {
+            streams.dedicated.retain(|dedicated| !dedicated.progress.has_ended());
+            streams.sweep_at = 64.max(2 * streams.dedicated.len());
+        }
+        let (stream, progress) = (Arc::downgrade(&made), Arc::clone(&made.progress));
+        // At the end, unless a thread that took a later id was faster.
+        let place = streams.place_of(id);
+        streams.dedicated.insert(place, Dedicated { id, stream, progress });
+        Ok(made)
+    }
+
+    /// The stream with this id. Fails for ids that were never given out and for streams that ended.
+    pub(crate) fn stream_by_id(&self, stream_id: u64) -> Result<Arc<StreamCore>> {
+        if stream_id == DEFAULT_ID {
+            return self.default_stream();
+        }
+        let found = self.streams.lock().find(stream_id);
+        found.ok_or(Error::NoSuchStream { device: self.device, stream_id })
+    }
+
+    /// Every stream that was made and did not end. What the others counted and failed with is with
+    /// the lifecycle when this returns: nothing is missed between the two.
+    pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
+        let mut ending = Vec::new();
+        let streams = self.streams.lock();
+        let pooled = streams.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
+        let mut all: Vec<_> = streams.default.iter().chain(pooled).cloned().collect();
+        for Dedicated { stream, progress, .. } in &streams.dedicated {
+            match stream.upgrade() {
+                Some(stream) => all.push(stream),
+                None if progress.has_ended() => {}
+                None => ending.push(Arc::clone(progress)),
+            }
+        }
+        drop(streams); // a dedicated stream that ends right now is dropped without the lock
+        // In a forked child a thread that was about to hand something on is not there.
+        let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
+        while ending.iter().any(is_ending) {
+            park(Some(ENDS)); // the thread that drops it may need this one's processor
+        }
+        all
+    }
+
+    fn make(&self, id: u64, priority: i32, is_dedicated: bool) -> Result<Arc<StreamCore>> {
+        self.lifecycle.check()?;
+        let handle = OwnedStream::create(&self.backend, self.device.index(), priority)?;
+        let identity = Identity { device: self.device, id, priority, is_dedicated };
+        let (backend, lifecycle) = (Arc::clone(&self.backend), Arc::clone(&self.lifecycle));
+        Ok(StreamCore::new(identity, backend, handle, lifecycle))
+    }
+
+    fn check_priority(&self, priority: i32) -> Result<()> {
+        let range = self.backend.priority_range(self.device.index());
+        if range.contains(priority) {
+            return Ok(());
+        }
+        let (device, least, greatest) = (self.device, range.least, range.greatest);
+        Err(Error::PriorityOutOfRange { device, priority, least, greatest })
+    }
+}
+
+impl Streams {
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// Where the dedicated stream with an id is, or would be.
+    fn place_of(&self, id: u64) -> usize {
+        self.dedicated.partition_point(|dedicated| {
+            step();
+            dedicated.id < id
+        })
+    }
+
+    /// The stream with an id, if it is there and not the default stream.
+    fn find(&self, id: u64) -> Option<Arc<StreamCore>> {
+        if let Some(dedicated) = self.dedicated.get(self.place_of(id)).filter(|it| it.id == id) {
+            return dedicated.stream.upgrade();
+        }
+        let mut pooled = self.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
+        pooled.find(|stream| stream.identity.id == id).cloned()
+    }
+
+    fn pool(&mut self, priority: i32) -> &mut Pool {
+        let place = self.pools.iter().position(|pool| pool.priority == priority);
+        let place = place.unwrap_or_else(|| {
+            self.pools.push(Pool { priority, streams: vec![None; POOL_STREAMS], next: 0 });
+            self.pools.len() - 1
+        });
+        &mut self.pools[place]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::base::config::Config;
+    use crate::base::device::Device;
+    use crate::base::error::Error;
+    use crate::base::steps::steps_of;
+    use crate::runtime::Runtime;
+
+    const CPU: Device = Device::cpu(0);
+
+    #[test]
+    fn a_stream_is_found_by_its_id_in_a_few_steps_among_many_and_none_that_is_gone() {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let pooled = runtime.stream(CPU).unwrap();
+        let mut streams: Vec<_> =
+            (0..3000).map(|_| runtime.dedicated_stream(CPU, 0).unwrap()).collect();
+        let gone = streams.remove(1500).id();
+        for stream in [&pooled, &streams[0], &streams[1499], &streams[2998]] {
+            let (found, steps) = steps_of(|| runtime.stream_by_id(CPU, stream.id()).unwrap());
+            assert_eq!(found.id(), stream.id());
+            assert!(steps <= 13, "{steps} steps among 3000");
+        }
+        for id in [gone, 1_000_000] {
+            let found = runtime.stream_by_id(CPU, id);
+            assert!(matches!(found, Err(Error::NoSuchStream { stream_id, .. }) if stream_id == id));
+        }
+    }
+}

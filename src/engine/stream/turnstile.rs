@@ -1,0 +1,207 @@
+//! The turnstile of a stream: at most one thread consumes its queue, and no work is left behind.
+//!
+//! One word says who is responsible for a stream:
+//!
+//! | state | meaning |
+//! |---|---|
+//! | none | idle: the queue is empty, or its producer is about to schedule |
+//! | QUEUED | an entry stands in the device's run queue; a worker will come |
+//! | DRAINING | a thread consumes, and looks once more after it left |
+//! | DRAINING, QUEUED | a helper consumes, a worker will come anyway |
+//! | PARKED | the head waits; who completes it resumes the stream |
+//! | PARKED, QUEUED | a helper parked it; the worker that comes only clears QUEUED |
+//!
+//! A producer pushes, then looks at this word; a consumer leaves, then looks at the queue: a Dekker
+//! pair, so one of them sees the other and the stream is scheduled. The bits above the three count
+//! parkings, so that a resumption meant for an earlier one does nothing.
+#![expect(unsafe_code, reason = "the DRAINING bit is the lock of the consumer's state")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use crate::base::sync::{AtomicU64, Ordering, UnsafeCell};
+
+const QUEUED: u64 = 1;
+const DRAINING: u64 = 2;
+const PARKED: u64 = 4;
+const PARKING: u64 = 8;
+
+/// Guards a `T` that one consumer at a time uses.
+pub(crate) struct Turnstile<T> {
+    state: AtomicU64,
+    consumer: UnsafeCell<T>,
+}
+
+// SAFETY: the DRAINING bit lets one thread at a time to the consumer, as a mutex does.
+unsafe impl<T: Send> Sync for Turnstile<T> {}
+
+/// Which parking of a stream this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parking(u64);
+
+/// What to do after a change of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Next {
+    /// Somebody else is responsible.
+    Nothing,
+    /// The caller puts the stream into the run queue.
+    Schedule,
+}
+
+/// The right to consume. It is given back explicitly: what is to be done next depends on the queue.
+pub(crate) struct Pass<'a, T>(&'a Turnstile<T>);
+
+impl<T> Turnstile<T> {
+    pub(crate) fn new(consumer: T) -> Self {
+        Self { state: AtomicU64::new(0), consumer: UnsafeCell::new(consumer) }
+    }
+
+    /// After a push: takes the responsibility for scheduling if nobody has any.
+    #[inline]
+    pub(crate) fn schedule_if_idle(&self) -> Next {
+        // SeqCst: looked at after the push; partner: `leave`.
+        let state = self.state.load(Ordering::SeqCst);
+        if state & (QUEUED | DRAINING | PARKED) != 0 {
+            return Next::Nothing;
+        }
+        self.schedule(state)
+    }
+
+    /// Idle → QUEUED, if it still is as seen.
+    #[inline(never)]
+    fn schedule(&self, idle: u64) -> Next {
+        // Relaxed: the last consumer's state is handed on in the release sequence of its leaving.
+        // On failure: what changed the word took the responsibility, and looks at the queue when it
+        // leaves.
+        let change =
+            self.state.compare_exchange(idle, idle | QUEUED, Ordering::Relaxed, Ordering::Relaxed);
+        if change.is_ok() { Next::Schedule } else { Next::Nothing }
+    }
+
+    /// A worker took the stream's entry out of the run queue.
+    pub(crate) fn enter_from_run_queue(&self) -> Option<Pass<'_, T>> {
+        self.change(|state| {
+            let busy = state & (DRAINING | PARKED) != 0;
+            Some(if busy { state & !QUEUED } else { state & !QUEUED | DRAINING })
+        })
+        .filter(|state| state & (DRAINING | PARKED) == 0)
+        .map(|_| Pass(self))
+    }
+
+    /// A thread that waits for the stream wants to execute it.
+    #[inline]
+    pub(crate) fn enter_to_help(&self) -> Option<Pass<'_, T>> {
+        self.change(|state| (state & (DRAINING | PARKED) == 0).then_some(state | DRAINING))
+            .map(|_| Pass(self))
+    }
+
+    /// The head can go on: takes the responsibility for scheduling, unless this parking is over.
+    pub(crate) fn unpark(&self, parking: Parking) -> Next {
+        let old = self.change(|state| {
+            let current = state & PARKED != 0 && state / PARKING == parking.0;
+            current.then_some(state & !PARKED | QUEUED)
+        });
+        match old {
+            Some(old) if old & QUEUED == 0 => Next::Schedule,
+            _ => Next::Nothing,
+        }
+    }
+
+    /// The current parking, if the stream is parked: for a cancellation.
+    pub(crate) fn parking(&self) -> Option<Parking> {
+        // Relaxed: a guess that `unpark` checks.
+        let state = self.state.load(Ordering::Relaxed);
+        (state & PARKED != 0).then_some(Parking(state / PARKING))
+    }
+
+    /// True when nobody is responsible for the stream.
+    pub(crate) fn is_idle(&self) -> bool {
+        // Relaxed: a guess; who enters is told by the exchange.
+        self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
+    }
+
+    /// Changes the word as `next` says; the old word, or `None` when `next` says so.
+    #[inline]
+    fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        // AcqRel: acquires what the last consumer left of the consumer's state, and releases what
+        // this one did when it parks or leaves work. Who enters has no part in the Dekker pair of
+        // `leave`: it looks at the queue when it leaves.
+        // Relaxed: a guess that the exchange checks.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let wanted = next(state)?;
+            match self.state.compare_exchange_weak(
+                state,
+                wanted,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(old) => return Some(old),
+                Err(now) => state = now,
+            }
+        }
+    }
+}
+
+impl<T> Pass<'_, T> {
+    /// Gives the right back. True when nobody else is responsible now: the caller looks at the
+    /// queue and, unless it is empty, calls [`Turnstile::schedule_if_idle`].
+    #[inline]
+    pub(crate) fn leave(self) -> bool {
+        // SeqCst: left before the look at the queue; partner: the claim in `Sender::push`. Its
+        // release half publishes the consumer's state; pairs with `change`.
+        // A subtraction is one instruction where clearing a bit and asking for the rest is a loop.
+        let old = self.0.state.fetch_sub(DRAINING, Ordering::SeqCst);
+        old & QUEUED == 0
+    }
+
+    /// Gives the right back with work left.
+    pub(crate) fn leave_with_work(self) -> Next {
+        // One step: between two, a worker could clear QUEUED because it still saw DRAINING.
+        let old = self.0.change(|state| Some(state & !DRAINING | QUEUED));
+        if old.is_some_and(|old| old & QUEUED == 0) { Next::Schedule } else { Next::Nothing }
+    }
+
+    /// Gives the right back until the head can go on.
+    pub(crate) fn park(self) -> Parking {
+        let parked = |state: u64| (state & !DRAINING | PARKED) + PARKING;
+        let old = self.0.change(|state| Some(parked(state))).expect("the change is unconditional");
+        Parking(parked(old) / PARKING)
+    }
+}
+
+impl<T> Deref for Pass<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: a pass exists only while its thread has the DRAINING bit, which one thread has.
+        self.0.consumer.with(|consumer| unsafe { &*consumer })
+    }
+}
+
+impl<T> DerefMut for Pass<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the pass is borrowed exclusively.
+        self.0.consumer.with_mut(|consumer| unsafe { &mut *consumer })
+    }
+}
+
+impl<T> fmt::Debug for Turnstile<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Relaxed: for people.
+        let state = self.state.load(Ordering::Relaxed);
+        let bits = [(QUEUED, "queued"), (DRAINING, "draining"), (PARKED, "parked")];
+        f.debug_list()
+            .entries(bits.iter().filter(|bit| state & bit.0 != 0).map(|bit| bit.1))
+            .finish()
+    }
+}
+
+impl<T> fmt::Debug for Pass<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pass")
+    }
+}

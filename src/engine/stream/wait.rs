@@ -1,0 +1,347 @@
+//! Host threads that wait for a stream: help, then spin, then sleep.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use crate::base::blocking::{longest_park, while_blocked};
+use crate::base::error::{Error, Result};
+#[cfg(feature = "python")]
+use crate::base::sync::Ordering;
+use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
+use crate::engine::stream::commands::caught;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::drain::Stop;
+use crate::engine::stream::frames;
+use crate::engine::stream::pace::LONGEST_SHIFT;
+use crate::engine::stream::waiters::Waiter;
+
+/// How long a waiting thread spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(4);
+
+/// Spins between two readings of the clock.
+const SPINS_PER_READING: u32 = 32;
+
+/// How often a waiting thread asks its interrupt check, asleep and between the tasks it executes.
+const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
+
+/// Sleep of a producer that is ahead of its stream's limit, between two looks.
+const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
+
+/// How often a thread looks at the counter itself while it waits for a task that is no marker: the
+/// marker that is to wake it may stand behind something long.
+const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
+
+/// Asked every 50 ms by a thread that waits, also between tasks that it executes meanwhile; true
+/// gives the wait up with [`Error::Interrupted`]. The work goes on.
+pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
+
+impl StreamCore {
+    /// Fails when this thread must not wait for the stream: in a forked child, and inside the
+    /// stream's own tasks.
+    pub(crate) fn check_wait(&self) -> Result<()> {
+        crate::base::fork::check()?;
+        assert_no_lock_held();
+        if frames::is_inside(self.key()) {
+            let (device, stream_id) = (self.identity.device, self.identity.id);
+            return Err(Error::WaitInsideTask { device, stream_id });
+        }
+        Ok(())
+    }
+
+    /// Blocks until the marker `ticket` is retired.
+    pub(crate) fn wait_retired(
+        self: &Arc<Self>,
+        ticket: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        if self.progress.retired() >= ticket {
+            return Ok(());
+        }
+        self.check_wait()?;
+        if self.help(ticket, interrupt)? || self.spin(ticket, interrupt)? {
+            return Ok(());
+        }
+        while_blocked(|| self.sleep(ticket, interrupt))
+    }
+
+    /// Blocks until the task `ticket` is done: on a driver kind by the device, which may have to
+    /// finish what was submitted behind it. A marker wakes this thread; for any other task one is
+    /// pushed, and looked at the counter meanwhile. Raises and ends nothing.
+    pub(crate) fn wait_ticket(
+        self: &Arc<Self>,
+        ticket: u64,
+        is_marker: bool,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        if self.progress.done() >= ticket {
+            return Ok(());
+        }
+        if self.progress.retired() < ticket {
+            self.check_wait()?;
+            if !self.help(ticket, interrupt)? && !self.spin(ticket, interrupt)? {
+                if is_marker {
+                    while_blocked(|| self.sleep(ticket, interrupt))?;
+                } else {
+                    self.push_marker();
+                    while_blocked(|| self.sleep_unmarked(ticket, interrupt))?;
+                }
+            }
+        }
+        if self.on_host { Ok(()) } else { self.wait_reached(ticket) }
+    }
+
+    /// Blocks until the device has done the task `ticket`, which was submitted to it.
+    fn wait_reached(&self, ticket: u64) -> Result<()> {
+        assert_no_lock_held();
+        let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
+        while_blocked(|| match marked {
+            Ok(mark) => mark.wait(),
+            // Without a mark the whole stream is waited for.
+            Err(_) => self.handle.synchronize(),
+        })?;
+        self.marks.reached(ticket);
+        Ok(())
+    }
+
+    /// Blocks until the task `ticket` does not touch its memory any more, also where a wait is
+    /// refused or panics, or the device cannot be asked: the memory is borrowed from the caller.
+    pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
+        while self.progress.retired() < ticket && !crate::base::fork::is_child() {
+            park(Some(THROTTLE_PERIOD));
+        }
+        let is_over =
+            || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
+        // Whatever else a driver refuses to say: the memory may still be used. A panic must not get
+        // past it, nor meet the one that this may be called in.
+        while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
+            park(Some(THROTTLE_PERIOD));
+        }
+    }
+
+    /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
+    pub(super) fn help(
+        self: &Arc<Self>,
+        ticket: u64,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<bool> {
+        while self.expect_helper() {
+            let Some(mut pass) = self.turnstile.enter_to_help() else { break };
+            let stop = self.drain_helping(&mut pass, ticket);
+            self.leave_and_submit(pass, stop);
+            if self.progress.retired() >= ticket {
+                return Ok(true);
+            }
+            match stop {
+                Stop::Here => {}
+                // Asked outside of the stream: the answer may be a signal handler of a user's.
+                Stop::TimeIsUp => ask_now(interrupt)?,
+                Stop::Yield | Stop::Blocked => break,
+            }
+        }
+        Ok(self.progress.retired() >= ticket)
+    }
+
+    /// Spins for a moment, helping when the stream becomes free; true when `ticket` is retired.
+    fn spin(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<bool> {
+        if is_single_cpu() {
+            return Ok(false);
+        }
+        let started = Instant::now();
+        while started.elapsed() < SPIN {
+            for _ in 0..SPINS_PER_READING {
+                if self.progress.retired() >= ticket {
+                    return Ok(true);
+                }
+                spin_hint();
+            }
+            if self.turnstile.is_idle() && self.help(ticket, interrupt)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sleeps until the consumer of the marker `ticket` wakes this thread.
+    fn sleep(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let sleeper = Sleeper::new();
+        let waiter = Waiter::Thread(Arc::clone(&sleeper));
+        let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
+            return Ok(());
+        };
+        let mut asked = Instant::now();
+        while !sleeper.is_woken() {
+            park(longest_park().or(interrupt.is_some().then_some(INTERRUPT_PERIOD)));
+            if !sleeper.is_woken()
+                && let Err(interrupted) = ask(interrupt, &mut asked)
+            {
+                self.waiters.withdraw(registration);
+                return Err(interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `ticket`, which may be no marker, is retired.
+    fn sleep_unmarked(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let sleeper = Sleeper::new();
+        let waiter = Waiter::Thread(Arc::clone(&sleeper));
+        let Ok(registration) = self.waiters.register(ticket, waiter, &self.progress) else {
+            return Ok(());
+        };
+        let mut asked = Instant::now();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && self.progress.retired() < ticket {
+            let _ = longest_park(); // this one is shorter
+            park(Some(UNMARKED_PERIOD));
+            outcome = ask(interrupt, &mut asked);
+        }
+        self.waiters.withdraw(registration);
+        outcome
+    }
+
+    /// Holds a producer back while its stream has more tasks queued than its limit. Tasks are never
+    /// held back: they would wait for themselves.
+    #[cold]
+    pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
+        let limit = self.lifecycle.stream_task_limit;
+        if let Some(enough) = pushed.checked_sub(limit)
+            && !frames::is_inside_task()
+        {
+            // After a shutdown nothing is held back, and the next call says so.
+            let _ = self.hold_back(enough, &mut None);
+        }
+    }
+
+    /// True when one more task is not held back.
+    #[cfg(feature = "python")]
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.full_until() == 0
+    }
+
+    /// Helps or waits until one more task is not held back.
+    #[cfg(feature = "python")]
+    pub(crate) fn wait_for_room(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.hold_back(self.full_until(), interrupt)
+    }
+
+    /// What has to be retired before there is room; 0 when there is.
+    #[cfg(feature = "python")]
+    #[inline]
+    fn full_until(&self) -> u64 {
+        let next = self.pushed() + 1;
+        // Relaxed, here and below: an old reading of a counter that only grows.
+        if next <= self.room_until.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let (retired, limit) = (self.progress.retired(), self.lifecycle.stream_task_limit);
+        self.room_until.store(retired.saturating_add(limit), Ordering::Relaxed);
+        let enough = next.saturating_sub(limit);
+        if retired < enough { enough } else { 0 }
+    }
+
+    /// Helps or waits until `enough` tasks are retired. Fails after a shutdown.
+    fn hold_back(self: &Arc<Self>, enough: u64, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let mut asked = Instant::now();
+        while self.progress.retired() < enough {
+            self.lifecycle.check()?;
+            if self.help(enough, interrupt)? {
+                break;
+            }
+            park(Some(THROTTLE_PERIOD));
+            ask(interrupt, &mut asked)?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks an interrupt check whose turn has come.
+fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
+    if let Some(is_interrupted) = interrupt
+        && asked.elapsed() >= INTERRUPT_PERIOD
+    {
+        *asked = Instant::now();
+        return ask_now(&mut Some(is_interrupted));
+    }
+    Ok(())
+}
+
+/// Asks an interrupt check.
+pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
+    let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
+    if is_interrupted { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// True where spinning only keeps the awaited thread from running.
+pub(crate) fn is_single_cpu() -> bool {
+    static SINGLE: OnceLock<bool> = OnceLock::new();
+    let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+    cfg!(loom) || *SINGLE.get_or_init(is_single)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::base::config::Config;
+    use crate::base::device::Device;
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn waits_that_are_interrupted_leave_nobody_with_the_stream() {
+        // Goal: a program that waits in short steps does not grow. Method: each form of wait for a
+        // stream that is held is given up; then those who wait are counted.
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
+        let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap_or_default();
+        };
+        stream.enqueue(task).unwrap();
+        entered.recv().unwrap(); // by a worker: nobody helps
+        let event = stream.record_event().unwrap();
+        let mut always = || true;
+        for _ in 0..2 {
+            let given_up = [
+                stream.synchronize_unless(&mut always),
+                event.synchronize_unless(&mut always),
+                stream.core().wait_ticket(1, true, &mut Some(&mut always)),
+                stream.core().wait_ticket(1, false, &mut Some(&mut always)),
+            ];
+            assert!(given_up.iter().all(|outcome| matches!(outcome, Err(Error::Interrupted))));
+        }
+        assert_eq!(stream.core().waiters.count(), 0);
+        drop(open);
+        stream.synchronize().unwrap();
+    }
+
+    #[test]
+    fn a_stream_whose_tasks_were_waited_for_is_done_whatever_the_wait_left_in_it() {
+        // Goal: a marker is nobody's work. Method: the only worker is held elsewhere, so that two
+        // markers stay; then a task stands between a third one and those.
+        let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
+        let [stream, other] =
+            [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());
+        stream.enqueue(|| ()).unwrap();
+        stream.synchronize().unwrap();
+        let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
+        let task = move || {
+            enter.send(()).unwrap();
+            opened.recv().unwrap_or_default();
+        };
+        other.enqueue(task).unwrap();
+        entered.recv().unwrap();
+        stream.core().push_marker();
+        stream.core().push_marker();
+        assert!(stream.core().pushed() > stream.core().progress.retired() + 1 && stream.query());
+        stream.enqueue(|| ()).unwrap();
+        assert!(!stream.query());
+        stream.core().push_marker();
+        assert!(!stream.query());
+        drop(open);
+        stream.synchronize().unwrap();
+        assert!(stream.query());
+    }
+}

@@ -1,0 +1,115 @@
+//! Who waits for a stream's counter: parked streams and sleeping threads, by ticket.
+//!
+//! A waiter registers, then looks at the counter; a consumer that retires a *marker* (a record, a
+//! synchronise, a task with buffers: what is waited for) advances the counter, then looks for
+//! waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no wake is
+//! lost, and tasks that are not markers pay nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
+use crate::engine::frontier::Progress;
+use crate::engine::stream::turnstile::Parking;
+
+/// Somebody who waits.
+pub(crate) enum Waiter<S> {
+    /// A parked stream, to be resumed.
+    Stream(Arc<S>, Parking),
+    /// A sleeping thread.
+    Thread(Arc<Sleeper>),
+}
+
+/// The waiters of one stream.
+pub(crate) struct Waiters<S> {
+    /// The lowest ticket in `list`; `u64::MAX` when it is empty. Written under the lock.
+    lowest: AtomicU64,
+    list: Mutex<List<S>>,
+}
+
+struct List<S> {
+    /// By ticket, then by order of arrival.
+    by_ticket: BTreeMap<Registration, Waiter<S>>,
+    arrivals: u64,
+}
+
+/// Names one registration: ticket, then number of arrival.
+pub(crate) type Registration = (u64, u64);
+
+impl<S> Waiters<S> {
+    pub(crate) fn new() -> Self {
+        let list = List { by_ticket: BTreeMap::new(), arrivals: 0 };
+        Self { lowest: AtomicU64::new(u64::MAX), list: Mutex::new(LockRank::Waiters, list) }
+    }
+
+    /// Adds a waiter for the marker `ticket`; gives it back when the counter is already there.
+    pub(crate) fn register(
+        &self,
+        ticket: u64,
+        waiter: Waiter<S>,
+        progress: &Progress,
+    ) -> Result<Registration, Waiter<S>> {
+        let registration = {
+            let mut list = self.list.lock();
+            list.arrivals += 1;
+            let registration = (ticket, list.arrivals);
+            list.by_ticket.insert(registration, waiter);
+            self.update_lowest(&list);
+            registration
+        };
+        if progress.retired() >= ticket
+            && let Some(waiter) = self.withdraw(registration)
+        {
+            return Err(waiter);
+        }
+        // Still waiting, or the consumer saw the registration and has taken it.
+        Ok(registration)
+    }
+
+    /// Takes a registration back, unless it was served.
+    pub(crate) fn withdraw(&self, registration: Registration) -> Option<Waiter<S>> {
+        let mut list = self.list.lock();
+        let waiter = list.by_ticket.remove(&registration);
+        self.update_lowest(&list);
+        waiter
+    }
+
+    /// Everybody who waits for a ticket up to `retired`, called by the consumer after it stored
+    /// that number with [`Progress::settle`]; `None` for nobody. The caller wakes them without a
+    /// lock.
+    #[inline]
+    pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
+        // SeqCst: looked at after the counter was stored; partner: `update_lowest` in `register`.
+        let is_waited_for = self.lowest.load(Ordering::SeqCst) <= retired;
+        is_waited_for.then(|| self.take_served(retired))
+    }
+
+    #[inline(never)]
+    fn take_served(&self, retired: u64) -> Vec<Waiter<S>> {
+        let mut list = self.list.lock();
+        let later = list.by_ticket.split_off(&(retired + 1, 0));
+        let served = std::mem::replace(&mut list.by_ticket, later);
+        self.update_lowest(&list);
+        served.into_values().collect()
+    }
+
+    /// How many wait.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn count(&self) -> usize {
+        self.list.lock().by_ticket.len()
+    }
+
+    fn update_lowest(&self, list: &List<S>) {
+        let lowest = list.by_ticket.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        // SeqCst: stored before the look at the counter; partner: `served`.
+        self.lowest.store(lowest, Ordering::SeqCst);
+    }
+}
+
+impl<S> std::fmt::Debug for Waiters<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiters")
+            .field("count", &self.list.lock().by_ticket.len())
+            .finish_non_exhaustive()
+    }
+}

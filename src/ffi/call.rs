@@ -1,0 +1,111 @@
+//! A native call: a function of the C convention with its arguments, to be made by a stream.
+#![expect(unsafe_code, reason = "an address becomes a function that nobody calls here")]
+
+use std::ffi::c_void;
+use std::fmt;
+use std::mem;
+
+use crate::base::error::{Error, Result};
+use crate::ffi::abi::{Frame, Function, MAX_ARGUMENTS, MAX_SHORT, ShortFrame};
+use crate::ffi::argument::Argument;
+
+/// A function of the C calling convention and its arguments, for
+/// [`Stream::launch`](crate::Stream::launch).
+///
+/// Up to 4 arguments of any kinds are kept in the command itself; more are allocated, up to 32. The
+/// function's result is ignored, unless the call is [checked](NativeCall::checked).
+///
+/// ```
+/// use accelrt::{Argument, Error, NativeCall};
+/// extern "C" fn scale(values: *mut f32, count: usize, factor: f32) -> i32 {
+///     let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
+///     values.iter_mut().for_each(|value| *value *= factor);
+///     0
+/// }
+/// let mut values = [1.0_f32, 2.0];
+/// let arguments = [Argument::from(&raw mut values), 2_usize.into(), 0.5_f32.into()];
+/// let call = NativeCall::new(scale as *const _, &arguments)?.checked();
+/// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+/// # let stream = runtime.stream(accelrt::Device::cpu(0))?;
+/// // SAFETY: the types are those of `scale`, and `values` outlives the synchronise.
+/// unsafe { stream.launch(call)? };
+/// stream.synchronize()?;
+/// assert_eq!(values, [0.5, 1.0]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone)]
+pub struct NativeCall {
+    function: Function,
+    placed: Placed,
+    is_checked: bool,
+}
+
+/// The arguments where the convention has them.
+#[derive(Clone, Debug)]
+pub(crate) enum Placed {
+    Short(ShortFrame),
+    Long(Box<Frame>),
+}
+
+impl NativeCall {
+    /// A call of the function at this address. Nothing is called yet.
+    ///
+    /// Fails when the address is null, and when there are more than 32 arguments.
+    #[inline]
+    #[expect(
+        clippy::not_unsafe_ptr_arg_deref,
+        reason = "kept, not used: `Stream::launch` is unsafe and asks for what a call needs"
+    )]
+    pub fn new(function: *const c_void, arguments: &[Argument]) -> Result<Self> {
+        // SAFETY: null becomes `None`, and every other address is one that a function may have;
+        // whether there is one is promised by who launches the call.
+        let function = unsafe { mem::transmute::<*const c_void, Option<Function>>(function) };
+        let Some(function) = function else { return Err(Error::NullFunction) };
+        let placed = if arguments.len() <= MAX_SHORT {
+            Placed::Short(ShortFrame::new(arguments))
+        } else {
+            Self::place_long(arguments)?
+        };
+        Ok(Self { function, placed, is_checked: false })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn place_long(arguments: &[Argument]) -> Result<Placed> {
+        if arguments.len() > MAX_ARGUMENTS {
+            let (count, most) = (arguments.len(), MAX_ARGUMENTS);
+            return Err(Error::TooManyArguments { count, most });
+        }
+        Ok(Placed::Long(Box::new(Frame::new(arguments))))
+    }
+
+    /// The function returns an `int` status: a number other than 0 fails the stream.
+    #[must_use]
+    #[inline]
+    pub fn checked(mut self) -> Self {
+        self.is_checked = true;
+        self
+    }
+
+    /// True when the function's result is looked at.
+    #[must_use]
+    #[inline]
+    pub fn is_checked(&self) -> bool {
+        self.is_checked
+    }
+
+    #[inline]
+    pub(crate) fn into_parts(self) -> (Function, Placed) {
+        (self.function, self.placed)
+    }
+}
+
+impl fmt::Debug for NativeCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeCall")
+            .field("function", &self.function)
+            .field("arguments", &self.placed)
+            .field("is_checked", &self.is_checked)
+            .finish()
+    }
+}

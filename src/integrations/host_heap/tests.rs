@@ -1,0 +1,469 @@
+//! Tests of the heap over the host cache, and of the C functions in front of it.
+//!
+//! Goal: memory is nobody else's while it is somebody's, holds what was written there through
+//! resizes, is counted exactly, and goes back to the device. Method: random requests beside a naive
+//! model, in several threads that free each other's memory, over the backend `cpu`; hand-made ones
+//! for the ends of the ranges; a backend that fails for want of memory.
+#![expect(unsafe_code, reason = "writes and reads the memory, and calls the C functions")]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+
+use crate::backend::contract::Backend;
+use crate::backend::cpu::CpuBackend;
+use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
+use crate::backend::null::{NullBackend, NullConfig};
+use crate::base::config::Config;
+use crate::base::device::Device;
+use crate::base::size::MIB;
+use crate::base::sync::{LockRank, Mutex};
+use crate::integrations::host_heap::boundary;
+use crate::integrations::host_heap::heap::Heap;
+use crate::integrations::host_heap::kept::ThreadCache;
+use crate::integrations::host_heap::size_class::{
+    ALIGN_BYTES, MOST_SMALL_BYTES, MOST_SPARE_BYTES, PAGE_BYTES,
+};
+use crate::integrations::host_heap::{Functions, calloc, free, is_ours, malloc, open, realloc};
+use crate::memory::allocator::CachingAllocator;
+use crate::numbers::Numbers;
+use crate::seed::seed;
+
+/// As the process's, they stay: a sanitizer finds what they made for threads from here.
+static HEAPS: Mutex<Vec<&'static Heap>> = Mutex::new(LockRank::Runtime, Vec::new());
+
+fn heap_over(backend: Arc<dyn Backend>) -> &'static Heap {
+    let device = Device::new(backend.kind(), 0).unwrap();
+    let config = "pinned_reserve_segment_size_mb:1".parse().unwrap();
+    let allocator = Arc::new(CachingAllocator::pinned(backend, device, config));
+    let heap: &Heap = Box::leak(Box::new(Heap::new(allocator)));
+    HEAPS.lock().push(heap);
+    heap
+}
+
+fn heap() -> &'static Heap {
+    heap_over(CpuBackend::new(&Config::default()).unwrap())
+}
+
+/// Asserts that programs have this much, and the laws.
+fn check(heap: &Heap, requests: u64, bytes: u64) {
+    let statistics = heap.statistics();
+    assert_eq!(statistics.active_requests.current, requests);
+    assert_eq!(statistics.active_bytes.current, bytes);
+    assert!(statistics.active_requests.peak >= requests && statistics.active_bytes.peak >= bytes);
+    assert!(statistics.allocated_bytes.current >= bytes);
+    heap.check();
+}
+
+/// Asserts that nothing is out, and that everything goes back to the device.
+fn check_empty(heap: &Heap) {
+    check(heap, 0, 0);
+    heap.empty();
+    heap.allocator().empty_cache();
+    assert_eq!(heap.statistics().allocated_bytes.current, 0);
+    heap.check();
+}
+
+/// Memory of a test, full of one byte.
+struct Live {
+    address: usize,
+    bytes: usize,
+    byte: u8,
+}
+
+impl Live {
+    fn new(address: usize, bytes: usize, byte: u8) -> Self {
+        assert!(address.is_multiple_of(ALIGN_BYTES));
+        let memory = ptr::with_exposed_provenance_mut::<u8>(address);
+        // SAFETY: memory of this size that the heap handed to this test.
+        unsafe { ptr::write_bytes(memory, byte, bytes) };
+        Self { address, bytes, byte }
+    }
+
+    fn check(&self) {
+        let memory = ptr::with_exposed_provenance::<u8>(self.address);
+        // SAFETY: as in `new`, and it is not freed yet.
+        let bytes = unsafe { std::slice::from_raw_parts(memory, self.bytes) };
+        assert!(bytes.iter().all(|byte| *byte == self.byte), "somebody else wrote here");
+    }
+}
+
+fn some_bytes(numbers: &mut Numbers) -> usize {
+    match numbers.below(8) {
+        0 => numbers.below(3 * MOST_SMALL_BYTES),
+        1 => numbers.below(MIB / 4),
+        2 | 3 => numbers.below(5000),
+        _ => numbers.below(600),
+    }
+}
+
+/// Takes and frees at random; what is left.
+fn run(heap: &Heap, cache: Option<&ThreadCache>, numbers: &mut Numbers, steps: usize) -> Vec<Live> {
+    let mut live: Vec<Live> = Vec::new();
+    for step in 0..steps {
+        if live.is_empty() || numbers.below(100) < 52 {
+            let bytes = some_bytes(numbers);
+            let address = heap.allocate(cache, bytes).unwrap();
+            assert!(heap.usable_bytes(address).unwrap() >= bytes);
+            live.push(Live::new(address, bytes, u8::try_from(step % 251).unwrap()));
+        } else {
+            let gone = live.swap_remove(numbers.below(live.len()));
+            gone.check();
+            assert!(heap.free(cache, gone.address));
+        }
+    }
+    live
+}
+
+#[test]
+fn an_address_has_no_owner_when_the_system_has_it_back() {
+    // Law 9, for slabs and for blocks of their own. What another thread gets meanwhile, mostly at
+    // the same address, is known from then on.
+    for bytes in [64, 3 * MIB] {
+        let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+        let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
+        let address = heap.allocate(None, bytes).unwrap();
+        let (told, seen) = channel();
+        faults.act_inside(Method::ReleaseHost, 1, move || {
+            let owned = heap.usable_bytes(address);
+            let other = std::thread::spawn(move || heap.allocate(None, bytes).unwrap());
+            told.send((owned, other.join().unwrap())).unwrap();
+        });
+        assert!(heap.free(None, address));
+        heap.empty();
+        heap.allocator().empty_cache();
+        let (owned, other) = seen.recv().unwrap();
+        assert_eq!(owned, None);
+        assert_eq!(heap.usable_bytes(other), Some(bytes));
+        assert!(heap.free(None, other));
+        check_empty(heap);
+    }
+}
+
+#[test]
+fn what_is_freed_and_not_in_use_is_leaked_and_counted() {
+    open().unwrap();
+    let (leaks, other) = (boundary::leaks(), Functions::LIBC);
+    let large = malloc(3 * MOST_SPARE_BYTES, &other); // no thread keeps it
+    // SAFETY: in use, and freed.
+    unsafe { free(large, &other) };
+    // SAFETY: planted: it is not in use.
+    unsafe { free(large, &other) };
+    assert!(boundary::leaks() > leaks, "the second free of a block");
+    let heap = heap();
+    let address = heap.allocate(None, 200).unwrap();
+    assert!(heap.free(None, address + 8)); // planted: no object begins there
+    assert!(boundary::leaks() > leaks + 1, "a free inside of an object");
+    heap.check();
+}
+
+#[test]
+fn a_panic_ends_before_c_and_the_heap_goes_on() {
+    let leaks = boundary::leaks();
+    let faults = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+    let heap = heap_over(Arc::<FaultBackend>::clone(&faults));
+    let address = heap.allocate(None, 3 * MIB).unwrap();
+    faults.plan(Fault::nth(Method::AllocateHost, 1, FaultError::Panic));
+    assert_eq!(boundary::contain(None, || heap.allocate(None, 3 * MIB)), None);
+    faults.plan(Fault::nth(Method::ReleaseHost, 1, FaultError::Panic));
+    boundary::contain((), || {
+        assert!(heap.free(None, address));
+        heap.allocator().empty_cache();
+    });
+    assert!(boundary::leaks() >= leaks + 2);
+    let address = heap.allocate(None, 3 * MIB).unwrap();
+    assert!(heap.free(None, address));
+    check_empty(heap);
+}
+
+#[test]
+fn random_requests_and_frees_agree_with_a_model() {
+    let (heap, mut numbers) = (heap(), Numbers::new(seed()));
+    for with_cache in [true, false] {
+        let cache = with_cache.then(|| heap.caches.join());
+        let live = run(heap, cache, &mut numbers, 4000);
+        let bytes = live.iter().map(|one| heap.usable_bytes(one.address).unwrap() as u64).sum();
+        check(heap, live.len() as u64, bytes);
+        for one in &live {
+            one.check();
+            assert!(heap.free(cache, one.address));
+        }
+        check_empty(heap);
+        if let Some(cache) = cache {
+            heap.retire(cache);
+        }
+    }
+}
+
+#[test]
+fn threads_free_what_others_were_given() {
+    let (heap, begin) = (heap(), seed());
+    let (post, receive) = channel::<Vec<Live>>();
+    let receive = Mutex::new(LockRank::Runtime, receive);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (receive, post) = (&receive, post.clone());
+            scope.spawn(move || {
+                let mut numbers = Numbers::new(begin ^ thread);
+                let cache = heap.caches.join();
+                for _ in 0..20 {
+                    post.send(run(heap, Some(cache), &mut numbers, 300)).unwrap();
+                    let others = receive.lock().recv().unwrap();
+                    for one in others {
+                        one.check();
+                        assert!(heap.free(Some(cache), one.address));
+                    }
+                    if thread == 0 {
+                        heap.empty(); // reaches into the others' caches
+                    }
+                }
+                heap.retire(cache);
+            });
+        }
+    });
+    check_empty(heap);
+}
+
+#[test]
+fn a_peak_is_exact_for_one_thread_and_bounded_by_what_threads_keep() {
+    let heap = heap();
+    let (first, second) = (heap.caches.join(), heap.caches.join());
+    let addresses: Vec<_> = (0..100).map(|_| heap.allocate(Some(first), 64).unwrap()).collect();
+    for address in addresses {
+        assert!(heap.free(Some(second), address));
+    }
+    let statistics = heap.statistics();
+    assert_eq!((statistics.active_requests.peak, statistics.active_bytes.peak), (100, 6400));
+    for _ in 0..1000 {
+        let address = heap.allocate(Some(first), 64).unwrap();
+        assert!(heap.free(Some(second), address));
+    }
+    let statistics = heap.statistics();
+    assert_eq!(statistics.active_requests.allocated, 1100);
+    assert_eq!(statistics.active_requests.freed, 1100);
+    let peak = statistics.active_requests.peak;
+    assert!((100..=100 + 2 * 64).contains(&peak), "{peak}: the threads' own peaks are 1100");
+    check_empty(heap);
+}
+
+#[test]
+fn what_a_thread_kept_serves_others_after_its_end() {
+    let heap = heap();
+    let cache = heap.caches.join();
+    let address = heap.allocate(Some(cache), 20_000).unwrap();
+    assert!(heap.free(Some(cache), address));
+    heap.retire(cache);
+    assert_eq!(heap.allocate(None, 20_000), Some(address));
+    assert!(ptr::eq(heap.caches.join(), cache), "the cache is handed on");
+    assert!(heap.free(None, address));
+    check_empty(heap);
+}
+
+#[test]
+fn a_thread_keeps_a_few_large_blocks_and_no_very_large_one() {
+    let heap = heap();
+    let cache = heap.caches.join();
+    let kept_bytes = |heap: &Heap| heap.allocator().host_statistics().unwrap().active_bytes.current;
+    for bytes in [8 * MIB + 1, 8 * MIB, 5 * MIB, 6 * MIB, 100_000] {
+        let first = heap.allocate(Some(cache), bytes).unwrap();
+        assert!(heap.free(Some(cache), first));
+        assert!(kept_bytes(heap) <= 16 * MIB as u64);
+        let is_kept = heap.usable_bytes(first).is_some();
+        assert_eq!(is_kept, bytes <= 8 * MIB, "{bytes}");
+        if is_kept {
+            assert_eq!(heap.allocate(Some(cache), bytes), Some(first));
+            assert!(heap.free(Some(cache), first));
+        }
+    }
+    let many: Vec<_> = (0..20).map(|_| heap.allocate(Some(cache), 40_000).unwrap()).collect();
+    for address in many {
+        assert!(heap.free(Some(cache), address));
+    }
+    assert!(kept_bytes(heap) <= 8 * 40_960);
+    check_empty(heap);
+}
+
+#[test]
+fn of_several_frees_of_a_large_block_one_counts() {
+    // Goal: a program that frees twice harms nobody else where that can be told. Method: threads
+    // with a cache each free one block at once; what they keep then is handed out once.
+    const THREADS: usize = 3;
+    let heap = heap();
+    let caches = [(); THREADS].map(|()| heap.caches.join());
+    for _ in 0..200 {
+        let address = heap.allocate(Some(caches[0]), 100_000).unwrap();
+        let begin = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for cache in caches {
+                let begin = &begin;
+                scope.spawn(move || {
+                    begin.wait();
+                    assert!(heap.free(Some(cache), address), "it is the heap's");
+                });
+            }
+        });
+        let again = caches.map(|cache| heap.allocate(Some(cache), 100_000).unwrap());
+        assert!(again[0] != again[1] && again[1] != again[2] && again[2] != again[0]);
+        for (cache, address) in caches.into_iter().zip(again) {
+            assert!(heap.free(Some(cache), address));
+        }
+    }
+    check_empty(heap);
+}
+
+#[test]
+fn what_threads_keep_serves_a_request_that_the_device_cannot() {
+    let backend = FaultBackend::new(CpuBackend::new(&Config::default()).unwrap());
+    let heap = heap_over(Arc::clone(&backend) as Arc<dyn Backend>);
+    let (first, second) = (heap.caches.join(), heap.caches.join());
+    let kept = heap.allocate(Some(first), 6 * MIB).unwrap();
+    assert!(heap.free(Some(first), kept));
+    backend.plan(Fault::always(Method::AllocateHost, FaultError::OutOfMemory));
+    assert_eq!(heap.allocate(Some(second), 5 * MIB), Some(kept));
+    assert!(heap.free(Some(second), kept));
+    assert_eq!(heap.allocate(Some(second), 50 * MIB), None);
+    check_empty(heap);
+}
+
+#[test]
+fn slabs_that_are_free_go_back_while_others_are_in_use() {
+    let heap = heap();
+    let all: Vec<_> = (0..10_000).map(|_| heap.allocate(None, 1000).unwrap()).collect();
+    let (kept, freed) = all.split_first().unwrap();
+    for address in freed {
+        assert!(heap.free(None, *address));
+    }
+    heap.allocator().empty_cache();
+    let reserved = heap.statistics().allocated_bytes.current;
+    assert!(reserved <= 2 * MIB as u64, "{reserved} B for one object of 1 KiB");
+    assert_eq!(heap.usable_bytes(freed[9000]), None, "the page is not the heap's any more");
+    assert!(heap.free(None, *kept));
+    check_empty(heap);
+}
+
+#[test]
+fn without_memory_nothing_is_given_and_nothing_has_changed() {
+    let backend = FaultBackend::new(NullBackend::new(NullConfig::default()));
+    let heap = heap_over(Arc::clone(&backend) as Arc<dyn Backend>);
+    backend.plan(Fault::always(Method::AllocateHost, FaultError::OutOfMemory));
+    let cache = heap.caches.join();
+    for bytes in [0, 1, MOST_SMALL_BYTES, MOST_SMALL_BYTES + 1, 5 * MIB] {
+        assert_eq!(heap.allocate(Some(cache), bytes), None);
+    }
+    backend.clear();
+    for bytes in [usize::MAX, usize::MAX - PAGE_BYTES, isize::MAX.unsigned_abs(), 1 << 62] {
+        assert_eq!(heap.allocate(Some(cache), bytes), None);
+    }
+    check_empty(heap);
+}
+
+/// What must never be called: the other allocator.
+const NOBODY: Functions = {
+    unsafe extern "C" fn malloc(_: usize) -> *mut c_void {
+        panic!("memory of the heap")
+    }
+    unsafe extern "C" fn calloc(_: usize, _: usize) -> *mut c_void {
+        panic!("memory of the heap")
+    }
+    unsafe extern "C" fn realloc(_: *mut c_void, _: usize) -> *mut c_void {
+        panic!("memory of the heap")
+    }
+    unsafe extern "C" fn free(_: *mut c_void) {
+        panic!("memory of the heap")
+    }
+    Functions { malloc, calloc, realloc, free }
+};
+
+#[test]
+fn the_functions_serve_every_size_and_zeros_are_zeros() {
+    open().unwrap();
+    for bytes in [0, 1, 63, 64, 65, 1024, 1025, MOST_SMALL_BYTES, MOST_SMALL_BYTES + 1, 3 * MIB] {
+        let address = malloc(bytes, &NOBODY).addr();
+        let dirty = Live::new(address, bytes, 0xA5);
+        // SAFETY: it was just given, and `dirty` is not used again.
+        unsafe { free(ptr::with_exposed_provenance_mut(dirty.address), &NOBODY) };
+        let zeros = calloc(bytes, 1, &NOBODY);
+        Live { address: zeros.addr(), bytes, byte: 0 }.check();
+        // SAFETY: as above.
+        unsafe { free(zeros, &NOBODY) };
+    }
+    for (count, bytes) in [(usize::MAX, 2), (1 << 33, 1 << 33), (3, usize::MAX / 2)] {
+        assert!(calloc(count, bytes, &NOBODY).is_null());
+    }
+    assert!(malloc(usize::MAX, &NOBODY).is_null());
+}
+
+#[test]
+fn what_is_resized_keeps_its_bytes() {
+    open().unwrap();
+    let mut numbers = Numbers::new(seed());
+    for _ in 0..300 {
+        let mut bytes = some_bytes(&mut numbers);
+        // SAFETY: nothing is resized: memory is given.
+        let mut memory = unsafe { realloc(ptr::null_mut(), bytes, &NOBODY) };
+        for byte in 0..10 {
+            let before = Live::new(memory.addr(), bytes, byte);
+            let new_bytes = some_bytes(&mut numbers);
+            // SAFETY: it was given and is not freed; the old pointer is not used again.
+            memory = unsafe { realloc(memory, new_bytes, &NOBODY) };
+            let kept = before.bytes.min(new_bytes);
+            Live { address: memory.addr(), bytes: kept, byte }.check();
+            bytes = new_bytes;
+        }
+        // SAFETY: too much is refused, and the memory is as it was.
+        assert!(unsafe { realloc(memory, usize::MAX, &NOBODY) }.is_null());
+        // SAFETY: it was given and is not used again.
+        unsafe { free(memory, &NOBODY) };
+    }
+}
+
+#[test]
+fn foreign_memory_is_freed_and_resized_by_its_own_functions() {
+    open().unwrap();
+    for bytes in [1, 4096, MIB] {
+        // SAFETY: any size may be asked for.
+        let foreign = unsafe { libc::malloc(bytes) };
+        assert!(!is_ours(foreign));
+        // SAFETY: it is the C library's, whose functions are given.
+        let foreign = unsafe { realloc(foreign, 2 * bytes, &Functions::LIBC) };
+        assert!(!is_ours(foreign));
+        // SAFETY: as above; the sanitizer would tell of a leak, or of a wrong owner.
+        unsafe { free(foreign, &Functions::LIBC) };
+    }
+    let own = malloc(100, &NOBODY);
+    assert!(is_ours(own));
+    // SAFETY: it was given and is not used again.
+    unsafe { free(own, &NOBODY) };
+    // SAFETY: null may be freed.
+    unsafe { free(ptr::null_mut(), &Functions::LIBC) };
+}
+
+#[test]
+fn a_thread_that_ends_frees_in_its_last_moments() {
+    /// Frees what it has when its thread's variables go.
+    struct Last(std::cell::Cell<*mut c_void>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            // SAFETY: memory of the heap that nothing else has.
+            unsafe { free(self.0.get(), &NOBODY) };
+            let again = malloc(5000, &NOBODY);
+            // SAFETY: as above.
+            unsafe { free(again, &NOBODY) };
+        }
+    }
+    thread_local!(static LAST: Last = const { Last(std::cell::Cell::new(ptr::null_mut())) });
+    open().unwrap();
+    for is_first in [true, false] {
+        std::thread::spawn(move || {
+            if is_first {
+                // The heap's own variable is made after this one, and goes before or after it.
+                LAST.with(|_| ());
+            }
+            let memory = malloc(5000, &NOBODY);
+            LAST.with(|last| last.0.set(memory));
+        })
+        .join()
+        .unwrap();
+    }
+}

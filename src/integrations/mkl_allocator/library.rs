@@ -1,0 +1,127 @@
+//! oneMKL's pointers to functions of memory, and what shows whether it uses them.
+//!
+//! `libmkl_rt` has pointers of its own, and loads `libmkl_core` at its first call. Those of the
+//! core count, unless `libmkl_rt` stood in the global scope before. All are set. The core reads
+//! them once, when it first allocates: after that it does not look again.
+#![expect(unsafe_code, reason = "variables and functions of libraries that are found at run time")]
+
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+use std::ptr::NonNull;
+
+use crate::base::dylib::{Found, Library, Loaded};
+use crate::base::size::to_usize;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicPtr;
+
+/// `malloc`'s first: where it is, a library has all four.
+const NAMES: [&str; 4] = ["i_malloc", "i_calloc", "i_realloc", "i_free"];
+
+/// The four pointers of one library.
+pub(super) struct Pointers([&'static AtomicPtr<c_void>; 4]);
+
+impl Pointers {
+    /// Those of the libraries that are in the process.
+    pub(super) fn in_process() -> Vec<Self> {
+        let found = Loaded::now().definitions(NAMES[0]);
+        found.iter().filter_map(|one| Self::of(one.library)).collect()
+    }
+
+    fn of(library: Library) -> Option<Self> {
+        let place = |name| {
+            let address = library.symbol(name)?.cast::<*mut c_void>();
+            // SAFETY: oneMKL's variables of these names are pointers, aligned, and there as long
+            // as the library, which is not closed. It reads each as one word.
+            Some(unsafe { AtomicPtr::from_ptr(address.as_ptr()) })
+        };
+        let [malloc, calloc, realloc, free] = NAMES.map(place);
+        Some(Self([malloc?, calloc?, realloc?, free?]))
+    }
+
+    pub(super) fn read(&self) -> [*mut c_void; 4] {
+        // Relaxed, here and below: what they point to is there already.
+        self.0.map(|place| place.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn write(&self, functions: [*mut c_void; 4]) {
+        for (place, function) in self.0.iter().zip(functions) {
+            place.store(function, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Rows and columns of the product that is made: enough to need memory, a few ms.
+const SIZE: i64 = 320;
+
+/// `cblas_dgemm`. Its integers are of 32 bits in one interface and of 64 in the other: small ones
+/// are passed alike.
+type Gemm = unsafe extern "C" fn(
+    c_int,
+    c_int,
+    c_int,
+    i64,
+    i64,
+    i64,
+    f64,
+    *const f64,
+    i64,
+    *const f64,
+    i64,
+    f64,
+    *mut f64,
+    i64,
+);
+
+/// A oneMKL that can be asked to multiply.
+pub(super) struct Probe {
+    gemm: NonNull<c_void>,
+    free_buffers: Option<NonNull<c_void>>,
+}
+
+impl Probe {
+    /// `None` when the library has no `cblas_dgemm`.
+    pub(super) fn of(found: &Found) -> Option<Self> {
+        let gemm = found.library.symbol("cblas_dgemm")?;
+        Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })
+    }
+
+    /// Gives back what oneMKL keeps of the memory that it does not use, and multiplies two matrices
+    /// of zeros: it needs memory for that.
+    pub(super) fn run(&self) {
+        if let Some(function) = self.free_buffers {
+            // SAFETY: oneMKL's function of this name has this type in every version.
+            let free_buffers =
+                unsafe { transmute::<NonNull<c_void>, unsafe extern "C" fn()>(function) };
+            // SAFETY: without arguments, from any thread; what is in use stays.
+            unsafe { free_buffers() };
+        }
+        // SAFETY: CBLAS's function has this type; see `Gemm`.
+        let gemm = unsafe { transmute::<NonNull<c_void>, Gemm>(self.gemm) };
+        let (a, b, mut c) = (zeros(), zeros(), zeros());
+        let (row_major, plain, size) = (101, 111, SIZE);
+        let (one, zero) = (1.0, 0.0);
+        // SAFETY: three matrices of this many rows and columns, of which the last is ours alone.
+        unsafe {
+            gemm(
+                row_major,
+                plain,
+                plain,
+                size,
+                size,
+                size,
+                one,
+                a.as_ptr(),
+                size,
+                b.as_ptr(),
+                size,
+                zero,
+                c.as_mut_ptr(),
+                size,
+            );
+        }
+    }
+}
+
+fn zeros() -> Vec<f64> {
+    vec![0.0; to_usize((SIZE * SIZE).unsigned_abs())]
+}

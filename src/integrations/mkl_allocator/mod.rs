@@ -1,0 +1,131 @@
+//! L3, oneMKL's memory: which allocator gives it, and that it does is seen before it is said.
+//!
+//! * `functions`: what is registered
+//! * `library`: where, and whether it is used
+
+mod functions;
+mod library;
+
+use std::path::Path;
+
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::integrations::verbose::VerboseLibrary;
+use library::{Pointers, Probe};
+
+/// Who gives oneMKL its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum MklAllocator {
+    /// The functions that were registered before: the C library's, unless a program has others.
+    System,
+    /// The heap over the host cache.
+    Accelrt,
+    /// mimalloc, loaded by name.
+    Mimalloc,
+}
+
+impl MklAllocator {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Accelrt, Self::Mimalloc, Self::System];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Accelrt => "accelrt",
+            Self::Mimalloc => "mimalloc",
+        }
+    }
+
+    /// The one in force.
+    pub(crate) fn current() -> Self {
+        functions::current()
+    }
+
+    /// Makes it the one in force, in every oneMKL of the process; one is loaded when there is none.
+    /// The one that was. oneMKL multiplies two matrices then, and when it takes no memory from this
+    /// one for that, which is so when it had allocated before anything was registered, the call
+    /// fails and nothing has changed.
+    pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
+        fork::check()?;
+        let _changing = Changing::begin().ok_or_else(|| {
+            self.refused("another thread is changing oneMKL's allocator".to_owned())
+        })?;
+        let previous = Self::current();
+        if self == Self::System && !IS_REGISTERED.load(Ordering::Relaxed) {
+            return Ok(previous); // it has them
+        }
+        functions::prepare(self)?;
+        let libraries = VerboseLibrary::Mkl.found(folders).map_err(|error| match error {
+            Error::VerboseLibraryMissing { searched, .. } => {
+                self.refused(format!("none was found: searched were {searched}"))
+            }
+            other => other,
+        })?;
+        for one in &libraries {
+            // What `libmkl_rt` stands in front of is loaded by this call, and allocates nothing.
+            VerboseLibrary::Mkl.version_of(one.library);
+        }
+        let pointers = Pointers::in_process();
+        let before: Vec<_> = pointers.iter().map(Pointers::read).collect();
+        let is_libcs = |functions: &&[_; 4]| functions[0] == libc::malloc as *mut _;
+        let registered = before.iter().find(|one| !is_libcs(one)).or(before.first());
+        let Some(registered) = registered else {
+            let files: Vec<_> = libraries.iter().map(|one| one.path.as_str()).collect();
+            let files = files.join(", ");
+            return Err(self.refused(format!("{files} does not show its pointer i_malloc")));
+        };
+        functions::take_over(*registered);
+        for one in &pointers {
+            one.write(functions::ours());
+        }
+        functions::switch(self);
+        let proven = libraries.iter().try_for_each(|one| {
+            let probe = Probe::of(one);
+            let probe =
+                probe.ok_or_else(|| self.refused(format!("{} has no cblas_dgemm", one.path)))?;
+            let calls = functions::calls(self);
+            probe.run();
+            let is_used = functions::calls(self) > calls;
+            is_used.then_some(()).ok_or_else(|| {
+                let path = &one.path;
+                self.refused(format!("{path} made a GEMM and did not ask it for memory"))
+            })
+        });
+        if proven.is_err() {
+            pointers.iter().zip(before).for_each(|(one, before)| one.write(before));
+            functions::switch(previous);
+        } else {
+            IS_REGISTERED.store(true, Ordering::Relaxed);
+        }
+        proven.map(|()| previous)
+    }
+
+    fn refused(self, reason: String) -> Error {
+        Error::MklAllocator { allocator: self.name(), reason }
+    }
+}
+
+/// True once oneMKL was seen to call our functions. Relaxed: `Changing` orders those who look.
+static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// One thread at a time registers. No lock: oneMKL calls what is registered meanwhile.
+struct Changing;
+
+static IS_CHANGING: AtomicBool = AtomicBool::new(false);
+
+impl Changing {
+    fn begin() -> Option<Self> {
+        // Acquire: pairs with the end of the last one.
+        (!IS_CHANGING.swap(true, Ordering::Acquire)).then_some(Self)
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        // Release: pairs with the next beginning.
+        IS_CHANGING.store(false, Ordering::Release);
+    }
+}

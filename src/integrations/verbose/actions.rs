@@ -1,0 +1,41 @@
+//! The lines that the process's own runtime prints while its verbose level is 1: one an action.
+
+use std::io::Write;
+
+use crate::engine::stream::action::Action;
+use crate::runtime::Runtime;
+
+/// Sets the level. Fails with nothing: a runtime that cannot be made does nothing to tell of.
+pub(super) fn set(level: i32) {
+    if let Ok(runtime) = Runtime::global() {
+        runtime.tell_actions(if level == 0 { None } else { Some(print) });
+    }
+}
+
+/// A line in one write, so that lines of threads stay whole.
+fn print(action: &Action) {
+    // Nothing can be done about a standard output that is closed.
+    let _ = std::io::stdout().lock().write_all(line(action).as_bytes());
+}
+
+fn line(action: &Action) -> String {
+    let Action { device, stream_id, what, bytes, time } = action;
+    let (kind, index, ms) = (device.kind(), device.index(), time.as_secs_f64() * 1e3);
+    format!("accelrt_verbose,{kind},{index},{stream_id},{what},{bytes},{ms:.6}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::device::Device;
+
+    #[test]
+    fn a_line_has_kind_device_stream_what_bytes_and_milliseconds() {
+        let time = Duration::from_nanos(12_345);
+        let device = Device::cpu(1);
+        let action = Action { device, stream_id: 7, what: "copy", bytes: 4096, time };
+        assert_eq!(line(&action), "accelrt_verbose,cpu,1,7,copy,4096,0.012345\n");
+    }
+}

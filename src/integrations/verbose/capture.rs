@@ -1,0 +1,230 @@
+//! Captures: while one is open, descriptor 1 is a pipe, and lines of a library are kept.
+//!
+//! All captures of a process share one pipe: the first puts it there, the last takes it away. Each
+//! has the lines of its library that were printed while it was open, by any thread.
+//!
+//! Forks. A child has no thread that reads, so it leaves the pipe to its parent's: what it prints
+//! goes there, and on from there, also when the parent's captures are over. The locks of a drain
+//! are not touched in a child; that of the sessions is held only where nothing can block, and by
+//! the Python module with the GIL, so no fork of Python's finds it taken.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::process;
+use std::sync::{Arc, Once};
+use std::thread::{Builder, JoinHandle};
+
+use crate::base::contain::contain;
+use crate::base::error::{Error, Result};
+use crate::base::signals::with_signals_blocked;
+use crate::base::sync::unmodelled::AtomicBool;
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::integrations::verbose::descriptor;
+use crate::integrations::verbose::drain::Drain;
+use crate::integrations::verbose::library::VerboseLibrary;
+
+/// The pipes that are in place, the newest last: more than one where a program put something else
+/// in the place of descriptor 1 between two captures.
+static SESSIONS: Mutex<Vec<Session>> = Mutex::new(LockRank::Capture, Vec::new());
+
+struct Session {
+    /// Who put it there: a child inherits the state and not the thread.
+    process: u32,
+    captures: usize,
+    drain: Arc<Drain>,
+    /// Not dropped in a child, where no such thread is.
+    reader: ManuallyDrop<JoinHandle<()>>,
+}
+
+/// Keeps the lines that a library prints, until it is ended or dropped. Everything else that is
+/// written to the standard output passes on, in order. Of what the C library and the program
+/// buffer, the C library's part is written at the beginning and the end.
+///
+/// ```
+/// use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
+///
+/// let capture = VerboseCapture::begin(VerboseLibrary::OneDnn)?;
+/// // let watched = VerboseScope::enter(VerboseLibrary::OneDnn, 1, &[])?; and a call of it
+/// let lines: Vec<String> = capture.end();
+/// # assert!(lines.is_empty());
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[must_use = "it keeps lines until it is dropped"]
+pub struct VerboseCapture {
+    library: VerboseLibrary,
+    process: u32,
+    drain: Arc<Drain>,
+    /// Of what the drain collects for this; 0 before the start.
+    id: u64,
+    is_open: AtomicBool,
+    is_attached: AtomicBool,
+}
+
+impl VerboseCapture {
+    /// Begins to keep lines. Fails when the system has no descriptor or thread to give.
+    pub fn begin(library: VerboseLibrary) -> Result<Self> {
+        Self::flush();
+        let mut capture = Self::attach(library)?;
+        capture.start();
+        Ok(capture)
+    }
+
+    /// The lines so far. Empty in a child that was forked meanwhile: they are its parent's.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        descriptor::flush_c_output();
+        if self.is_mine() { self.drain.lines(self.id) } else { Vec::new() }
+    }
+
+    /// Ends the capture; its lines.
+    #[must_use = "these are the lines"]
+    pub fn end(self) -> Vec<String> {
+        let lines = self.stop();
+        if let Some(ended) = self.detach() {
+            ended.finish();
+        }
+        lines
+    }
+
+    /// Writes what the C library keeps. May block on who reads the standard output.
+    pub(crate) fn flush() {
+        descriptor::flush_c_output();
+    }
+
+    /// Has the pipe in place, without blocking.
+    pub(crate) fn attach(library: VerboseLibrary) -> Result<Self> {
+        let mut sessions = SESSIONS.lock();
+        let process = process::id();
+        let is_in_place = |one: &&mut Session| one.process == process && one.drain.is_output();
+        let drain = if let Some(session) = sessions.last_mut().filter(is_in_place) {
+            session.captures += 1;
+            Arc::clone(&session.drain)
+        } else {
+            let session = Session::begin(process)?;
+            let drain = Arc::clone(&session.drain);
+            sessions.push(session);
+            drain
+        };
+        let (is_open, is_attached) = (AtomicBool::new(false), AtomicBool::new(true));
+        Ok(Self { library, process, drain, id: 0, is_open, is_attached })
+    }
+
+    /// Keeps lines from now on. May block on who reads the standard output.
+    pub(crate) fn start(&mut self) {
+        self.id = self.drain.open(self.library);
+        // Relaxed, here and below: of two ends one does it, and the drain has a lock.
+        self.is_open.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps no more lines; those so far. May block as `start`.
+    pub(crate) fn stop(&self) -> Vec<String> {
+        if !self.is_open.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        descriptor::flush_c_output();
+        if self.is_mine() { self.drain.close(self.id) } else { Vec::new() }
+    }
+
+    /// Leaves the pipe, without blocking; what is left to do when this was the last capture.
+    pub(crate) fn detach(&self) -> Option<Ended> {
+        if !self.is_attached.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        let mut sessions = SESSIONS.lock();
+        let is_own = |one: &Session| Arc::ptr_eq(&one.drain, &self.drain);
+        let place = sessions.iter().position(is_own)?;
+        sessions[place].captures -= 1;
+        let is_last = sessions[place].captures == 0;
+        let ended = is_last.then(|| sessions.remove(place));
+        ended.and_then(Session::end)
+    }
+
+    fn is_mine(&self) -> bool {
+        self.process == process::id()
+    }
+}
+
+impl Drop for VerboseCapture {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(ended) = self.detach() {
+            ended.finish();
+        }
+    }
+}
+
+impl fmt::Debug for VerboseCapture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerboseCapture").field("library", &self.library).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Puts a pipe in the place of descriptor 1.
+    fn begin(process: u32) -> Result<Self> {
+        static AT_EXIT: Once = Once::new();
+        let refused =
+            |call| move |error: std::io::Error| Error::Capture(format!("{call}: {error}"));
+        let target = descriptor::copy_of_output().map_err(refused("fcntl"))?;
+        let (read, write) = descriptor::pipe().map_err(refused("pipe"))?;
+        if let Some(target) = &target {
+            descriptor::keep_lines_for(target);
+        }
+        descriptor::leave_to_parent(&read);
+        let drain = Drain::new(read, target);
+        let of_thread = Arc::clone(&drain);
+        let reader = Builder::new().name("accelrt-verbose".to_owned());
+        // It reads until `write` is closed, also when the next call fails.
+        let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
+        let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
+        descriptor::become_output(&write).map_err(refused("dup2"))?;
+        AT_EXIT.call_once(|| descriptor::at_exit(end_at_exit));
+        Ok(Self { process, captures: 1, drain, reader })
+    }
+
+    /// Gives descriptor 1 back, unless somebody has put something else there meanwhile. `None` in
+    /// a child, which has nothing more to do.
+    fn end(self) -> Option<Ended> {
+        if self.drain.is_output() {
+            match &self.drain.target {
+                // Both are open, which is all that the call needs.
+                Some(target) => drop(descriptor::become_output(target)),
+                None => descriptor::close_output(),
+            }
+        }
+        let is_mine = self.process == process::id();
+        is_mine.then(|| Ended { drain: self.drain, reader: ManuallyDrop::into_inner(self.reader) })
+    }
+}
+
+/// A pipe that is out of place, and may have something in it.
+pub(crate) struct Ended {
+    drain: Arc<Drain>,
+    reader: JoinHandle<()>,
+}
+
+impl Ended {
+    /// Hands on what is left, and ends the reader unless a child or a copy of descriptor 1 still
+    /// has the pipe: then it goes on for these. May block on who reads the standard output.
+    pub(crate) fn finish(self) {
+        self.drain.catch_up();
+        self.drain.settle_all();
+        if self.drain.is_at_end() {
+            // It sees the same end. A panic of it was printed by itself.
+            drop(self.reader.join());
+        }
+    }
+}
+
+/// A process that ends with a capture open prints what is on its way.
+extern "C" fn end_at_exit() {
+    contain(|| {
+        descriptor::flush_c_output();
+        let mut sessions = std::mem::take(&mut *SESSIONS.lock());
+        while let Some(session) = sessions.pop() {
+            if let Some(ended) = session.end() {
+                ended.finish();
+            }
+        }
+    });
+}

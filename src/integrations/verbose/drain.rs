@@ -1,0 +1,181 @@
+//! Reads what is written to descriptor 1 while that is a pipe.
+//!
+//! Lines of libraries go to the captures that are open, all else to where it was meant for, in
+//! order.
+//!
+//! A thread of its own reads, so that a writer is never held up for long. Whoever needs to know
+//! that everything written so far has arrived reads the rest itself, under the same lock: there is
+//! no mark in the stream and nothing to wait for.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::base::sync::{LockRank, Mutex};
+use crate::integrations::verbose::descriptor::{self, Waiting};
+use crate::integrations::verbose::library::VerboseLibrary;
+use crate::integrations::verbose::splitter::{Piece, Splitter};
+
+/// As much as a pipe holds.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// How long what may be the beginning of a library's word is held: its rest comes in the same write
+/// or in the next one of the same call.
+const DOUBT_MS: i32 = 20;
+
+/// What reads the pipe.
+#[derive(Debug)]
+pub(super) struct Drain {
+    source: OwnedFd,
+    /// What descriptor 1 was; `None` when it was closed.
+    pub(super) target: Option<OwnedFd>,
+    state: Mutex<State>,
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        descriptor::forget(&self.source);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    splitter: Splitter,
+    /// The newest that was given out.
+    last_id: u64,
+    collectors: Vec<Collector>,
+    /// The target takes nothing any more; what is for it is dropped, as writers would see.
+    is_broken: bool,
+}
+
+#[derive(Debug)]
+struct Collector {
+    id: u64,
+    library: VerboseLibrary,
+    lines: Vec<String>,
+}
+
+impl Drain {
+    pub(super) fn new(source: OwnedFd, target: Option<OwnedFd>) -> Arc<Self> {
+        let state = Mutex::new(LockRank::Drain, State::default());
+        Arc::new(Self { source, target, state })
+    }
+
+    /// Reads until all who could write are gone: children that inherited the pipe among them.
+    pub(super) fn run(&self) {
+        let mut timeout_ms = -1;
+        loop {
+            match descriptor::wait_for(&self.source, timeout_ms) {
+                Waiting::End => break self.settle_all(),
+                Waiting::Nothing => self.settle(),
+                Waiting::Bytes => {
+                    let mut state = self.state.lock();
+                    // Another thread may have read it meanwhile.
+                    let count = descriptor::byte_count(&self.source);
+                    self.read(&mut state, count);
+                }
+            }
+            timeout_ms = if self.state.lock().splitter.is_in_doubt() { DOUBT_MS } else { -1 };
+        }
+    }
+
+    /// True when descriptor 1 is the writing end.
+    pub(super) fn is_output(&self) -> bool {
+        descriptor::is_output(&self.source)
+    }
+
+    /// True when nobody can write any more.
+    pub(super) fn is_at_end(&self) -> bool {
+        descriptor::wait_for(&self.source, 0) == Waiting::End
+    }
+
+    /// Takes in everything that was written before this call.
+    pub(super) fn catch_up(&self) {
+        let mut state = self.state.lock();
+        let count = descriptor::byte_count(&self.source);
+        self.read(&mut state, count);
+    }
+
+    /// Collects the lines of a library from now on.
+    pub(super) fn open(&self, library: VerboseLibrary) -> u64 {
+        self.catch_up();
+        let mut state = self.state.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        state.collectors.push(Collector { id, library, lines: Vec::new() });
+        id
+    }
+
+    /// The lines so far.
+    pub(super) fn lines(&self, id: u64) -> Vec<String> {
+        self.catch_up();
+        let state = self.state.lock();
+        let collector = state.collectors.iter().find(|collector| collector.id == id);
+        collector.map(|collector| collector.lines.clone()).unwrap_or_default()
+    }
+
+    /// Ends a collection; its lines.
+    pub(super) fn close(&self, id: u64) -> Vec<String> {
+        self.catch_up();
+        self.settle_all();
+        let mut state = self.state.lock();
+        let place = state.collectors.iter().position(|collector| collector.id == id);
+        place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
+    }
+
+    /// What is held and may be text is.
+    fn settle(&self) {
+        let mut state = self.state.lock();
+        let pieces = state.splitter.settle();
+        self.hand_out(&mut state, pieces);
+    }
+
+    /// Nothing is held after this.
+    pub(super) fn settle_all(&self) {
+        let mut state = self.state.lock();
+        let pieces = state.splitter.finish();
+        self.hand_out(&mut state, pieces);
+    }
+
+    /// Reads this many bytes, which are there.
+    fn read(&self, state: &mut State, mut count: usize) {
+        let mut chunk = vec![0; count.min(CHUNK_BYTES)];
+        while count > 0 {
+            let room = count.min(chunk.len());
+            let Ok(read @ 1..) = descriptor::read(&self.source, &mut chunk[..room]) else { return };
+            count -= read;
+            let mut libraries: Vec<_> = state.collectors.iter().map(|one| one.library).collect();
+            libraries.dedup();
+            let pieces = state.splitter.feed(&chunk[..read], &libraries);
+            self.hand_out(state, pieces);
+        }
+    }
+
+    fn hand_out(&self, state: &mut State, pieces: Vec<Piece>) {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => self.hand_on(state, &text),
+                Piece::Line(library, line) => {
+                    let is_for = |one: &&mut Collector| one.library == library;
+                    let text = String::from_utf8_lossy(&line);
+                    let mut is_wanted = false;
+                    for collector in state.collectors.iter_mut().filter(is_for) {
+                        collector.lines.push(text.clone().into_owned());
+                        is_wanted = true;
+                    }
+                    if !is_wanted {
+                        // The capture ended while the line was on its way.
+                        self.hand_on(state, &[&line[..], b"\n"].concat());
+                    }
+                }
+            }
+        }
+    }
+
+    /// To where descriptor 1 went before.
+    fn hand_on(&self, state: &mut State, text: &[u8]) {
+        let Some(target) = &self.target else { return };
+        if !state.is_broken {
+            state.is_broken = descriptor::write_all(target, text).is_err();
+        }
+    }
+}

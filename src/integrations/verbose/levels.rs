@@ -1,0 +1,196 @@
+//! Which verbose level is in force: that of the scope that was opened last and is still open.
+//!
+//! Neither library can be asked for its level, so it is kept here, for the whole process: below all
+//! scopes is what the environment asks for. A level that other code sets cannot be seen; it lasts
+//! until the next scope begins or ends.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::base::config::variable;
+use crate::base::dylib::Found;
+use crate::base::error::{Error, Result};
+use crate::base::sync::{LockRank, Mutex};
+use crate::integrations::verbose::actions;
+use crate::integrations::verbose::environment::{Asked, of_mkl, of_onednn};
+use crate::integrations::verbose::library::VerboseLibrary;
+use crate::runtime::Runtime;
+
+/// The scopes of one library that are open.
+#[derive(Debug, Default)]
+struct Levels {
+    next_id: u64,
+    /// Oldest first. Threads open and close them in any order.
+    open: Vec<(u64, i32)>,
+}
+
+impl Levels {
+    fn open(&mut self, level: i32) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.open.push((id, level));
+        id
+    }
+
+    fn close(&mut self, id: u64) {
+        self.open.retain(|(known, _)| *known != id);
+    }
+
+    /// What is in force above `bottom`.
+    fn in_force(&self, bottom: i32) -> i32 {
+        self.open.last().map_or(bottom, |(_, level)| *level)
+    }
+}
+
+static MKL: Mutex<Levels> = levels();
+static ONEDNN: Mutex<Levels> = levels();
+static ACCELRT: Mutex<Levels> = levels();
+
+const fn levels() -> Mutex<Levels> {
+    Mutex::new(LockRank::VerboseLevels, Levels { next_id: 0, open: Vec::new() })
+}
+
+impl VerboseLibrary {
+    fn levels(self) -> &'static Mutex<Levels> {
+        match self {
+            Self::Mkl => &MKL,
+            Self::OneDnn => &ONEDNN,
+            Self::Accelrt => &ACCELRT,
+        }
+    }
+
+    /// What the environment asks for, read once.
+    fn asked(self) -> &'static Asked {
+        static MKL: OnceLock<Asked> = OnceLock::new();
+        static ONEDNN: OnceLock<Asked> = OnceLock::new();
+        match self {
+            Self::Mkl => MKL.get_or_init(|| of_mkl(variable)),
+            Self::OneDnn => ONEDNN.get_or_init(|| of_onednn(variable)),
+            Self::Accelrt => const { &Asked { level: 0, not_restorable: None } },
+        }
+    }
+
+    /// What of the environment's level the end of a scope cannot bring back, as a sentence: the
+    /// flags of oneDNN's variable say more than a level.
+    #[must_use]
+    pub fn lost_by_restoring(self) -> Option<String> {
+        let Asked { level, not_restorable } = self.asked();
+        not_restorable.as_ref().map(|variable| {
+            format!(
+                "{variable} means more than a level: {self} cannot restore it, and has level \
+                 {level} when the verbose scope ends"
+            )
+        })
+    }
+}
+
+/// A verbose level of a library, in the whole process, until this is dropped. Then the level below
+/// is in force again: that of the scope opened before, at last the environment's.
+///
+/// ```
+/// use accelrt::{VerboseLibrary, VerboseScope};
+///
+/// let silent = VerboseScope::enter(VerboseLibrary::OneDnn, 0, &[])?; // never fails
+/// # if VerboseLibrary::OneDnn.is_available(&[])? {
+/// {
+///     let watched = VerboseScope::enter(VerboseLibrary::OneDnn, 1, &[])?;
+///     // each primitive that is executed here prints a line
+/// } // silent again
+/// # }
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[must_use = "the level is in force until this is dropped"]
+pub struct VerboseScope {
+    library: VerboseLibrary,
+    id: u64,
+}
+
+impl VerboseScope {
+    /// Opens a scope. For a level other than 0 the library is searched for: in the process, by
+    /// name, and in `folders`; or it is the file that `ACCELRT_MKL_LIBRARY` or
+    /// `ACCELRT_DNNL_LIBRARY` names. Level 0 silences what is in the process and never fails.
+    ///
+    /// Fails when the level does not exist, when no library is found and when one refuses the
+    /// level; nothing has changed then.
+    pub fn enter(library: VerboseLibrary, level: i32, folders: &[&Path]) -> Result<Self> {
+        if !(0..=library.highest_level()).contains(&level) {
+            let reason = format!("levels are 0 to {}", library.highest_level());
+            return Err(Error::VerboseLevel { library: library.name(), level, reason });
+        }
+        let bottom = library.asked().level;
+        let found = if level == 0 { library.in_process() } else { library.found(folders)? };
+        if library == VerboseLibrary::Accelrt && level > 0 {
+            Runtime::global()?;
+        }
+        let mut levels = library.levels().lock();
+        let id = levels.open(level);
+        let refusing = apply(library, &found, level).into_iter().next();
+        if level == 0 {
+            return Ok(Self { library, id });
+        }
+        if let Some(path) = refusing {
+            levels.close(id);
+            apply(library, &found, levels.in_force(bottom));
+            let reason = format!("{path} refuses it");
+            return Err(Error::VerboseLevel { library: library.name(), level, reason });
+        }
+        Ok(Self { library, id })
+    }
+}
+
+impl Drop for VerboseScope {
+    fn drop(&mut self) {
+        let found = self.library.in_process();
+        let mut levels = self.library.levels().lock();
+        levels.close(self.id);
+        // Who refuses to go back can be asked no further.
+        apply(self.library, &found, levels.in_force(self.library.asked().level));
+    }
+}
+
+impl fmt::Debug for VerboseScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerboseScope").field("library", &self.library).finish_non_exhaustive()
+    }
+}
+
+/// Sets a level; the files of those that refuse.
+fn apply(library: VerboseLibrary, found: &[Found], level: i32) -> Vec<String> {
+    if library == VerboseLibrary::Accelrt {
+        actions::set(level);
+    }
+    let refusing = found.iter().filter(|one| !library.set(one, level));
+    refusing.map(|one| one.path.clone()).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_opened_last_and_is_open_is_in_force() {
+        let mut levels = Levels::default();
+        let outer = levels.open(1);
+        let inner = levels.open(0);
+        assert_eq!(levels.in_force(2), 0);
+        levels.close(inner);
+        assert_eq!(levels.in_force(2), 1);
+        levels.close(outer);
+        assert_eq!(levels.in_force(2), 2);
+    }
+
+    #[test]
+    fn scopes_of_threads_close_in_any_order() {
+        let mut levels = Levels::default();
+        let (first, second) = (levels.open(1), levels.open(2));
+        levels.close(first);
+        assert_eq!(levels.in_force(0), 2);
+        let third = levels.open(1);
+        levels.close(second);
+        assert_eq!(levels.in_force(0), 1);
+        levels.close(third);
+        levels.close(third);
+        assert_eq!(levels.in_force(0), 0);
+    }
+}

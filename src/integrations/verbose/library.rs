@@ -1,0 +1,287 @@
+//! Libraries that print a line about each of their calls: where they are, and their levels.
+//!
+//! A process may have several of one sort, as a oneMKL inside of `libtorch_cpu.so` beside one that
+//! NumPy code loaded. A level is set in all of them.
+#![expect(unsafe_code, reason = "calls functions of libraries that are found at run time")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::mem::{MaybeUninit, transmute};
+use std::path::Path;
+use std::ptr::NonNull;
+
+#[cfg(feature = "python")]
+use crate::base::dylib::file_of;
+use crate::base::dylib::{Found, Library, Loaded};
+use crate::base::error::{Error, Result};
+use crate::base::sync::{LockRank, Mutex};
+use crate::runtime::Runtime;
+
+/// A library that prints verbose lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VerboseLibrary {
+    /// oneMKL.
+    Mkl,
+    /// oneDNN, in PyTorch's words mkldnn.
+    OneDnn,
+    /// The process's own runtime, [`Runtime::global`]: a line for each task of its streams.
+    Accelrt,
+}
+
+impl fmt::Display for VerboseLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `MKLVersion` of `mkl_service.h`.
+#[repr(C)]
+struct MklVersion {
+    numbers: [c_int; 3],
+    texts: [*const c_char; 4],
+}
+
+/// `dnnl_version_t`, which has begun like this since 0.17.
+#[repr(C)]
+struct DnnlVersion {
+    numbers: [c_int; 3],
+    hash: *const c_char,
+    runtimes: [c_uint; 2],
+}
+
+impl VerboseLibrary {
+    /// Levels are 0 (nothing) to this. oneMKL's 2 also waits for each call on a GPU, oneDNN's 2
+    /// prints the creation of primitives as well.
+    #[must_use]
+    pub fn highest_level(self) -> i32 {
+        if self == Self::Accelrt { 1 } else { 2 }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mkl => "oneMKL",
+            Self::OneDnn => "oneDNN",
+            Self::Accelrt => "accelrt",
+        }
+    }
+
+    /// The function that sets the level. oneMKL's lower-case one is Fortran's and takes a pointer.
+    fn setter(self) -> &'static str {
+        match self {
+            Self::Mkl => "MKL_Verbose",
+            Self::OneDnn => "dnnl_set_verbose",
+            Self::Accelrt => "verbose", // no library to search for
+        }
+    }
+
+    fn file_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Mkl => &["libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so.1", "libmkl_rt.so"],
+            Self::OneDnn => &["libdnnl.so.3", "libdnnl.so.2", "libdnnl.so.1", "libdnnl.so"],
+            Self::Accelrt => &[],
+        }
+    }
+
+    /// The file that the setting names.
+    fn configured(self) -> Result<Option<(&'static str, String)>> {
+        let runtime = Runtime::global()?;
+        let (variable, file) = match self {
+            Self::Mkl => ("ACCELRT_MKL_LIBRARY", &runtime.config().mkl_library),
+            Self::OneDnn => ("ACCELRT_DNNL_LIBRARY", &runtime.config().dnnl_library),
+            Self::Accelrt => return Ok(None),
+        };
+        Ok(file.clone().map(|file| (variable, file)))
+    }
+
+    /// True when one is in the process or can be loaded, which is done to see it. Fails when an
+    /// `ACCELRT_*` variable is malformed.
+    ///
+    /// ```
+    /// let has_mkl = accelrt::VerboseLibrary::Mkl.is_available(&[])?;
+    /// assert_eq!(has_mkl, accelrt::VerboseLibrary::Mkl.version(&[]).is_ok());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn is_available(self, folders: &[&Path]) -> Result<bool> {
+        match self.found(folders) {
+            Err(Error::VerboseLibraryMissing { .. }) => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
+    /// Its version, as `3.2.0`; of the first that is found. Fails when none is.
+    pub fn version(self, folders: &[&Path]) -> Result<String> {
+        if self == Self::Accelrt {
+            return Ok(env!("CARGO_PKG_VERSION").to_owned());
+        }
+        let found = self.found(folders)?;
+        let numbers = found.iter().find_map(|one| self.version_of(one.library));
+        Ok(numbers.map_or_else(|| "unknown".to_owned(), |[a, b, c]| format!("{a}.{b}.{c}")))
+    }
+
+    /// What a library says of itself. Of oneMKL this loads what `libmkl_rt` stands in front of.
+    pub(crate) fn version_of(self, library: Library) -> Option<[c_int; 3]> {
+        match self {
+            Self::Mkl => {
+                let function = library.symbol("MKL_Get_Version")?;
+                // SAFETY: oneMKL's function of this name has this type in every version.
+                let ask = unsafe {
+                    transmute::<NonNull<c_void>, unsafe extern "C" fn(*mut MklVersion)>(function)
+                };
+                let mut version = MaybeUninit::<MklVersion>::zeroed();
+                // SAFETY: it fills the structure in, which is valid when zeroed as well.
+                unsafe { ask(version.as_mut_ptr()) };
+                // SAFETY: as above.
+                Some(unsafe { version.assume_init() }.numbers)
+            }
+            Self::OneDnn => {
+                let function = library.symbol("dnnl_version")?;
+                // SAFETY: oneDNN's function of this name has this type in every version.
+                let ask = unsafe {
+                    transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const DnnlVersion>(
+                        function,
+                    )
+                };
+                // SAFETY: without arguments, from any thread.
+                let version = unsafe { ask() };
+                // SAFETY: null, or a structure of the library that never changes.
+                unsafe { version.as_ref() }.map(|version| version.numbers)
+            }
+            Self::Accelrt => None,
+        }
+    }
+
+    /// Those in the process, with one loaded when there is none or a setting names it.
+    pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<Found>> {
+        if let Some((variable, file)) = self.configured()? {
+            let missing = |why: &str| Error::VerboseLibraryMissing {
+                library: self.name(),
+                searched: format!("{variable}={file} alone ({why})"),
+            };
+            let library = Library::open_first(&[&file])
+                .map_err(|refused| missing(&refused.refusals().join("; ")))?;
+            let no_setter = || missing(&format!("it has no {}", self.setter()));
+            library.symbol(self.setter()).ok_or_else(no_setter)?;
+            return Ok(self.in_process());
+        }
+        let found = self.in_process();
+        if !found.is_empty() || self == Self::Accelrt {
+            return Ok(found);
+        }
+        let loaded = Loaded::now();
+        let hidden = self.hidden_in(&loaded);
+        let mut searched = vec![self.searched_process(&loaded, hidden.as_deref())];
+        if hidden.is_some() {
+            // Another one would be loaded, and print nothing of what this one does.
+            let (library, searched) = (self.name(), searched.remove(0));
+            return Err(Error::VerboseLibraryMissing { library, searched });
+        }
+        let named: Vec<_> = self.file_names().iter().map(|name| (*name).to_owned()).collect();
+        searched.push(format!("the loader's folders for {}", named.join(", ")));
+        let beside = folders.iter().flat_map(|folder| {
+            let paths = self.file_names().iter().map(|name| folder.join(name));
+            paths.map(|path| path.to_string_lossy().into_owned())
+        });
+        searched.extend(folders.iter().map(|folder| format!("{} for these", folder.display())));
+        for file in named.into_iter().chain(beside) {
+            match Library::open_first(&[&file]) {
+                Ok(library) if library.symbol(self.setter()).is_some() => {
+                    return Ok(self.in_process());
+                }
+                Ok(_) => searched.push(format!("{file} (it has no {})", self.setter())),
+                // One that is there and does not load is worth its reason.
+                Err(refused) if Path::new(&file).exists() => {
+                    searched.push(format!("{file} ({})", refused.refusals().join("; ")));
+                }
+                Err(_) => {}
+            }
+        }
+        let (library, searched) = (self.name(), searched.join("; "));
+        Err(Error::VerboseLibraryMissing { library, searched })
+    }
+
+    /// The file of a library of the process that has one of these inside and shows no function.
+    fn hidden_in(self, loaded: &Loaded) -> Option<String> {
+        let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
+        names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
+    }
+
+    fn searched_process(self, loaded: &Loaded, hidden: Option<&str>) -> String {
+        let count = loaded.names.len();
+        let text = format!("the {count} libraries of this process for {}", self.setter());
+        match hidden {
+            Some(file) => format!("{text} ({file} hides those of the oneDNN inside of it)"),
+            None => text,
+        }
+    }
+
+    /// Those that are in the process now; loads nothing.
+    pub(super) fn in_process(self) -> Vec<Found> {
+        /// The last answer for each library: looking through hundreds of them takes milliseconds.
+        static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
+        if self == Self::Accelrt {
+            return Vec::new();
+        }
+        let mut known = KNOWN[self as usize].lock();
+        let loaded = Loaded::now();
+        if known.changes != Some(loaded.changes) {
+            known.found = loaded.definitions(self.setter());
+            known.changes = Some(loaded.changes);
+        }
+        known.found.clone()
+    }
+
+    /// Sets the level of one library; false when it refuses.
+    pub(super) fn set(self, found: &Found, level: i32) -> bool {
+        // SAFETY: both libraries' functions of these names take a C integer and return one.
+        let set = unsafe {
+            transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(found.address)
+        };
+        // SAFETY: they may be called with any integer, from any thread; the library stays open.
+        let answer = unsafe { set(level) };
+        match self {
+            Self::Mkl => answer != -1, // else the level
+            _ => answer == 0,          // a status
+        }
+    }
+}
+
+/// What was found when the process had these libraries.
+struct Known {
+    changes: Option<(u64, u64)>,
+    found: Vec<Found>,
+}
+
+impl Known {
+    const fn new() -> Mutex<Self> {
+        Mutex::new(LockRank::Libraries, Self { changes: None, found: Vec::new() })
+    }
+}
+
+/// The version of the cuDNN in the process, else of the first that can be loaded, which is done: as
+/// 90100 of 9.1.0. `None` where there is none.
+#[cfg(feature = "python")]
+pub(crate) fn cudnn_version() -> Option<usize> {
+    let entry = "cudnnGetVersion";
+    let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
+    let load = || Library::open_first(&["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so"]);
+    let address = in_process.or_else(|| load().ok()?.symbol(entry))?;
+    // SAFETY: cuDNN's header declares it so in every version; the library stays open.
+    let version: unsafe extern "C" fn() -> usize = unsafe { transmute(address.as_ptr()) };
+    // SAFETY: takes nothing and reads a constant.
+    Some(unsafe { version() })
+}
+
+/// Where an OpenMP runtime is: in the process, else the first that can be loaded, which is done.
+#[cfg(feature = "python")]
+pub(crate) fn openmp() -> Option<String> {
+    let entry = "omp_get_max_threads";
+    if let Some(found) = Loaded::now().definitions(entry).into_iter().next() {
+        return Some(found.path);
+    }
+    let names = ["libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"];
+    let address = Library::open_first(&names).ok()?.symbol(entry)?;
+    file_of(address)
+}

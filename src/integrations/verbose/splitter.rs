@@ -1,0 +1,290 @@
+//! Tells the lines of verbose libraries from all else that is written, byte by byte as it comes.
+//!
+//! A library's line begins with its word and ends with the line. It counts also behind other text:
+//! a program that buffers its output writes parts of lines, and a library's line comes between two.
+//! What is no library's is handed on at once, as far as it cannot be the beginning of such a word.
+
+use crate::integrations::verbose::library::VerboseLibrary;
+
+/// More than any line of a library has: what goes on is text.
+const LONGEST_LINE_BYTES: usize = 1 << 20;
+
+impl VerboseLibrary {
+    /// What its lines begin with; oneDNN's has had other names.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Mkl => &["MKL_VERBOSE "],
+            Self::OneDnn => {
+                &["onednn_verbose,", "onednn_graph_verbose,", "dnnl_verbose,", "mkldnn_verbose,"]
+            }
+            Self::Accelrt => &["accelrt_verbose,"],
+        }
+    }
+
+    /// False for text that has the word in it and goes on unlike the library.
+    fn may_have_printed(self, line: &[u8]) -> bool {
+        let line = String::from_utf8_lossy(line);
+        match self {
+            Self::Mkl => [" CNR:", "oneMKL ", "Intel(R) "].iter().any(|part| line.contains(part)),
+            // A comma behind the word is sign enough.
+            Self::OneDnn | Self::Accelrt => true,
+        }
+    }
+}
+
+/// What was written, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// Not a library's.
+    Text(Vec<u8>),
+    /// One line of a library, without its end.
+    Line(VerboseLibrary, Vec<u8>),
+}
+
+/// What was written and is not decided yet.
+#[derive(Debug, Default)]
+pub(super) struct Splitter {
+    held: Vec<u8>,
+    /// Whose line the held bytes begin with.
+    inside: Option<VerboseLibrary>,
+    /// Of the held bytes, those without the end of that line.
+    searched: usize,
+    /// True when the text so far ends inside of a line.
+    is_mid_line: bool,
+}
+
+impl Splitter {
+    /// Takes more of what was written, and tells what is decided now. Looks for lines of
+    /// `libraries`.
+    pub(super) fn feed(&mut self, bytes: &[u8], libraries: &[VerboseLibrary]) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.held.extend_from_slice(bytes);
+        loop {
+            let goes_on = match self.inside {
+                Some(library) => self.end_line(library, &mut pieces),
+                None => self.begin_line(libraries, &mut pieces),
+            };
+            if !goes_on {
+                return pieces;
+            }
+        }
+    }
+
+    /// True while something is held that only more bytes can decide, and that may as well be text.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.inside.is_none() && !self.held.is_empty()
+    }
+
+    /// Nothing more came: what may be text is text.
+    pub(super) fn settle(&mut self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        if self.inside.is_none() {
+            self.hand_on(self.held.len(), &mut pieces);
+        }
+        pieces
+    }
+
+    /// As [`Splitter::settle`]; a library's line that has no end is one all the same.
+    pub(super) fn finish(&mut self) -> Vec<Piece> {
+        let mut pieces = self.settle();
+        if let Some(library) = self.inside.take() {
+            self.searched = 0;
+            let line = std::mem::take(&mut self.held);
+            self.put_line(library, line, &[], &mut pieces);
+        }
+        pieces
+    }
+
+    /// Text up to the next word of a library. False when more bytes are needed.
+    fn begin_line(&mut self, libraries: &[VerboseLibrary], pieces: &mut Vec<Piece>) -> bool {
+        let words = libraries.iter().flat_map(|one| one.words().iter().map(|word| (*one, *word)));
+        let places = words.clone().filter_map(|(one, word)| {
+            self.held.windows(word.len()).position(|part| part == word.as_bytes()).zip(Some(one))
+        });
+        if let Some((place, library)) = places.min_by_key(|(place, _)| *place) {
+            self.hand_on(place, pieces);
+            self.inside = Some(library);
+            return true;
+        }
+        // The end may be the beginning of a word.
+        let beginning = words.flat_map(|(_, word)| {
+            (1..word.len()).filter(|length| self.held.ends_with(&word.as_bytes()[..*length]))
+        });
+        let doubtful = beginning.max().unwrap_or(0);
+        self.hand_on(self.held.len() - doubtful, pieces);
+        false
+    }
+
+    /// A library's line up to its end. False when more bytes are needed.
+    fn end_line(&mut self, library: VerboseLibrary, pieces: &mut Vec<Piece>) -> bool {
+        let end = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(end) = end.map(|end| self.searched + end) else {
+            self.searched = self.held.len();
+            if self.held.len() > LONGEST_LINE_BYTES {
+                (self.inside, self.searched) = (None, 0);
+                self.hand_on(self.held.len(), pieces);
+            }
+            return false;
+        };
+        (self.inside, self.searched) = (None, 0);
+        let mut line: Vec<_> = self.held.drain(..=end).collect();
+        line.pop();
+        self.put_line(library, line, b"\n", pieces);
+        true
+    }
+
+    /// A whole line, and what ended it.
+    fn put_line(
+        &mut self,
+        library: VerboseLibrary,
+        mut line: Vec<u8>,
+        end: &[u8],
+        pieces: &mut Vec<Piece>,
+    ) {
+        if self.is_mid_line && !library.may_have_printed(&line) {
+            line.extend_from_slice(end);
+            self.is_mid_line = end.is_empty();
+            pieces.push(Piece::Text(line));
+        } else {
+            pieces.push(Piece::Line(library, line));
+        }
+    }
+
+    fn hand_on(&mut self, count: usize, pieces: &mut Vec<Piece>) {
+        if count > 0 {
+            let text: Vec<_> = self.held.drain(..count).collect();
+            self.is_mid_line = !text.ends_with(b"\n");
+            pieces.push(Piece::Text(text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [VerboseLibrary; 2] = [VerboseLibrary::Mkl, VerboseLibrary::OneDnn];
+
+    /// The text and the lines of what was written in these parts.
+    fn split(parts: &[&[u8]], libraries: &[VerboseLibrary]) -> (String, Vec<String>) {
+        let mut splitter = Splitter::default();
+        let mut pieces: Vec<_> =
+            parts.iter().flat_map(|part| splitter.feed(part, libraries)).collect();
+        pieces.extend(splitter.finish());
+        assert!(splitter.held.is_empty() && !splitter.is_in_doubt());
+        let (mut text, mut lines) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            match piece {
+                Piece::Text(part) => text.extend(part),
+                Piece::Line(_, line) => lines.push(String::from_utf8_lossy(&line).into_owned()),
+            }
+        }
+        (String::from_utf8_lossy(&text).into_owned(), lines)
+    }
+
+    fn whole(text: &str) -> (String, Vec<String>) {
+        split(&[text.as_bytes()], &ALL)
+    }
+
+    #[test]
+    fn lines_of_libraries_are_told_from_text() {
+        let (text, lines) = whole("a\nonednn_verbose,exec\nb\nMKL_VERBOSE x\nc");
+        assert_eq!(
+            (text.as_str(), lines),
+            ("a\nb\nc", owned(&["onednn_verbose,exec", "MKL_VERBOSE x"]))
+        );
+    }
+
+    #[test]
+    fn a_line_between_two_parts_of_a_programs_line_leaves_that_line_whole() {
+        let (text, lines) = whole("the beginonednn_verbose,exec,1\nning\n");
+        assert_eq!((text.as_str(), lines), ("the beginning\n", owned(&["onednn_verbose,exec,1"])));
+        let (text, lines) = whole("50%MKL_VERBOSE DGEMM(1) 2ms CNR:OFF\n done\n");
+        assert_eq!((text.as_str(), lines.len()), ("50% done\n", 1));
+    }
+
+    #[test]
+    fn text_that_has_the_word_in_it_is_text() {
+        for text in ["set MKL_VERBOSE to 1\n", "MKL_VERBOSE=1\n", "onednn_verbose is on\n"] {
+            assert_eq!(whole(text), (text.to_owned(), vec![]));
+        }
+    }
+
+    #[test]
+    fn lines_of_other_libraries_are_text() {
+        let text = "MKL_VERBOSE oneMKL 2024\nonednn_verbose,info\n";
+        let (rest, lines) = split(&[text.as_bytes()], &[VerboseLibrary::Mkl]);
+        assert_eq!((rest.as_str(), lines.len()), ("onednn_verbose,info\n", 1));
+        assert_eq!(split(&[text.as_bytes()], &[]), (text.to_owned(), vec![]));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_a_line_when_nothing_follows() {
+        assert_eq!(
+            whole("onednn_verbose,exec,1"),
+            (String::new(), owned(&["onednn_verbose,exec,1"]))
+        );
+        assert_eq!(whole("x: MKL_VERBOSE y").0, "x: MKL_VERBOSE y");
+    }
+
+    #[test]
+    fn text_is_handed_on_at_once_but_for_what_may_be_a_word() {
+        let mut splitter = Splitter::default();
+        assert_eq!(splitter.feed(b"Continue? ", &ALL), [Piece::Text(b"Continue? ".to_vec())]);
+        assert!(!splitter.is_in_doubt());
+        assert_eq!(splitter.feed(b"yes or no", &ALL), [Piece::Text(b"yes or n".to_vec())]);
+        assert!(splitter.is_in_doubt());
+        assert_eq!(splitter.settle(), [Piece::Text(b"o".to_vec())]);
+        assert_eq!(splitter.settle(), []);
+    }
+
+    #[test]
+    fn a_line_longer_than_any_is_text_and_takes_no_memory() {
+        let mut splitter = Splitter::default();
+        let mut pieces = splitter.feed(b"onednn_verbose,", &ALL);
+        for _ in 0..3 * (LONGEST_LINE_BYTES >> 10) {
+            pieces.extend(splitter.feed(&[b'x'; 1024], &ALL));
+            assert!(splitter.held.len() <= LONGEST_LINE_BYTES + 1024);
+        }
+        assert!(pieces.iter().all(|piece| matches!(piece, Piece::Text(_))));
+    }
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn how_it_was_cut_into_writes_changes_nothing(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "onednn_verbose,exec,1", "MKL_VERBOSE F(1) 2us CNR:OFF", "\n", "onednn_", "o",
+                    "MKL_VERBOSE ", "text", "dnnl_verbose,", " ", "é\u{0}",
+                ]),
+                0..30,
+            ),
+            cuts in prop::collection::vec(0_usize..300, 0..20),
+        ) {
+            let text = parts.concat();
+            let bytes = text.as_bytes();
+            let mut places: Vec<_> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+            places.extend([0, bytes.len()]);
+            places.sort_unstable();
+            let parts: Vec<_> = places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(split(&parts, &ALL), split(&[bytes], &ALL));
+        }
+
+        #[test]
+        fn nothing_is_lost(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut splitter = Splitter::default();
+            let mut pieces = splitter.feed(&bytes, &ALL);
+            pieces.extend(splitter.finish());
+            let back: Vec<u8> = pieces.into_iter().flat_map(|piece| match piece {
+                Piece::Text(part) | Piece::Line(_, part) => part,
+            }).collect();
+            prop_assert_eq!(back, bytes);
+        }
+    }
+}

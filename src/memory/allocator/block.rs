@@ -1,0 +1,201 @@
+//! Blocks: pieces of segments, linked to their neighbours, in an arena where they are numbers.
+
+use crate::memory::allocator::segment::SegmentId;
+
+/// A block's place in the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct BlockId(u32);
+
+impl BlockId {
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// What [`BlockId::number`] gave.
+    pub(super) fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// Who has a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nobody: it stands in the free index of its pool.
+    Free,
+    /// A program.
+    Allocated,
+    /// Nobody, but streams have not passed their last use of it.
+    AwaitingFree,
+    /// Addresses of an expandable segment without memory; it stands in the index of those.
+    Unmapped,
+    /// A thread that gives it its memory, or takes it away, without the allocator's lock.
+    InFlight,
+}
+
+/// A piece of a segment.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) address: u64,
+    pub(super) bytes: usize,
+    /// Of the last request that it served; 0 when there was none.
+    pub(super) requested_bytes: usize,
+    pub(super) segment: SegmentId,
+    pub(super) previous: Option<BlockId>,
+    pub(super) next: Option<BlockId>,
+    pub(super) state: State,
+    /// Counts what was handed out: tells a block from a later one in its place.
+    pub(super) handout: u64,
+    /// True when it was handed out as one of those that are not split.
+    pub(super) is_oversize: bool,
+    /// How many searches its pool had seen when it became free: the age for garbage collection.
+    pub(super) freed_at_search: u64,
+    /// The task of its segment's stream after which no use of it is left; 0 for none.
+    pub(super) busy_until: u64,
+    /// Streams that have not passed its last use, while it awaits its free.
+    pub(super) waiting_points: u32,
+}
+
+impl Block {
+    pub(super) fn new(segment: SegmentId, address: u64, bytes: usize, state: State) -> Self {
+        Self {
+            address,
+            bytes,
+            requested_bytes: 0,
+            segment,
+            previous: None,
+            next: None,
+            state,
+            handout: 0,
+            is_oversize: false,
+            freed_at_search: 0,
+            busy_until: 0,
+            waiting_points: 0,
+        }
+    }
+
+    /// True when it is a part of its segment only.
+    pub(super) fn is_split(&self) -> bool {
+        self.previous.is_some() || self.next.is_some()
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.address + self.bytes as u64
+    }
+}
+
+/// All blocks of an allocator. Numbers of blocks that are gone are used again.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    places: Vec<Option<Block>>,
+    vacant: Vec<BlockId>,
+}
+
+impl Blocks {
+    pub(super) fn insert(&mut self, block: Block) -> BlockId {
+        if let Some(id) = self.vacant.pop() {
+            self.places[id.0 as usize] = Some(block);
+            return id;
+        }
+        let id = u32::try_from(self.places.len()).expect("fewer than 2^32 blocks");
+        self.places.push(Some(block));
+        BlockId(id)
+    }
+
+    /// Takes a block out of the arena; who links to it is the caller's business.
+    pub(super) fn remove(&mut self, id: BlockId) -> Block {
+        let block = self.places[id.0 as usize].take().expect("a block that is there");
+        self.vacant.push(id);
+        block
+    }
+
+    /// Cuts the front off a block: the new block has the first `bytes` and the same state.
+    pub(super) fn split_front(&mut self, id: BlockId, bytes: usize) -> BlockId {
+        let rest = &self[id];
+        debug_assert!(bytes > 0 && bytes < rest.bytes, "{bytes} of {rest:?}");
+        let mut front = Block { bytes, next: Some(id), ..rest.clone() };
+        front.requested_bytes = 0;
+        let before = front.previous;
+        let front = self.insert(front);
+        let rest = &mut self[id];
+        rest.address += bytes as u64;
+        rest.bytes -= bytes;
+        rest.previous = Some(front);
+        if let Some(before) = before {
+            self[before].next = Some(front);
+        }
+        front
+    }
+
+    /// Joins a block with its neighbour `other`, which is gone then.
+    pub(super) fn merge(&mut self, id: BlockId, other: BlockId) -> Block {
+        let gone = self.remove(other);
+        let block = &mut self[id];
+        block.bytes += gone.bytes;
+        block.busy_until = block.busy_until.max(gone.busy_until);
+        if block.previous == Some(other) {
+            block.address = gone.address;
+            block.previous = gone.previous;
+            if let Some(before) = gone.previous {
+                self[before].next = Some(id);
+            }
+        } else {
+            debug_assert_eq!(block.next, Some(other), "only neighbours merge");
+            block.next = gone.next;
+            if let Some(after) = gone.next {
+                self[after].previous = Some(id);
+            }
+        }
+        gone
+    }
+
+    pub(super) fn get(&self, id: BlockId) -> Option<&Block> {
+        self.places.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        let id = |index: usize| BlockId(u32::try_from(index).expect("fewer than 2^32 blocks"));
+        let places = self.places.iter().enumerate();
+        places.filter_map(move |(index, block)| Some((id(index), block.as_ref()?)))
+    }
+
+    /// A block and those behind it in its segment.
+    pub(super) fn chain(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
+        let step = |(_, block): &(BlockId, &Block)| block.next.map(|next| (next, &self[next]));
+        std::iter::successors(Some((first, &self[first])), step)
+    }
+}
+
+impl std::ops::Index<BlockId> for Blocks {
+    type Output = Block;
+
+    fn index(&self, id: BlockId) -> &Block {
+        self.places[id.0 as usize].as_ref().expect("a block that is there")
+    }
+}
+
+impl std::ops::IndexMut<BlockId> for Blocks {
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        self.places[id.0 as usize].as_mut().expect("a block that is there")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::allocator::segment::Segments;
+
+    #[test]
+    fn merged_blocks_are_as_busy_as_the_busier_one() {
+        for tickets in [[7, 3], [3, 7]] {
+            let mut blocks = Blocks::default();
+            let segment = Segments::default().next_id();
+            let rest = blocks.insert(Block::new(segment, 0, 1024, State::Free));
+            let front = blocks.split_front(rest, 512);
+            for (id, ticket) in [front, rest].into_iter().zip(tickets) {
+                blocks[id].busy_until = ticket;
+            }
+            blocks.merge(front, rest);
+            assert_eq!(blocks[front].busy_until, 7);
+        }
+    }
+}

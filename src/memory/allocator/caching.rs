@@ -1,0 +1,523 @@
+//! The caching allocator of one device: what a program asks, and in which steps it is answered.
+
+use std::sync::Arc;
+
+use crate::backend::contract::Backend;
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::base::size::MIB;
+use crate::base::sync::{LockRank, Mutex};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
+use crate::memory::allocator::block::{Block, BlockId, State};
+use crate::memory::allocator::books::{Books, Plan, Request};
+use crate::memory::allocator::config::AllocatorConfig;
+use crate::memory::allocator::host::Meter;
+use crate::memory::allocator::native::caches::Caches;
+use crate::memory::allocator::native::handle::Held;
+use crate::memory::allocator::native::own::Front;
+use crate::memory::allocator::out_of_memory::Observers;
+use crate::memory::allocator::pending::{ALL, LOOKS, LOOKS_BEFORE_GROWTH, UsePoint};
+use crate::memory::allocator::pool::{PoolId, PoolOptions};
+use crate::memory::allocator::restore::describe;
+use crate::memory::allocator::shared::Sibling;
+use crate::memory::allocator::snapshot::BlockInfo;
+use crate::memory::allocator::source::{DevicePages, Source};
+use crate::memory::allocator::stats::Statistics;
+
+/// Memory of one device, kept when it is freed and handed out again.
+///
+/// A stream is a number here; what one frees it may have again at once, others may not. Any thread
+/// may call anything. One lock guards the books; it is given back before the device is called or
+/// waited for. Under policy `native`, the default, a thread keeps some of what it freed, and has it
+/// again without the lock.
+///
+/// In a forked child it is the parent's, whose threads may have been inside: requests fail with
+/// `BadFork`, frees do nothing, and questions are answered as by one with nothing in it.
+///
+/// ```
+/// use accelrt::allocator::{CachingAllocator, Request};
+/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt::{AllocatorConfig, Device, DeviceKind};
+///
+/// let device = Device::new(DeviceKind::Null, 0)?;
+/// let null = NullBackend::new(NullConfig::default());
+/// let allocator = CachingAllocator::new(null, device, AllocatorConfig::default())?;
+/// let block = allocator.allocate(Request::new(1000, 0))?;
+/// assert_eq!(block.bytes(), 1024);
+/// allocator.free(block).expect("it is its own");
+/// assert_eq!(allocator.statistics().reserved_bytes.all.current, 2 << 20);
+/// allocator.empty_cache();
+/// assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CachingAllocator {
+    pub(super) source: Source,
+    pub(super) books: Arc<Mutex<Books>>,
+    pub(super) caches: Arc<Caches>,
+    pub(super) observers: Observers,
+    pub(super) sibling: Sibling,
+}
+
+impl CachingAllocator {
+    /// The allocator of a device, with nothing in it. Asks the device for its capacity.
+    pub fn new(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Result<Self> {
+        let total_bytes = backend.memory_info(device.index())?.total_bytes;
+        let source = Source { backend, device, host: None, is_shared: false };
+        let config = source.in_force(config);
+        let page_bytes = source.virtual_memory().map(DevicePages::granularity_bytes);
+        Ok(Self::of_source(source, Books::new(config, total_bytes, false, page_bytes)))
+    }
+
+    /// The allocator of pinned host memory that the devices of a kind reach; its errors name
+    /// `device`. Its segments are as large as `pinned_reserve_segment_size_mb` says, or as a larger
+    /// request; its blocks split, and no request is rounded to a power of two.
+    #[must_use]
+    pub fn pinned(backend: Arc<dyn Backend>, device: Device, config: AllocatorConfig) -> Self {
+        let source = Source { backend, device, host: Some(Meter::new()), is_shared: false };
+        let config = source.in_force(config);
+        Self::of_source(source, Books::new(config, usize::MAX, true, None))
+    }
+
+    pub(super) fn of_source(source: Source, books: Books) -> Self {
+        fork::watch();
+        let is_cached = books.keeps_caches();
+        let books = Arc::new(Mutex::new(LockRank::Allocator, books));
+        let caches = Caches::new(Arc::clone(&books));
+        caches.switch(is_cached);
+        let (observers, sibling) = (Observers::new(), Sibling::default());
+        Self { source, books, caches, observers, sibling }
+    }
+
+    /// The device whose memory it hands out.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.source.device
+    }
+
+    /// Memory for a request. Waits for no stream as long as there is free memory or the device has
+    /// more. Fails with `OutOfMemory` when neither is so after everything free went back to the
+    /// device and its observers were told, and with `InvalidSetting` for an alignment that is no
+    /// power of two; nothing has changed then but what was given back. A pool that was not made is
+    /// one without users.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a path of nanoseconds: what is returned stays in registers"
+    )]
+    pub fn allocate(&self, request: Request) -> Result<Allocated> {
+        if let Some(block) = self.caches.take(Front::get(), &request) {
+            return Ok(block);
+        }
+        // Nothing goes through memory but here: what is above stays in registers.
+        let Request { bytes, stream, pool, align_bytes } = request;
+        let block = self.allocate_uninterrupted(bytes, stream, pool, align_bytes)?;
+        Ok(block)
+    }
+
+    /// As [`CachingAllocator::allocate`], where waits may be given up. `home` is the stream that
+    /// the request names, where it is more than a number.
+    #[inline]
+    pub(crate) fn allocate_unless(
+        &self,
+        request: Request,
+        home: Option<&Arc<StreamCore>>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Allocated> {
+        if let Some(block) = self.caches.take(Front::get(), &request) {
+            return Ok(block);
+        }
+        self.allocate_shared(&request, home, interrupt)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_uninterrupted(
+        &self,
+        bytes: usize,
+        stream: u64,
+        pool: PoolId,
+        align_bytes: usize,
+    ) -> Result<Allocated> {
+        let request = Request { bytes, stream, pool, align_bytes };
+        self.allocate_shared(&request, None, &mut None)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_shared(
+        &self,
+        request: &Request,
+        home: Option<&Arc<StreamCore>>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Allocated> {
+        fork::check()?;
+        request.check()?;
+        if request.bytes == 0 {
+            return Ok(Allocated::default());
+        }
+        if self.is_native_for_sure(request) {
+            return self.allocate_native(request, home, interrupt);
+        }
+        let plan = {
+            let books = self.books.lock();
+            if books.serves_natively(request.pool) {
+                drop(books); // it goes in steps of its own
+                return self.allocate_native(request, home, interrupt);
+            }
+            books.plan(request)
+        };
+        let Some(plan) = plan else {
+            return Err(self.out_of_memory(request));
+        };
+        let id = match self.search(&plan) {
+            Some(id) => id,
+            None => self.take_or_reclaim(&plan, interrupt)?,
+        };
+        Ok(Allocated::of(id, &self.books.lock()))
+    }
+
+    /// True when the native policy serves a request, as far as can be told without the lock. A
+    /// policy that changes just now changes behind the request.
+    pub(super) fn is_native_for_sure(&self, request: &Request) -> bool {
+        request.pool == PoolId::DEFAULT && self.caches.is_on()
+    }
+
+    /// A free block for a request, handed out.
+    pub(super) fn search(&self, plan: &Plan) -> Option<BlockId> {
+        self.search_behind(plan, LOOKS).or_else(|| {
+            let are_more = self.books.lock().users.are_many_waited_for();
+            if are_more { self.search_behind(plan, LOOKS_BEFORE_GROWTH) } else { None }
+        })
+    }
+
+    /// The same, with what as many streams have passed.
+    fn search_behind(&self, plan: &Plan, most_looks: usize) -> Option<BlockId> {
+        self.poll_waited_for(most_looks);
+        let mut books = self.books.lock();
+        books.complete_some(most_looks);
+        let id = books.find(plan).map(|id| books.hand_out(id, plan));
+        let victims = books.release_beyond_cache();
+        drop(books); // the device takes them next
+        self.give_back(victims);
+        id
+    }
+
+    /// Gives a block back, which no task uses any more, of its own stream either: that one may have
+    /// it again at once. Of another allocator it is handed back, and nothing has changed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
+        if self.caches.keep(Front::get(), &block, 0) {
+            return Ok(());
+        }
+        self.free_shared(block, None, &[])
+    }
+
+    /// Gives a block of this allocator back behind its uses: those on its own stream up to a task
+    /// there, and those on others.
+    #[inline]
+    pub(crate) fn free_behind(
+        &self,
+        block: Allocated,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) {
+        let front = Front::get();
+        let is_own = home.is_none_or(|home| home.stream.key() == block.stream());
+        let ticket = home.map_or(0, |home| home.ticket);
+        if !is_own || !others.is_empty() || !self.caches.keep(front, &block, ticket) {
+            self.free_shared(block, home, others).expect("it is kept with its allocator");
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_shared(
+        &self,
+        block: Allocated,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) -> Result<(), ForeignBlock> {
+        if fork::is_child() {
+            return Ok(()); // the parent has it
+        }
+        let is_freed = match block.held() {
+            Held::Nothing => true,
+            Held::Piece => self.free_native(&block, home, others),
+            Held::Block(id) => self.free_block(&block, id, home, others),
+        };
+        if is_freed { Ok(()) } else { Err(ForeignBlock { block, device: self.device() }) }
+    }
+
+    /// False when the block is of another allocator: no two give the same number out.
+    #[cold]
+    fn free_block(
+        &self,
+        block: &Allocated,
+        id: BlockId,
+        home: Option<&UsePoint>,
+        others: &[UsePoint],
+    ) -> bool {
+        let mut books = self.books.lock();
+        let is_meant =
+            |known: &Block| (known.state, known.handout) == (State::Allocated, block.handout());
+        if !books.blocks.get(id).is_some_and(is_meant) {
+            return false;
+        }
+        books.free(id, home, others);
+        let victims = books.release_beyond_cache();
+        drop(books); // the device takes them next
+        self.give_back(victims);
+        true
+    }
+
+    /// Frees the block in use that begins at an address, for programs that keep nothing else of it.
+    /// False, and nothing has changed, when there is none: of several frees of one block one is
+    /// told true. A free that comes so late that the place is a later block's ends that one: an
+    /// address does not say which life is meant.
+    #[cfg_attr(not(any(feature = "python", test)), expect(dead_code, reason = "as `host_heap`"))]
+    pub(crate) fn free_at(&self, address: u64) -> bool {
+        if self.free_native_at(address) {
+            return true;
+        }
+        let mut books = self.books.lock();
+        let Some(id) = books.block_in_use_at(address) else { return false };
+        if books.blocks[id].address != address {
+            return false;
+        }
+        books.free(id, None, &[]);
+        let victims = books.release_beyond_cache();
+        drop(books); // the device takes them next
+        self.give_back(victims);
+        true
+    }
+
+    /// What is known of the block in use that an address is in, at its beginning or further on.
+    /// Information: it frees nothing, and is out of date as soon as the block's owner frees it.
+    ///
+    /// ```compile_fail
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.zeros(1000, accelrt::Device::cpu(0))?;
+    /// let allocator = runtime.allocator(accelrt::Device::cpu(0))?;
+    /// let block = allocator.block_at(buffer.address()?).expect("it is in use");
+    /// allocator.free(block).expect("it is its own"); // the buffer's memory
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.zeros(1000, accelrt::Device::cpu(0))?;
+    /// let allocator = runtime.allocator(accelrt::Device::cpu(0))?;
+    /// let block = allocator.block_at(buffer.address()?).expect("it is in use");
+    /// assert_eq!((block.requested_bytes, block.bytes), (1000, 1024));
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn block_at(&self, address: u64) -> Option<BlockInfo> {
+        if fork::is_child() {
+            return None;
+        }
+        let books = self.books.lock();
+        books.piece_at(address).or_else(|| {
+            let id = books.block_in_use_at(address)?;
+            Some(describe(&books.blocks[id]))
+        })
+    }
+
+    /// True for an address in memory that it has from the host, in use or not.
+    #[cfg(all(any(feature = "python", test), not(loom)))]
+    pub(crate) fn has_memory_at(&self, address: u64) -> bool {
+        let books = self.books.lock();
+        books.map.containing(address, &books.blocks).is_some()
+    }
+
+    /// Waits until no stream uses free memory, and gives all of it back to the device, but that of
+    /// private pools with users.
+    pub fn empty_cache(&self) {
+        let waited = self.empty_cache_unless(&mut None);
+        let is_expected = waited.is_ok() || fork::is_child();
+        debug_assert!(is_expected, "nobody interrupts it: {waited:?}");
+    }
+
+    /// As [`CachingAllocator::empty_cache`], where waits may be given up; what is not in use has
+    /// gone back then.
+    pub(crate) fn empty_cache_unless(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        fork::check()?;
+        self.caches.empty(); // what threads keep may be in use as well
+        let waited = self.wait_for_users(interrupt);
+        self.trim();
+        waited
+    }
+
+    /// True when no stream has to be waited for to give all free memory back.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.caches.empty();
+        self.poll_waited_for(ALL);
+        let mut books = self.books.lock();
+        books.complete_passed();
+        books.is_all_to_go_back()
+    }
+
+    /// The host has waited for a device: frees that wait for its streams are over, for good.
+    pub(crate) fn device_was_synchronized(&self, device: Device) {
+        self.books.lock().complete_behind_synchronize(device);
+    }
+
+    /// Keeps nothing from now on: what is free goes back, now or when no stream uses it.
+    pub(crate) fn close(&self) {
+        {
+            let mut books = self.books.lock();
+            books.is_closed = true;
+            self.caches.switch(books.keeps_caches());
+        }
+        self.trim();
+    }
+
+    /// The settings in force: `expandable_segments` is not where there is no virtual memory.
+    #[must_use]
+    pub fn config(&self) -> AllocatorConfig {
+        if fork::is_child() {
+            return AllocatorConfig::default();
+        }
+        self.books.lock().config.clone()
+    }
+
+    /// Serves the next requests by other settings; what was handed out stays as it is.
+    pub fn set_config(&self, config: AllocatorConfig) {
+        if fork::is_child() {
+            return;
+        }
+        let config = self.source.in_force(config);
+        let mut books = self.books.lock();
+        books.set_config(config);
+        self.caches.switch(books.keeps_caches());
+        drop(books); // threads' caches are reached without it
+        self.caches.empty();
+    }
+
+    /// The part of the device's memory that may be reserved; 1 leaves it to the device.
+    #[must_use]
+    pub fn memory_fraction(&self) -> f64 {
+        if fork::is_child() { 1.0 } else { self.books.lock().limits.fraction }
+    }
+
+    /// Limits what may be reserved from now on to a part of the device's memory. Fails when that is
+    /// not from 0 to 1.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            let value = fraction.to_string();
+            let (name, allowed) = ("memory fraction", "a number from 0 to 1");
+            return Err(Error::InvalidSetting { name, value, allowed });
+        }
+        fork::check()?;
+        self.books.lock().limits.set_fraction(fraction);
+        Ok(())
+    }
+
+    /// As [`CachingAllocator::statistics`], with what threads keep given back first, as
+    /// [`CachingAllocator::snapshot`] does: it is free memory then, in `inactive_split` too.
+    #[must_use]
+    pub fn statistics_at_rest(&self) -> Statistics {
+        if !fork::is_child() {
+            self.caches.empty();
+        }
+        self.statistics()
+    }
+
+    /// What it counts, with frees taken in whose streams have passed them. Under policy `native`
+    /// what threads keep of what they freed is neither allocated nor free.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        if fork::is_child() {
+            return Statistics::default();
+        }
+        self.poll_waited_for(ALL);
+        self.books.lock().complete_some_if_free(ALL);
+        self.statistics_so_far()
+    }
+
+    /// The same without a look at the streams.
+    pub(super) fn statistics_so_far(&self) -> Statistics {
+        let mut statistics = {
+            let books = self.books.lock();
+            let mut statistics = books.statistics;
+            books.native.splits.add_to(&mut statistics);
+            statistics.reserved_bytes.lend_to_large(&books.native.large_in_shared);
+            statistics
+        };
+        self.caches.add_to(&mut statistics);
+        statistics
+    }
+
+    /// Size of the pages that page operations are counted in.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.source.virtual_memory().map_or(2 * MIB, DevicePages::granularity_bytes)
+    }
+
+    /// Every peak becomes the current value, of what threads keep given back first, as of
+    /// [`CachingAllocator::statistics_at_rest`].
+    pub fn reset_peak_statistics(&self) {
+        if fork::is_child() {
+            return;
+        }
+        self.caches.empty();
+        {
+            let mut books = self.books.lock();
+            books.statistics.reset_peaks();
+            books.native.splits.reset_peaks();
+            books.native.large_in_shared.reset_peak();
+        }
+        self.caches.reset_peaks();
+    }
+
+    /// Every sum and every count becomes zero; what threads keep is given back before.
+    pub fn reset_accumulated_statistics(&self) {
+        if fork::is_child() {
+            return;
+        }
+        self.caches.empty();
+        {
+            let mut books = self.books.lock();
+            books.statistics.reset_accumulated();
+            books.native.splits.reset_accumulated();
+            books.native.large_in_shared.reset_accumulated();
+        }
+        self.caches.reset_accumulated();
+        if let Some(host) = &self.source.host {
+            host.reset();
+        }
+    }
+
+    /// Makes a private pool, or counts one more user of it: as long as it has users, its memory is
+    /// its own, also while it is free. Does nothing for the default pool, which needs none.
+    pub fn retain_pool(&self, id: PoolId, options: PoolOptions) {
+        if id != PoolId::DEFAULT && !fork::is_child() {
+            self.books.lock().pools.retain(id, options);
+        }
+    }
+
+    /// Counts one user less of a private pool. Without users, the memory that is free in it goes
+    /// back when the cache is emptied or memory is short. Does nothing when it has none.
+    pub fn release_pool(&self, id: PoolId) {
+        if !fork::is_child() {
+            self.books.lock().pools.release(id);
+        }
+    }
+}
+
+impl Drop for CachingAllocator {
+    /// Everything goes back that no stream uses: whoever has a block keeps the allocator alive.
+    /// What a stream that does not end still uses stays with the device.
+    fn drop(&mut self) {
+        if fork::is_child() {
+            return; // the parent has it
+        }
+        self.books.lock().pools.end_all();
+        self.trim();
+    }
+}

@@ -1,0 +1,390 @@
+//! Settings of the caching allocator: PyTorch's keys, and those of our own.
+
+use std::str::FromStr;
+
+use super::settings::{self, Setting};
+use crate::base::error::{Error, Result};
+use crate::base::size::MIB;
+
+/// Intervals of sizes that `roundup_power2_divisions` tells apart: from 1, 2, 4, … MiB up.
+pub(super) const ROUNDUP_INTERVALS: usize = 16;
+/// The largest number of MiB that is a number of bytes.
+const MOST_MIB: usize = usize::MAX / MIB;
+const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs in ascending \
+    order, as [64:8,256:4,>:1]: intervals are powers of two from 1 to 65536, `>` stands last for \
+    all above, and divisions are powers of two or 0";
+
+/// Whose decisions an allocator takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyName {
+    /// Those of PyTorch's caching allocator, constant by constant.
+    Torch,
+    /// Our own, the default: the least memory, in a bounded number of steps. Pinned memory has one
+    /// policy of its own, whatever is named.
+    Native,
+}
+
+/// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
+///
+/// The text is the whole truth: what it does not name has its default, whatever was set before,
+/// but for [`AllocatorConfig::followed_by`] under policy `torch`, and for a limit that was set
+/// without a text, which stays until a text names another.
+/// A text that is not valid is refused as a whole, with key, value and what is allowed. Keys are
+/// written as here, each at most once, in any order; sizes are in MiB.
+///
+/// | key | value | meaning |
+/// |---|---|---|
+/// | `policy` | `native`, `torch` | whose decisions are taken: `native` unless another key means `torch` |
+/// | `strict` | `True`, `False` | `False` takes PyTorch's other keys, which have no effect here |
+/// | `expandable_segments` | `True`, `False` | segments grow by mapping pages, where the device has virtual memory |
+/// | `large_segment_size_mb` | from 11 | segments for requests between 1 and 10 MiB |
+/// | `max_split_size_mb` | from `large_segment_size_mb` | blocks of this size and more are not split |
+/// | `max_non_split_rounding_mb` | from `large_segment_size_mb`, its default | how much of an unsplit block a request may waste |
+/// | `roundup_power2_divisions` | `4`, `[64:8,256:4,>:1]` | sizes are rounded up to this many steps between powers of two, per interval |
+/// | `garbage_collection_threshold` | inside (0, 1) | fraction of the limit above which old free segments are given back |
+/// | `per_process_memory_fraction` | 0 to 1 | fraction of a device's memory that may be reserved |
+/// | `throw_on_cudamalloc_oom` | `True`, `False` | a request above that fraction fails before anything cached is given back |
+/// | `pinned_max_cached_size_mb` | from 0 | free pinned segments above this size are given back at once |
+/// | `pinned_reserve_segment_size_mb` | from 1 | the least size in which pinned memory is taken from the driver |
+/// | `exact_statistics` | `True`, `False` | threads keep nothing, so that peaks hold only what is in use or awaits its free |
+/// | `deterministic` | `True`, `False` | the same requests get the same offsets in every process |
+///
+/// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy
+/// `torch`, the last two of `native`: a text that names one of them names its policy, and another
+/// policy beside them is refused. Threads keep nothing under either of the last two; determinism
+/// also has what other streams used come back only when the cache is emptied or memory is short.
+///
+/// PyTorch's other keys would change nothing here, so each is refused with the reason, unless the
+/// text says `strict:False`. Text is the
+/// only way to other settings than the default, so there are none that an allocator cannot follow.
+///
+/// ```
+/// use accelrt::AllocatorConfig;
+///
+/// let config: AllocatorConfig = "max_split_size_mb:128,expandable_segments:True".parse()?;
+/// assert_eq!(config.max_split_bytes(), Some(128 << 20));
+/// let error = "max_split_size_mb:2".parse::<AllocatorConfig>().unwrap_err();
+/// assert!(error.to_string().contains("from 20"));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "settings that are true or false")]
+pub struct AllocatorConfig {
+    /// `policy`.
+    pub(super) policy: PolicyName,
+    /// `expandable_segments`.
+    pub(super) expandable_segments: bool,
+    /// `large_segment_size_mb`.
+    pub(super) large_segment_bytes: usize,
+    /// `max_split_size_mb`; `None` is no limit.
+    pub(super) max_split_bytes: Option<usize>,
+    /// `max_non_split_rounding_mb`.
+    pub(super) max_non_split_rounding_bytes: usize,
+    /// `roundup_power2_divisions`: for sizes from 2^(20 + i); the first is for all below too, the
+    /// last for all above. 0 and 1 are off.
+    pub(super) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
+    /// `garbage_collection_threshold`; `None` collects nothing.
+    pub(super) garbage_collection_threshold: Option<f64>,
+    /// `per_process_memory_fraction`; with `None` the one of an earlier text is over.
+    pub(super) per_process_memory_fraction: Option<f64>,
+    /// True when the last text named it: otherwise a limit that was set without one stays.
+    pub(super) is_limit_named: bool,
+    /// `throw_on_cudamalloc_oom`.
+    pub(super) reject_above_fraction: bool,
+    /// `pinned_max_cached_size_mb`; `None` keeps segments of every size.
+    pub(super) pinned_max_cached_bytes: Option<usize>,
+    /// `pinned_reserve_segment_size_mb`.
+    pub(super) pinned_segment_bytes: usize,
+    /// `exact_statistics`.
+    pub(super) exact_statistics: bool,
+    /// `deterministic`.
+    pub(super) deterministic: bool,
+}
+
+impl Default for AllocatorConfig {
+    fn default() -> Self {
+        Self {
+            policy: PolicyName::Native,
+            expandable_segments: false,
+            large_segment_bytes: 20 * MIB,
+            max_split_bytes: None,
+            max_non_split_rounding_bytes: 20 * MIB,
+            roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
+            garbage_collection_threshold: None,
+            per_process_memory_fraction: None,
+            is_limit_named: false,
+            reject_above_fraction: false,
+            pinned_max_cached_bytes: None,
+            pinned_segment_bytes: 2 * MIB,
+            exact_statistics: false,
+            deterministic: false,
+        }
+    }
+}
+
+impl FromStr for AllocatorConfig {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::default().followed_by(text)
+    }
+}
+
+impl AllocatorConfig {
+    /// The settings of a text that comes after these: what it does not name has its default. Under
+    /// policy `torch`, before and after, only what PyTorch resets has it: `max_split_size_mb`,
+    /// `roundup_power2_divisions` and `garbage_collection_threshold`. The rest stays as it is.
+    ///
+    /// ```
+    /// use accelrt::AllocatorConfig;
+    /// let before: AllocatorConfig = "expandable_segments:True,max_split_size_mb:64".parse()?;
+    /// let after = before.followed_by("policy:torch")?;
+    /// assert_eq!((after.expandable_segments(), after.max_split_bytes()), (true, None));
+    /// assert_eq!(before.followed_by("")?, AllocatorConfig::default());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn followed_by(&self, text: &str) -> Result<Self> {
+        let pairs = checked(text)?;
+        let policy = policy_of(&pairs)?;
+        let stays = policy == PolicyName::Torch && self.policy == policy;
+        let mut config = Self { policy, ..if stays { self.reset() } else { Self::default() } };
+        // The size of large segments bounds two others, wherever it stands.
+        if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
+            config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
+            config.max_non_split_rounding_bytes = config.large_segment_bytes;
+        }
+        pairs.iter().try_for_each(|setting| config.apply(*setting))?;
+        Ok(config)
+    }
+
+    /// As PyTorch's begin when it reads another text.
+    fn reset(&self) -> Self {
+        Self {
+            max_split_bytes: None,
+            roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
+            garbage_collection_threshold: None,
+            is_limit_named: false,
+            ..self.clone()
+        }
+    }
+
+    /// The keys of a text that says `strict:False` which have no effect, with the reasons. Fails
+    /// when the text is not valid.
+    ///
+    /// ```
+    /// use accelrt::AllocatorConfig;
+    /// let ignored = AllocatorConfig::ignored_keys("strict:False,backend:native")?;
+    /// assert_eq!(ignored[0].0, "backend");
+    /// assert!("backend:native".parse::<AllocatorConfig>().is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn ignored_keys(text: &str) -> Result<Vec<(&'static str, &'static str)>> {
+        let pairs = checked(text)?;
+        let is_there = |key: &str| pairs.iter().any(|setting| setting.key == key);
+        Ok(WITHOUT_EFFECT.iter().filter(|(key, _)| is_there(key)).copied().collect())
+    }
+
+    /// Whose decisions are taken.
+    #[must_use]
+    pub fn policy(&self) -> PolicyName {
+        self.policy
+    }
+
+    /// True when segments grow by mapping pages.
+    #[must_use]
+    pub fn expandable_segments(&self) -> bool {
+        self.expandable_segments
+    }
+
+    /// The size from which on blocks are not split; `None` is no limit.
+    #[must_use]
+    pub fn max_split_bytes(&self) -> Option<usize> {
+        self.max_split_bytes
+    }
+
+    fn apply(&mut self, setting: Setting<'_>) -> Result<()> {
+        let at_least_large = self.large_segment_bytes / MIB..=MOST_MIB;
+        match setting.key {
+            "expandable_segments" => self.expandable_segments = setting.truth()?,
+            "max_split_size_mb" => {
+                self.max_split_bytes = Some(setting.mebibytes(at_least_large)?);
+            }
+            "max_non_split_rounding_mb" => {
+                self.max_non_split_rounding_bytes = setting.mebibytes(at_least_large)?;
+            }
+            "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(setting)?,
+            "garbage_collection_threshold" => {
+                let allowed = "a number between 0 and 1, without these two";
+                let threshold = setting.decimal(allowed, |part| part > 0.0 && part < 1.0)?;
+                self.garbage_collection_threshold = Some(threshold);
+            }
+            "per_process_memory_fraction" => {
+                let is_right = |part| (0.0..=1.0).contains(&part);
+                let fraction = setting.decimal("a number from 0 to 1", is_right)?;
+                self.per_process_memory_fraction = Some(fraction);
+                self.is_limit_named = true;
+            }
+            "throw_on_cudamalloc_oom" => self.reject_above_fraction = setting.truth()?,
+            "pinned_max_cached_size_mb" => {
+                self.pinned_max_cached_bytes = Some(setting.mebibytes(0..=MOST_MIB)?);
+            }
+            "pinned_reserve_segment_size_mb" => {
+                self.pinned_segment_bytes = setting.mebibytes(1..=MOST_MIB)?;
+            }
+            "exact_statistics" => self.exact_statistics = setting.truth()?,
+            "deterministic" => self.deterministic = setting.truth()?,
+            _ => {} // What was read first, and what has no effect.
+        }
+        Ok(())
+    }
+}
+
+/// The settings that a recording was made with, without PyTorch's keys that would change nothing
+/// here: a setting of ours may not name them, but a recording may have had them.
+///
+/// Fails when another allocator than PyTorch's own decided.
+pub fn recorded_settings(text: &str) -> Result<String> {
+    let pairs = settings::pairs(text)?;
+    if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
+        return Err(other.refused("native, whose decisions can be reproduced"));
+    }
+    let is_idle = |pair: &Setting<'_>| WITHOUT_EFFECT.iter().any(|(key, _)| *key == pair.key);
+    let kept = pairs.iter().filter(|pair| !is_idle(pair));
+    Ok(kept.map(|pair| format!("{}:{}", pair.key, pair.value)).collect::<Vec<_>>().join(","))
+}
+
+const KEYS: &[&str] = &[
+    "policy",
+    "strict",
+    "expandable_segments",
+    "large_segment_size_mb",
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "roundup_power2_divisions",
+    "garbage_collection_threshold",
+    "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom",
+    "pinned_max_cached_size_mb",
+    "pinned_reserve_segment_size_mb",
+    "exact_statistics",
+    "deterministic",
+];
+
+/// Decisions of one policy. Whoever names one means that policy.
+const OF_POLICIES: &[(&str, PolicyName)] = &[
+    ("expandable_segments", PolicyName::Torch),
+    ("large_segment_size_mb", PolicyName::Torch),
+    ("max_split_size_mb", PolicyName::Torch),
+    ("max_non_split_rounding_mb", PolicyName::Torch),
+    ("roundup_power2_divisions", PolicyName::Torch),
+    ("garbage_collection_threshold", PolicyName::Torch),
+    ("exact_statistics", PolicyName::Native),
+    ("deterministic", PolicyName::Native),
+];
+
+/// PyTorch's keys that have nothing to set here, and why.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("backend", "there is one allocator; `policy` says whose decisions it takes"),
+    ("release_lock_on_cudamalloc", LOCK),
+    ("release_lock_on_hipmalloc", LOCK),
+    ("graph_capture_record_stream_reuse", "streams are not captured into graphs"),
+    ("pinned_use_cuda_host_register", REGISTER),
+    ("pinned_use_hip_host_register", REGISTER),
+    ("pinned_use_xpu_host_register", REGISTER),
+    ("pinned_num_register_threads", REGISTER),
+    ("pinned_use_background_threads", "pending frees are counters, which a request looks at"),
+    ("pinned_max_round_threshold_mb", "pinned memory is not rounded up to powers of two"),
+    ("pinned_free_catch_all", "a free of pinned memory raises nothing"),
+];
+const LOCK: &str = "how the allocator locks is no choice";
+const REGISTER: &str = "pinned memory is made by the driver, not registered with it";
+
+/// The pairs of a text, with keys that are known, each once.
+fn checked(text: &str) -> Result<Vec<Setting<'_>>> {
+    let pairs = settings::pairs(text)?;
+    let strict = pairs.iter().find(|setting| setting.key == "strict");
+    let is_strict = strict.map_or(Ok(true), Setting::truth)?;
+    for (index, setting) in pairs.iter().enumerate() {
+        check_key(*setting, is_strict)?;
+        if pairs[..index].iter().any(|earlier| earlier.key == setting.key) {
+            return Err(setting.refused("each key at most once"));
+        }
+    }
+    Ok(pairs)
+}
+
+fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
+    if KEYS.contains(&setting.key) {
+        return Ok(());
+    }
+    let key = setting.key.to_owned();
+    Err(match WITHOUT_EFFECT.iter().find(|(key, _)| *key == setting.key) {
+        Some(_) if !is_strict => return Ok(()),
+        Some((_, reason)) => Error::AllocatorSettingWithoutEffect { key, reason },
+        None => Error::UnknownAllocatorSetting { key, allowed: KEYS.join(", ") },
+    })
+}
+
+/// The policy that is named, or whose decisions are.
+fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
+    let named = pairs.iter().find(|setting| setting.key == "policy");
+    let mut policy = named.map(|setting| policy(*setting)).transpose()?;
+    for setting in pairs {
+        let Some((_, its)) = OF_POLICIES.iter().find(|(key, _)| *key == setting.key) else {
+            continue;
+        };
+        if *policy.get_or_insert(*its) != *its {
+            let reason = match its {
+                PolicyName::Torch => "it is a decision of policy torch, not of native",
+                PolicyName::Native => "it is a decision of policy native, not of torch",
+            };
+            let key = setting.key.to_owned();
+            return Err(Error::AllocatorSettingWithoutEffect { key, reason });
+        }
+    }
+    Ok(policy.unwrap_or(AllocatorConfig::default().policy))
+}
+
+fn policy(setting: Setting<'_>) -> Result<PolicyName> {
+    match setting.value {
+        "torch" => Ok(PolicyName::Torch),
+        "native" => Ok(PolicyName::Native),
+        _ => Err(setting.refused("torch or native")),
+    }
+}
+
+/// One number for all intervals, or a list. The first of a list is for all smaller sizes as well;
+/// intervals that are skipped stay off.
+fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
+    let refused = || setting.refused(DIVISIONS);
+    if !setting.is_list() {
+        let count = settings::whole(setting.value).filter(|count| count.is_power_of_two());
+        return count.map(|count| [count; ROUNDUP_INTERVALS]).ok_or_else(refused);
+    }
+    let mut divisions = [0; ROUNDUP_INTERVALS];
+    let mut last: Option<usize> = None;
+    let mut is_closed = false;
+    for item in setting.items(DIVISIONS)? {
+        let count = settings::whole(item.value).ok_or_else(refused)?;
+        if is_closed || !(count == 0 || count.is_power_of_two()) {
+            return Err(refused());
+        }
+        if item.key == ">" {
+            let below = last.ok_or_else(refused)?.ilog2() as usize;
+            divisions[(below + 1).min(ROUNDUP_INTERVALS)..].fill(count);
+            is_closed = true;
+            continue;
+        }
+        let is_interval = |mib: &usize| mib.is_power_of_two() && *mib <= 65_536;
+        let interval = settings::whole(item.key).filter(is_interval).ok_or_else(refused)?;
+        let index = (interval.ilog2() as usize).min(ROUNDUP_INTERVALS - 1);
+        match last {
+            None => divisions[..=index].fill(count),
+            Some(last) if last < interval => divisions[index] = count,
+            Some(_) => return Err(refused()),
+        }
+        last = Some(interval);
+    }
+    Ok(divisions)
+}

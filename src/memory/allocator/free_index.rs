@@ -1,0 +1,80 @@
+//! The free blocks of one class of a pool by stream, size and address; addresses without memory.
+
+use std::collections::BTreeMap;
+
+use crate::memory::allocator::block::{Block, BlockId, Blocks};
+
+/// What can be handed out, and where memory can be mapped.
+///
+/// A free block of a stream stands in `free` once, an unmapped one in `unmapped` once; no other
+/// block stands in either.
+#[derive(Debug, Default)]
+pub(super) struct FreeIndex {
+    free: BTreeMap<(u64, usize, u64), BlockId>,
+    unmapped: BTreeMap<(u64, u64), BlockId>,
+    /// How often it was searched while garbage is collected: the clock of the blocks' ages.
+    pub(super) searches: u64,
+}
+
+impl FreeIndex {
+    pub(super) const fn new() -> Self {
+        Self { free: BTreeMap::new(), unmapped: BTreeMap::new(), searches: 0 }
+    }
+
+    pub(super) fn insert(&mut self, stream: u64, id: BlockId, block: &Block) {
+        let before = self.free.insert((stream, block.bytes, block.address), id);
+        debug_assert!(before.is_none(), "{before:?} stands where {block:?} belongs");
+    }
+
+    pub(super) fn remove(&mut self, stream: u64, block: &Block) {
+        let found = self.free.remove(&(stream, block.bytes, block.address));
+        debug_assert!(found.is_some(), "not in the index: {block:?}");
+    }
+
+    /// The free blocks of a stream from a size on: the smallest first, then by address.
+    pub(super) fn of_size(&self, stream: u64, bytes: usize) -> impl Iterator<Item = BlockId> {
+        self.free.range((stream, bytes, 0)..=(stream, usize::MAX, u64::MAX)).map(|(_, id)| *id)
+    }
+
+    /// The free blocks of a stream below a size, the largest first.
+    pub(super) fn below_size(&self, stream: u64, bytes: usize) -> impl Iterator<Item = BlockId> {
+        self.free.range((stream, 0, 0)..(stream, bytes, 0)).rev().map(|(_, id)| *id)
+    }
+
+    /// All free blocks, in the order of the index.
+    pub(super) fn all(&self) -> impl Iterator<Item = BlockId> {
+        self.free.values().copied()
+    }
+
+    pub(super) fn insert_unmapped(&mut self, stream: u64, id: BlockId, block: &Block) {
+        let before = self.unmapped.insert((stream, block.address), id);
+        debug_assert!(before.is_none(), "{before:?} stands where {block:?} belongs");
+    }
+
+    pub(super) fn remove_unmapped(&mut self, stream: u64, block: &Block) {
+        let found = self.unmapped.remove(&(stream, block.address));
+        debug_assert!(found.is_some(), "not in the index: {block:?}");
+    }
+
+    /// The unmapped blocks of a stream by address.
+    pub(super) fn unmapped_of(&self, stream: u64) -> impl Iterator<Item = BlockId> {
+        self.unmapped.range((stream, 0)..=(stream, u64::MAX)).map(|(_, id)| *id)
+    }
+
+    /// All unmapped blocks.
+    pub(super) fn all_unmapped(&self) -> impl Iterator<Item = BlockId> {
+        self.unmapped.values().copied()
+    }
+
+    /// Asserts that blocks stand where they belong.
+    pub(super) fn check_keys(&self, blocks: &Blocks, stream_of: impl Fn(BlockId) -> u64) {
+        for (key, id) in &self.free {
+            let block = &blocks[*id];
+            assert_eq!(*key, (stream_of(*id), block.bytes, block.address), "{block:?}");
+        }
+        for (key, id) in &self.unmapped {
+            let block = &blocks[*id];
+            assert_eq!(*key, (stream_of(*id), block.address), "{block:?}");
+        }
+    }
+}

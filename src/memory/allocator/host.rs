@@ -1,0 +1,202 @@
+//! Statistics of pinned host memory, with the keys of `host_memory_stats` in PyTorch.
+
+use std::time::Duration;
+
+use crate::backend::contract::MemoryInfo;
+use crate::base::error::Error;
+use crate::base::sync::{LockRank, Mutex};
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::stats::{Stat, Statistics};
+
+/// Powers of two that segments are counted by.
+pub const HOST_BUCKETS: usize = 64;
+
+/// What the cache of pinned memory counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostStatistics {
+    /// Blocks that are in use: those that were freed while streams use them included.
+    pub active_requests: Stat,
+    /// Their bytes.
+    pub active_bytes: Stat,
+    /// Segments that were taken from the driver.
+    pub allocations: Stat,
+    /// Their bytes.
+    pub allocated_bytes: Stat,
+    /// How long the driver took to give one.
+    pub host_alloc_time: DurationStat,
+    /// How long it took to take one back.
+    pub host_free_time: DurationStat,
+    /// Frees by a library that cannot be carried out: the memory stays in use.
+    pub num_leaks: u64,
+    /// Segments that were taken, by the power of two that their size is rounded up to.
+    pub bucket_allocation: [u64; HOST_BUCKETS],
+}
+
+impl Default for HostStatistics {
+    /// Those of a cache that was never used.
+    fn default() -> Self {
+        Meter::new().statistics(&Statistics::default())
+    }
+}
+
+impl HostStatistics {
+    /// How many segments were taken.
+    #[must_use]
+    pub fn num_host_alloc(&self) -> u64 {
+        self.allocations.allocated
+    }
+
+    /// What two caches count together. The sum of two peaks is at least the peak of the sum.
+    #[cfg(feature = "python")]
+    #[must_use]
+    pub(crate) fn with(mut self, other: &Self) -> Self {
+        for (stat, more) in [
+            (&mut self.active_requests, &other.active_requests),
+            (&mut self.active_bytes, &other.active_bytes),
+            (&mut self.allocations, &other.allocations),
+            (&mut self.allocated_bytes, &other.allocated_bytes),
+        ] {
+            stat.current += more.current;
+            stat.peak += more.peak;
+            stat.allocated += more.allocated;
+            stat.freed += more.freed;
+        }
+        self.num_leaks += other.num_leaks;
+        self.host_alloc_time.join(&other.host_alloc_time);
+        self.host_free_time.join(&other.host_free_time);
+        for (count, more) in self.bucket_allocation.iter_mut().zip(&other.bucket_allocation) {
+            *count += more;
+        }
+        self
+    }
+
+    /// How many segments went back.
+    #[must_use]
+    pub fn num_host_free(&self) -> u64 {
+        self.allocations.freed
+    }
+}
+
+/// How long something took, each time and in all; zeros when it never happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DurationStat {
+    /// The sum, in microseconds.
+    pub total_us: u64,
+    /// The longest.
+    pub max_us: u64,
+    /// The shortest.
+    pub min_us: u64,
+    /// How often.
+    pub count: u64,
+}
+
+impl DurationStat {
+    /// The mean, in microseconds; 0 when it never happened.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "2^53 us are centuries")]
+    pub fn avg_us(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.total_us as f64 / self.count as f64 }
+    }
+
+    #[cfg(feature = "python")]
+    fn join(&mut self, other: &Self) {
+        self.min_us = match (self.count, other.count) {
+            (_, 0) => self.min_us,
+            (0, _) => other.min_us,
+            _ => self.min_us.min(other.min_us),
+        };
+        self.max_us = self.max_us.max(other.max_us);
+        self.total_us = self.total_us.saturating_add(other.total_us);
+        self.count += other.count;
+    }
+
+    fn add(&mut self, duration: Duration) {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.min_us = if self.count == 0 { us } else { self.min_us.min(us) };
+        self.max_us = self.max_us.max(us);
+        self.total_us = self.total_us.saturating_add(us);
+        self.count += 1;
+    }
+}
+
+/// What is known of the driver's calls, beside what every allocator counts.
+#[derive(Debug)]
+pub(super) struct Meter(Mutex<Readings>);
+
+#[derive(Clone, Copy, Debug)]
+struct Readings {
+    /// What the last refusal told.
+    info: MemoryInfo,
+    alloc: DurationStat,
+    free: DurationStat,
+    buckets: [u64; HOST_BUCKETS],
+}
+
+impl Readings {
+    const NONE: Self = Self {
+        info: MemoryInfo { free_bytes: 0, total_bytes: 0 },
+        alloc: DurationStat { total_us: 0, max_us: 0, min_us: 0, count: 0 },
+        free: DurationStat { total_us: 0, max_us: 0, min_us: 0, count: 0 },
+        buckets: [0; HOST_BUCKETS],
+    };
+}
+
+impl Meter {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(LockRank::Allocator, Readings::NONE))
+    }
+
+    /// The driver gave a segment.
+    pub(super) fn took(&self, bytes: usize, duration: Duration) {
+        let mut readings = self.0.lock();
+        readings.alloc.add(duration);
+        readings.buckets[bytes.next_power_of_two().trailing_zeros() as usize] += 1;
+    }
+
+    /// The driver took one back.
+    pub(super) fn gave_back(&self, duration: Duration) {
+        self.0.lock().free.add(duration);
+    }
+
+    /// The driver gave none.
+    pub(super) fn was_refused(&self, refusal: &Error) {
+        if let Error::OutOfMemory { free_bytes, total_bytes, .. } = *refusal {
+            self.0.lock().info = MemoryInfo { free_bytes, total_bytes };
+        }
+    }
+
+    /// Free and total bytes, as the last refusal told; zeros before.
+    pub(super) fn memory_info(&self) -> MemoryInfo {
+        self.0.lock().info
+    }
+
+    pub(super) fn reset(&self) {
+        let mut readings = self.0.lock();
+        *readings = Readings { info: readings.info, ..Readings::NONE };
+    }
+
+    fn statistics(&self, counted: &Statistics) -> HostStatistics {
+        let readings = *self.0.lock();
+        HostStatistics {
+            active_requests: counted.active.all,
+            active_bytes: counted.active_bytes.all,
+            allocations: counted.segment.all,
+            allocated_bytes: counted.reserved_bytes.all,
+            host_alloc_time: readings.alloc,
+            host_free_time: readings.free,
+            num_leaks: 0, // the heap's
+            bucket_allocation: readings.buckets,
+        }
+    }
+}
+
+impl CachingAllocator {
+    /// What an allocator of pinned memory counts, with PyTorch's names for it; `None` for one of a
+    /// device's memory.
+    #[must_use]
+    pub fn host_statistics(&self) -> Option<HostStatistics> {
+        let meter = self.source.host.as_ref()?;
+        Some(meter.statistics(&self.statistics()))
+    }
+}

@@ -1,0 +1,223 @@
+//! The laws of an allocator, checked: blocks tile, indices hold what is free, sums are right.
+
+use std::collections::BTreeMap;
+
+use crate::base::fork;
+use crate::base::size::to_usize;
+use crate::memory::allocator::block::{BlockId, State};
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::segment::Segment;
+use crate::memory::allocator::snapshot::{BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot};
+use crate::memory::allocator::stats::{PooledStat, Statistics};
+
+impl CachingAllocator {
+    /// Checks everything that is true of an allocator between two calls. For tests: it looks at
+    /// every block.
+    ///
+    /// # Panics
+    /// With what is wrong.
+    pub fn check_all(&self) {
+        if fork::is_child() {
+            return;
+        }
+        let snapshot = self.snapshot();
+        let total = self.statistics_so_far();
+        let books = self.books.lock();
+        for (_, segment) in books.segments.iter() {
+            books.check_tiling(segment);
+            books.check_pages(segment);
+        }
+        books.check_segments_apart();
+        books.check_indices();
+        books.check_map();
+        books.check_waiting();
+        books.check_pools();
+        books.check_native();
+        let class_of = |info: &SegmentInfo, block: &BlockInfo| books.class_of(info, block);
+        check_sums(&snapshot, &total, |info| books.held_back(info), class_of);
+        let reserved_bytes = to_usize(books.statistics.reserved_bytes.all.current);
+        // Between two calls nothing is asked for, so what was taken is what is reserved.
+        assert_eq!(books.limits.taken_bytes, reserved_bytes, "{:?}", books.limits);
+    }
+}
+
+/// The sums of a snapshot are what the statistics say. Source: PyTorch's
+/// `_check_memory_stat_consistency`. What of a free block is held back where pages go back one by
+/// one, `held_back` says; as what a block counts, `class_of`.
+fn check_sums(
+    snapshot: &Snapshot,
+    statistics: &Statistics,
+    held_back: impl Fn(&SegmentInfo) -> Vec<usize>,
+    class_of: impl Fn(&SegmentInfo, &BlockInfo) -> PoolClass,
+) {
+    for class in [None, Some(PoolClass::Small), Some(PoolClass::Large)] {
+        let is_wanted = |found: PoolClass| class.is_none_or(|class| class == found);
+        let all = snapshot.segments.iter();
+        let segments: Vec<&SegmentInfo> = all.filter(|info| is_wanted(info.class)).collect();
+        let plain = segments.iter().filter(|info| !info.is_expandable);
+        let blocks = snapshot
+            .segments
+            .iter()
+            .flat_map(|info| info.blocks.iter().filter(|block| is_wanted(class_of(info, block))));
+        let blocks: Vec<&BlockInfo> = blocks.collect();
+        let of = |is_counted: fn(BlockState) -> bool, amount: fn(&BlockInfo) -> usize| {
+            blocks.iter().filter(|block| is_counted(block.state)).map(|block| amount(block)).sum()
+        };
+        let is_allocated = |state| state == BlockState::Allocated;
+        let split = plain.clone().filter(|info| info.blocks.len() > 1);
+        let inactive = split
+            .flat_map(|info| &info.blocks)
+            .filter(|block| block.state == BlockState::Inactive)
+            .map(|block| block.bytes);
+        let in_pages = segments.iter().filter(|info| info.is_expandable);
+        let inactive: Vec<usize> =
+            inactive.chain(in_pages.flat_map(|info| held_back(info))).collect();
+        let rows: [(&str, &PooledStat, usize); 9] = [
+            ("segment", &statistics.segment, plain.count()),
+            ("reserved_bytes", &statistics.reserved_bytes, of(|_| true, |block| block.bytes)),
+            ("allocated_bytes", &statistics.allocated_bytes, of(is_allocated, |block| block.bytes)),
+            (
+                "active_bytes",
+                &statistics.active_bytes,
+                of(BlockState::is_active, |block| block.bytes),
+            ),
+            (
+                "requested_bytes",
+                &statistics.requested_bytes,
+                of(BlockState::is_active, |block| block.requested_bytes),
+            ),
+            ("allocation", &statistics.allocation, of(is_allocated, |_| 1)),
+            ("active", &statistics.active, of(BlockState::is_active, |_| 1)),
+            ("inactive_split", &statistics.inactive_split, inactive.len()),
+            ("inactive_split_bytes", &statistics.inactive_split_bytes, inactive.iter().sum()),
+        ];
+        for (name, stat, expected) in rows {
+            let found = class.map_or(&stat.all, |class| stat.of(class));
+            assert_eq!(to_usize(found.current), expected, "{name} of {class:?}");
+            assert!(found.peak >= found.current, "{name} of {class:?}: {found:?}");
+        }
+        let bytes = |stat: &PooledStat| class.map_or(&stat.all, |class| stat.of(class)).current;
+        let (allocated, active) =
+            (bytes(&statistics.allocated_bytes), bytes(&statistics.active_bytes));
+        let reserved = bytes(&statistics.reserved_bytes);
+        assert!(allocated <= active && active <= reserved, "{allocated} {active} {reserved}");
+    }
+}
+
+impl Books {
+    /// Law 1: no gap, no overlap, and no two neighbours that should be one.
+    fn check_tiling(&self, segment: &Segment) {
+        let (mut at, mut previous) = (segment.address, None::<BlockId>);
+        for (id, block) in self.blocks.chain(segment.first) {
+            assert!(block.bytes > 0, "{block:?}");
+            assert_eq!((block.address, block.previous), (at, previous), "{block:?}");
+            let owner = &self.segments[block.segment];
+            assert!(std::ptr::eq(owner, segment), "{block:?} is of another segment");
+            if let Some(previous) = previous {
+                let before = self.blocks[previous].state;
+                let is_merged = matches!(block.state, State::Free | State::Unmapped);
+                assert!(!is_merged || before != block.state, "two neighbours are {before:?}");
+            }
+            let is_mapped = block.state != State::Unmapped;
+            assert!(is_mapped || segment.is_expandable(), "{block:?} has no memory");
+            at = block.end();
+            previous = Some(id);
+        }
+        assert_eq!(at, segment.address + segment.bytes as u64, "blocks end with their segment");
+    }
+
+    /// A page has memory exactly where a block is that is not unmapped, nor on its way.
+    fn check_pages(&self, segment: &Segment) {
+        let Some(pages) = &segment.pages else { return };
+        let mut expected = 0;
+        for (_, block) in self.blocks.chain(segment.first) {
+            let page_of = |address: u64| to_usize(address - segment.address) / pages.page_bytes;
+            let is_on_its_way =
+                block.state == State::InFlight && !segment.has_memory_at(block.address);
+            if block.state == State::Unmapped || is_on_its_way {
+                let is_page = |address: u64| {
+                    to_usize(address - segment.address).is_multiple_of(pages.page_bytes)
+                };
+                assert!(is_page(block.address) && is_page(block.end()), "{block:?}");
+                continue;
+            }
+            for index in page_of(block.address)..=page_of(block.end() - 1) {
+                assert!(pages.get(index).is_some(), "page {index} of {block:?} has no memory");
+            }
+            expected += block.bytes;
+        }
+        assert_eq!(pages.handles().count() * pages.page_bytes, expected, "pages of no block");
+    }
+
+    fn check_segments_apart(&self) {
+        let ends: BTreeMap<u64, u64> = self
+            .segments
+            .iter()
+            .map(|(_, segment)| (segment.address, segment.address + segment.bytes as u64))
+            .collect();
+        assert_eq!(ends.len(), self.segments.iter().count(), "two segments begin at one address");
+        let begins = ends.keys().skip(1);
+        for (end, begin) in ends.values().zip(begins) {
+            assert!(end <= begin, "a segment that ends at {end:#x} overlaps one at {begin:#x}");
+        }
+    }
+
+    /// The indices hold what is free, and what has no memory, each once and in its place.
+    fn check_indices(&self) {
+        let mut indexed: BTreeMap<BlockId, State> = BTreeMap::new();
+        for (pool_id, pool) in self.pools.iter() {
+            for class in [PoolClass::Small, PoolClass::Large] {
+                let index = pool.index(class);
+                let free = index.all().map(|id| (id, State::Free));
+                let unmapped = index.all_unmapped().map(|id| (id, State::Unmapped));
+                for (id, state) in free.chain(unmapped) {
+                    let owner = self.owner_of(id);
+                    assert_eq!((owner.pool, owner.class), (pool_id, class), "{id:?}");
+                    assert!(indexed.insert(id, state).is_none(), "{id:?} stands there twice");
+                }
+                index.check_keys(&self.blocks, |id| self.owner_of(id).stream);
+            }
+        }
+        let wanted = |state: State| matches!(state, State::Free | State::Unmapped);
+        let expected: BTreeMap<BlockId, State> = self
+            .blocks
+            .iter()
+            .filter(|(_, block)| wanted(block.state))
+            .map(|(id, block)| (id, block.state))
+            .collect();
+        assert_eq!(indexed, expected, "the indices hold what is free");
+    }
+
+    fn check_map(&self) {
+        let mapped: BTreeMap<u64, BlockId> = self.map.iter().collect();
+        let expected: BTreeMap<u64, BlockId> =
+            self.blocks.iter().map(|(id, block)| (block.address, id)).collect();
+        assert_eq!(mapped, expected, "the map knows every block by its first byte");
+        for (_, block) in self.blocks.iter() {
+            let middle = block.address + block.bytes as u64 / 2;
+            for address in [block.address, middle, block.end() - 1] {
+                let found = self.map.containing(address, &self.blocks).map(|id| &self.blocks[id]);
+                let found = found.map(|found| found.address);
+                assert_eq!(found, Some(block.address), "{address:#x}");
+            }
+        }
+    }
+
+    /// Blocks await their free exactly while streams are to pass.
+    fn check_waiting(&self) {
+        let waiting = self.users.waiting_points();
+        for (id, block) in self.blocks.iter() {
+            let points = waiting.get(&id).copied().unwrap_or(0);
+            assert_eq!(block.waiting_points, points, "{block:?}");
+            assert_eq!(points > 0, block.state == State::AwaitingFree, "{block:?}");
+        }
+    }
+
+    fn check_pools(&self) {
+        for (id, pool) in self.pools.iter() {
+            let count = self.segments.iter().filter(|(_, segment)| segment.owner.pool == id);
+            assert_eq!(pool.segments, count.count(), "segments of {id:?}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How much an allocator may take from its device.
+
+use crate::base::error::{Error, Result};
+
+/// The device's memory and the part of it that may be reserved.
+///
+/// Equation: `taken_bytes` is what the device has given and not got back, with what is asked for at
+/// this moment; it never exceeds `allowed_bytes` because of a new request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) total_bytes: usize,
+    pub(super) fraction: f64,
+    /// True when a text of settings named the fraction, and nothing else has set it since.
+    is_of_settings: bool,
+    pub(super) taken_bytes: usize,
+    /// Questions that the device has not answered yet.
+    asking_count: usize,
+    /// What the device said to be free for one segment when it refused it, as long as it has given
+    /// and taken nothing since: less than it says in general where a segment has a largest size.
+    told_free_bytes: Option<usize>,
+}
+
+impl Limits {
+    pub(super) fn new(total_bytes: usize) -> Self {
+        Self {
+            total_bytes,
+            fraction: 1.0,
+            is_of_settings: false,
+            taken_bytes: 0,
+            asking_count: 0,
+            told_free_bytes: None,
+        }
+    }
+
+    /// Sets the limit for a program.
+    pub(super) fn set_fraction(&mut self, fraction: f64) {
+        (self.fraction, self.is_of_settings) = (fraction, false);
+    }
+
+    /// Settings have this fraction now; `is_named` by a new text. Without one, what an earlier text
+    /// has set is over.
+    pub(super) fn follow(&mut self, fraction: Option<f64>, is_named: bool) {
+        match fraction {
+            Some(fraction) if is_named => (self.fraction, self.is_of_settings) = (fraction, true),
+            None if self.is_of_settings => (self.fraction, self.is_of_settings) = (1.0, false),
+            _ => {}
+        }
+    }
+
+    /// The limit; `None` when the fraction is 1 and the device alone decides.
+    pub(super) fn allowed_bytes(&self) -> Option<usize> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a fraction from 0 to 1 of a size; a byte more or less does not matter"
+        )]
+        (self.fraction < 1.0).then_some((self.fraction * self.total_bytes as f64) as usize)
+    }
+
+    /// True when so many more would exceed the limit.
+    pub(super) fn is_above(&self, bytes: usize) -> bool {
+        let sum = self.taken_bytes.checked_add(bytes);
+        sum.is_none_or(|sum| self.allowed_bytes().is_some_and(|allowed| sum > allowed))
+    }
+
+    /// Counts bytes that the device is asked for next, until it has answered. False, and nothing
+    /// counted, when that would exceed the limit.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let is_allowed = !self.is_above(bytes);
+        self.taken_bytes += if is_allowed { bytes } else { 0 };
+        self.asking_count += usize::from(is_allowed);
+        self.told_free_bytes = None;
+        is_allowed
+    }
+
+    /// The device has answered: all but `refused_bytes` is there.
+    pub(super) fn note_answer(&mut self, refused_bytes: usize) {
+        self.asking_count -= 1;
+        self.give_back(refused_bytes);
+    }
+
+    /// The device has answered about one segment.
+    pub(super) fn note_segment<T>(&mut self, bytes: usize, given: &Result<T>) {
+        self.note_answer(if given.is_ok() { 0 } else { bytes });
+        if let Err(Error::OutOfMemory { free_bytes, .. }) = given {
+            self.told_free_bytes = Some(*free_bytes);
+        }
+    }
+
+    /// What a segment can have of what the device says to be free.
+    pub(super) fn segment_free_bytes(&self, device_free_bytes: usize) -> usize {
+        self.told_free_bytes.map_or(device_free_bytes, |told| told.min(device_free_bytes))
+    }
+
+    /// True while the device is asked for memory.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking_count > 0
+    }
+
+    /// Counts bytes that went back.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        debug_assert!(self.taken_bytes >= bytes, "{bytes} of {self:?}");
+        self.taken_bytes -= bytes;
+        self.told_free_bytes = None;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::device::Device;
+
+    #[test]
+    fn what_the_device_said_to_be_free_holds_until_it_gives_or_takes() {
+        let mut limits = Limits::new(100);
+        let refusal = Error::OutOfMemory {
+            device: Device::cpu(0),
+            requested_bytes: 60,
+            free_bytes: 20,
+            total_bytes: 100,
+            cache: None,
+        };
+        let refuse = |limits: &mut Limits| {
+            assert!(limits.take(60));
+            limits.note_segment::<()>(60, &Err(refusal.clone()));
+        };
+        assert_eq!(limits.segment_free_bytes(90), 90);
+        refuse(&mut limits);
+        assert_eq!((limits.segment_free_bytes(90), limits.segment_free_bytes(10)), (20, 10));
+        assert!(limits.take(10));
+        limits.note_segment(10, &Ok(()));
+        assert_eq!(limits.segment_free_bytes(80), 80);
+        refuse(&mut limits);
+        limits.give_back(10);
+        assert_eq!((limits.segment_free_bytes(90), limits.taken_bytes), (90, 0));
+    }
+}

@@ -1,0 +1,393 @@
+//! An allocator and many streams.
+//!
+//! Goal: what a free and a request cost does not grow with the streams that are known, and nothing
+//! is kept of those that are gone. Method: steps are counted, with few and with many streams.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use crate::backend::cpu::CpuBackend;
+use crate::base::config::Config;
+use crate::base::device::Device;
+use crate::base::size::MIB;
+use crate::base::steps::steps_of;
+use crate::engine::event::Event;
+use crate::engine::stream::{Completion, Stream};
+use crate::memory::allocator::pending::{LOOKS_BEFORE_GROWTH, UsePoint};
+use crate::memory::allocator::{Allocated, CachingAllocator, PoolOptions, Request};
+use crate::runtime::{MemPool, Runtime};
+
+const POLICIES: [&str; 2] = ["policy:native", "policy:torch"];
+
+struct World {
+    runtime: Runtime,
+    allocator: CachingAllocator,
+}
+
+impl World {
+    fn new(settings: &str) -> Self {
+        let config = Config { cpu_memory_bytes: Some(8192 * MIB), ..Config::default() };
+        let backend = CpuBackend::new(&config).unwrap();
+        let allocator =
+            CachingAllocator::new(backend.clone(), Device::cpu(0), settings.parse().unwrap());
+        let runtime = Runtime::with_backends(config, [backend as Arc<_>]).unwrap();
+        Self { runtime, allocator: allocator.unwrap() }
+    }
+
+    fn stream(&self) -> Stream {
+        self.runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
+    }
+
+    fn streams(&self, count: usize) -> Vec<Stream> {
+        (0..count).map(|_| self.stream()).collect()
+    }
+
+    /// An event that waits until the completion is finished.
+    fn gate(&self) -> (Event, Completion) {
+        let (sender, begun) = mpsc::channel();
+        let (stream, event) = (self.stream(), Event::new());
+        stream.enqueue_deferred(move |completion| sender.send(completion).unwrap()).unwrap();
+        stream.record(&event).unwrap();
+        (event, begun.recv().unwrap())
+    }
+
+    fn take(&self, home: &Stream, bytes: usize) -> Allocated {
+        let request = Request::new(bytes, home.core().key());
+        self.allocator.allocate_unless(request, Some(home.core()), &mut None).unwrap()
+    }
+
+    /// Frees a block behind what was enqueued on its own stream and on another one.
+    fn free(&self, block: Allocated, home: &Stream, other: Option<&Stream>) {
+        let others: Vec<UsePoint> = other.into_iter().map(point).collect();
+        self.allocator.free_behind(block, Some(&point(home)), &others);
+    }
+
+    fn heaps_and_areas(&self) -> (usize, usize) {
+        self.allocator.books.lock().native.count_heaps_and_areas()
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        self.allocator.statistics_so_far().reserved_bytes.all.current
+    }
+}
+
+/// Everything that was enqueued so far.
+fn point(stream: &Stream) -> UsePoint {
+    UsePoint { stream: Arc::clone(stream.core()), ticket: stream.core().pushed() }
+}
+
+fn wait_for(streams: &[Stream]) {
+    for stream in streams {
+        stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn a_free_that_waits_and_a_request_beside_it_take_as_many_steps_among_many_streams() {
+    let steps_among = |settings: &str, count: usize, are_late: bool| {
+        let world = World::new(settings);
+        let ((event, closed), (late_event, late_closed)) = (world.gate(), world.gate());
+        let home = world.stream();
+        let streams = world.streams(count);
+        for user in &streams {
+            user.wait_event(&event).unwrap();
+            let block = world.take(&home, 100_000);
+            world.free(block, &home, Some(user));
+        }
+        let mut closed = Some(closed);
+        if !are_late {
+            closed.take().unwrap().finish(Ok(()));
+            wait_for(&streams);
+        }
+        let late = world.stream();
+        late.wait_event(&late_event).unwrap();
+        let block = world.take(&home, 100_000);
+        let ((), free) = steps_of(|| world.free(block, &home, Some(&late)));
+        let (block, request) = steps_of(|| world.take(&home, 100_000));
+        world.free(block, &home, None);
+        late_closed.finish(Ok(()));
+        if let Some(closed) = closed {
+            closed.finish(Ok(()));
+        }
+        world.runtime.synchronize(Device::cpu(0)).unwrap();
+        world.allocator.check_all();
+        (free, request)
+    };
+    for settings in POLICIES {
+        for are_late in [false, true] {
+            let few = steps_among(settings, 10, are_late);
+            let many = steps_among(settings, 1000, are_late);
+            assert!(many.0 <= few.0 && many.1 <= few.1, "{settings}: {many:?} against {few:?}");
+        }
+    }
+}
+
+#[test]
+fn streams_that_frees_waited_for_are_forgotten_also_where_a_free_waits_for_several() {
+    for settings in POLICIES {
+        let world = World::new(settings);
+        let home = world.stream();
+        let mut most_known = 0;
+        for _ in 0..100 {
+            let (event, closed) = world.gate();
+            let users = world.streams(10);
+            for user in &users {
+                user.wait_event(&event).unwrap();
+            }
+            let others: Vec<UsePoint> = users.iter().map(point).collect();
+            let block = world.take(&home, 100);
+            world.allocator.free_behind(block, Some(&point(&home)), &others);
+            drop(others);
+            closed.finish(Ok(()));
+            wait_for(&users);
+            most_known = most_known.max(world.allocator.books.lock().users.count_waited_for());
+        }
+        assert!(most_known <= 40, "{most_known} streams under {settings}");
+        world.allocator.check_all();
+    }
+}
+
+#[test]
+fn what_streams_have_passed_serves_requests_before_the_device_is_asked() {
+    for settings in POLICIES {
+        let world = World::new(settings);
+        let (event, closed) = world.gate();
+        let home = world.stream();
+        let blocks: Vec<_> = (0..64).map(|_| world.take(&home, 3 * MIB)).collect();
+        let streams = world.streams(blocks.len());
+        for (block, user) in blocks.into_iter().zip(&streams) {
+            user.wait_event(&event).unwrap();
+            world.free(block, &home, Some(user));
+        }
+        let reserved_bytes = world.reserved_bytes();
+        closed.finish(Ok(()));
+        wait_for(&streams);
+        let blocks: Vec<_> = (0..64).map(|_| world.take(&home, 3 * MIB)).collect();
+        assert_eq!(world.reserved_bytes(), reserved_bytes, "{settings}");
+        for block in blocks {
+            world.free(block, &home, None);
+        }
+        world.allocator.check_all();
+    }
+}
+
+#[test]
+fn a_stream_that_has_passed_among_late_ones_serves_a_request_before_the_device_is_asked() {
+    const BYTES: usize = 20 * MIB;
+    for (settings, quarter) in POLICIES.into_iter().flat_map(|it| (0..4).map(move |n| (it, n))) {
+        let world = World::new(settings);
+        let home = world.stream();
+        let blocks: Vec<_> = (0..LOOKS_BEFORE_GROWTH).map(|_| world.take(&home, BYTES)).collect();
+        let reserved_bytes = world.reserved_bytes();
+        assert_eq!(reserved_bytes, (blocks.len() * BYTES) as u64, "{settings}: nothing is free");
+        let ((late_event, late_closed), (event, closed)) = (world.gate(), world.gate());
+        let streams = world.streams(blocks.len());
+        let passed = quarter * blocks.len() / 4;
+        for (number, (block, user)) in blocks.into_iter().zip(&streams).enumerate() {
+            user.wait_event(if number == passed { &event } else { &late_event }).unwrap();
+            world.free(block, &home, Some(user));
+        }
+        closed.finish(Ok(()));
+        streams[passed].synchronize().unwrap();
+        let block = world.take(&home, BYTES);
+        assert_eq!(world.reserved_bytes(), reserved_bytes, "{settings}: stream {passed}");
+        world.free(block, &home, None);
+        late_closed.finish(Ok(()));
+        wait_for(&streams);
+        world.allocator.check_all();
+    }
+}
+
+#[test]
+fn a_first_request_of_a_stream_takes_as_many_steps_among_many_streams() {
+    let most_steps_among = |count: usize| {
+        let world = World::new("policy:native");
+        let take = |home: &Stream| world.take(home, 64 << 10);
+        let (streams, more) = (world.streams(count), world.streams(64));
+        let mut blocks: Vec<_> = streams.iter().map(take).collect();
+        let measured = more.iter().map(|home| steps_of(|| take(home)));
+        let (late, steps): (Vec<_>, Vec<_>) = measured.unzip();
+        blocks.extend(late);
+        for (block, home) in blocks.into_iter().zip(streams.iter().chain(&more)) {
+            world.free(block, home, None);
+        }
+        world.allocator.check_all();
+        steps.into_iter().max().unwrap()
+    };
+    // Before the device is asked 16 heaps are looked at, with a block or two in each.
+    let (few, many) = (most_steps_among(100), most_steps_among(1000));
+    assert!(many <= few + 3 * 16, "{many} steps against {few}");
+}
+
+#[test]
+fn a_stream_that_memory_of_another_serves_has_no_heap_for_it() {
+    // Goal: nothing is made, and no other heap is looked at, for a request that needs none. Method:
+    // the streams together have less than a page.
+    let world = World::new("policy:native");
+    let (first, streams) = (world.stream(), world.streams(20));
+    let block = world.take(&first, 64 << 10);
+    let blocks: Vec<_> = streams.iter().map(|home| world.take(home, 64 << 10)).collect();
+    assert_eq!((world.heaps_and_areas(), world.reserved_bytes()), ((1, 1), 2 * MIB as u64));
+    for (block, home) in blocks.into_iter().zip(&streams).chain([(block, &first)]) {
+        world.free(block, home, None);
+    }
+    world.allocator.check_all();
+}
+
+#[test]
+fn heaps_of_streams_that_are_gone_go_on_to_others() {
+    let world = World::new("policy:native");
+    let mut seen = Vec::new();
+    for round in 0..200 {
+        freed_by_a_stream_that_is_gone(&world);
+        if round % 50 == 9 {
+            seen.push((world.heaps_and_areas(), world.reserved_bytes()));
+            world.allocator.check_all();
+        }
+    }
+    assert!(seen.iter().all(|seen| *seen == ((1, 1), 10 * MIB as u64)), "{seen:?}");
+}
+
+#[test]
+fn heaps_that_went_on_to_others_are_not_found_by_the_streams_before() {
+    let world = World::new("policy:native");
+    for _ in 0..50 {
+        freed_by_a_stream_that_is_gone(&world);
+    }
+    let owners = world.allocator.books.lock().native.count_owners();
+    assert_eq!((owners, world.heaps_and_areas().0), (1, 1));
+}
+
+#[test]
+fn there_are_no_more_heaps_than_twice_the_streams_that_are_there() {
+    let world = World::new("policy:native");
+    let mut streams = world.streams(20);
+    let mut seen = Vec::new();
+    for round in 0..4000 {
+        let home = world.stream();
+        let block = world.take(&home, 64 << 10);
+        world.free(block, &home, None);
+        // Each lives as long as twenty others take.
+        streams[round % 20] = home;
+        if round % 500 == 499 {
+            seen.push(world.heaps_and_areas().0);
+        }
+    }
+    assert!(seen.iter().all(|heaps| *heaps <= 2 * 21 + 8), "{seen:?}");
+    world.allocator.check_all();
+}
+
+#[test]
+fn the_heap_of_a_stream_that_is_gone_is_found_at_once_among_many() {
+    // Goal: what a first request costs, and the heaps that there are, do not depend on how many
+    // streams are known. Method: some streams come in place of others, beside many that stay.
+    let world = World::new("policy:native");
+    let take = |home: &Stream| world.take(home, MIB + 1); // one each: half of what is in place
+    let staying = world.streams(500);
+    let kept: Vec<_> = staying.iter().map(take).collect();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let coming = world.streams(32);
+        let blocks: Vec<_> = coming.iter().map(take).collect();
+        seen.push(world.heaps_and_areas().0);
+        for (block, home) in blocks.into_iter().zip(&coming) {
+            world.free(block, home, None);
+        }
+        let far: Vec<_> = coming.iter().map(|home| Arc::clone(&home.core().progress)).collect();
+        drop(coming);
+        while far.iter().any(|progress| !progress.is_over()) {} // a worker may have one
+    }
+    // Memory that is left over in a page of another stream serves one or the other.
+    assert!(seen.iter().all(|heaps| *heaps <= seen[0] + 4), "{seen:?} heaps");
+    for (block, home) in kept.into_iter().zip(&staying) {
+        world.free(block, home, None);
+    }
+    world.allocator.check_all();
+}
+
+/// A stream that has passed some tasks, freed blocks behind them, and is gone.
+fn freed_by_a_stream_that_is_gone(world: &World) {
+    let home = world.stream();
+    let progress = Arc::clone(&home.core().progress);
+    let blocks = [1000, 9 * MIB].map(|bytes| world.take(&home, bytes));
+    for _ in 0..100 {
+        home.enqueue(|| {}).unwrap();
+    }
+    for block in blocks {
+        world.free(block, &home, None);
+    }
+    home.synchronize().unwrap();
+    drop(home);
+    while !progress.is_over() {} // a worker may have it for a moment longer, and drops it then
+}
+
+#[test]
+fn what_a_stream_freed_before_it_was_gone_is_not_in_use_on_the_next_one() {
+    let world = World::new("policy:native");
+    freed_by_a_stream_that_is_gone(&world);
+    let (next, other) = (world.stream(), world.stream());
+    let block = world.take(&next, 1000);
+    assert_eq!((world.heaps_and_areas().0, block.busy_until()), (1, 0));
+    let reserved_bytes = world.reserved_bytes();
+    let moved = world.take(&other, 8 * MIB);
+    assert_eq!(world.reserved_bytes(), reserved_bytes, "all of them are idle");
+    world.free(block, &next, None);
+    world.free(moved, &other, None);
+    world.allocator.check_all();
+}
+
+#[test]
+fn what_the_next_stream_of_a_heap_uses_is_not_moved_away() {
+    let world = World::new("policy:native");
+    freed_by_a_stream_that_is_gone(&world);
+    let (next, other) = (world.stream(), world.stream());
+    let block = world.take(&next, 9 * MIB);
+    let (event, closed) = world.gate();
+    next.wait_event(&event).unwrap();
+    let address = block.address();
+    world.free(block, &next, None); // behind its first task, where the one before had a hundred
+    let reserved_bytes = world.reserved_bytes();
+    let taken = world.take(&other, 10 * MIB);
+    let new_bytes = world.reserved_bytes() - reserved_bytes;
+    assert!(new_bytes >= 8 * MIB as u64, "{new_bytes} B are new, the rest is in use");
+    let again = world.take(&next, 9 * MIB);
+    assert_eq!((again.address(), again.busy_until()), (address, next.core().pushed()));
+    closed.finish(Ok(()));
+    next.synchronize().unwrap();
+    world.free(again, &next, None);
+    world.free(taken, &other, None);
+    world.allocator.check_all();
+}
+
+#[test]
+fn addresses_that_pages_left_go_back_when_their_stream_is_gone() {
+    let world = World::new("policy:native");
+    let other = world.stream();
+    let first = world.take(&other, 3 * MIB);
+    freed_by_a_stream_that_is_gone(&world);
+    assert_eq!(world.heaps_and_areas(), (2, 2));
+    let taken = world.take(&other, 40 * MIB); // large: an area of its own
+    assert_eq!(world.heaps_and_areas(), (1, 2));
+    world.free(first, &other, None);
+    world.free(taken, &other, None);
+    world.allocator.check_all();
+}
+
+#[test]
+fn pools_that_end_before_their_last_block_leave_nothing_behind() {
+    // Goal: a pool for each request, whose handle is dropped first, takes no more with each round.
+    // Method: the block of each pool is freed when the next pool is there.
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let device = Device::cpu(0);
+    let allocator = runtime.allocator(device).unwrap();
+    let mut last = None;
+    for _ in 0..50 {
+        let pool = MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
+        let inside = pool.enter();
+        let block = runtime.empty(100, device).unwrap();
+        drop((inside, pool));
+        drop(last.replace(block));
+    }
+    let counts = allocator.books.lock().native.count_heaps_and_areas();
+    assert!(counts.0 <= 4, "{counts:?} heaps and areas");
+}

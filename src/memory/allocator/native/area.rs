@@ -1,0 +1,280 @@
+//! Areas: ranges of addresses that one arena cuts into blocks, and which block an address is in.
+
+use std::ops::{Range, RangeInclusive};
+
+use crate::backend::contract::Address;
+use crate::base::size::to_usize;
+use crate::memory::allocator::native::block::{Block, BlockId, Blocks};
+use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::pages::Pages;
+
+/// An area's place in the table: three bytes, so that a block's record stays small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AreaId([u8; 3]);
+
+impl AreaId {
+    fn of_place(place: usize) -> Self {
+        assert!(place < 1 << 24, "fewer than 2^24 areas");
+        let [a, b, c, ..] = place.to_le_bytes();
+        Self([a, b, c])
+    }
+
+    fn place(self) -> usize {
+        let Self([a, b, c]) = self;
+        usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16
+    }
+}
+
+/// A range of addresses, tiled by blocks.
+#[derive(Debug)]
+pub(super) struct Area {
+    pub(super) base: Address,
+    pub(super) bytes: usize,
+    pub(super) unit_bytes: usize,
+    /// Units and pages are powers of two: these are the exponents. A segment is one page.
+    unit_shift: u32,
+    page_shift: u32,
+    pub(super) heap: HeapId,
+    pub(super) kind: Kind,
+    /// The block at its beginning.
+    pub(super) first: BlockId,
+    /// The memory behind it; `None` for a segment, which has all of it for good.
+    pub(super) pages: Option<Pages>,
+    /// The first block that begins in each stretch of addresses.
+    begins: Vec<Option<BlockId>>,
+}
+
+/// Addresses per entry of `begins`.
+const STRETCH_BYTES: usize = 1 << 21;
+
+impl Area {
+    pub(super) fn new(range: AreaRange, heap: HeapId, kind: Kind, first: BlockId) -> Self {
+        let AreaRange { base, bytes, unit_bytes, page_bytes } = range;
+        let pages = page_bytes.map(Pages::new);
+        let begins = vec![Some(first)];
+        let unit_shift = unit_bytes.ilog2();
+        let page_shift = page_bytes.map_or(usize::BITS - 1, usize::ilog2);
+        debug_assert_eq!(unit_bytes, 1 << unit_shift, "a power of two");
+        Self { base, bytes, unit_bytes, unit_shift, page_shift, heap, kind, first, pages, begins }
+    }
+
+    /// The address of a block's first byte.
+    pub(super) fn address_of(&self, block: &Block) -> u64 {
+        self.base.0 + ((block.offset as usize) << self.unit_shift) as u64
+    }
+
+    pub(super) fn bytes_of(&self, units: u32) -> usize {
+        (units as usize) << self.unit_shift
+    }
+
+    pub(super) fn contains(&self, address: u64) -> bool {
+        address >= self.base.0 && address - self.base.0 < self.bytes as u64
+    }
+
+    /// The pages that a piece touches.
+    pub(super) fn pages_of(&self, offset: u32, units: u32) -> Range<usize> {
+        let begin_bytes = self.bytes_of(offset);
+        let last_byte = begin_bytes + self.bytes_of(units) - 1;
+        begin_bytes >> self.page_shift..(last_byte >> self.page_shift) + 1
+    }
+
+    /// How many pages of a piece have no memory.
+    pub(super) fn count_missing(&self, offset: u32, units: u32) -> usize {
+        let range = self.pages_of(offset, units);
+        self.pages.as_ref().map_or(0, |pages| pages.count_missing(&range))
+    }
+
+    /// The offsets in a free block where a piece fits, of which each `align_bytes` is one.
+    fn offsets(
+        &self,
+        block: &Block,
+        units: u32,
+        align_bytes: usize,
+    ) -> Option<RangeInclusive<u32>> {
+        let room = block.units.checked_sub(units)?;
+        if align_bytes <= self.unit_bytes {
+            return Some(block.offset..=block.offset + room);
+        }
+        let align_bytes = align_bytes as u64;
+        let begin = self.address_of(block);
+        let last = (begin + self.bytes_of(room) as u64) / align_bytes * align_bytes;
+        let first = begin.checked_next_multiple_of(align_bytes).filter(|first| *first <= last)?;
+        let [first, last] = [first, last].map(|address| (address - self.base.0) >> self.unit_shift);
+        Some(u32::try_from(first).ok()?..=u32::try_from(last).ok()?)
+    }
+
+    /// Where a piece fits into a free block at the least cost, and that: at the beginning, at the
+    /// end, or at a border of the first `runs` runs of pages with memory.
+    pub(super) fn place(
+        &self,
+        block: &Block,
+        units: u32,
+        align_bytes: usize,
+        runs: usize,
+        cost: impl Fn(u32) -> Cost,
+    ) -> Option<(u32, Cost)> {
+        let (first, last) = self.offsets(block, units, align_bytes)?.into_inner();
+        let mut best = (first, cost(first));
+        let Some(pages) = self.pages.as_ref().filter(|_| !best.1.is_none() && runs > 0) else {
+            return Some(best);
+        };
+        let to_units = self.page_shift - self.unit_shift;
+        let step = (align_bytes >> self.unit_shift).max(1);
+        let first_unit = first as usize;
+        let borders = pages.runs(self.pages_of(block.offset, block.units)).take(runs);
+        let at_borders = borders.flat_map(|run| {
+            let begin = (run.start << to_units).saturating_sub(first_unit).next_multiple_of(step);
+            let end = (run.end << to_units).saturating_sub(first_unit + units as usize);
+            [first_unit + begin, first_unit + end / step * step]
+        });
+        for offset in std::iter::once(last as usize).chain(at_borders) {
+            let Ok(offset) = u32::try_from(offset.min(last as usize)) else { continue };
+            best = std::cmp::min_by_key(best, (offset, cost(offset)), |(_, cost)| *cost);
+            if best.1.is_none() {
+                break;
+            }
+        }
+        Some(best)
+    }
+
+    /// What a place costs in pages that are missing.
+    pub(super) fn cost_in_missing(&self, offset: u32, units: u32) -> Cost {
+        let missing = self.count_missing(offset, units);
+        Cost { pages: missing, missing }
+    }
+
+    /// What it costs in pages that other requests could have, when their stream has come to `done`.
+    pub(super) fn cost_in_pages(&self, offset: u32, units: u32, done: u64) -> Cost {
+        let (missing, range) = (self.count_missing(offset, units), self.pages_of(offset, units));
+        let movable = self.pages.as_ref().map_or(0, |pages| pages.count_movable(&range, done));
+        Cost { pages: missing + movable, missing }
+    }
+
+    fn stretch_of(&self, offset: u32) -> usize {
+        self.bytes_of(offset) / STRETCH_BYTES
+    }
+
+    /// A block begins here now.
+    pub(super) fn note_begin(&mut self, id: BlockId, blocks: &Blocks) {
+        let offset = blocks[id].offset;
+        let stretch = self.stretch_of(offset);
+        if self.begins.len() <= stretch {
+            self.begins.resize(stretch + 1, None);
+        }
+        let first = &mut self.begins[stretch];
+        if first.is_none_or(|first| blocks[first].offset > offset) {
+            *first = Some(id);
+        }
+    }
+
+    /// The block `gone`, which is still there, begins here no more.
+    pub(super) fn note_end(&mut self, gone: BlockId, blocks: &Blocks) {
+        let block = &blocks[gone];
+        let stretch = self.stretch_of(block.offset);
+        if self.begins[stretch] == Some(gone) {
+            let next = block.next.filter(|next| self.stretch_of(blocks[*next].offset) == stretch);
+            self.begins[stretch] = next;
+        }
+    }
+
+    /// The block that an address of this area is in.
+    pub(super) fn block_at(&self, address: u64, blocks: &Blocks) -> BlockId {
+        let offset = to_usize(address - self.base.0) / self.unit_bytes;
+        let is_before = |id: &BlockId| blocks[*id].offset as usize <= offset;
+        let stretch = (offset * self.unit_bytes / STRETCH_BYTES).min(self.begins.len() - 1);
+        let mut begins = self.begins[..=stretch].iter().rev().flatten();
+        let first = begins.find(|id| is_before(id)).expect("the first block begins at 0");
+        let mut chain = blocks.chain(*first);
+        let found = chain.find(|(_, block)| block.end() as usize > offset);
+        found.expect("blocks tile their area").0
+    }
+}
+
+/// What a place costs: the less, the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cost {
+    /// Pages without memory, and those with memory that could move elsewhere; the former alone
+    /// where a few are enough.
+    pub(super) pages: usize,
+    /// Pages that have no memory.
+    pub(super) missing: usize,
+}
+
+impl Cost {
+    pub(super) fn is_none(self) -> bool {
+        self.pages == 0
+    }
+}
+
+/// What becomes an area.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AreaRange {
+    pub(super) base: Address,
+    pub(super) bytes: usize,
+    pub(super) unit_bytes: usize,
+    /// `None` for a segment.
+    pub(super) page_bytes: Option<usize>,
+}
+
+/// All areas of an allocator.
+#[derive(Debug, Default)]
+pub(super) struct Areas {
+    places: Vec<Option<Area>>,
+    vacant: Vec<AreaId>,
+    /// By their first bytes, for addresses to be found.
+    by_address: std::collections::BTreeMap<u64, AreaId>,
+}
+
+impl Areas {
+    /// The number that the next area gets.
+    pub(super) fn next_id(&self) -> AreaId {
+        self.vacant.last().copied().unwrap_or_else(|| AreaId::of_place(self.places.len()))
+    }
+
+    pub(super) fn insert(&mut self, area: Area) -> AreaId {
+        let id = self.next_id();
+        self.by_address.insert(area.base.0, id);
+        if self.vacant.pop().is_some() {
+            self.places[id.place()] = Some(area);
+        } else {
+            self.places.push(Some(area));
+        }
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: AreaId) -> Area {
+        let area = self.places[id.place()].take().expect("an area that is there");
+        self.by_address.remove(&area.base.0);
+        self.vacant.push(id);
+        area
+    }
+
+    pub(super) fn get(&self, id: AreaId) -> Option<&Area> {
+        self.places.get(id.place())?.as_ref()
+    }
+
+    /// The area that an address is in.
+    pub(super) fn containing(&self, address: u64) -> Option<AreaId> {
+        let (_, id) = self.by_address.range(..=address).next_back()?;
+        self[*id].contains(address).then_some(*id)
+    }
+
+    /// The areas by address.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (AreaId, &Area)> {
+        self.by_address.values().map(|id| (*id, &self[*id]))
+    }
+}
+
+impl std::ops::Index<AreaId> for Areas {
+    type Output = Area;
+
+    fn index(&self, id: AreaId) -> &Area {
+        self.places[id.place()].as_ref().expect("an area that is there")
+    }
+}
+
+impl std::ops::IndexMut<AreaId> for Areas {
+    fn index_mut(&mut self, id: AreaId) -> &mut Area {
+        self.places[id.place()].as_mut().expect("an area that is there")
+    }
+}

@@ -1,0 +1,265 @@
+//! The threads' caches of one allocator: what is had from them, what goes back, and their bounds.
+
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+use crate::base::asymmetric;
+use crate::base::size::MIB;
+use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
+use crate::base::sync::{LockRank, Mutex, Ordering};
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::books::{Books, Request};
+use crate::memory::allocator::native::cell::{Cell, Counted};
+use crate::memory::allocator::native::kept::{Kept, Key};
+use crate::memory::allocator::native::live::Live;
+use crate::memory::allocator::native::own::Stay;
+use crate::memory::allocator::native::plan::{NativePlan, Sizes};
+use crate::memory::allocator::native::size_class::UNIT_BYTES;
+use crate::memory::allocator::native::thread_cache::{ID_STEP, ThreadCache, claim};
+use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::stats::Statistics;
+
+/// What all threads' caches together keep at most, but for the last piece of each.
+const MOST_CACHED_BYTES: u64 = 32 * MIB as u64;
+/// And at most this part of the most that was out at a time,
+const MOST_CACHED_PART: u64 = 100;
+/// but for this, which is less than a page of most devices: small pieces are many.
+const LEAST_CACHED_BYTES: u64 = MIB as u64;
+/// The id of no allocator, and of no thread's cache.
+const OFF: u64 = u64::MAX;
+
+/// The caches of one allocator's threads. A thread's is made when it first frees or misses.
+#[derive(Debug)]
+pub(in crate::memory::allocator) struct Caches {
+    /// Unique in the process, never reused.
+    id: u64,
+    /// Its id, or [`OFF`] while another policy serves requests, or settings want every request in
+    /// one order.
+    id_when_on: AtomicU64,
+    /// What each thread may keep.
+    most_bytes: AtomicU64,
+    pub(super) sizes: Sizes,
+    pub(super) live: Arc<Live>,
+    pub(super) books: Arc<Mutex<Books>>,
+    thread_count: AtomicUsize,
+    pub(super) threads: CachePadded<Mutex<Threads>>,
+}
+
+/// Who has a cache.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    pub(super) caches: Vec<Arc<ThreadCache>>,
+    /// What was counted by nobody's cache, and by caches that are gone.
+    pub(super) shared: Cell,
+    /// The sums that were counted when they were reset: what is told is what came since.
+    pub(super) at_reset: Statistics,
+}
+
+impl Caches {
+    pub(in crate::memory::allocator) fn new(books: Arc<Mutex<Books>>) -> Arc<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(ID_STEP);
+        asymmetric::prepare();
+        let (live, sizes) = {
+            let books = books.lock();
+            (Arc::clone(&books.native.live), books.native.sizes)
+        };
+        Arc::new(Self {
+            id: NEXT_ID.fetch_add(ID_STEP, Ordering::Relaxed), // only uniqueness matters
+            id_when_on: AtomicU64::new(OFF),
+            most_bytes: AtomicU64::new(0),
+            sizes,
+            live,
+            books,
+            thread_count: AtomicUsize::new(0),
+            threads: CachePadded::new(Mutex::new(LockRank::ThreadCaches, Threads::default())),
+        })
+    }
+
+    /// Has threads keep pieces from now on, or not.
+    pub(in crate::memory::allocator) fn switch(&self, is_on: bool) {
+        let id = if is_on && self.live.tag().is_some() { self.id } else { OFF };
+        // Relaxed: whoever reads it late keeps a piece, or takes one, which is right either way.
+        self.id_when_on.store(id, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(super) fn id_when_on(&self) -> u64 {
+        // Relaxed: see `switch`.
+        self.id_when_on.load(Ordering::Relaxed)
+    }
+
+    /// True while threads keep pieces, and requests are served by this policy.
+    #[inline]
+    pub(in crate::memory::allocator) fn is_on(&self) -> bool {
+        self.id_when_on() != OFF
+    }
+
+    #[inline]
+    pub(super) fn most_bytes(&self) -> u64 {
+        // Relaxed: a bound, which is as good when it is a little old.
+        self.most_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What a piece for a request is kept by.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn key(&self, request: &Request) -> Key {
+        Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
+    }
+
+    /// This thread's cache, which is made when there is none, and from there a piece for a request
+    /// that [`Caches::take`] did not serve only because counting it takes more than a step.
+    pub(super) fn enter_and_take(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> (Option<Stay<'_>>, Option<Allocated>) {
+        let mut inside = self.enter_prepared();
+        let kept = inside.as_mut().filter(|_| self.is_on() && request.is_plain(UNIT_BYTES));
+        let key = self.key(request);
+        let block = kept.and_then(|inside| inside.kept.take_and_settle(key, request.bytes));
+        (inside, block)
+    }
+
+    /// Keeps a piece whose use is over, with what was in its way driven out. It is the caller's
+    /// still when this thread has no cache now.
+    #[cold]
+    pub(super) fn make_room_and_keep(
+        self: &Arc<Self>,
+        block: &Allocated,
+        ticket: u64,
+        counted: Counted,
+    ) -> bool {
+        let inside = self.enter_when_on().or_else(|| {
+            self.prepare(); // another allocator's cache may stand in front
+            self.enter_when_on()
+        });
+        let Some(mut inside) = inside else { return false };
+        // Whoever claims the cache waits for this thread, and does not have the books then.
+        let mut books = None;
+        inside.kept.make_room(Key::of(block), counted.class, self.most_bytes(), &mut |piece| {
+            books.get_or_insert_with(|| self.books.lock()).native.release_kept(&piece);
+        });
+        if let Some(books) = &mut books {
+            self.set_bound(books);
+        }
+        inside.kept.keep_ended(block, ticket, counted)
+    }
+
+    /// This thread goes into its cache, which is made when there is none.
+    pub(super) fn enter_prepared(self: &Arc<Self>) -> Option<Stay<'_>> {
+        self.enter().or_else(|| {
+            self.prepare();
+            self.enter()
+        })
+    }
+
+    /// Has a thread keep a few more pieces of a small size, which were never in use.
+    pub(super) fn stock(&self, kept: &mut Kept, books: &mut Books, plan: &NativePlan) {
+        let Some(size) = plan.class else { return };
+        if plan.owner.pool != PoolId::DEFAULT || !self.is_on() {
+            return;
+        }
+        let key = Key { stream: plan.owner.stream, bytes: plan.bytes };
+        let class = Sizes::class(plan.bytes);
+        let room = kept.make_room_for_stock(key, class, self.most_bytes());
+        let heap = books.native.heaps.of(plan.owner);
+        books.native.take_stock(heap, size, room, |block| {
+            assert!(kept.stock(&block, 0), "there is room for {block:?}");
+        });
+    }
+
+    /// Counts the end of a piece's use.
+    pub(super) fn count_end(&self, counted: Counted) {
+        match self.enter() {
+            Some(mut inside) => inside.kept.count_end(counted),
+            None => self.threads.lock().shared.end(counted),
+        }
+    }
+
+    /// Gives pieces that were kept back to their heaps.
+    #[cold]
+    fn release(&self, pieces: &[Allocated]) {
+        let mut books = self.books.lock();
+        for block in pieces {
+            books.native.release_kept(block);
+        }
+        self.set_bound(&mut books);
+    }
+
+    /// Empties the caches of all threads; true when there was anything.
+    pub(in crate::memory::allocator) fn empty(&self) -> bool {
+        let mut pieces = Vec::new();
+        let threads = self.threads.lock();
+        // Its own cache a thread reaches without keeping itself out.
+        let own = self.enter();
+        let is_others =
+            |cache: &&Arc<ThreadCache>| !own.as_ref().is_some_and(|own| own.is_of(cache));
+        let mut claimed = claim(threads.caches.iter().filter(is_others));
+        for cache in &mut claimed {
+            cache.with(|kept| kept.drain(&mut |piece| pieces.push(piece)));
+        }
+        drop(claimed);
+        if let Some(mut own) = own {
+            own.kept.drain(&mut |piece| pieces.push(piece));
+        }
+        if !pieces.is_empty() {
+            self.release(&pieces); // before others look: they would miss it
+        }
+        drop(threads);
+        !pieces.is_empty()
+    }
+
+    /// Sets what each thread may keep: its part of the whole.
+    pub(super) fn set_bound(&self, books: &mut Books) {
+        let [_, peak_bytes, _] = books.native.out.all().peak;
+        // Relaxed: for a bound; see `most_bytes`.
+        let threads = self.thread_count.load(Ordering::Relaxed).max(1) as u64;
+        if books.native.caches_bound_for == (peak_bytes, threads) {
+            return;
+        }
+        books.native.caches_bound_for = (peak_bytes, threads);
+        let most_bytes = peak_bytes / MOST_CACHED_PART;
+        let most_bytes = most_bytes.clamp(LEAST_CACHED_BYTES, MOST_CACHED_BYTES) / threads;
+        if most_bytes != self.most_bytes() {
+            // Written only when it changes: every free of every thread reads it. Relaxed: as above.
+            self.most_bytes.store(most_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the cache of a thread known.
+    pub(super) fn add(&self, cache: &Arc<ThreadCache>) {
+        let mut threads = self.threads.lock();
+        // The parts of the others become smaller: what they claimed and do not use is over.
+        for mut other in claim(&threads.caches) {
+            other.with(Kept::claim_what_is_there);
+        }
+        threads.caches.push(Arc::clone(cache));
+        self.count_threads(&threads);
+    }
+
+    fn count_threads(&self, threads: &Threads) {
+        // Relaxed: for a bound; see `most_bytes`.
+        self.thread_count.store(threads.caches.len(), Ordering::Relaxed);
+    }
+
+    /// Gives the cache of a thread that ends back.
+    pub(super) fn retire(&self, cache: &Arc<ThreadCache>) {
+        let mut pieces = Vec::new();
+        let mut threads = self.threads.lock();
+        for mut claimed in claim([cache]) {
+            claimed.with(|kept| {
+                kept.drain(&mut |piece| pieces.push(piece));
+                threads.shared.absorb(kept.cell());
+            });
+        }
+        threads.caches.retain(|known| !Arc::ptr_eq(known, cache));
+        self.count_threads(&threads);
+        self.release(&pieces);
+    }
+}

@@ -1,0 +1,276 @@
+//! What one thread counts of requests and frees, so that no two threads write to one counter.
+
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// Counts of pieces, of their bytes, and of the bytes asked for.
+///
+/// A thread that frees what others allocated has currents below zero, which the sum over threads
+/// makes up for. Whoever keeps pieces knows how often each was taken, and tells that when somebody
+/// wants to know.
+///
+/// Equations, for each quantity: what is current of the class in force is `current` of its total
+/// and what `room` lost since `room_then`; `room` is what the nearer peak, of that class or of
+/// both classes, is above what is current.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cell {
+    /// What moves with each piece: of one class, as long as pieces are of that class.
+    moving: [Moving; 3],
+    /// Requested bytes of what was allocated of it meanwhile.
+    requested_bytes: u64,
+    class: PoolClass,
+    /// Up to when the class came in force, or a peak was passed.
+    classes: [[Total; 3]; 2],
+    /// Of both classes together.
+    all_peak: [i64; 3],
+    /// Pieces that were allocated and that were current when the peaks were reset, of both classes:
+    /// they tell whether anything was counted since.
+    at_reset: (u64, i64),
+    /// True when its peaks are sums of peaks that were passed at different times.
+    has_lost_peaks: bool,
+}
+
+/// One quantity of the class in force.
+///
+/// What moves is not side by side with what else moves. If it were, some steps would move two as
+/// one word and others each alone, which costs a processor as much as all the rest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moving {
+    /// How much more a program may have before a peak is passed; its sign tells when one is.
+    room: i64,
+    /// What it was at first.
+    room_then: i64,
+}
+
+/// One quantity of one class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    current: i64,
+    peak: i64,
+    /// What was ever allocated.
+    allocated: u64,
+}
+
+/// One piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub(super) class: PoolClass,
+    pub(super) bytes: usize,
+    pub(super) requested_bytes: usize,
+}
+
+impl Counted {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    #[expect(clippy::cast_possible_wrap, reason = "below an exbibyte")]
+    fn amounts(self) -> [i64; 3] {
+        [1, self.bytes as i64, self.requested_bytes as i64]
+    }
+}
+
+impl Cell {
+    /// A program has a piece now.
+    pub(super) fn begin(&mut self, counted: Counted) {
+        self.note_taken(counted.class, counted.bytes, 1);
+        self.begin_taken(counted);
+    }
+
+    /// As [`Cell::begin`] of a piece that is counted among those that were taken.
+    pub(super) fn begin_taken(&mut self, counted: Counted) {
+        if !self.is_in_force(counted.class) {
+            self.put_in_force(counted.class);
+        }
+        if !self.begin_below_peak(counted) {
+            self.move_by(counted);
+            self.settle();
+        }
+    }
+
+    /// As [`Cell::begin_taken`], of the class in force. False, and nothing is counted, when a peak
+    /// would be passed.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
+        let mut signs = 0;
+        for (moving, amount) in self.moving.iter().zip(counted.amounts()) {
+            signs |= moving.room - amount;
+        }
+        if signs >= 0 {
+            self.move_by(counted);
+        }
+        signs >= 0
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn move_by(&mut self, counted: Counted) {
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room -= amount;
+        }
+        self.requested_bytes = self.requested_bytes.wrapping_add(counted.requested_bytes as u64);
+    }
+
+    /// Pieces of a size were taken, whose beginnings were counted.
+    pub(super) fn note_taken(&mut self, class: PoolClass, bytes: usize, count: u64) {
+        let [counts, all_bytes, _] = &mut self.classes[class as usize];
+        counts.allocated = counts.allocated.wrapping_add(count);
+        let taken_bytes = count.wrapping_mul(bytes as u64);
+        all_bytes.allocated = all_bytes.allocated.wrapping_add(taken_bytes);
+    }
+
+    /// A program has given it back.
+    pub(super) fn end(&mut self, counted: Counted) {
+        if !self.is_in_force(counted.class) {
+            self.put_in_force(counted.class);
+        }
+        self.end_in_force(counted);
+    }
+
+    /// As [`Cell::end`], of the class in force.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn end_in_force(&mut self, counted: Counted) {
+        for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
+            moving.room += amount;
+        }
+    }
+
+    /// True when pieces of a class are counted in one step.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn is_in_force(&self, class: PoolClass) -> bool {
+        self.class == class
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_in_force(&mut self, class: PoolClass) {
+        self.settle();
+        self.class = class;
+        self.measure_room();
+    }
+
+    /// Adds what moved to the totals. What is above its peak is the peak.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self) {
+        for (quantity, moving) in self.moving.iter_mut().enumerate() {
+            let total = &mut self.classes[self.class as usize][quantity];
+            total.current += moving.room_then - moving.room;
+            total.peak = total.peak.max(total.current);
+        }
+        let [_, _, requested] = &mut self.classes[self.class as usize];
+        let moved = std::mem::take(&mut self.requested_bytes);
+        requested.allocated = requested.allocated.wrapping_add(moved);
+        for quantity in 0..self.moving.len() {
+            let peak = &mut self.all_peak[quantity];
+            *peak = (*peak).max(self.classes.iter().map(|totals| totals[quantity].current).sum());
+        }
+        self.measure_room();
+    }
+
+    /// Of totals that know all.
+    fn measure_room(&mut self) {
+        for (quantity, moving) in self.moving.iter_mut().enumerate() {
+            let total = &self.classes[self.class as usize][quantity];
+            let all: i64 = self.classes.iter().map(|totals| totals[quantity].current).sum();
+            moving.room = (total.peak - total.current).min(self.all_peak[quantity] - all);
+            moving.room_then = moving.room;
+        }
+    }
+
+    /// True when something was counted since the peaks were reset.
+    pub(super) fn is_moved(&self) -> bool {
+        self.moves() != self.at_reset
+    }
+
+    /// True when several threads counted in it, one of which is over.
+    pub(super) fn has_lost_peaks(&self) -> bool {
+        self.has_lost_peaks
+    }
+
+    /// Pieces that were allocated and that are current, of both classes.
+    fn moves(&self) -> (u64, i64) {
+        let Part { allocated, current, .. } = self.sums(Quantity::Count).all;
+        (allocated, current)
+    }
+
+    /// What is current is the peak.
+    pub(super) fn reset_peaks(&mut self) {
+        self.settle();
+        for quantity in 0..self.moving.len() {
+            let totals = self.classes.iter_mut().map(|totals| &mut totals[quantity]);
+            self.all_peak[quantity] = totals
+                .map(|total| {
+                    total.peak = total.current;
+                    total.current
+                })
+                .sum();
+        }
+        self.measure_room();
+        self.at_reset = self.moves();
+        self.has_lost_peaks = false;
+    }
+
+    /// Adds what another one counted, which is over. Where one of both did not move since the
+    /// reset, its peak is what is current, and the sum has the peak of the sum.
+    pub(super) fn absorb(&mut self, other: &Self) {
+        self.has_lost_peaks |= other.has_lost_peaks || (self.is_moved() && other.is_moved());
+        self.at_reset.0 = self.at_reset.0.wrapping_add(other.at_reset.0);
+        self.at_reset.1 += other.at_reset.1;
+        self.settle();
+        let other = other.settled();
+        let classes = self.classes.as_flattened_mut().iter_mut();
+        for (own, other) in classes.zip(other.classes.as_flattened()) {
+            own.current += other.current;
+            own.peak += other.peak;
+            own.allocated = own.allocated.wrapping_add(other.allocated);
+        }
+        self.all_peak.iter_mut().zip(other.all_peak).for_each(|(own, other)| *own += other);
+        self.measure_room();
+    }
+
+    fn settled(&self) -> Self {
+        let mut cell = self.clone();
+        cell.settle();
+        cell
+    }
+
+    /// What it knows of one quantity.
+    pub(super) fn sums(&self, quantity: Quantity) -> CellSums {
+        let Self { classes, all_peak, .. } = self.settled();
+        let [small, large] = classes.map(|totals| {
+            let Total { current, peak, allocated } = totals[quantity as usize];
+            Part { current, peak, allocated }
+        });
+        let all = Part {
+            current: small.current + large.current,
+            peak: all_peak[quantity as usize],
+            allocated: small.allocated.wrapping_add(large.allocated),
+        };
+        CellSums { small, large, all }
+    }
+}
+
+/// What is counted of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Quantity {
+    Count,
+    Bytes,
+    RequestedBytes,
+}
+
+/// One quantity of one cell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CellSums {
+    pub(super) small: Part,
+    pub(super) large: Part,
+    pub(super) all: Part,
+}
+
+/// One class of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
+    pub(super) current: i64,
+    pub(super) peak: i64,
+    pub(super) allocated: u64,
+}

@@ -1,0 +1,208 @@
+//! A table that grows, and whose entries stay where they are: threads read it while it does.
+//!
+//! Entries are never given back to the system: those of a table that is gone are for the next one,
+//! but for chunks with an entry that is in use still. So a reference to an entry stays valid
+//! without the table, and an entry in use is of one table for good.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use crossbeam_queue::SegQueue;
+
+/// Entries in chunks, each as large as all before it together and `FIRST` more.
+#[derive(Debug)]
+pub(super) struct Chunks<T: Entry> {
+    chunks: [OnceLock<&'static [T]>; CHUNK_COUNT],
+}
+
+/// What a table is made of.
+pub(super) trait Entry: Sized + Sync + 'static {
+    /// As it is at first.
+    fn new() -> Self;
+
+    /// True when it is what it was at first.
+    fn is_clear(&self) -> bool;
+
+    /// What tables had that are gone.
+    fn spare() -> &'static Spare<Self>;
+}
+
+/// Chunks that no table has, by their number.
+pub(super) type Spare<T> = [SegQueue<&'static [T]>; CHUNK_COUNT];
+
+/// Where an entry is, in the lower bits of a word: the number of its chunk, the offset in it. The
+/// other bits are whose the word is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u64);
+
+const FIRST: u64 = 1 << 12;
+const OFFSET_BITS: u32 = 32;
+/// As many as there are powers of two from `FIRST` to the most that a chunk has.
+pub(super) const CHUNK_COUNT: usize = 21;
+
+impl Place {
+    /// Entry `index` is number `index + FIRST`; a chunk has the numbers of one power of two.
+    pub(super) fn of(index: u64) -> Self {
+        let number = index + FIRST;
+        let power = number.ilog2();
+        assert!(power <= OFFSET_BITS, "fewer than 2^32 in a chunk: {index}");
+        Self(u64::from(power - FIRST.ilog2()) << OFFSET_BITS | number ^ 1 << power)
+    }
+
+    pub(super) fn index(self) -> u64 {
+        (FIRST << self.chunk()) + self.offset() as u64 - FIRST
+    }
+
+    pub(super) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn chunk(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize % 32
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn offset(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
+impl<T: Entry> Default for Chunks<T> {
+    fn default() -> Self {
+        Self { chunks: [const { OnceLock::new() }; CHUNK_COUNT] }
+    }
+}
+
+impl<T: Entry> Chunks<T> {
+    /// Makes sure that there is an entry.
+    pub(super) fn grow_to(&self, index: u64) {
+        let last = Place::of(index).chunk();
+        if self.chunks[last].get().is_some() {
+            return;
+        }
+        for (number, chunk) in self.chunks[..=last].iter().enumerate() {
+            chunk.get_or_init(|| {
+                T::spare()[number]
+                    .pop()
+                    .unwrap_or_else(|| Box::leak((0..FIRST << number).map(|_| T::new()).collect()))
+            });
+        }
+    }
+
+    /// An entry, if [`Self::grow_to`] made it.
+    #[inline]
+    pub(super) fn get(&self, place: Place) -> Option<&'static T> {
+        self.chunks.get(place.chunk())?.get()?.get(place.offset())
+    }
+
+    /// Where an entry is, if it is one of these.
+    #[inline]
+    pub(super) fn place_of(&self, entry: &T) -> Option<Place> {
+        // Chunks are made in their order.
+        let made = self.chunks.iter().map_while(OnceLock::get).enumerate();
+        for (number, chunk) in made {
+            let Range { start, end } = chunk.as_ptr_range();
+            let entry = std::ptr::from_ref(entry);
+            if (start..end).contains(&entry) {
+                let offset = (entry.addr() - start.addr()) / size_of::<T>();
+                return Some(Place((number as u64) << OFFSET_BITS | offset as u64));
+            }
+        }
+        None
+    }
+}
+
+impl<T: Entry> Chunks<T> {
+    /// True when no entry is in use.
+    pub(super) fn is_clear(&self) -> bool {
+        self.chunks.iter().filter_map(OnceLock::get).all(|entries| entries.iter().all(T::is_clear))
+    }
+}
+
+impl<T: Entry> Drop for Chunks<T> {
+    fn drop(&mut self) {
+        for (chunk, spare) in self.chunks.iter_mut().zip(T::spare()) {
+            if let Some(entries) = chunk.take().filter(|entries| entries.iter().all(T::is_clear)) {
+                spare.push(entries);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+    use crate::base::sync::Ordering;
+    use crate::base::sync::unmodelled::AtomicU64;
+
+    static SPARE: Spare<AtomicU64> = [const { SegQueue::new() }; CHUNK_COUNT];
+
+    impl Entry for AtomicU64 {
+        fn new() -> Self {
+            Self::new(7)
+        }
+
+        fn is_clear(&self) -> bool {
+            self.load(Ordering::Relaxed) == 7 // of one thread
+        }
+
+        fn spare() -> &'static Spare<Self> {
+            &SPARE
+        }
+    }
+
+    #[test]
+    fn places_follow_each_other_through_the_chunks() {
+        let mut next = (0, 0);
+        for index in 0..10 * FIRST {
+            let place = Place::of(index);
+            assert_eq!((place.chunk(), place.offset() as u64), next, "{index}");
+            assert_eq!(place.index(), index);
+            next.1 += 1;
+            if next.1 == FIRST << next.0 {
+                next = (next.0 + 1, 0);
+            }
+        }
+        let last = (2 << OFFSET_BITS) - FIRST - 1;
+        assert_eq!(Place::of(last).index(), last);
+        assert_eq!(Place::of(last).chunk(), CHUNK_COUNT - 1);
+    }
+
+    #[test]
+    fn entries_are_there_once_made_and_stay_where_they_are_for_the_next_table() {
+        let relaxed = Ordering::Relaxed; // of one thread
+        let (chunks, others) = (Chunks::<AtomicU64>::default(), Chunks::default());
+        let at = |index| chunks.get(Place::of(index));
+        assert!(at(0).is_none());
+        chunks.grow_to(5);
+        let first = at(5).unwrap();
+        assert!(at(FIRST).is_none());
+        chunks.grow_to(7 * FIRST - 1);
+        for index in 0..7 * FIRST {
+            let entry = at(index).unwrap();
+            assert_eq!(entry.swap(index, relaxed), 7);
+            assert_eq!(chunks.place_of(entry), Some(Place::of(index)));
+            assert_eq!(others.place_of(entry), None);
+        }
+        assert!(at(7 * FIRST).is_none());
+        assert!(ptr::eq(first, at(5).unwrap()));
+        (0..7 * FIRST).for_each(|index| at(index).unwrap().store(7, relaxed));
+        drop(chunks);
+        others.grow_to(0);
+        assert!(ptr::eq(first, others.get(Place::of(5)).unwrap()));
+        // One that is in use when its table goes is no other table's.
+        first.store(8, relaxed);
+        assert!(!others.is_clear());
+        drop(others);
+        let next = Chunks::<AtomicU64>::default();
+        next.grow_to(0);
+        assert_eq!(next.place_of(first), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What the native policy holds, as segments and blocks.
+
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::native::area::Area;
+use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::native::slab::SlabId;
+use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo};
+
+impl Books {
+    /// The memory of every area: each contiguous part is a segment, small blocks are blocks.
+    pub(in crate::memory::allocator) fn describe_native(
+        &self,
+        device_index: usize,
+    ) -> Vec<SegmentInfo> {
+        let mut segments = Vec::new();
+        for (_, area) in self.native.areas.iter() {
+            let owner = self.native.heaps[area.heap].owner;
+            let empty = SegmentInfo {
+                device_index,
+                address: area.base.0,
+                total_bytes: 0,
+                allocated_bytes: 0,
+                active_bytes: 0,
+                requested_bytes: 0,
+                stream: owner.stream,
+                class: area.kind.class(),
+                pool: owner.pool,
+                is_expandable: area.pages.is_some(),
+                blocks: Vec::new(),
+            };
+            let mut open: Option<SegmentInfo> = None;
+            for block in self.mapped_parts(area) {
+                let follows = open.as_ref().and_then(|segment| segment.blocks.last());
+                if follows.is_none_or(|last| last.address + last.bytes as u64 != block.address) {
+                    segments.extend(open.take());
+                }
+                let begun = || SegmentInfo { address: block.address, ..empty.clone() };
+                open.get_or_insert_with(begun).blocks.push(block);
+            }
+            segments.extend(open);
+        }
+        segments.iter_mut().for_each(SegmentInfo::sum_up);
+        segments
+    }
+
+    /// The blocks of an area, by address, where there is memory.
+    fn mapped_parts(&self, area: &Area) -> Vec<BlockInfo> {
+        let mut parts = Vec::new();
+        for (id, block) in self.native.blocks.chain(area.first) {
+            match (block.state, block.slab()) {
+                (State::Free, _) => push_free(area, block, &mut parts),
+                (_, Some(slab)) => self.push_slab(slab, area.bytes_of(block.units), &mut parts),
+                _ => parts.push(self.describe_piece(Piece::block(id))),
+            }
+        }
+        parts
+    }
+
+    fn push_slab(&self, id: SlabId, bytes: usize, parts: &mut Vec<BlockInfo>) {
+        let slab = &self.native.slabs[id];
+        for slot in 0..slab.class.slab_blocks() {
+            if slab.free >> slot & 1 == 0 {
+                let slot = u8::try_from(slot).expect("below 64");
+                parts.push(self.describe_piece(Piece::small(id, slot)));
+                continue;
+            }
+            let address = slab.address + u64::from(slot) * slab.class.bytes() as u64;
+            push_joined(BlockInfo { address, ..inactive(slab.class.bytes()) }, parts);
+        }
+        let used_bytes = slab.class.slab_bytes();
+        if used_bytes < bytes {
+            let address = slab.address + used_bytes as u64;
+            push_joined(BlockInfo { address, ..inactive(bytes - used_bytes) }, parts);
+        }
+    }
+
+    /// A piece that is out: with a program, awaiting its free, or in a thread's cache.
+    fn describe_piece(&self, piece: Piece) -> BlockInfo {
+        let extent = self.native.extent(piece);
+        let (address, bytes) = (extent.address, extent.bytes);
+        if let Some(freed) = self.native.awaiting.get(&piece) {
+            let (requested_bytes, state) =
+                (freed.counted.requested_bytes, BlockState::AwaitingFree);
+            return BlockInfo { address, bytes, requested_bytes, state };
+        }
+        match self.native.live.mark(piece).and_then(|mark| mark.requested(bytes)) {
+            Some(requested_bytes) => {
+                BlockInfo { address, bytes, requested_bytes, state: BlockState::Allocated }
+            }
+            None => BlockInfo { address, ..inactive(bytes) },
+        }
+    }
+
+    /// The block that an address is in, whoever has it; for tests of the page map.
+    pub(super) fn block_of(&self, address: u64) -> Option<BlockId> {
+        let native = &self.native;
+        let area = &native.areas[native.areas.containing(address)?];
+        Some(area.block_at(address, &native.blocks))
+    }
+}
+
+fn inactive(bytes: usize) -> BlockInfo {
+    BlockInfo { address: 0, bytes, requested_bytes: 0, state: BlockState::Inactive }
+}
+
+/// The parts of a free block that have memory.
+fn push_free(area: &Area, block: &Block, parts: &mut Vec<BlockInfo>) {
+    let begin = area.address_of(block);
+    let end = begin + area.bytes_of(block.units) as u64;
+    let Some(pages) = &area.pages else {
+        let bytes = area.bytes_of(block.units);
+        return push_joined(BlockInfo { address: begin, ..inactive(bytes) }, parts);
+    };
+    let range = area.pages_of(block.offset, block.units);
+    for page in range.start..range.end.min(pages.len()) {
+        if pages.is_mapped(page) {
+            let first = area.base.offset(page * pages.page_bytes).0;
+            let address = first.max(begin);
+            let bytes = (first + pages.page_bytes as u64).min(end) - address;
+            let bytes = crate::base::size::to_usize(bytes);
+            push_joined(BlockInfo { address, ..inactive(bytes) }, parts);
+        }
+    }
+}
+
+/// Adds an inactive part, to the one before it when that is inactive and ends here.
+fn push_joined(part: BlockInfo, parts: &mut Vec<BlockInfo>) {
+    match parts.last_mut() {
+        Some(last)
+            if last.state == BlockState::Inactive
+                && last.address + last.bytes as u64 == part.address =>
+        {
+            last.bytes += part.bytes;
+        }
+        _ => parts.push(part),
+    }
+}

@@ -1,0 +1,222 @@
+//! What serves a request that neither its own arena nor the device does: any free memory that may.
+//!
+//! Law 8: a request fails only when no heap that may serve it can hold it. The heaps are those of
+//! its pool, of all streams whose uses are done or ordered before it, and of pools that help out.
+//! In each, both arenas are looked at, block by block: a large request may stand in the middle
+//! arena, where it shares pages, a small one may be a block of its own, and a free small block of
+//! a larger size will do. Pages are moved to the place that takes the fewest from the device.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::base::sync::yield_now;
+use crate::engine::frontier::Frontier;
+use crate::engine::stream::core::StreamCore;
+use crate::memory::allocator::books::{Books, Request};
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::native::area::Cost;
+use crate::memory::allocator::native::core::{Found, Native, Search};
+use crate::memory::allocator::native::growth::Step;
+use crate::memory::allocator::native::heap::{HeapId, Kind};
+use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::native::plan::NativePlan;
+use crate::memory::allocator::native::size_class::{CLASS_COUNT, SizeClass, UNIT_BYTES};
+use crate::memory::allocator::native::slab::SlabId;
+use crate::memory::allocator::pending::ALL;
+use crate::memory::allocator::pool::PoolId;
+
+/// Free memory for a request.
+#[derive(Clone, Copy, Debug)]
+enum Room {
+    /// A free small block.
+    Slab(SlabId),
+    /// A place in a free block.
+    Place(Found),
+}
+
+/// Which uses of free memory stand in the way.
+#[derive(Clone, Copy, Debug)]
+enum Uses<'a> {
+    /// Those that are not done, nor ordered before.
+    Known(Option<&'a Frontier>),
+    /// None.
+    Over,
+}
+
+impl Uses<'_> {
+    fn are_over(self, native: &Native, heap: HeapId, ticket: u64) -> bool {
+        match self {
+            Self::Known(before) => native.is_ready(heap, ticket, before),
+            Self::Over => true,
+        }
+    }
+}
+
+impl CachingAllocator {
+    /// A piece for a request from any free memory that may serve it. `None`, and failures, as
+    /// [`CachingAllocator::take_native`].
+    pub(super) fn take_anywhere(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        search: Search,
+    ) -> Result<Option<Piece>> {
+        let left_bytes = self.device_free_bytes();
+        loop {
+            let step = self.books.lock().step_anywhere(plan, home, search, left_bytes);
+            match step {
+                Step::Done(piece) => return Ok(Some(piece)),
+                Step::Map(work) => return self.map_pages(&plan.whole(), home, work),
+                Step::Wait => yield_now(),
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Books {
+    fn step_anywhere(
+        &mut self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        search: Search,
+        left_bytes: usize,
+    ) -> Step {
+        self.complete_some_if_free(ALL);
+        let before = home.and_then(|home| home.history.latest());
+        let room = self.room_anywhere(plan, Uses::Known(before.as_deref()), search);
+        let may_move = !self.native.is_mapping && !self.is_turn_of_another();
+        let native = &mut self.native;
+        let is_left = |fresh: usize| fresh * native.sizes.page_bytes <= left_bytes;
+        let Some((room, _)) = room.filter(|(_, fresh)| is_left(*fresh)) else {
+            return Step::Short;
+        };
+        let piece = match room {
+            Room::Slab(slab) => {
+                let piece = native.take_of_slab(slab);
+                let extent = native.extent(piece);
+                native.count_out(&extent);
+                piece
+            }
+            Room::Place(found) if found.cost.missing == 0 => {
+                let block = native.carve(&found);
+                native.finish(block, &plan.whole())
+            }
+            Room::Place(_) if !may_move => return Step::Wait,
+            Room::Place(found) => return self.begin_page_work(&found, search),
+        };
+        let owner = native.heaps[native.heap_of(piece)].owner;
+        self.statistics.num_frontier_reuses += u64::from(owner.stream != plan.owner.stream);
+        Step::Done(piece)
+    }
+
+    /// Free memory for a request, and how many pages it takes from the device: the fewest.
+    fn room_anywhere(
+        &self,
+        plan: &NativePlan,
+        uses: Uses<'_>,
+        search: Search,
+    ) -> Option<(Room, usize)> {
+        let native = &self.native;
+        let heaps = self.heaps_for(plan, search);
+        let is_ready = |heap: HeapId, ticket: u64| {
+            let is_own = native.heaps[heap].owner.stream == plan.owner.stream;
+            is_own || uses.are_over(native, heap, ticket)
+        };
+        let classes = plan.class.map_or(CLASS_COUNT, SizeClass::number)..CLASS_COUNT;
+        let slabs = classes.flat_map(|class| heaps.iter().map(move |heap| (*heap, class)));
+        let slab = slabs.into_iter().find_map(|(heap, class)| {
+            let mut slabs = native.slabs.list(native.heaps[heap].slabs[class]);
+            slabs.find(|slab| is_ready(heap, native.slabs[*slab].busy_until))
+        });
+        if let Some(slab) = slab {
+            return Some((Room::Slab(slab), 0));
+        }
+        let mut best: Option<(usize, Cost, Found)> = None;
+        for heap in heaps {
+            let movable = self.count_movable(native.heaps[heap].owner.pool, uses);
+            for kind in [Kind::Middle, Kind::Large] {
+                let Some(want) = plan.want_in(heap, kind, &native.sizes) else { continue };
+                let found = native.find(&want, search, |block| is_ready(heap, block.busy_until()));
+                let Some(found) = found else { continue };
+                let (fresh, cost) = (found.cost.pages.saturating_sub(movable), found.cost);
+                if best.is_none_or(|(least, least_cost, _)| (fresh, cost) < (least, least_cost)) {
+                    best = Some((fresh, cost, found));
+                }
+            }
+        }
+        best.map(|(fresh, _, found)| (Room::Place(found), fresh))
+    }
+
+    /// The heaps that may serve a request: its own, others of its pool, those of pools that help
+    /// out. Before the last search other streams' do not where the same requests are to get the
+    /// same offsets.
+    fn heaps_for(&self, plan: &NativePlan, search: Search) -> Vec<HeapId> {
+        let own = plan.owner;
+        let helpers: Vec<PoolId> = self.helpers(own.pool).collect();
+        let is_own_stream_only = self.config.deterministic && search != Search::Last;
+        let heaps = self.native.heaps.iter().filter(|(_, heap)| {
+            let is_pool = heap.owner.pool == own.pool || helpers.contains(&heap.owner.pool);
+            is_pool && (heap.owner.stream == own.stream || !is_own_stream_only)
+        });
+        let mut heaps: Vec<_> = heaps
+            .map(|(id, heap)| (heap.owner.pool != own.pool, heap.owner.stream != own.stream, id))
+            .collect();
+        heaps.sort_unstable();
+        heaps.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    /// The largest request like this one that could be had now, from free memory and from
+    /// `left_bytes` that the device and the limit have left.
+    pub(in crate::memory::allocator) fn native_most_bytes(
+        &self,
+        request: &Request,
+        left_bytes: usize,
+    ) -> usize {
+        let has_room = |units: usize| {
+            let bytes = units * UNIT_BYTES;
+            let plan = self.native.sizes.plan(&Request { bytes, ..*request });
+            plan.is_some_and(|plan| self.could_serve(&plan, left_bytes, Uses::Known(None)))
+        };
+        let taken_bytes = self.limits.taken_bytes.saturating_add(left_bytes);
+        // What holds a request holds a smaller one: the border is halved in.
+        let (mut enough, mut above) = (0, taken_bytes / UNIT_BYTES + 1);
+        while enough + 1 < above {
+            let middle = enough.midpoint(above);
+            if has_room(middle) { enough = middle } else { above = middle }
+        }
+        enough * UNIT_BYTES
+    }
+
+    /// True when a request could be served if no stream used what is free, as far as that can be
+    /// told: what awaits its free has no place yet, and where no pages are mapped the device says
+    /// what becomes of it.
+    pub(super) fn could_serve_if_idle(&self, plan: &NativePlan, left_bytes: usize) -> bool {
+        let is_all_in_place =
+            self.native.awaiting.is_empty() && self.segments.iter().next().is_none();
+        !is_all_in_place
+            || !self.native.sizes.has_pages
+            || self.could_serve(plan, left_bytes, Uses::Over)
+    }
+
+    fn count_movable(&self, pool: PoolId, uses: Uses<'_>) -> usize {
+        match uses {
+            Uses::Known(_) => self.movable_pages(pool).count(),
+            Uses::Over => self.idle_pages(pool).count(),
+        }
+    }
+
+    fn could_serve(&self, plan: &NativePlan, left_bytes: usize, uses: Uses<'_>) -> bool {
+        let native = &self.native;
+        let page_bytes = native.sizes.page_bytes;
+        let left_pages = left_bytes / page_bytes;
+        let most_fresh = if native.sizes.has_pages { left_pages } else { 0 };
+        let room = self.room_anywhere(plan, uses, Search::Last);
+        if room.is_some_and(|(_, fresh)| fresh <= most_fresh) {
+            return true;
+        }
+        let new_pages = plan.block_bytes().div_ceil(page_bytes);
+        let movable = self.count_movable(plan.owner.pool, uses);
+        new_pages <= left_pages.saturating_add(movable)
+    }
+}

@@ -1,0 +1,531 @@
+//! Memory for blocks: idle pages are moved first, then the device is asked for more.
+//!
+//! A page moves only when every use of it is done, because moving acts at once. Whoever maps, moves
+//! or gives back pages does it without the allocator's lock and alone: `is_mapping` keeps others
+//! from it, so what one thread plans nobody changes. Requests that need no page go on meanwhile.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use crate::backend::contract::{Address, PhysicalHandle};
+use crate::base::error::{Error, Result};
+use crate::base::size::{GIB, MIB};
+use crate::base::steps::step;
+use crate::base::sync::yield_now;
+use crate::engine::stream::core::StreamCore;
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::expandable::drop_page;
+use crate::memory::allocator::growth::{Taken, none_if_short};
+use crate::memory::allocator::native::area::{AreaId, AreaRange};
+use crate::memory::allocator::native::block::{Block, BlockId, State};
+use crate::memory::allocator::native::core::{Found, Native, Search, Want};
+use crate::memory::allocator::native::heap::{Heap, HeapId, Kind};
+use crate::memory::allocator::native::idle::IdlePage;
+use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::native::plan::{NativePlan, Sizes};
+use crate::memory::allocator::native::size_class::UNIT_BYTES;
+use crate::memory::allocator::pending::{LOOKS, LOOKS_BEFORE_GROWTH};
+use crate::memory::allocator::pool::PoolId;
+use crate::memory::allocator::source::DevicePages;
+
+/// The first range of addresses of an arena; the next ones double what it has.
+const LEAST_AREA_BYTES: usize = GIB;
+/// Bounds of the segments that blocks share where there are no pages.
+const SHARED_SEGMENT_BYTES: std::ops::RangeInclusive<usize> = 2 * MIB..=32 * MIB;
+
+/// How a request goes on.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// It has its piece.
+    Done(Piece),
+    /// Its block needs pages.
+    Map(PageWork),
+    /// Its arena needs addresses.
+    Reserve { bytes: usize, least_bytes: usize },
+    /// Its arena needs a segment, which counts against the limit already; the smallest one for it,
+    /// or one that others share.
+    Segment { bytes: usize, is_least: bool },
+    /// The device is to be asked for more: first what threads keep, and what streams have passed.
+    ReachCaches,
+    /// Another thread moves pages, or has the turn.
+    Wait,
+    /// The limit is reached.
+    Short,
+}
+
+/// Pages on their way to a block that is taken for them.
+#[derive(Debug)]
+pub(super) struct PageWork {
+    block: BlockId,
+    area: AreaId,
+    page_bytes: usize,
+    /// Where memory is missing: first for `fresh_count` new pages, then for those that move.
+    targets: Vec<(usize, Address)>,
+    fresh_count: usize,
+    moved: Vec<(IdlePage, PhysicalHandle)>,
+}
+
+/// What became of it.
+#[derive(Debug)]
+struct PageOutcome {
+    /// The handles of the first targets.
+    handles: Vec<PhysicalHandle>,
+    stop: Option<Stop>,
+}
+
+/// Why the others have none.
+#[derive(Debug)]
+enum Stop {
+    Refusal(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl CachingAllocator {
+    /// A piece for a request, from what is free, from idle pages or from the device. `None` when
+    /// the device or the limit has not enough. Fails when the device fails otherwise. `step` comes
+    /// first, where it is known.
+    pub(super) fn take_native(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        step: Option<Step>,
+    ) -> Result<Option<Piece>> {
+        let piece = self.take_or_grow(plan, home, step)?;
+        if piece.is_some() {
+            return Ok(piece);
+        }
+        self.take_anywhere(plan, home, Search::Whole)
+    }
+
+    fn take_or_grow(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        mut step: Option<Step>,
+    ) -> Result<Option<Piece>> {
+        let (mut search, mut wants_least) = (Search::Bounded, false);
+        loop {
+            let next = || self.books.lock().native_step(plan, home, search, wants_least);
+            match step.take().unwrap_or_else(next) {
+                Step::Done(piece) => return Ok(Some(piece)),
+                Step::Short => return Ok(None),
+                Step::Wait => yield_now(),
+                Step::ReachCaches => {
+                    self.caches.empty();
+                    self.poll_waited_for(LOOKS_BEFORE_GROWTH);
+                    search = Search::Whole;
+                }
+                Step::Map(work) => return self.map_pages(plan, home, work),
+                Step::Reserve { bytes, least_bytes } => {
+                    let range = self.reserve(bytes, least_bytes).or_else(|_| {
+                        // What nothing is in has addresses, and mappings of the kernel's.
+                        self.shrink_native(|books, pool| !books.pools.is_somebodys_own(pool));
+                        self.reserve(bytes, least_bytes)
+                    });
+                    self.books.lock().end_reserve(plan, range?);
+                }
+                Step::Segment { bytes, is_least } => {
+                    let taken = Taken::new(self, bytes);
+                    let given = self.source.allocate(bytes, plan.align_bytes);
+                    taken.goes_on();
+                    match self.books.lock().end_segment(plan, given, bytes) {
+                        Err(Error::OutOfMemory { .. }) if !is_least => wants_least = true,
+                        Err(refusal) => return none_if_short(refusal),
+                        Ok(()) => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl CachingAllocator {
+    /// Addresses for an arena.
+    fn reserve(&self, bytes: usize, least_bytes: usize) -> Result<(Address, usize)> {
+        let memory = self.source.virtual_memory().expect("it has pages");
+        let given = memory.reserve(bytes).map(|base| (base, bytes));
+        // A process may have few addresses: then those that this request needs.
+        given.or_else(|_| memory.reserve(least_bytes).map(|base| (base, least_bytes)))
+    }
+
+    /// Maps pages, or moves them, to where a block is taken. Addresses that pages have left go back
+    /// when their stream is gone.
+    pub(super) fn map_pages(
+        &self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        work: PageWork,
+    ) -> Result<Option<Piece>> {
+        let memory = self.source.virtual_memory().expect("it has pages");
+        let outcome = work.run(memory);
+        let sources: Vec<AreaId> = work.moved.iter().map(|(from, _)| from.area).collect();
+        let (taken, departure) = {
+            let mut books = self.books.lock();
+            let taken = books.end_page_work(work, outcome).map(|block| {
+                let heap = books.native.heap_of_block(block);
+                books.note_stream(heap, home);
+                books.native.finish(block, plan)
+            });
+            (taken, books.gone_areas_depart(sources))
+        };
+        if let Some(departure) = departure {
+            self.depart(departure);
+        }
+        match taken {
+            Ok(piece) => Ok(Some(piece)),
+            Err(Stop::Refusal(refusal)) => none_if_short(refusal),
+            Err(Stop::Panic(panic)) => resume_unwind(panic),
+        }
+    }
+}
+
+impl PageWork {
+    /// The device's part. When a page is refused, new pages go back; those that moved stay. So do
+    /// all that are in place when the device's part panics.
+    fn run(&self, memory: DevicePages<'_>) -> PageOutcome {
+        let mut handles = Vec::with_capacity(self.targets.len());
+        let run = || self.run_until(memory, &mut handles);
+        let stop = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(outcome) => outcome.err().map(Stop::Refusal),
+            Err(panic) => Some(Stop::Panic(panic)),
+        };
+        PageOutcome { handles, stop }
+    }
+
+    fn run_until(&self, memory: DevicePages<'_>, handles: &mut Vec<PhysicalHandle>) -> Result<()> {
+        for (_, to) in &self.targets[..self.fresh_count] {
+            match new_page(memory, self.page_bytes, *to) {
+                Ok(handle) => handles.push(handle),
+                Err(refusal) => {
+                    handles.drain(..).for_each(|handle| drop_page(handle, memory));
+                    return Err(refusal);
+                }
+            }
+        }
+        let targets = &self.targets[self.fresh_count..];
+        for ((_, to), (_, handle)) in targets.iter().zip(&self.moved) {
+            memory.relocate(*handle, *to)?;
+            handles.push(*handle);
+        }
+        Ok(())
+    }
+}
+
+/// A page from the device at an address.
+fn new_page(memory: DevicePages<'_>, bytes: usize, to: Address) -> Result<PhysicalHandle> {
+    let handle = memory.create(bytes)?;
+    let placed = memory.map(to, handle).inspect_err(|_| {
+        let _ = memory.release(handle); // what is refused stays with the device
+    });
+    placed.map(|()| handle)
+}
+
+impl Books {
+    /// What a request needs next.
+    pub(super) fn native_step(
+        &mut self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+        search: Search,
+        wants_least: bool,
+    ) -> Step {
+        let is_bounded = search == Search::Bounded;
+        self.complete_some_if_free(if is_bounded { LOOKS } else { LOOKS_BEFORE_GROWTH });
+        if is_bounded && let Some(piece) = self.take_without_heap(plan, home) {
+            return Step::Done(piece);
+        }
+        let want = self.native.want(plan);
+        self.note_stream(want.heap, home);
+        let found = match self.native.take_or_find(plan, &want, search) {
+            Ok(piece) => return Step::Done(piece),
+            Err(found) => found,
+        };
+        if !plan.prefers_own_pages()
+            && let Some(found) = self.find_elsewhere(plan, Some(want.heap), search, home)
+        {
+            return Step::Done(self.take_elsewhere(plan, &found));
+        }
+        if self.native.is_mapping || self.is_turn_of_another() {
+            return Step::Wait;
+        }
+        match found {
+            Some(found) => self.begin_page_work(&found, search),
+            None if search == Search::Bounded => Step::ReachCaches,
+            None => self.begin_growth(&want, wants_least),
+        }
+    }
+
+    /// A piece of another stream's heap.
+    fn take_elsewhere(&mut self, plan: &NativePlan, found: &Found) -> Piece {
+        let block = self.native.carve(found);
+        self.statistics.num_frontier_reuses += 1;
+        self.native.finish(block, plan)
+    }
+
+    /// The same for a stream that has no heap, and needs none for it. What a stream had that is
+    /// gone is not had so: its heap becomes this stream's, which then keeps what it frees.
+    fn take_without_heap(
+        &mut self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Option<Piece> {
+        if plan.prefers_own_pages() || self.native.heaps.known(plan.owner).is_some() {
+            return None;
+        }
+        let found = self.find_elsewhere(plan, None, Search::Bounded, home)?;
+        let heap = self.native.heap_of_found(&found);
+        let is_over = self.native.heaps[heap].is_over();
+        (!is_over).then(|| self.take_elsewhere(plan, &found))
+    }
+
+    /// A heap knows its stream.
+    pub(super) fn note_stream(&mut self, heap: HeapId, home: Option<&Arc<StreamCore>>) {
+        let heaps = &mut self.native.heaps;
+        let Some(home) = home.filter(|home| home.key() == heaps[heap].owner.stream) else { return };
+        heaps.note_stream(heap, home);
+    }
+
+    /// A piece for a request that nothing is moved or mapped for.
+    #[cfg(feature = "python")]
+    pub(super) fn take_ready(
+        &mut self,
+        plan: &NativePlan,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Option<Piece> {
+        let want = self.native.want(plan);
+        self.note_stream(want.heap, home);
+        self.native.take_or_find(plan, &want, Search::Bounded).ok()
+    }
+
+    /// A free block of another stream's heap, with all its memory, whose uses are done or ordered
+    /// before what the requester's stream does next: in heaps that got free memory last, or in all.
+    fn find_elsewhere(
+        &self,
+        plan: &NativePlan,
+        own: Option<HeapId>,
+        search: Search,
+        home: Option<&Arc<StreamCore>>,
+    ) -> Option<Found> {
+        let native = &self.native;
+        if self.config.deterministic {
+            return None; // it depends on how far streams are
+        }
+        let pool = plan.owner.pool;
+        let before = home.and_then(|home| home.history.latest());
+        let is_other = |(id, heap): &(HeapId, &Heap)| Some(*id) != own && heap.owner.pool == pool;
+        let find_in = |(heap, _): (HeapId, &Heap)| {
+            step();
+            let is_ready =
+                |block: &Block| native.is_ready(heap, block.busy_until(), before.as_deref());
+            let found = native.find(&plan.want_of(heap), search, is_ready);
+            found.filter(|found| found.cost.missing == 0)
+        };
+        native.heaps.roomy().filter(is_other).take(search.heaps()).find_map(find_in)
+    }
+
+    /// Takes a block whose pages are to be found, and what can be moved there.
+    pub(super) fn begin_page_work(&mut self, found: &Found, search: Search) -> Step {
+        let block = self.native.carve(found);
+        let native = &self.native;
+        let Block { area: area_id, offset, units, .. } = native.blocks[block];
+        let area = &native.areas[area_id];
+        let pages = area.pages.as_ref().expect("memory is missing");
+        let page_bytes = pages.page_bytes;
+        let address = |page: usize| area.base.offset(page * page_bytes);
+        let missing = pages.missing(area.pages_of(offset, units));
+        let targets: Vec<(usize, Address)> = missing.map(|page| (page, address(page))).collect();
+        let pool = native.heaps[area.heap].owner.pool;
+        let idle: Vec<IdlePage> = self.movable_pages(pool).take(targets.len()).collect();
+        let fresh_count = targets.len() - idle.len();
+        if fresh_count > 0 && search == Search::Bounded {
+            let busy_until = self.native.blocks[block].busy_until();
+            self.native.release_block(block, busy_until);
+            return Step::ReachCaches;
+        }
+        if !self.limits.take(fresh_count * page_bytes) {
+            let busy_until = self.native.blocks[block].busy_until();
+            self.native.release_block(block, busy_until);
+            return Step::Short;
+        }
+        let moved = idle.into_iter().map(|idle| {
+            let pages = self.native.areas[idle.area].pages.as_mut().expect("an idle page");
+            (idle, pages.take(idle.page))
+        });
+        let moved = moved.collect();
+        self.native.idle.forget_used(&self.native.areas);
+        self.native.is_mapping = true;
+        let work = PageWork { block, area: area_id, page_bytes, targets, fresh_count, moved };
+        Step::Map(work)
+    }
+
+    /// Idle pages that a pool may have and that nothing uses, longest idle first.
+    pub(super) fn movable_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
+        let native = &self.native;
+        let is_ready = move |idle: &IdlePage| {
+            let area = &native.areas[idle.area];
+            let ticket = area.pages.as_ref().map_or(0, |pages| pages.busy_until(idle.page));
+            !native.is_using(area.heap, ticket)
+        };
+        self.idle_pages(pool).filter(is_ready)
+    }
+
+    /// Idle pages that a pool may have, those that streams use as well, longest idle first.
+    pub(super) fn idle_pages(&self, pool: PoolId) -> impl Iterator<Item = IdlePage> {
+        let native = &self.native;
+        let is_shared = move |idle: &IdlePage| {
+            let theirs = native.heaps[native.areas[idle.area].heap].owner.pool;
+            theirs == pool || !self.pools.is_somebodys_own(theirs)
+        };
+        native.idle.iter(&native.areas).filter(is_shared)
+    }
+
+    /// Notes which pages are in place: the block with its memory. When one was refused the block is
+    /// free again, with what moved there.
+    fn end_page_work(
+        &mut self,
+        work: PageWork,
+        outcome: PageOutcome,
+    ) -> std::result::Result<BlockId, Stop> {
+        let PageWork { block, area, page_bytes, targets, fresh_count, moved } = work;
+        let PageOutcome { handles, stop } = outcome;
+        let native = &mut self.native;
+        native.is_mapping = false;
+        let class = native.areas[area].kind.class();
+        let fresh_done = fresh_count.min(handles.len());
+        let moved_done = handles.len() - fresh_done;
+        let pages = native.areas[area].pages.as_mut().expect("an area with pages");
+        for ((page, _), handle) in targets.iter().zip(handles) {
+            pages.put(*page, handle);
+        }
+        for (index, (from, handle)) in moved.into_iter().enumerate() {
+            let source = &mut native.areas[from.area];
+            if index < moved_done {
+                let theirs = source.kind.class();
+                self.statistics.reserved_bytes.transfer(theirs, class, page_bytes);
+                continue;
+            }
+            source.pages.as_mut().expect("an area with pages").put(from.page, handle);
+            native.idle.rest(from.area, from.page..from.page + 1, &mut native.areas);
+        }
+        self.statistics.num_pages_stolen += moved_done as u64;
+        self.limits.note_answer((fresh_count - fresh_done) * page_bytes);
+        if fresh_done > 0 {
+            self.statistics.reserved_bytes.increase(class, fresh_done * page_bytes);
+            self.statistics.num_device_alloc += 1;
+        }
+        self.native.heaps.note_room(self.native.areas[area].heap);
+        let Some(stop) = stop else { return Ok(block) };
+        let busy_until = self.native.blocks[block].busy_until();
+        self.native.release_block(block, busy_until);
+        Err(stop)
+    }
+
+    /// More addresses, or a segment, for an arena that has no room.
+    fn begin_growth(&mut self, want: &Want, wants_least: bool) -> Step {
+        let native = &self.native;
+        let arena = native.heaps[want.heap].arena(want.kind);
+        let known_bytes: usize = arena.areas.iter().map(|area| native.areas[*area].bytes).sum();
+        let granule_bytes = native.sizes.page_bytes;
+        let enough_bytes =
+            (want.bytes + want.align_bytes - UNIT_BYTES).next_multiple_of(granule_bytes);
+        if want.bytes > self.limits.total_bytes {
+            return Step::Short; // the device never has as much, so no addresses are taken for it
+        }
+        if native.sizes.has_pages {
+            let bytes = enough_bytes.max(known_bytes).max(LEAST_AREA_BYTES);
+            let bytes = bytes.next_multiple_of(granule_bytes);
+            return Step::Reserve { bytes, least_bytes: enough_bytes };
+        }
+        let least_bytes = want.bytes.next_multiple_of(granule_bytes);
+        let shared_bytes = match want.kind {
+            Kind::Large => least_bytes,
+            Kind::Middle => {
+                let (least, most) = SHARED_SEGMENT_BYTES.into_inner();
+                let part_bytes = (known_bytes / 8).next_multiple_of(granule_bytes);
+                least_bytes.max(part_bytes.clamp(least, most))
+            }
+        };
+        if !wants_least && self.limits.take(shared_bytes) {
+            return Step::Segment { bytes: shared_bytes, is_least: shared_bytes == least_bytes };
+        }
+        if !self.limits.take(least_bytes) {
+            return Step::Short;
+        }
+        Step::Segment { bytes: least_bytes, is_least: true }
+    }
+
+    fn end_reserve(&mut self, plan: &NativePlan, (base, bytes): (Address, usize)) {
+        // Looked up again: what the request was for may have gone meanwhile.
+        let want = self.native.want(plan);
+        let unit_bytes = self.native.sizes.unit_bytes(want.kind);
+        let page_bytes = Some(self.native.sizes.page_bytes);
+        let range = AreaRange { base, bytes, unit_bytes, page_bytes };
+        self.native.add_area(range, want.heap, want.kind);
+    }
+
+    fn end_segment(
+        &mut self,
+        plan: &NativePlan,
+        given: Result<Address>,
+        bytes: usize,
+    ) -> Result<()> {
+        let want = self.native.want(plan); // again, as above
+        let unit_bytes = self.native.sizes.unit_bytes(want.kind);
+        self.limits.note_segment(bytes, &given);
+        let base = given?;
+        let class = want.kind.class();
+        self.statistics.segment.increase(class, 1);
+        self.statistics.reserved_bytes.increase(class, bytes);
+        self.statistics.num_device_alloc += 1;
+        let range = AreaRange { base, bytes, unit_bytes, page_bytes: None };
+        self.native.add_area(range, want.heap, want.kind);
+        Ok(())
+    }
+}
+
+impl Native {
+    /// A piece that has its memory, or the place that needs the fewest pages.
+    fn take_or_find(
+        &mut self,
+        plan: &NativePlan,
+        want: &Want,
+        search: Search,
+    ) -> Result<Piece, Option<Found>> {
+        if let Some(class) = plan.class
+            && let Some(piece) = self.take_small(want.heap, class)
+        {
+            self.out.leave(Sizes::class(plan.bytes), plan.bytes, 0);
+            return Ok(piece);
+        }
+        match self.find(want, search, |_| true) {
+            Some(found) if found.cost.missing == 0 => {
+                let block = self.carve(&found);
+                Ok(self.finish(block, plan))
+            }
+            found => Err(found),
+        }
+    }
+
+    /// The heap that a block is of.
+    pub(super) fn heap_of_block(&self, block: BlockId) -> HeapId {
+        self.areas[self.blocks[block].area].heap
+    }
+
+    /// The piece of a request whose block has its memory.
+    pub(super) fn finish(&mut self, block: BlockId, plan: &NativePlan) -> Piece {
+        debug_assert_eq!(self.blocks[block].state, State::Used, "it was taken");
+        let piece = match plan.class {
+            None => Piece::block(block),
+            Some(class) => {
+                let heap = self.heap_of_block(block);
+                let slab = self.add_slab(block, heap, class);
+                self.take_of_slab(slab)
+            }
+        };
+        let extent = self.extent(piece);
+        self.count_out(&extent);
+        piece
+    }
+}

@@ -1,0 +1,166 @@
+//! What was handed out, in one word that programs keep and give back.
+#![expect(unsafe_code, reason = "marks are found again through the word")]
+
+use std::fmt;
+
+use crossbeam_queue::SegQueue;
+
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::memory::allocator::block::BlockId;
+use crate::memory::allocator::native::live::{MARK_BITS, Mark};
+
+/// The mark of a piece with the tag of its allocator above, the number of a block of the other
+/// policy, or zero for no bytes. Above zero as a number with a sign only what threads may keep.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::memory::allocator) struct Handle(u64);
+
+/// A handle of a piece where its allocator is known: without the tag. All zeros are of none.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct Untagged(u64);
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(in crate::memory::allocator) enum Held {
+    Nothing,
+    Block(BlockId),
+    Piece,
+}
+
+/// Set in handles of what threads do not keep: the sign.
+const UNKEPT: u64 = 1 << 63;
+/// Set in handles of blocks: no mark and no tag has them.
+const BLOCK: u64 = UNKEPT | 1 << 62;
+/// Of the mark; above it stands the tag.
+const MARK: u64 = (1 << MARK_BITS) - 1;
+/// As many as there is room for below [`BLOCK`].
+const TAG_COUNT: u64 = 1 << (62 - MARK_BITS);
+
+/// What tells the handles of one allocator's pieces from those of every other's, above the mark.
+///
+/// A tag is another allocator's only when the one before is gone and no handle of it is out. When
+/// all are taken, allocators have none: threads keep nothing of theirs then, and their handles are
+/// told apart by their marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::memory::allocator::native) struct Tag(u64);
+
+static SPARE_TAGS: SegQueue<Tag> = SegQueue::new();
+
+impl Tag {
+    const NONE: Self = Self(0);
+    /// For tests without an allocator.
+    #[cfg(all(test, loom))]
+    pub(in crate::memory::allocator::native) const TEST: Self = Self(1 << MARK_BITS);
+
+    /// One that no other allocator has.
+    pub(in crate::memory::allocator::native) fn take() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        SPARE_TAGS.pop().unwrap_or_else(|| {
+            // Relaxed: only uniqueness matters. It counts on beyond the last.
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            if number < TAG_COUNT { Self(number << MARK_BITS) } else { Self::NONE }
+        })
+    }
+
+    /// No handle has it any more.
+    pub(in crate::memory::allocator::native) fn give_back(self) {
+        if self.is_some() {
+            SPARE_TAGS.push(self);
+        }
+    }
+
+    /// True for one that tells handles apart.
+    pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+}
+
+impl Handle {
+    pub(in crate::memory::allocator) fn of_block(id: BlockId) -> Self {
+        Self(BLOCK | u64::from(id.number()))
+    }
+
+    pub(in crate::memory::allocator::native) fn of_mark(mark: Mark, tag: Tag) -> Self {
+        let handle = Self(mark.to_bits() | tag.0);
+        if tag.is_some() { handle } else { handle.unkept() }
+    }
+
+    /// The same, not to be kept by threads.
+    pub(in crate::memory::allocator) fn unkept(self) -> Self {
+        Self(self.0 | UNKEPT)
+    }
+
+    pub(in crate::memory::allocator) fn is_unkept(self) -> bool {
+        self.0 & UNKEPT != 0
+    }
+
+    pub(in crate::memory::allocator) fn held(self) -> Held {
+        match self {
+            Self(0) => Held::Nothing,
+            #[expect(clippy::cast_possible_truncation, reason = "as it was made")]
+            Self(bits) if bits & BLOCK == BLOCK => Held::Block(BlockId::from_number(bits as u32)),
+            Self(_) => Held::Piece,
+        }
+    }
+
+    /// The mark of the piece that it is, if it is one.
+    pub(in crate::memory::allocator::native) fn mark(self) -> Option<Mark> {
+        if !matches!(self.held(), Held::Piece) {
+            return None;
+        }
+        // SAFETY: a piece's handle was made of a mark.
+        unsafe { Mark::from_bits(self.0 & MARK) }
+    }
+
+    /// The same of a piece that threads may keep, and of the allocator with a tag, with what is
+    /// left of the handle: `None` for all else, nothing included. There is a tag.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::memory::allocator::native) fn untagged(
+        self,
+        tag: Tag,
+    ) -> Option<(Untagged, Mark)> {
+        let bits = self.0 ^ tag.0;
+        // SAFETY: without a tag, with another one, or with a flag it has bits above a mark's. What
+        // has the tag was made of a mark.
+        let mark = unsafe { Mark::from_bits(bits) }?;
+        Some((Untagged(bits), mark))
+    }
+}
+
+impl Untagged {
+    /// True for one of a piece.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The handle of an allocator's piece: what it was made of.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::memory::allocator::native) fn tagged(self, tag: Tag) -> Handle {
+        Handle(self.0 ^ tag.0)
+    }
+
+    /// The mark of the piece.
+    ///
+    /// # Safety
+    /// It is of one.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::memory::allocator::native) unsafe fn mark(self) -> Mark {
+        // SAFETY: `Handle::untagged` made it of a mark's bits.
+        unsafe { Mark::from_own_bits(self.0) }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.held() {
+            Held::Nothing => f.write_str("Nothing"),
+            Held::Block(id) => write!(f, "{id:?}"),
+            Held::Piece => write!(f, "Piece({:#x})", self.0 & MARK),
+        }
+    }
+}

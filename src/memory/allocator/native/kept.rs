@@ -1,0 +1,407 @@
+//! What is in one thread's cache: pieces by size and stream, and what the thread counted.
+#![expect(unsafe_code, reason = "bins that nobody used take no memory; marks are written in place")]
+
+use std::hint;
+
+use crate::memory::allocator::allocated::{Allocated, Single};
+use crate::memory::allocator::native::cell::{Cell, Counted};
+use crate::memory::allocator::native::handle::Tag;
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// Sizes that are kept at a time, of all streams: more share places by their hashes.
+#[cfg(not(loom))]
+const BIN_COUNT: usize = 128;
+/// Pieces of one size.
+#[cfg(not(loom))]
+const BIN_DEPTH: usize = 32;
+#[cfg(loom)]
+const BIN_COUNT: usize = 8;
+#[cfg(loom)]
+const BIN_DEPTH: usize = 2;
+/// Pieces of one size that are taken from their heap at once: these bytes of them, but not fewer
+/// than the one number nor more than the other.
+const STOCK_BYTES: usize = 8 << 10;
+const LEAST_STOCK: usize = BIN_DEPTH.div_ceil(6);
+const MOST_STOCK: usize = BIN_DEPTH / 2;
+/// What a bin may keep at first; each time that it is full it may keep twice as many,
+const FIRST_LIMIT: usize = BIN_DEPTH / 4;
+/// but no more than this part of what a thread may keep is added.
+const STEP_PART: u64 = 32;
+
+/// Pieces that nobody has but a cache, and what was counted.
+///
+/// Equations: `claimed_bytes` is the sum over the bins of `limit` times their size; all bins whose
+/// limit is above zero, or of which pieces were taken that the cell does not know, are bits of
+/// `open`; in each bin `count <= limit <= BIN_DEPTH`.
+#[derive(Debug)]
+pub(super) struct Kept {
+    cell: Cell,
+    /// Of the allocator whose pieces these are.
+    tag: Tag,
+    claimed_bytes: u64,
+    open: u128,
+    bins: Box<[Bin; BIN_COUNT]>,
+}
+
+/// Pieces of one size for one stream, the last that was freed on top. All zeros are one of none.
+#[derive(Debug)]
+#[repr(C)]
+struct Bin {
+    key: Key,
+    pieces: Use,
+    limit: u8,
+    class: PoolClass,
+    /// The first one is none, for who looks without a count.
+    entries: [Single; BIN_DEPTH + 1],
+}
+
+/// How many pieces a bin has, in the lowest byte, and how many were taken out by requests: both
+/// change in one step.
+#[derive(Clone, Copy, Debug)]
+struct Use(u64);
+
+impl Use {
+    const ONE_TAKEN: u64 = 1 << u8::BITS;
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn count(self) -> u8 {
+        self.0.to_le_bytes()[0]
+    }
+
+    fn taken_count(self) -> u64 {
+        self.0 / Self::ONE_TAKEN
+    }
+
+    /// As many pieces, with as many taken.
+    fn with_count(self, count: usize) -> Self {
+        Self(self.0 - u64::from(self.count()) + count as u64)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn taken(self) -> Self {
+        Self(self.0 + (Self::ONE_TAKEN - 1))
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn kept(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// What a piece is kept by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) stream: u64,
+    pub(super) bytes: usize,
+}
+
+impl Key {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn of(block: &Allocated) -> Self {
+        Self { stream: block.stream(), bytes: block.bytes() }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn bin(self) -> usize {
+        // The odd number next to 2^64 over the golden ratio spreads neighbours, and streams are
+        // numbered.
+        let spread = (self.bytes as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let number = (spread >> (u64::BITS - BIN_COUNT.ilog2())) ^ self.stream;
+        #[expect(clippy::cast_possible_truncation, reason = "below the count of bins")]
+        let number = (number % BIN_COUNT as u64) as usize;
+        number
+    }
+}
+
+/// Bins are made of words.
+const _: () = assert!(size_of::<Bin>().is_multiple_of(size_of::<u64>()));
+const _: () = assert!(align_of::<Bin>() == align_of::<u64>());
+
+impl Bin {
+    /// What its pieces take at most, together.
+    fn claimed_bytes(&self) -> u64 {
+        u64::from(self.limit) * self.key.bytes as u64
+    }
+
+    /// The piece that was freed last, if it has any of a key.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn top(&self, key: Key) -> Option<Single> {
+        let count = self.pieces.count() as usize;
+        // SAFETY: the count is at most the limit, which is never above the depth: `Kept::claim`
+        // sets it.
+        unsafe { hint::assert_unchecked(count <= BIN_DEPTH) };
+        let single = self.entries[count];
+        (self.key == key && single.handle().is_some()).then_some(single)
+    }
+
+    /// Takes its top out, which is in use from now on.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) {
+        self.pieces = self.pieces.taken();
+        // SAFETY: `Bin::top` has seen that it is a piece's.
+        let mark = unsafe { top.handle().mark() };
+        mark.begin(key.bytes, requested_bytes);
+    }
+
+    /// Keeps a piece more than it had; not beyond the limit.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn push(&mut self, had: Use, single: Single) {
+        let count = had.count() as usize;
+        // SAFETY: whoever calls has seen that the count is below the limit, which is never above
+        // the depth: `Kept::claim` sets it.
+        unsafe { hint::assert_unchecked(count < BIN_DEPTH) };
+        self.entries[count + 1] = single;
+        self.pieces = had.kept();
+    }
+
+    /// Says how many pieces were taken since it said so.
+    fn tell_taken(&mut self, cell: &mut Cell) {
+        cell.note_taken(self.class, self.key.bytes, self.pieces.taken_count());
+        self.pieces = Use(u64::from(self.pieces.count()));
+    }
+}
+
+impl Kept {
+    /// Nothing; what bins will keep takes memory from then on.
+    pub(super) fn new(tag: Tag) -> Self {
+        // Zeros are had from the system as they are, and take memory when they are written.
+        let words = vec![[0_u64; size_of::<Bin>() / size_of::<u64>()]; BIN_COUNT];
+        let bins = Box::into_raw(words.into_boxed_slice()).cast::<[Bin; BIN_COUNT]>();
+        // SAFETY: a box of as many bytes, aligned to words as bins are. Bins of zeros are bins:
+        // numbers, the first class, and entries of no piece.
+        let bins = unsafe { Box::from_raw(bins) };
+        Self { cell: Cell::default(), tag, claimed_bytes: 0, open: 0, bins }
+    }
+
+    /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
+    /// than a step ([`Kept::take_and_settle`]).
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
+        let bin = &mut self.bins[key.bin()];
+        let top = bin.top(key)?;
+        let counted = Counted { class: bin.class, bytes: key.bytes, requested_bytes };
+        let is_counted =
+            self.cell.is_in_force(counted.class) && self.cell.begin_below_peak(counted);
+        is_counted.then(|| {
+            bin.pop(top, key, requested_bytes);
+            // The tag is read last: so it goes onto the handle where that is.
+            top.of(top.handle().tagged(self.tag), key.bytes, key.stream)
+        })
+    }
+
+    /// As [`Kept::take`], where another class comes in force, or a peak is passed.
+    pub(super) fn take_and_settle(
+        &mut self,
+        key: Key,
+        requested_bytes: usize,
+    ) -> Option<Allocated> {
+        let bin = &mut self.bins[key.bin()];
+        let top = bin.top(key)?;
+        self.cell.begin_taken(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        bin.pop(top, key, requested_bytes);
+        Some(top.of(top.handle().tagged(self.tag), key.bytes, key.stream))
+    }
+
+    /// Keeps a piece whose use is over, behind a task of its stream, when there is a place for it.
+    /// Does nothing when not: for other things, another allocator's among them, without a place, or
+    /// where counting it takes more than a step.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
+        let key = Key::of(block);
+        let bin = &mut self.bins[key.bin()];
+        let had = bin.pieces;
+        if bin.key != key || had.count() >= bin.limit || !self.cell.is_in_force(bin.class) {
+            return false;
+        }
+        let Some((handle, mark)) = block.handle().untagged(self.tag) else { return false };
+        let Some(requested_bytes) = mark.end(key.bytes) else { return false };
+        self.cell.end_in_force(Counted { class: bin.class, bytes: key.bytes, requested_bytes });
+        bin.push(had, block.single_until(ticket, handle));
+        true
+    }
+
+    /// As [`Kept::keep`] for a piece whose end was marked already.
+    pub(super) fn keep_ended(&mut self, block: &Allocated, ticket: u64, counted: Counted) -> bool {
+        let is_kept = self.stock(block, ticket);
+        if is_kept {
+            self.cell.end(counted);
+        }
+        is_kept
+    }
+
+    /// Keeps a piece whose use is over, or never began, when there is a place for it.
+    pub(super) fn stock(&mut self, block: &Allocated, ticket: u64) -> bool {
+        let key = Key::of(block);
+        let bin = &mut self.bins[key.bin()];
+        if bin.key != key || bin.pieces.count() >= bin.limit {
+            return false;
+        }
+        let Some((handle, _)) = block.handle().untagged(self.tag) else { return false };
+        bin.push(bin.pieces, block.single_until(ticket, handle));
+        true
+    }
+
+    /// Makes a place for a piece, and takes out what is in the way. The last piece always has one,
+    /// all others only up to `most_bytes`.
+    pub(super) fn make_room(
+        &mut self,
+        key: Key,
+        class: PoolClass,
+        most_bytes: u64,
+        out: &mut impl FnMut(Allocated),
+    ) {
+        let number = key.bin();
+        if self.bins[number].key != key {
+            if self.bins[number].pieces.count() > 0 {
+                self.drain_bin(number, BIN_DEPTH, out);
+            }
+            self.dedicate(key, class);
+        }
+        let Bin { pieces, limit, .. } = self.bins[number];
+        if pieces.count() < limit {
+            return;
+        }
+        if limit as usize == BIN_DEPTH {
+            // The older half goes: what was freed last is wanted first.
+            return self.drain_bin(number, BIN_DEPTH.div_ceil(2), out);
+        }
+        // What is claimed and not there keeps other sizes out: of large pieces it is one at a time.
+        let part = at_most(most_bytes / STEP_PART, key.bytes, BIN_DEPTH);
+        let step = (limit as usize).max(FIRST_LIMIT).min(part.max(1));
+        if self.claim(number, limit as usize + step, most_bytes) == 0 {
+            self.drain(out);
+            self.claim(number, step, most_bytes);
+        }
+    }
+
+    /// Makes places for pieces of a small size that are had at once, without filling more than half
+    /// of a bin: the smaller they are, the more. Returns how many.
+    pub(super) fn make_room_for_stock(
+        &mut self,
+        key: Key,
+        class: PoolClass,
+        most_bytes: u64,
+    ) -> usize {
+        let number = key.bin();
+        self.dedicate(key, class);
+        let Bin { key: kept, pieces, .. } = self.bins[number];
+        let count = pieces.count() as usize;
+        let batch = (STOCK_BYTES / key.bytes).clamp(LEAST_STOCK, MOST_STOCK);
+        if kept != key || count >= batch {
+            return 0;
+        }
+        self.claim(number, batch, most_bytes).min(batch - count)
+    }
+
+    /// Has the bin of a key keep pieces of it, unless it has others.
+    fn dedicate(&mut self, key: Key, class: PoolClass) {
+        let bin = &mut self.bins[key.bin()];
+        if bin.key != key && bin.pieces.count() == 0 {
+            bin.tell_taken(&mut self.cell);
+            self.claimed_bytes -= bin.claimed_bytes();
+            (bin.key, bin.class, bin.limit) = (key, class, 0);
+        }
+    }
+
+    /// Has a bin keep as many pieces as that, or as there is room for. Returns how many more than
+    /// it has.
+    fn claim(&mut self, number: usize, limit: usize, most_bytes: u64) -> usize {
+        let bytes = self.bins[number].key.bytes;
+        let mut more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
+        if self.claimed_bytes + (more * bytes) as u64 > most_bytes {
+            self.claim_what_is_there();
+            more = limit.min(BIN_DEPTH).saturating_sub(self.bins[number].limit as usize);
+            let least = more.min(usize::from(self.claimed_bytes == 0));
+            more = at_most(most_bytes.saturating_sub(self.claimed_bytes), bytes, more).max(least);
+        }
+        let bin = &mut self.bins[number];
+        bin.limit += u8::try_from(more).expect("at most the depth");
+        self.claimed_bytes += (more * bytes) as u64;
+        self.open |= 1 << number;
+        (bin.limit - bin.pieces.count()) as usize
+    }
+
+    /// Has each bin keep only what it has.
+    pub(super) fn claim_what_is_there(&mut self) {
+        self.claimed_bytes = 0;
+        for number in self.open_bins() {
+            let bin = &mut self.bins[number];
+            bin.limit = bin.pieces.count();
+            self.claimed_bytes += bin.claimed_bytes();
+        }
+    }
+
+    /// What was counted, which knows what was taken.
+    pub(super) fn cell(&mut self) -> &mut Cell {
+        for number in self.open_bins() {
+            self.bins[number].tell_taken(&mut self.cell);
+        }
+        &mut self.cell
+    }
+
+    /// A program has a piece now that was not kept.
+    pub(super) fn count_begin(&mut self, counted: Counted) {
+        self.cell.begin(counted);
+    }
+
+    /// A program has given a piece back that is not kept.
+    pub(super) fn count_end(&mut self, counted: Counted) {
+        self.cell.end(counted);
+    }
+
+    /// The bins that were opened, all that may keep something among them.
+    fn open_bins(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.open;
+        std::iter::from_fn(move || {
+            let number = (left != 0).then(|| left.trailing_zeros() as usize);
+            left &= left.wrapping_sub(1);
+            number
+        })
+    }
+
+    /// Takes everything out.
+    pub(super) fn drain(&mut self, out: &mut impl FnMut(Allocated)) {
+        for number in self.open_bins() {
+            self.drain_bin(number, BIN_DEPTH, out);
+            let bin = &mut self.bins[number];
+            bin.limit = 0;
+            bin.tell_taken(&mut self.cell);
+        }
+        (self.claimed_bytes, self.open) = (0, 0);
+    }
+
+    /// Takes the oldest pieces of a bin out, as many as it has at most.
+    fn drain_bin(&mut self, number: usize, old_count: usize, out: &mut impl FnMut(Allocated)) {
+        let bin = &mut self.bins[number];
+        let count = bin.pieces.count() as usize;
+        let old_count = old_count.min(count);
+        let entries = &mut bin.entries[1..];
+        for single in &entries[..old_count] {
+            out(single.of(single.handle().tagged(self.tag), bin.key.bytes, bin.key.stream));
+        }
+        if old_count < count {
+            entries.copy_within(old_count..count, 0);
+        }
+        bin.pieces = bin.pieces.with_count(count - old_count);
+    }
+}
+
+/// How many pieces of a size fit into bytes, of as many at most as are wanted: most often none, and
+/// without a division then.
+fn at_most(left_bytes: u64, bytes: usize, wanted: usize) -> usize {
+    let bytes = bytes as u64;
+    if left_bytes < bytes {
+        return 0;
+    }
+    usize::try_from(left_bytes / bytes).map_or(wanted, |count| count.min(wanted))
+}

@@ -1,0 +1,161 @@
+//! Tests of what a thread keeps.
+//!
+//! Goal: what is kept is within the bound, comes out once, and is what went in. Method: random
+//! pieces are kept and taken beside a model that knows what is inside by size and stream.
+
+use std::collections::HashMap;
+
+use crate::base::size::{KIB, MIB};
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::native::cell::{Counted, Quantity};
+use crate::memory::allocator::native::handle::Handle;
+use crate::memory::allocator::native::kept::{Kept, Key};
+use crate::memory::allocator::native::live::Live;
+use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::snapshot::PoolClass;
+use crate::numbers::Numbers;
+use crate::seed::seed;
+
+const PIECES: u32 = 400;
+const ROUNDS: usize = 40_000;
+
+struct Thread {
+    kept: Kept,
+    live: Live,
+    /// What is kept, by key: the addresses, the last one on top.
+    inside: HashMap<(u64, usize), Vec<u64>>,
+    inside_bytes: usize,
+}
+
+/// Pieces of some sizes for some streams, each with an address of its own.
+fn pieces(live: &Live) -> Vec<Allocated> {
+    let sizes = [512, 1024, 8 * KIB, 64 * KIB, 300 * KIB, MIB, 3 * MIB, 40 * MIB];
+    let piece = |number: u32| {
+        live.know_block(number as usize - 1);
+        let bytes = sizes[number as usize % sizes.len()];
+        let piece = Piece::block(BlockId::from_number(number));
+        let handle = Handle::of_mark(live.mark(piece).expect("just made"), live.tag());
+        Allocated::of_piece(handle, u64::from(number) << 32, bytes, 0, u64::from(number / 8 % 3))
+    };
+    (1..=PIECES).map(piece).collect()
+}
+
+fn class(bytes: usize) -> PoolClass {
+    if bytes > 16 * MIB { PoolClass::Large } else { PoolClass::Small }
+}
+
+impl Thread {
+    fn new() -> Self {
+        let live = Live::default();
+        let kept = Kept::new(live.tag());
+        Self { kept, live, inside: HashMap::new(), inside_bytes: 0 }
+    }
+
+    /// As a free of the product: what was driven out.
+    fn free(&mut self, block: &Allocated, most_bytes: u64) -> Vec<Allocated> {
+        let Self { kept, inside, inside_bytes, .. } = self;
+        let (key, bytes) = (Key::of(block), block.bytes());
+        let mut out = Vec::new();
+        if !kept.keep(block, 7) {
+            kept.make_room(key, class(bytes), most_bytes, &mut |piece| out.push(piece));
+            let mark = block.handle().mark().expect("a piece");
+            let requested_bytes = mark.end(bytes).expect("a piece in use");
+            let counted = Counted { class: class(bytes), bytes, requested_bytes };
+            assert!(kept.keep_ended(block, 7, counted), "a place was made for {block:?}");
+        }
+        for piece in &out {
+            let of_key = inside.get_mut(&(piece.stream(), piece.bytes())).expect("it was inside");
+            assert_eq!(of_key.remove(0), piece.address(), "the oldest goes first");
+            assert_eq!(piece.busy_until(), 7);
+            *inside_bytes -= piece.bytes();
+        }
+        inside.entry((key.stream, bytes)).or_default().push(block.address());
+        *inside_bytes += bytes;
+        let is_bounded = *inside_bytes as u64 <= most_bytes || *inside_bytes == bytes;
+        assert!(is_bounded, "{inside_bytes} bytes are kept of {most_bytes}");
+        for block in &out {
+            self.hand_out(block);
+        }
+        out
+    }
+
+    /// A heap hands a piece out.
+    fn hand_out(&mut self, block: &Allocated) {
+        let bytes = block.bytes();
+        block.handle().mark().expect("a piece").begin(bytes, bytes);
+        self.kept.count_begin(Counted { class: class(bytes), bytes, requested_bytes: bytes });
+    }
+
+    /// Everything that is kept, handed out again by its heap.
+    fn drain(&mut self) -> Vec<Allocated> {
+        let mut out = Vec::new();
+        self.kept.drain(&mut |piece| out.push(piece));
+        assert_eq!(out.iter().map(Allocated::bytes).sum::<usize>(), self.inside_bytes);
+        (self.inside_bytes, self.inside) = (0, HashMap::new());
+        for block in &out {
+            self.hand_out(block);
+        }
+        out
+    }
+
+    /// As a request of the product.
+    fn take(&mut self, stream: u64, bytes: usize) -> Option<Allocated> {
+        let Self { kept, inside, inside_bytes, .. } = self;
+        let key = Key { stream, bytes };
+        let block = kept.take(key, bytes);
+        let block = block.or_else(|| kept.take_and_settle(key, bytes));
+        let known = inside.get_mut(&(stream, bytes)).and_then(Vec::pop);
+        assert_eq!(block.as_ref().map(Allocated::address), known, "what was freed last is on top");
+        *inside_bytes -= block.as_ref().map_or(0, Allocated::bytes);
+        block
+    }
+}
+
+#[test]
+fn places_of_one_size_stay_when_another_claims_exactly_what_is_left() {
+    let mut thread = Thread::new();
+    let blocks = pieces(&thread.live);
+    let [first, second] = [512, 1024].map(|bytes| {
+        blocks.iter().find(|block| block.bytes() == bytes && block.stream() == 0).unwrap()
+    });
+    let keys = [first, second].map(Key::of);
+    let claim = |kept: &mut Kept, most_bytes| {
+        let bytes =
+            keys.map(|key| kept.make_room_for_stock(key, class(key.bytes), most_bytes) * key.bytes);
+        bytes.iter().sum::<usize>() as u64
+    };
+    let both = claim(&mut Thread::new().kept, u64::MAX);
+    thread.hand_out(first);
+    assert_eq!(claim(&mut thread.kept, both), both);
+    assert!(thread.kept.keep(first, 7), "its place is there");
+}
+
+#[test]
+fn a_thread_keeps_no_more_than_its_part_and_has_it_again() {
+    let mut numbers = Numbers::new(seed());
+    let mut thread = Thread::new();
+    let mut outside = pieces(&thread.live);
+    let all: Vec<Key> = outside.iter().map(Key::of).collect();
+    for block in &outside {
+        thread.hand_out(block);
+    }
+    let mut most_bytes = MIB as u64;
+    for _ in 0..ROUNDS {
+        if numbers.below(500) == 0 {
+            most_bytes = (MIB << numbers.below(6)) as u64;
+            outside.extend(thread.drain());
+        }
+        if numbers.below(2) == 0 && !outside.is_empty() {
+            let block = outside.swap_remove(numbers.below(outside.len()));
+            outside.extend(thread.free(&block, most_bytes));
+        } else {
+            let like = all[numbers.below(all.len())];
+            outside.extend(thread.take(like.stream, like.bytes));
+        }
+        let current = thread.kept.cell().sums(Quantity::Count).all.current;
+        assert_eq!(current, i64::try_from(outside.len()).unwrap());
+    }
+    outside.extend(thread.drain());
+    assert_eq!(outside.len(), PIECES as usize);
+}

@@ -1,0 +1,233 @@
+//! What was asked for of each piece in use, known to whoever has the piece without a lock.
+#![expect(unsafe_code, reason = "a mark is found again through a word, without its table")]
+
+use std::ptr;
+
+use crossbeam_queue::SegQueue;
+
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::{AtomicU16, AtomicU32};
+use crate::memory::allocator::native::chunks::{CHUNK_COUNT, Chunks, Entry, Spare};
+use crate::memory::allocator::native::handle::Tag;
+use crate::memory::allocator::native::piece::{Name, Piece};
+
+/// A mark for each piece.
+#[derive(Debug)]
+pub(super) struct Live {
+    blocks: Chunks<AtomicU32>,
+    small: Chunks<AtomicU16>,
+    tag: Tag,
+}
+
+/// How much less than its size was asked for of a block; requested bytes of a small block. What is
+/// not in use has a number of its own.
+///
+/// Relaxed, all of them: whoever has the piece writes, and the piece itself changes hands through
+/// the allocator's lock or the program's own means.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mark {
+    Small(&'static AtomicU16),
+    Block(&'static AtomicU32),
+}
+
+/// Of a block that a program does not have.
+const NOT_IN_USE: u32 = u32::MAX;
+/// Of a small one: a request is for a byte at least.
+const NOT_IN_USE_SMALL: u16 = 0;
+/// Of addresses of programs. In the word of a mark its sort stands above: zero of a small block's,
+/// one of a block's.
+const ADDRESS_BITS: u32 = 48;
+const BLOCK: u64 = 1 << ADDRESS_BITS;
+/// Of the word of a mark; its other bits are clear.
+pub(super) const MARK_BITS: u32 = ADDRESS_BITS + 1;
+
+impl Entry for AtomicU32 {
+    fn new() -> Self {
+        Self::new(NOT_IN_USE)
+    }
+
+    fn is_clear(&self) -> bool {
+        self.load(Ordering::Relaxed) == NOT_IN_USE // see `Mark`
+    }
+
+    fn spare() -> &'static Spare<Self> {
+        static SPARE: Spare<AtomicU32> = [const { SegQueue::new() }; CHUNK_COUNT];
+        &SPARE
+    }
+}
+
+impl Entry for AtomicU16 {
+    fn new() -> Self {
+        Self::new(NOT_IN_USE_SMALL)
+    }
+
+    fn is_clear(&self) -> bool {
+        self.load(Ordering::Relaxed) == NOT_IN_USE_SMALL // see `Mark`
+    }
+
+    fn spare() -> &'static Spare<Self> {
+        static SPARE: Spare<AtomicU16> = [const { SegQueue::new() }; CHUNK_COUNT];
+        &SPARE
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { blocks: Chunks::default(), small: Chunks::default(), tag: Tag::take() }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // What is in use was never given back: its handle keeps the tag, as it keeps the mark.
+        if self.blocks.is_clear() && self.small.is_clear() {
+            self.tag.give_back();
+        }
+    }
+}
+
+impl Live {
+    /// What the handles of its pieces have in common, and no other table's.
+    pub(super) fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// Makes room for a block's place; under the allocator's lock.
+    pub(super) fn know_block(&self, place: usize) {
+        let number = place as u64 + 1; // what its name is made of, in the same chunk
+        self.blocks.grow_to(number);
+    }
+
+    /// Makes room for a slab's place; under the allocator's lock.
+    pub(super) fn know_slab(&self, place: usize) {
+        let number = (place as u64 + 1) * 64; // as above
+        self.small.grow_to(number);
+    }
+
+    /// The mark of a piece. `None` when nobody made room for it.
+    #[inline]
+    pub(super) fn mark(&self, piece: Piece) -> Option<Mark> {
+        Some(match piece.name() {
+            Name::Small(place) => Mark::Small(self.small.get(place)?),
+            Name::Block(place) => Mark::Block(self.blocks.get(place)?),
+        })
+    }
+
+    /// The piece that has a mark, if that is in this table.
+    #[inline]
+    pub(super) fn piece(&self, mark: Mark) -> Option<Piece> {
+        let name = match mark {
+            Mark::Small(mark) => Name::Small(self.small.place_of(mark)?),
+            Mark::Block(mark) => Name::Block(self.blocks.place_of(mark)?),
+        };
+        Some(Piece::of(name))
+    }
+}
+
+impl Mark {
+    /// A program has the piece now, for a request.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB; less than a page")]
+    pub(super) fn begin(self, bytes: usize, requested_bytes: usize) {
+        match self {
+            Self::Small(mark) => {
+                mark.store(requested_bytes as u16, Ordering::Relaxed); // see `Mark`
+            }
+            Self::Block(mark) => {
+                mark.store((bytes - requested_bytes) as u32, Ordering::Relaxed); // see `Mark`
+            }
+        }
+    }
+
+    /// The program gives the piece back: what was asked for. `None` when it does not have it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn end(self, bytes: usize) -> Option<usize> {
+        let requested_bytes = self.requested(bytes);
+        match self {
+            Self::Small(mark) => mark.store(NOT_IN_USE_SMALL, Ordering::Relaxed), // see `Mark`
+            Self::Block(mark) => mark.store(NOT_IN_USE, Ordering::Relaxed),       // see `Mark`
+        }
+        requested_bytes
+    }
+
+    /// What was asked for of a piece that a program has.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn requested(self, bytes: usize) -> Option<usize> {
+        match self {
+            Self::Small(mark) => {
+                let requested_bytes = mark.load(Ordering::Relaxed) as usize; // see `Mark`
+                (requested_bytes != NOT_IN_USE_SMALL as usize).then_some(requested_bytes)
+            }
+            Self::Block(mark) => {
+                let slack_bytes = mark.load(Ordering::Relaxed); // see `Mark`
+                (slack_bytes != NOT_IN_USE).then(|| bytes - slack_bytes as usize)
+            }
+        }
+    }
+
+    /// In a word of [`MARK_BITS`].
+    pub(super) fn to_bits(self) -> u64 {
+        let (address, sort) = match self {
+            Self::Small(mark) => (ptr::from_ref(mark).expose_provenance() as u64, 0),
+            Self::Block(mark) => (ptr::from_ref(mark).expose_provenance() as u64, BLOCK),
+        };
+        assert!(address < BLOCK, "addresses of programs are below: {self:?}");
+        address | sort
+    }
+
+    /// What [`Mark::to_bits`] gave. `None` for a word with other bits above.
+    ///
+    /// # Safety
+    /// That gave it, or there are such bits.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) unsafe fn from_bits(bits: u64) -> Option<Self> {
+        match bits >> ADDRESS_BITS {
+            // SAFETY: of this sort, as the caller promises.
+            0 => Some(unsafe { Self::small_at(bits) }),
+            // SAFETY: as above.
+            1 => Some(unsafe { Self::block_at(bits - BLOCK) }),
+            _ => None,
+        }
+    }
+
+    /// As [`Mark::from_bits`] in a step less.
+    ///
+    /// # Safety
+    /// [`Mark::to_bits`] gave it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) unsafe fn from_own_bits(bits: u64) -> Self {
+        if bits & BLOCK == 0 {
+            // SAFETY: of this sort, as the caller promises.
+            unsafe { Self::small_at(bits) }
+        } else {
+            // SAFETY: as above.
+            unsafe { Self::block_at(bits - BLOCK) }
+        }
+    }
+
+    /// # Safety
+    /// Such a mark was there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
+    unsafe fn small_at(address: u64) -> Self {
+        // SAFETY: such a mark was there, as the caller promises, and marks stay where they are for
+        // good, as what is in tables does. Shared, as all have it.
+        Self::Small(unsafe { &*ptr::with_exposed_provenance(address as usize) })
+    }
+
+    /// # Safety
+    /// Such a mark was there.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
+    unsafe fn block_at(address: u64) -> Self {
+        // SAFETY: as in `small_at`.
+        Self::Block(unsafe { &*ptr::with_exposed_provenance(address as usize) })
+    }
+}

@@ -1,0 +1,76 @@
+//! Loom models of a thread's cache: its thread and whoever claims it are never in it at once.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use crate::base::sync::models::{EVERY, model_without_fences};
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::native::cell::{Counted, Quantity};
+use crate::memory::allocator::native::handle::{Handle, Tag};
+use crate::memory::allocator::native::kept::{Kept, Key};
+use crate::memory::allocator::native::live::Live;
+use crate::memory::allocator::native::piece::Piece;
+use crate::memory::allocator::native::thread_cache::{ID_STEP, Owner, claim};
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// Of the allocator.
+const ID: u64 = ID_STEP;
+const BYTES: usize = 512;
+const KEY: Key = Key { stream: 0, bytes: BYTES };
+const COUNTED: Counted = Counted { class: PoolClass::Small, bytes: BYTES, requested_bytes: BYTES };
+
+fn current(kept: &mut Kept) -> i64 {
+    kept.cell().sums(Quantity::Count).all.current
+}
+
+/// Goal: what one counts the other sees whole. Method: the thread counts twice while another one
+/// claims and looks; loom reports two at once in the cache, and the sum says what was lost.
+#[test]
+fn loom_the_thread_and_a_claimer_are_never_inside_at_once() {
+    model_without_fences(EVERY, || {
+        let owner = Owner::new(ID, Tag::TEST);
+        let cache = Arc::clone(owner.cache());
+        let thread = thread::spawn(move || {
+            let count = || owner.enter(ID).map(|inside| inside.kept.count_begin(COUNTED)).is_some();
+            i64::from(count()) + i64::from(count())
+        });
+        let look = || claim([&cache])[0].with(|kept| current(kept));
+        let early = look();
+        let counted = thread.join().unwrap();
+        assert!(early <= counted);
+        assert_eq!(look(), counted);
+    });
+}
+
+/// Goal: a piece is taken once. Method: the thread keeps a piece and takes it again while another
+/// one empties the cache: one of both has it.
+#[test]
+fn loom_a_piece_is_the_threads_or_the_claimers() {
+    model_without_fences(EVERY, || {
+        let live = Arc::new(Live::default());
+        live.know_block(0);
+        let owner = Owner::new(ID, Tag::TEST);
+        let cache = Arc::clone(owner.cache());
+        let thread = thread::spawn(move || {
+            let mark = live.mark(Piece::block(BlockId::from_number(1))).unwrap();
+            let block = Allocated::of_piece(Handle::of_mark(mark, Tag::TEST), 0, BYTES, 0, 0);
+            let put = |inside: super::thread_cache::Inside<'_>| {
+                inside.kept.make_room(KEY, PoolClass::Small, u64::MAX, &mut |_| ());
+                inside.kept.stock(&block, 0)
+            };
+            let is_kept = owner.enter(ID).is_some_and(put);
+            let taken =
+                owner.enter(ID).is_some_and(|inside| inside.kept.take(KEY, BYTES).is_some());
+            (is_kept, taken)
+        });
+        let mut drained = Vec::new();
+        let mut drain =
+            || claim([&cache])[0].with(|kept| kept.drain(&mut |piece| drained.push(piece)));
+        drain();
+        let (is_kept, taken) = thread.join().unwrap();
+        drain();
+        assert_eq!(usize::from(taken) + drained.len(), usize::from(is_kept));
+    });
+}

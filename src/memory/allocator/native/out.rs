@@ -1,0 +1,67 @@
+//! Amounts of pieces by class: what is out of the heaps, and what awaits its free.
+
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// Pieces, their bytes and the bytes asked for by class, and the most of each at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::memory::allocator) struct Amounts {
+    classes: [Amount; 2],
+    all: Amount,
+}
+
+/// Pieces, bytes, bytes asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::memory::allocator) struct Amount {
+    pub(in crate::memory::allocator) current: [u64; 3],
+    pub(super) peak: [u64; 3],
+}
+
+impl Amount {
+    fn raise(&mut self, amounts: [u64; 3]) {
+        for (index, amount) in amounts.into_iter().enumerate() {
+            self.current[index] += amount;
+            self.peak[index] = self.peak[index].max(self.current[index]);
+        }
+    }
+
+    fn lower(&mut self, amounts: [u64; 3]) {
+        for (current, amount) in self.current.iter_mut().zip(amounts) {
+            *current -= amount;
+        }
+    }
+}
+
+impl Amounts {
+    pub(super) fn leave(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
+        self.leave_all(class, [1, bytes as u64, requested_bytes as u64]);
+    }
+
+    /// Some of one size, of which nothing was asked for yet.
+    pub(super) fn leave_several(&mut self, class: PoolClass, count: usize, bytes: usize) {
+        self.leave_all(class, [count as u64, (count * bytes) as u64, 0]);
+    }
+
+    fn leave_all(&mut self, class: PoolClass, amounts: [u64; 3]) {
+        self.classes[class as usize].raise(amounts);
+        self.all.raise(amounts);
+    }
+
+    pub(super) fn come_back(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
+        let amounts = [1, bytes as u64, requested_bytes as u64];
+        self.classes[class as usize].lower(amounts);
+        self.all.lower(amounts);
+    }
+
+    pub(super) fn reset_peaks(&mut self) {
+        let amounts = self.classes.iter_mut().chain([&mut self.all]);
+        amounts.for_each(|amount| amount.peak = amount.current);
+    }
+
+    pub(super) fn of(&self, class: PoolClass) -> &Amount {
+        &self.classes[class as usize]
+    }
+
+    pub(in crate::memory::allocator) fn all(&self) -> &Amount {
+        &self.all
+    }
+}

@@ -1,0 +1,266 @@
+//! How a thread finds its cache of an allocator, and what it does there without a lock.
+#![expect(unsafe_code, reason = "the cache used last is found through a pointer")]
+
+use std::cell::{Cell, RefCell};
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use crate::base::fork;
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::books::Request;
+use crate::memory::allocator::native::caches::Caches;
+use crate::memory::allocator::native::size_class::UNIT_BYTES;
+use crate::memory::allocator::native::thread_cache::{Inside, Owner, ThreadCache};
+
+/// A thread's cache of one allocator.
+#[derive(Debug)]
+struct Own {
+    id: u64,
+    caches: Weak<Caches>,
+    owner: Owner,
+}
+
+/// The caches of a thread. They go back when the thread ends.
+#[derive(Debug, Default)]
+struct OwnCaches(RefCell<Vec<Own>>);
+
+/// The one that was used last, if any.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct Front(*const ThreadCache);
+
+thread_local! {
+    static OWN: OwnCaches = const { OwnCaches(RefCell::new(Vec::new())) };
+    /// The cache of one of the entries of this thread's `OWN`, in which the thread is not, or null:
+    /// `bring_to_front` sets it, and it is cleared before an entry goes and as long as the thread
+    /// stays inside.
+    ///
+    /// Needs no drop: it is there as long as the thread is, found in a step.
+    static FRONT: Cell<Front> = const { Cell::new(Front(ptr::null())) };
+}
+
+impl Front {
+    /// Of this thread. Where libraries are loaded late it is a call, and best the first thing that
+    /// is done.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::memory::allocator) fn get() -> Self {
+        FRONT.get()
+    }
+
+    /// To be entered by this thread, by the id of caches that are there until it has left: then it
+    /// is there as well.
+    ///
+    /// # Safety
+    /// It was read by this thread after it entered a cache last.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    unsafe fn cache<'a>(self) -> Option<&'a ThreadCache> {
+        // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
+        // was copied from there may not leave the thread. Entries go in `bring_to_front` and at the
+        // thread's end alone, neither of which happens between the copy and the use: they are of
+        // allocators that are gone, or no code of ours runs on this thread any more.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// This thread's stay in its cache. Meanwhile it does not find it.
+#[derive(Debug)]
+pub(super) struct Stay<'a> {
+    inside: Inside<'a>,
+    front: Front,
+}
+
+impl<'a> Deref for Stay<'a> {
+    type Target = Inside<'a>;
+
+    fn deref(&self) -> &Inside<'a> {
+        &self.inside
+    }
+}
+
+impl DerefMut for Stay<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.inside
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        FRONT.set(self.front); // it is of the entry that it was of: this allocator is there
+    }
+}
+
+impl Caches {
+    /// A piece that this thread keeps, for a request that caches serve. `front` is what this thread
+    /// has just read.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(in crate::memory::allocator) fn take(
+        &self,
+        front: Front,
+        request: &Request,
+    ) -> Option<Allocated> {
+        if !request.is_plain(UNIT_BYTES) {
+            return None;
+        }
+        // SAFETY: read by this thread since it left; nothing below enters a cache.
+        let cache = unsafe { front.cache() }?;
+        // SAFETY: as above.
+        let inside = unsafe { cache.enter_at_once(self.id_when_on()) }?;
+        inside.kept.take(self.key(request), request.bytes)
+    }
+
+    /// Frees a piece into this thread's cache, behind a task of its stream, when there is a place
+    /// for it. Does nothing when not: for other things, for one that was freed before, or without
+    /// a place. `front` as above.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(in crate::memory::allocator) fn keep(
+        &self,
+        front: Front,
+        block: &Allocated,
+        ticket: u64,
+    ) -> bool {
+        // SAFETY: as in `take`.
+        let Some(cache) = (unsafe { front.cache() }) else { return false };
+        // SAFETY: as in `take`.
+        let inside = unsafe { cache.enter_at_once(self.id_when_on()) };
+        inside.is_some_and(|inside| inside.kept.keep(block, ticket))
+    }
+
+    /// This thread goes into its cache. `None` where another allocator's is in front (`prepare`),
+    /// while somebody else has claimed it, and when the thread is inside already.
+    pub(super) fn enter(&self) -> Option<Stay<'_>> {
+        self.stay(self.id())
+    }
+
+    /// As [`Caches::enter`]; `None` too while threads are to keep nothing.
+    pub(super) fn enter_when_on(&self) -> Option<Stay<'_>> {
+        self.stay(self.id_when_on())
+    }
+
+    /// `id` is that of these caches, or one that nobody has.
+    #[expect(clippy::unused_self, reason = "what is returned is gone before these caches are")]
+    fn stay(&self, id: u64) -> Option<Stay<'_>> {
+        let front = Front::get();
+        // SAFETY: until what is returned drops there is no front to enter by.
+        let cache = unsafe { front.cache() }?;
+        // SAFETY: as above.
+        let inside = unsafe { cache.enter(id) }?;
+        FRONT.set(Front(ptr::null()));
+        Some(Stay { inside, front })
+    }
+
+    /// Has this thread find its cache at the next use, which is made when there is none. Not while
+    /// the thread ends.
+    #[cold]
+    pub(super) fn prepare(self: &Arc<Self>) {
+        let _ = OWN.try_with(|own| own.bring_to_front(self));
+    }
+}
+
+impl OwnCaches {
+    /// The cache of an allocator, which is made when there is none.
+    fn bring_to_front(&self, caches: &Arc<Caches>) -> Option<()> {
+        let id = caches.id();
+        let mut own = self.0.try_borrow_mut().ok()?;
+        FRONT.set(Front(ptr::null()));
+        // Of allocators that are gone: nobody asks for their ids again.
+        own.retain(|own| own.caches.strong_count() > 0);
+        let position = own.iter().position(|own| own.id == id).unwrap_or_else(|| {
+            let owner = Owner::new(id, caches.live.tag());
+            caches.add(owner.cache());
+            own.push(Own { id, caches: Arc::downgrade(caches), owner });
+            own.len() - 1
+        });
+        let owner = &own[position].owner;
+        if owner.is_outside() {
+            FRONT.set(Front(Arc::as_ptr(owner.cache())));
+        }
+        Some(())
+    }
+}
+
+impl Drop for OwnCaches {
+    fn drop(&mut self) {
+        FRONT.set(Front(ptr::null()));
+        if fork::is_child() {
+            return; // the parent has what they keep
+        }
+        for Own { caches, owner, .. } in self.0.take() {
+            if let Some(caches) = caches.upgrade() {
+                caches.retire(owner.cache());
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::base::device::{Device, DeviceKind};
+    use crate::memory::allocator::{AllocatorConfig, CachingAllocator};
+
+    fn allocator() -> CachingAllocator {
+        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let null = NullBackend::new(NullConfig::default());
+        CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap()
+    }
+
+    /// This thread has a cache of the allocator from then on, and what it may keep is told.
+    fn meet(allocator: &CachingAllocator) {
+        let taken = [(); 2].map(|()| allocator.allocate(Request::new(512, 0)).unwrap());
+        for block in taken {
+            allocator.free(block).unwrap();
+        }
+    }
+
+    /// Goal: what a thread has of allocators does not grow with those that were (law 11). Method:
+    /// one allocator after the other, each gone before the next.
+    #[test]
+    fn a_thread_has_no_cache_of_allocators_that_are_gone() {
+        for _ in 0..10 {
+            meet(&allocator());
+        }
+        let count = OWN.with(|own| own.0.borrow().len());
+        assert_eq!(count, 1, "of the last one, until the thread meets another");
+    }
+
+    /// Goal: the second request of a small size takes no lock. Method: of a new allocator one piece
+    /// is asked for, and the thread's cache for another.
+    #[test]
+    fn a_thread_has_more_pieces_of_the_small_size_that_it_asked_for() {
+        let (allocator, request) = (allocator(), Request::new(512, 0));
+        let first = allocator.allocate(request).unwrap();
+        let (inside, second) = allocator.caches.enter_and_take(&request);
+        drop(inside);
+        let second = second.expect("the cache has one");
+        assert_ne!(second.address(), first.address());
+        allocator.free(first).unwrap();
+        allocator.free(second).unwrap();
+        allocator.empty_cache();
+        assert_eq!(allocator.statistics().reserved_bytes.all.current, 0);
+    }
+
+    /// Goal: threads' caches together keep no more than the bound of all. Method: a second thread
+    /// comes while the first one is there.
+    #[test]
+    fn each_threads_part_is_smaller_when_another_comes() {
+        let allocator = allocator();
+        meet(&allocator);
+        let alone = allocator.caches.most_bytes();
+        let together = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                meet(&allocator);
+                allocator.caches.most_bytes()
+            });
+            other.join().unwrap()
+        });
+        assert_eq!(together, alone / 2, "while there are two");
+        assert_eq!(allocator.caches.most_bytes(), alone, "the other thread has ended");
+    }
+}

@@ -1,0 +1,112 @@
+//! What is handed out: a block of its own, or a small block of a slab.
+
+use crate::memory::allocator::native::block::BlockId;
+use crate::memory::allocator::native::chunks::Place;
+use crate::memory::allocator::native::slab::SlabId;
+
+/// The name of what was handed out, in one word. It is where `live` has the piece as well
+/// ([`Name`]): neighbours are 64 places apart there at least, and so are the same slots of
+/// neighbouring slabs, so that what two threads write in turns lies on lines of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::memory::allocator) struct Piece(u64);
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Block(BlockId),
+    Small(SlabId, u8),
+}
+
+/// Its place in the table of its sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Block(Place),
+    Small(Place),
+}
+
+/// Set in the names of small blocks.
+const SMALL: u64 = 1 << 63;
+/// How far the same slots of consecutive slabs are apart, in steps of 64 places: slots that hot
+/// pieces have, the first ones, are on the lines of no other slab of the next few.
+const SLAB_STRIDE: u64 = 39;
+
+/// Where the number of a piece stands: those that are next to each other are 64 places apart, and
+/// those 64 apart, which are the same slots of two slabs, further.
+fn spread(number: u64) -> u64 {
+    let (slot, slab) = (number & 0x3F, (number >> 6) & 0x3F);
+    number & !0xFFF | ((slot + SLAB_STRIDE * slab) & 0x3F) << 6 | slab
+}
+
+/// What [`spread`] was given.
+fn unspread(place: u64) -> u64 {
+    let (line, slab) = ((place >> 6) & 0x3F, place & 0x3F);
+    place & !0xFFF | slab << 6 | line.wrapping_sub(SLAB_STRIDE * slab) & 0x3F
+}
+
+impl Piece {
+    pub(super) fn block(id: BlockId) -> Self {
+        Self(Place::of(spread(u64::from(id.number()))).to_bits())
+    }
+
+    pub(super) fn small(slab: SlabId, slot: u8) -> Self {
+        debug_assert!(slot < 64, "a slab has 64 blocks at most: {slot}");
+        let number = u64::from(slab.number()) << 6 | u64::from(slot);
+        Self(SMALL | Place::of(spread(number)).to_bits())
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits, and six below them")]
+    pub(super) fn part(self) -> Part {
+        let number = unspread(Place::from_bits(self.0).index());
+        if self.0 & SMALL == 0 {
+            Part::Block(BlockId::from_number(number as u32))
+        } else {
+            Part::Small(SlabId::from_number((number >> 6) as u32), number as u8 & 0x3F)
+        }
+    }
+
+    #[inline]
+    pub(super) fn name(self) -> Name {
+        let place = Place::from_bits(self.0);
+        if self.0 & SMALL == 0 { Name::Block(place) } else { Name::Small(place) }
+    }
+
+    #[inline]
+    pub(super) fn of(name: Name) -> Self {
+        match name {
+            Name::Block(place) => Self(place.to_bits()),
+            Name::Small(place) => Self(SMALL | place.to_bits()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_for_what_they_were_made_of_and_neighbours_are_apart() {
+        for number in (1..10_000).chain([1 << 26, (1 << 27) - 65]) {
+            let (block, slab) = (BlockId::from_number(number), SlabId::from_number(number));
+            assert_eq!(Piece::block(block).part(), Part::Block(block));
+            assert_eq!(Piece::of(Piece::block(block).name()), Piece::block(block));
+            for slot in 0..64 {
+                assert_eq!(Piece::small(slab, slot).part(), Part::Small(slab, slot));
+                assert_eq!(Piece::of(Piece::small(slab, slot).name()), Piece::small(slab, slot));
+            }
+        }
+        let last = BlockId::from_number(u32::MAX);
+        assert_eq!(Piece::block(last).part(), Part::Block(last));
+        let at = |slab: u32, slot: u8| {
+            let Name::Small(place) = Piece::small(SlabId::from_number(slab), slot).name() else {
+                panic!("the name of a small block");
+            };
+            place.index()
+        };
+        for slab in 1..100 {
+            assert!(at(slab, 4).abs_diff(at(slab, 5)) >= 64, "slots of {slab}");
+            for other in 1..5 {
+                assert!(at(slab, 4).abs_diff(at(slab + other, 4)) >= 64, "{slab} and {other} on");
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Requests as the native policy sees them.
+
+use crate::base::size::MIB;
+use crate::memory::allocator::books::Request;
+use crate::memory::allocator::native::core::Want;
+use crate::memory::allocator::native::heap::{HeapId, Kind, Owner};
+use crate::memory::allocator::native::size_class::{
+    MOST_SMALL_BYTES, SizeClass, UNIT_BYTES, most_middle_bytes,
+};
+use crate::memory::allocator::policy::torch::MOST_SMALL_BYTES as MOST_SMALL_POOL_BYTES;
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// Size of the pages that requests are told apart by where segments have no pages.
+const SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
+
+/// Which sizes requests are rounded to; of one device, for good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Size of the device's pages; of what segments are multiples of where it has no such pages.
+    pub(super) page_bytes: usize,
+    /// True where memory is mapped page by page.
+    pub(super) has_pages: bool,
+    most_middle_bytes: usize,
+}
+
+impl Sizes {
+    /// `page_bytes` is the size of pages that are mapped one by one.
+    pub(super) fn new(page_bytes: Option<usize>) -> Self {
+        let has_pages = page_bytes.is_some();
+        let page_bytes = page_bytes.unwrap_or(SEGMENT_GRANULE_BYTES);
+        assert!(page_bytes.is_power_of_two(), "pages of {page_bytes} bytes");
+        let most_middle_bytes = most_middle_bytes(page_bytes);
+        Self { page_bytes, has_pages, most_middle_bytes }
+    }
+
+    pub(super) fn unit_bytes(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Middle => UNIT_BYTES,
+            Kind::Large => self.page_bytes,
+        }
+    }
+
+    /// The size of what a request without an alignment gets. Zero for none, and for more than there
+    /// is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) fn rounded(&self, bytes: usize) -> usize {
+        let last = bytes.wrapping_sub(1);
+        // Sizes are multiples of a power of two. Two comparisons tell most of them sooner than the
+        // highest bit, which some processors look for in many steps.
+        let mask = if (SizeClass::UNIT_STEPS_BYTES..MOST_SMALL_BYTES).contains(&last) {
+            SizeClass::step_mask(last.ilog2())
+        } else if last < self.most_middle_bytes {
+            UNIT_BYTES - 1
+        } else {
+            self.page_bytes - 1
+        };
+        (last | mask).wrapping_add(1)
+    }
+
+    /// As what a piece of a size counts, wherever it is: PyTorch's line.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    pub(super) fn class(bytes: usize) -> PoolClass {
+        if bytes > MOST_SMALL_POOL_BYTES { PoolClass::Large } else { PoolClass::Small }
+    }
+
+    /// Which arena serves a size first.
+    #[inline]
+    pub(super) fn kind(&self, bytes: usize) -> Kind {
+        if bytes > self.most_middle_bytes { Kind::Large } else { Kind::Middle }
+    }
+
+    /// What a request comes to; it is for a byte at least. `None` when it is larger than anything.
+    pub(super) fn plan(&self, request: &Request) -> Option<NativePlan> {
+        let Request { bytes: requested_bytes, stream, pool, align_bytes } = *request;
+        debug_assert!(request.check().is_ok(), "checked before: {request:?}");
+        let owner = Owner { stream, pool };
+        let align_bytes = align_bytes.max(UNIT_BYTES);
+        if requested_bytes <= MOST_SMALL_BYTES && align_bytes == UNIT_BYTES {
+            let class = SizeClass::of(requested_bytes);
+            let (bytes, kind, class) = (class.bytes(), Kind::Middle, Some(class));
+            return Some(NativePlan { requested_bytes, bytes, align_bytes, owner, kind, class });
+        }
+        let kind = self.kind(requested_bytes);
+        let unit_bytes = self.unit_bytes(kind); // a power of two, as the alignment
+        let bytes = ((requested_bytes - 1) | (unit_bytes - 1)).checked_add(1)?;
+        // Sizes and offsets are counted in 32 bits.
+        let most_bytes = bytes.checked_add(align_bytes)?;
+        let is_possible = most_bytes >> unit_bytes.trailing_zeros() < u32::MAX as usize / 4;
+        let class = None;
+        is_possible.then_some(NativePlan {
+            requested_bytes,
+            bytes,
+            align_bytes,
+            owner,
+            kind,
+            class,
+        })
+    }
+}
+
+/// A request, rounded.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::memory::allocator) struct NativePlan {
+    pub(super) requested_bytes: usize,
+    /// The size of what is handed out.
+    pub(super) bytes: usize,
+    pub(super) align_bytes: usize,
+    pub(super) owner: Owner,
+    pub(super) kind: Kind,
+    /// Of requests that a slab serves.
+    pub(super) class: Option<SizeClass>,
+}
+
+impl NativePlan {
+    /// True when the device is asked before another stream's heap: threads keep nothing that is of
+    /// another heap, and a slab serves many requests.
+    pub(super) fn prefers_own_pages(&self) -> bool {
+        self.class.is_some()
+    }
+
+    /// The block that it wants of a heap: its own, or that of a new slab.
+    pub(super) fn want_of(&self, heap: HeapId) -> Want {
+        let Self { kind, align_bytes, .. } = *self;
+        Want { heap, kind, bytes: self.block_bytes(), align_bytes }
+    }
+
+    /// What was asked for.
+    pub(super) fn request(&self) -> Request {
+        let Self { requested_bytes: bytes, align_bytes, owner: Owner { stream, pool }, .. } = *self;
+        Request { bytes, stream, pool, align_bytes }
+    }
+
+    /// Of the block that it or its slab is.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.class.map_or(self.bytes, SizeClass::slab_bytes)
+    }
+
+    /// The same as a block of its own.
+    pub(super) fn whole(&self) -> Self {
+        Self { class: None, ..*self }
+    }
+
+    /// A block of its own in any arena; `None` when it has more units than are counted.
+    pub(super) fn want_in(&self, heap: HeapId, kind: Kind, sizes: &Sizes) -> Option<Want> {
+        let unit_bytes = sizes.unit_bytes(kind);
+        let least_bytes = if kind == self.kind { self.bytes } else { self.requested_bytes };
+        let bytes = least_bytes.next_multiple_of(unit_bytes);
+        let is_possible = bytes >> unit_bytes.trailing_zeros() < u32::MAX as usize / 4;
+        is_possible.then_some(Want { heap, kind, bytes, align_bytes: self.align_bytes })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::size::{GIB, KIB};
+    use crate::numbers::Numbers;
+    use crate::seed::seed;
+
+    /// Goal: what a thread keeps is found by the size that a heap hands out. Method: sizes around
+    /// every border, and random ones.
+    #[test]
+    fn a_request_is_rounded_to_the_size_that_it_gets() {
+        let mut numbers = Numbers::new(seed());
+        for page_bytes in [None, Some(64 * KIB), Some(2 * MIB), Some(32 * MIB)] {
+            let sizes = Sizes::new(page_bytes);
+            let borders = (0..40).map(|power| 1 << power).chain([sizes.most_middle_bytes]);
+            let near = borders.flat_map(|border: usize| (border.max(2) - 1)..=(border + 1));
+            let mut one = || {
+                let most_bytes = GIB >> numbers.below(30);
+                1 + numbers.below(most_bytes)
+            };
+            let random = (0..10_000).map(|_| one());
+            for bytes in near.chain(random) {
+                let plan = sizes.plan(&Request::new(bytes, 0)).expect("there are such sizes");
+                assert_eq!(sizes.rounded(bytes), plan.bytes, "{bytes} of pages {page_bytes:?}");
+            }
+            assert_eq!(sizes.rounded(0), 0);
+            assert_eq!(sizes.rounded(usize::MAX), 0);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Free memory that cannot go back to the device as it is: PyTorch's inactive splits.
+//!
+//! In a segment that is each free block but one that is the whole segment. Where pages go back one
+//! by one it is the part of a free block beside the whole pages that it covers: other blocks are in
+//! those at its ends. In a slab it is what is free. Parts side by side are one, as in snapshots.
+//!
+//! Equation: two free blocks are never neighbours, so parts meet only where a slab begins or ends.
+
+use std::ops::{AddAssign, SubAssign};
+
+use crate::memory::allocator::native::area::Area;
+use crate::memory::allocator::native::block::{Block, BlockId, Blocks, State};
+use crate::memory::allocator::native::slab::{Slab, SlabId, Slabs};
+use crate::memory::allocator::snapshot::PoolClass;
+use crate::memory::allocator::stats::{PooledStat, Statistics};
+
+/// How many parts there are, and their bytes.
+#[derive(Debug, Default)]
+pub(in crate::memory::allocator) struct Splits {
+    count: PooledStat,
+    bytes: PooledStat,
+}
+
+/// How many parts more, and how many bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Change {
+    count: isize,
+    bytes: isize,
+}
+
+/// The parts of one block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    sum: Change,
+    /// One of them begins with the block.
+    begin: bool,
+    /// One of them ends with it.
+    end: bool,
+}
+
+impl Splits {
+    pub(super) fn change(&mut self, class: PoolClass, by: Change) {
+        self.count.change(class, by.count);
+        self.bytes.change(class, by.bytes);
+    }
+
+    /// Adds them to what the other policy counts.
+    pub(in crate::memory::allocator) fn add_to(&self, statistics: &mut Statistics) {
+        statistics.inactive_split.add(&self.count);
+        statistics.inactive_split_bytes.add(&self.bytes);
+    }
+
+    pub(in crate::memory::allocator) fn reset_peaks(&mut self) {
+        self.count.reset_peaks();
+        self.bytes.reset_peaks();
+    }
+
+    pub(in crate::memory::allocator) fn reset_accumulated(&mut self) {
+        self.count.reset_accumulated();
+        self.bytes.reset_accumulated();
+    }
+}
+
+impl Change {
+    /// What a free block adds while it is one, beside the neighbours that it has.
+    pub(super) fn of_free(id: BlockId, area: &Area, blocks: &Blocks, slabs: &Slabs) -> Self {
+        let block = &blocks[id];
+        let Parts { mut sum, begin, end } = Parts::of_free(block, area);
+        let slab = |neighbour: Option<BlockId>| {
+            let slab = neighbour.and_then(|neighbour| blocks[neighbour].slab())?;
+            Some(Parts::of_slab(&slabs[slab]))
+        };
+        let meets_before = begin && slab(block.previous).is_some_and(|slab| slab.end);
+        let meets_behind = end && slab(block.next).is_some_and(|slab| slab.begin);
+        sum.count -= isize::from(meets_before) + isize::from(meets_behind);
+        sum
+    }
+
+    /// What it comes to that other small blocks of a slab are free than before.
+    pub(super) fn of_slab(
+        id: SlabId,
+        free_before: u64,
+        area: &Area,
+        blocks: &Blocks,
+        slabs: &Slabs,
+    ) -> Self {
+        let slab = &slabs[id];
+        let (before, now) = (Parts::of_mask(slab, free_before), Parts::of_slab(slab));
+        let mut change = now.sum;
+        change -= before.sum;
+        let block = &blocks[slab.block];
+        let parts = |neighbour: Option<BlockId>| {
+            let block = &blocks[neighbour?];
+            match block.state {
+                State::Free => Some(Parts::of_free(block, area)),
+                State::Slab => block.slab().map(|slab| Parts::of_slab(&slabs[slab])),
+                State::Used => None,
+            }
+        };
+        // What meets a neighbour's part is no part more.
+        if before.begin != now.begin && parts(block.previous).is_some_and(|parts| parts.end) {
+            change.count += if now.begin { -1 } else { 1 };
+        }
+        if before.end != now.end && parts(block.next).is_some_and(|parts| parts.begin) {
+            change.count += if now.end { -1 } else { 1 };
+        }
+        change
+    }
+}
+
+impl AddAssign for Change {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+}
+
+impl SubAssign for Change {
+    fn sub_assign(&mut self, other: Self) {
+        self.count -= other.count;
+        self.bytes -= other.bytes;
+    }
+}
+
+impl Parts {
+    fn of_free(block: &Block, area: &Area) -> Self {
+        let bytes = area.bytes_of(block.units);
+        let Some(pages) = &area.pages else {
+            let is_whole = block.offset == 0 && block.next.is_none();
+            return if is_whole { Self::default() } else { Self::of_all(bytes) };
+        };
+        let (begin, page_bytes) = (area.bytes_of(block.offset), pages.page_bytes);
+        let end = begin + bytes;
+        let (first, last) = (begin.next_multiple_of(page_bytes), end - end % page_bytes);
+        if first >= last {
+            return Self::of_all(bytes);
+        }
+        let (before, behind) = (first - begin, end - last);
+        let count = isize::from(before > 0) + isize::from(behind > 0);
+        let sum = Change { count, bytes: (before + behind).cast_signed() };
+        Self { sum, begin: before > 0, end: behind > 0 }
+    }
+
+    fn of_all(bytes: usize) -> Self {
+        Self { sum: Change { count: 1, bytes: bytes.cast_signed() }, begin: true, end: true }
+    }
+
+    fn of_slab(slab: &Slab) -> Self {
+        Self::of_mask(slab, slab.free)
+    }
+
+    /// Of a slab of which the small blocks of a mask are free.
+    fn of_mask(slab: &Slab, free: u64) -> Self {
+        let runs = (free & !(free << 1)).count_ones() as usize;
+        let bytes = free.count_ones() as usize * slab.class.bytes();
+        let last = slab.class.slab_blocks() - 1;
+        let sum = Change { count: runs.cast_signed(), bytes: bytes.cast_signed() };
+        Self { sum, begin: free & 1 == 1, end: free >> last & 1 == 1 }
+    }
+}

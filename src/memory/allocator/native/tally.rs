@@ -1,0 +1,179 @@
+//! Sums: what all threads counted, as the statistics of the allocator.
+
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::native::caches::{Caches, Threads};
+use crate::memory::allocator::native::cell::{Cell, CellSums, Part, Quantity};
+use crate::memory::allocator::native::out::Amounts;
+use crate::memory::allocator::native::thread_cache::claim;
+use crate::memory::allocator::snapshot::PoolClass;
+use crate::memory::allocator::stats::{PooledStat, Stat, Statistics};
+
+impl Caches {
+    /// Adds what programs have under the native policy, and what awaits its free.
+    ///
+    /// A peak is exact while one thread alone has counted since the peaks were reset. When several
+    /// have, it is never below the truth: at most by what their caches held above it.
+    pub(in crate::memory::allocator) fn add_to(&self, statistics: &mut Statistics) {
+        let threads = self.threads.lock();
+        let (mut counted, mut at_reset) = (self.count(&threads), threads.at_reset);
+        let totals = counted_natively(statistics).into_iter();
+        let parts = counted_natively(&mut counted).into_iter();
+        for ((total, part), before) in totals.zip(parts).zip(counted_natively(&mut at_reset)) {
+            add(total, part, before);
+        }
+    }
+
+    /// What programs have under the native policy and what awaits its free, since the beginning,
+    /// with what the books say at that moment.
+    pub(in crate::memory::allocator) fn count_with<T>(
+        &self,
+        look: impl FnOnce(&Books, &Statistics) -> T,
+    ) -> T {
+        self.count_by(&self.threads.lock(), look)
+    }
+
+    /// What was counted since the beginning.
+    fn count(&self, threads: &Threads) -> Statistics {
+        self.count_by(threads, |_, counted| *counted)
+    }
+
+    fn count_by<T>(&self, threads: &Threads, look: impl FnOnce(&Books, &Statistics) -> T) -> T {
+        let mut statistics = Statistics::default();
+        let mut claimed = claim(&threads.caches);
+        let books = self.books.lock(); // from here nothing moves
+        let cells = claimed.iter_mut().map(|cache| cache.with(|kept| kept.cell().clone()));
+        let cells: Vec<Cell> = cells.chain([threads.shared.clone()]).collect();
+        let native = &books.native;
+        for quantity in [Quantity::Count, Quantity::Bytes, Quantity::RequestedBytes] {
+            let out = of_amounts(&native.out, quantity.of_out());
+            let used = sum_up(&cells, quantity, &out);
+            let awaiting = of_amounts(&native.awaiting_sums, quantity);
+            let active = with_awaiting(&used, &awaiting, &out);
+            match quantity {
+                Quantity::Count => {
+                    (statistics.allocation, statistics.active) = (used, active);
+                }
+                Quantity::Bytes => {
+                    (statistics.allocated_bytes, statistics.active_bytes) = (used, active);
+                }
+                Quantity::RequestedBytes => statistics.requested_bytes = active,
+            }
+        }
+        look(&books, &statistics)
+    }
+
+    /// Every sum becomes zero.
+    pub(in crate::memory::allocator) fn reset_accumulated(&self) {
+        let mut threads = self.threads.lock();
+        threads.at_reset = self.count(&threads);
+    }
+
+    /// Every peak becomes the current value.
+    pub(in crate::memory::allocator) fn reset_peaks(&self) {
+        let mut threads = self.threads.lock();
+        let Threads { caches, shared, .. } = &mut *threads;
+        let mut claimed = claim(caches.iter());
+        let mut books = self.books.lock(); // from here nothing moves
+        for cache in &mut claimed {
+            cache.with(|kept| kept.cell().reset_peaks());
+        }
+        shared.reset_peaks();
+        books.native.out.reset_peaks();
+        books.native.awaiting_sums.reset_peaks();
+    }
+}
+
+impl Quantity {
+    /// The one that is counted of what is out, and never less: what is asked for is not.
+    fn of_out(self) -> Self {
+        match self {
+            Self::Count => Self::Count,
+            Self::Bytes | Self::RequestedBytes => Self::Bytes,
+        }
+    }
+}
+
+/// One quantity of all cells. `out` bounds its peak when several threads counted.
+fn sum_up(cells: &[Cell], quantity: Quantity, out: &PooledStat) -> PooledStat {
+    let sums: Vec<CellSums> = cells.iter().map(|cell| cell.sums(quantity)).collect();
+    let mut moved = cells.iter().zip(&sums).filter(|(cell, _)| cell.is_moved());
+    let only = match (moved.next(), moved.next()) {
+        (Some((cell, sums)), None) if !cell.has_lost_peaks() => Some(*sums),
+        (None, _) => Some(CellSums::default()), // nothing was above what is current
+        _ => None,
+    };
+    let stat = |part: &dyn Fn(&CellSums) -> Part, bound: &Stat| {
+        let current: i64 = sums.iter().map(|sums| part(sums).current).sum();
+        let allocated = sums.iter().map(|sums| part(sums).allocated).fold(0, u64::wrapping_add);
+        let peak = match &only {
+            Some(only) => current - part(only).current + part(only).peak,
+            None => bound.peak.cast_signed(),
+        };
+        let current = current.max(0); // between two looks a free may be seen before its request
+        let peak = peak.max(current);
+        let current = current.cast_unsigned();
+        Stat {
+            current,
+            peak: peak.cast_unsigned(),
+            allocated,
+            freed: allocated.wrapping_sub(current),
+        }
+    };
+    PooledStat {
+        all: stat(&|sums| sums.all, &out.all),
+        small_pool: stat(&|sums| sums.small, &out.small_pool),
+        large_pool: stat(&|sums| sums.large, &out.large_pool),
+    }
+}
+
+fn of_amounts(amounts: &Amounts, quantity: Quantity) -> PooledStat {
+    let index = quantity as usize;
+    let stat = |amount: &super::out::Amount| Stat {
+        current: amount.current[index],
+        peak: amount.peak[index],
+        ..Stat::default()
+    };
+    PooledStat {
+        all: stat(amounts.all()),
+        small_pool: stat(amounts.of(PoolClass::Small)),
+        large_pool: stat(amounts.of(PoolClass::Large)),
+    }
+}
+
+/// What is in use, and what awaits its free. Both are `out`: their peak is no more than its.
+fn with_awaiting(used: &PooledStat, awaiting: &PooledStat, out: &PooledStat) -> PooledStat {
+    let stat = |used: &Stat, awaiting: &Stat, out: &Stat| {
+        let current = used.current + awaiting.current;
+        let peak = (used.peak + awaiting.peak).min(out.peak).max(current);
+        let freed = used.freed.wrapping_sub(awaiting.current);
+        Stat { current, peak, allocated: used.allocated, freed }
+    };
+    PooledStat {
+        all: stat(&used.all, &awaiting.all, &out.all),
+        small_pool: stat(&used.small_pool, &awaiting.small_pool, &out.small_pool),
+        large_pool: stat(&used.large_pool, &awaiting.large_pool, &out.large_pool),
+    }
+}
+
+/// What threads count.
+fn counted_natively(statistics: &mut Statistics) -> [&mut PooledStat; 5] {
+    let Statistics { allocation, active, allocated_bytes, active_bytes, requested_bytes, .. } =
+        statistics;
+    [allocation, active, allocated_bytes, active_bytes, requested_bytes]
+}
+
+/// Adds to what the other policy counted, sums from `before` on. The sum of two peaks is never
+/// below the peak of the sum.
+fn add(total: &mut PooledStat, part: &PooledStat, before: &PooledStat) {
+    for (total, part, before) in [
+        (&mut total.all, &part.all, &before.all),
+        (&mut total.small_pool, &part.small_pool, &before.small_pool),
+        (&mut total.large_pool, &part.large_pool, &before.large_pool),
+    ] {
+        total.current += part.current;
+        total.peak += part.peak;
+        let since = |now: u64, then: u64| now.wrapping_sub(then);
+        total.allocated = total.allocated.wrapping_add(since(part.allocated, before.allocated));
+        total.freed = total.freed.wrapping_add(since(part.freed, before.freed));
+    }
+}

@@ -1,0 +1,210 @@
+//! What one thread keeps of the pieces that it freed, to have them again without a lock.
+//!
+//! A cache belongs to one thread, and others may reach into it: to empty it, or to add up what it
+//! counts. The thread enters and leaves around each use with two stores; another one claims the
+//! cache, waits until the thread is outside, and keeps it outside meanwhile.
+//!
+//! | | thread enters | other claims |
+//! |---|---|---|
+//! | publishes | `door` | `CLAIMED` in `gate` |
+//! | fence | `asymmetric::light` | `asymmetric::heavy` |
+//! | looks at | `gate`: stays out | `door`: waits |
+//!
+//! The gate is open for who has the id of the cache's allocator. So one look tells the thread that
+//! nobody has claimed the cache, that it is of the allocator that it wants, and that its own fence
+//! costs nothing. Where that costs something the thread asks twice.
+#![expect(unsafe_code, reason = "plain values that one thread at a time reaches, by that protocol")]
+
+use std::cell::Cell as Unshared;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, spin_hint};
+use crate::base::{asymmetric, fork};
+use crate::memory::allocator::native::handle::Tag;
+use crate::memory::allocator::native::kept::Kept;
+
+/// In the gate, below the id: the thread is to stay out.
+const CLAIMED: u64 = 1;
+/// In the gate, for good: the thread's fence is one that processors know of.
+const FENCED: u64 = 2;
+/// Ids of allocators are multiples of this.
+pub(super) const ID_STEP: u64 = 4;
+
+/// The cache of one thread for one allocator. On cache lines of its own, two for processors that
+/// fetch them in pairs: what one thread writes all the time is in no other's way.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct ThreadCache {
+    /// True while the thread is inside.
+    door: AtomicBool,
+    /// The id of its allocator, and flags.
+    gate: AtomicU64,
+    kept: UnsafeCell<Kept>,
+}
+
+// SAFETY: `kept` is plain values, which may go from thread to thread, and is reached through
+// `ThreadCache::enter` and `Claimed::with` alone: never by two threads at a time, and what one did
+// happened before the next comes. The flags of this file keep that; see its head.
+unsafe impl Sync for ThreadCache {}
+
+/// The thread's own end of a cache, of which there is one: it alone enters.
+#[derive(Debug)]
+pub(super) struct Owner {
+    cache: Arc<ThreadCache>,
+    /// It may go to another thread, but two cannot have it.
+    is_unshared: PhantomData<Unshared<()>>,
+}
+
+impl Owner {
+    /// A cache that is empty, of the allocator with an id and a tag.
+    pub(super) fn new(id: u64, tag: Tag) -> Self {
+        assert!(id.is_multiple_of(ID_STEP), "flags stand below the id {id}");
+        let fenced = if asymmetric::is_light_free() { 0 } else { FENCED };
+        let cache = ThreadCache {
+            door: AtomicBool::new(false),
+            gate: AtomicU64::new(id | fenced),
+            kept: UnsafeCell::new(Kept::new(tag)),
+        };
+        Self { cache: Arc::new(cache), is_unshared: PhantomData }
+    }
+
+    /// The end that others claim.
+    pub(super) fn cache(&self) -> &Arc<ThreadCache> {
+        &self.cache
+    }
+
+    /// True while the thread is not inside, which asks.
+    pub(super) fn is_outside(&self) -> bool {
+        !self.cache.door.load(Ordering::Relaxed) // this thread alone writes it
+    }
+
+    /// As [`ThreadCache::enter`].
+    #[cfg(all(test, loom))]
+    pub(super) fn enter(&self, id: u64) -> Option<Inside<'_>> {
+        // SAFETY: this is the owner's thread: the owner is there once, and is not shared. Tests
+        // leave before they enter again.
+        unsafe { self.cache.enter(id) }
+    }
+}
+
+impl ThreadCache {
+    /// Goes inside the cache of the allocator with an id. `None` when it is of another one, while
+    /// another thread has claimed it, and where a fence is needed that costs something.
+    ///
+    /// # Safety
+    /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    pub(super) unsafe fn enter_at_once(&self, id: u64) -> Option<Inside<'_>> {
+        // Relaxed: the fence orders it before the look; partner: `claim`.
+        self.door.store(true, Ordering::Relaxed);
+        asymmetric::light_if_free();
+        // Acquire: pairs with the end of a claim; what it did here is visible. No model: a model's
+        // threads take `enter`, whose fence is one.
+        let gate = self.gate.load(Ordering::Acquire);
+        self.inside_if(gate == id)
+    }
+
+    /// As [`ThreadCache::enter_at_once`], with that fence where it is needed.
+    ///
+    /// # Safety
+    /// The same.
+    pub(super) unsafe fn enter(&self, id: u64) -> Option<Inside<'_>> {
+        // Relaxed: as above.
+        self.door.store(true, Ordering::Relaxed);
+        asymmetric::light();
+        // Acquire: as above.
+        let gate = self.gate.load(Ordering::Acquire);
+        self.inside_if(gate & !FENCED == id)
+    }
+
+    /// What the look at the gate came to, of the thread that knocked and is not inside already.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn inside_if(&self, is_open: bool) -> Option<Inside<'_>> {
+        if !is_open {
+            // Release: as in `Inside::drop`. No model: there the fence above releases, which is
+            // none where the kernel has it made.
+            self.door.store(false, Ordering::Release);
+            return None;
+        }
+        let kept = self.kept.with_mut(|kept| kept);
+        // SAFETY: nobody else may reach it meanwhile. No other thread enters, and this one was not
+        // inside: who called `enter` says so. No claimer: one whose flag was not seen sees the
+        // door, by the two fences between, and waits until what is made here drops.
+        let kept = unsafe { &mut *kept };
+        Some(Inside { cache: self, kept })
+    }
+}
+
+/// The owner's stay in its cache.
+#[derive(Debug)]
+pub(in crate::memory::allocator) struct Inside<'a> {
+    cache: &'a ThreadCache,
+    pub(super) kept: &'a mut Kept,
+}
+
+impl Inside<'_> {
+    /// True when this is the cache.
+    pub(super) fn is_of(&self, cache: &ThreadCache) -> bool {
+        std::ptr::eq(self.cache, cache)
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
+    fn drop(&mut self) {
+        self.cache.kept.with_mut(|_| ()); // so that models see how long it was in use
+        // Release: pairs with a claimer's look.
+        self.cache.door.store(false, Ordering::Release);
+    }
+}
+
+/// The right of another thread to a cache.
+#[derive(Debug)]
+pub(super) struct Claimed<'a>(&'a ThreadCache);
+
+/// Keeps the threads of some caches out, waiting until they are: one fence for all of them. One
+/// thread at a time claims a cache.
+pub(super) fn claim<'a>(
+    caches: impl IntoIterator<Item = &'a Arc<ThreadCache>>,
+) -> Vec<Claimed<'a>> {
+    let publish = |cache: &'a Arc<ThreadCache>| {
+        // Relaxed: the lock of the list of caches orders claims. The fence orders it before the
+        // look; partner: `ThreadCache::enter`.
+        let was = cache.gate.fetch_or(CLAIMED, Ordering::Relaxed);
+        assert_eq!(was & CLAIMED, 0, "whoever claims has the lock of the list of caches");
+        Claimed(cache)
+    };
+    let claimed: Vec<_> = caches.into_iter().map(publish).collect();
+    if claimed.is_empty() {
+        return claimed; // the fence is a call of the system
+    }
+    asymmetric::heavy();
+    for Claimed(cache) in &claimed {
+        // Acquire: pairs with the thread's leaving; what it did here is visible. In a forked child
+        // the other threads are gone, wherever they were.
+        while cache.door.load(Ordering::Acquire) && !fork::is_child() {
+            spin_hint();
+        }
+    }
+    claimed
+}
+
+impl Claimed<'_> {
+    pub(super) fn with<R>(&mut self, with: impl FnOnce(&mut Kept) -> R) -> R {
+        // SAFETY: nobody else may reach it meanwhile. No other claimer: `claim` was the one that
+        // raised the flag. Not the owner: `claim` saw it outside after its fence, and it looks at
+        // the flag behind its own fence until this is dropped.
+        self.0.kept.with_mut(|kept| with(unsafe { &mut *kept }))
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the thread's next look, and the next claim.
+        self.0.gate.fetch_and(!CLAIMED, Ordering::Release);
+    }
+}

@@ -1,0 +1,202 @@
+//! The decisions of PyTorch 2.13's caching allocator, constant by constant.
+//!
+//! Source: `c10/core/AllocatorConfig.h` and `c10/cuda/CUDACachingAllocator.cpp` of PyTorch.
+
+use crate::base::size::MIB;
+use crate::memory::allocator::block::BlockId;
+use crate::memory::allocator::config::{AllocatorConfig, ROUNDUP_INTERVALS};
+use crate::memory::allocator::policy::{Candidate, Policy};
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// Every size is a multiple of this, and at least this.
+pub(in crate::memory::allocator) const LEAST_BLOCK_BYTES: usize = 512;
+/// The largest request that small segments serve.
+pub(in crate::memory::allocator) const MOST_SMALL_BYTES: usize = MIB;
+/// Size of a small segment, and of the pages of an expandable one.
+const SMALL_SEGMENT_BYTES: usize = 2 * MIB;
+/// Requests from here on get segments of their own size.
+const LEAST_OWN_SEGMENT_BYTES: usize = 10 * MIB;
+/// What those are rounded up to.
+const OWN_SEGMENT_GRANULE_BYTES: usize = 2 * MIB;
+/// What has to be left of a block of a large segment, and a byte more, for a split.
+const MOST_UNSPLIT_REST_BYTES: usize = MIB;
+
+/// The policy, with its settings.
+#[derive(Debug)]
+pub(in crate::memory::allocator) struct Torch<'a>(
+    pub(in crate::memory::allocator) &'a AllocatorConfig,
+);
+
+impl Torch<'_> {
+    fn most_split_bytes(&self) -> usize {
+        self.0.max_split_bytes.unwrap_or(usize::MAX)
+    }
+
+    /// Steps between two powers of two for a size.
+    fn divisions(&self, bytes: usize) -> usize {
+        let interval = bytes.ilog2().saturating_sub(MIB.ilog2()) as usize;
+        self.0.roundup_power2_divisions[interval.min(ROUNDUP_INTERVALS - 1)]
+    }
+}
+
+/// `bytes` rounded up to the next of `divisions` steps between two powers of two.
+fn round_to_division(bytes: usize, divisions: usize) -> usize {
+    if bytes.is_power_of_two() {
+        return bytes;
+    }
+    let floor = 1 << bytes.ilog2();
+    match floor >> divisions.ilog2() {
+        0 => floor << 1,
+        step => bytes.next_multiple_of(step),
+    }
+}
+
+impl Policy for Torch<'_> {
+    fn round(&self, bytes: usize) -> usize {
+        if bytes < LEAST_BLOCK_BYTES {
+            return LEAST_BLOCK_BYTES;
+        }
+        let divisions = self.divisions(bytes);
+        if divisions > 1 && bytes > LEAST_BLOCK_BYTES.saturating_mul(divisions) {
+            round_to_division(bytes, divisions)
+        } else {
+            bytes.next_multiple_of(LEAST_BLOCK_BYTES)
+        }
+    }
+
+    fn class(&self, bytes: usize) -> PoolClass {
+        if bytes <= MOST_SMALL_BYTES { PoolClass::Small } else { PoolClass::Large }
+    }
+
+    fn segment_bytes(&self, bytes: usize) -> usize {
+        if bytes <= MOST_SMALL_BYTES {
+            SMALL_SEGMENT_BYTES
+        } else if bytes < LEAST_OWN_SEGMENT_BYTES {
+            self.0.large_segment_bytes
+        } else {
+            bytes.next_multiple_of(OWN_SEGMENT_GRANULE_BYTES)
+        }
+    }
+
+    fn page_bytes(&self, class: PoolClass) -> usize {
+        match class {
+            PoolClass::Small => SMALL_SEGMENT_BYTES,
+            PoolClass::Large => self.0.large_segment_bytes,
+        }
+    }
+
+    fn splits(&self, class: PoolClass, block_bytes: usize, bytes: usize) -> bool {
+        let rest_bytes = block_bytes - bytes;
+        if class == PoolClass::Small || self.0.expandable_segments {
+            return rest_bytes >= LEAST_BLOCK_BYTES;
+        }
+        bytes < self.most_split_bytes() && rest_bytes > MOST_UNSPLIT_REST_BYTES
+    }
+
+    fn choose(
+        &self,
+        bytes: usize,
+        mut candidates: impl Iterator<Item = Candidate>,
+    ) -> Option<BlockId> {
+        let mut best = candidates.next()?;
+        if best.is_expandable && self.0.expandable_segments {
+            // What counts as the size of a block that can grow is what it can grow to.
+            for next in candidates {
+                if !best.is_expandable || next.room_bytes >= best.room_bytes {
+                    break;
+                }
+                best = next;
+            }
+        } else if best.is_expandable {
+            best = candidates.find(|candidate| !candidate.is_expandable)?;
+        }
+        let most_split_bytes = self.most_split_bytes();
+        if bytes < most_split_bytes {
+            return (best.bytes < most_split_bytes).then_some(best.id);
+        }
+        let most_bytes = bytes.saturating_add(self.0.max_non_split_rounding_bytes);
+        (best.bytes < most_bytes).then_some(best.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Goal: the sizes of specification 2.3 and 2.1. Method: its own examples, and both sides of
+    //! every constant.
+
+    use super::*;
+    use crate::base::size::{GIB, KIB};
+
+    fn with_divisions(divisions: usize) -> AllocatorConfig {
+        AllocatorConfig {
+            roundup_power2_divisions: [divisions; ROUNDUP_INTERVALS],
+            ..AllocatorConfig::default()
+        }
+    }
+
+    #[test]
+    fn requests_are_rounded_to_512_bytes() {
+        let config = AllocatorConfig::default();
+        let torch = Torch(&config);
+        for (bytes, rounded) in [(1, 512), (511, 512), (512, 512), (513, 1024), (1200, 1536)] {
+            assert_eq!(torch.round(bytes), rounded, "{bytes}");
+        }
+        assert_eq!(torch.round(311 * 411 * 4), 511_488);
+    }
+
+    #[test]
+    fn divisions_round_to_steps_between_powers_of_two() {
+        let config = with_divisions(4);
+        let torch = Torch(&config);
+        let pairs =
+            [(1200, 1536), (2048, 2048), (2049, 2560), (5000, 5120), (MIB + 1, MIB + 256 * KIB)];
+        for (bytes, rounded) in pairs {
+            assert_eq!(torch.round(bytes), rounded, "{bytes}");
+        }
+        assert_eq!(round_to_division(1200, 4), 1280, "the specification's example");
+        assert_eq!(round_to_division(5, 8), 8, "steps below a byte");
+    }
+
+    #[test]
+    fn each_interval_has_its_divisions() {
+        let mut config = AllocatorConfig::default();
+        config.roundup_power2_divisions[1] = 2;
+        config.roundup_power2_divisions[ROUNDUP_INTERVALS - 1] = 8;
+        let torch = Torch(&config);
+        assert_eq!(torch.round(2 * MIB + 1), 3 * MIB);
+        assert_eq!(torch.round(4 * MIB + 1), 4 * MIB + 512, "the interval above is off");
+        assert_eq!(torch.round(64 * GIB + 1), 72 * GIB);
+    }
+
+    #[test]
+    fn segments_are_as_large_as_their_class_says() {
+        let config = AllocatorConfig::default();
+        let torch = Torch(&config);
+        let rows = [
+            (512, PoolClass::Small, 2 * MIB),
+            (MIB, PoolClass::Small, 2 * MIB),
+            (MIB + 512, PoolClass::Large, 20 * MIB),
+            (10 * MIB - 512, PoolClass::Large, 20 * MIB),
+            (10 * MIB, PoolClass::Large, 10 * MIB),
+            (10 * MIB + 512, PoolClass::Large, 12 * MIB),
+        ];
+        for (bytes, class, segment_bytes) in rows {
+            assert_eq!((torch.class(bytes), torch.segment_bytes(bytes)), (class, segment_bytes));
+        }
+    }
+
+    #[test]
+    fn what_is_left_decides_a_split() {
+        let config =
+            AllocatorConfig { max_split_bytes: Some(32 * MIB), ..AllocatorConfig::default() };
+        let torch = Torch(&config);
+        assert!(torch.splits(PoolClass::Small, 1024, 512));
+        assert!(!torch.splits(PoolClass::Small, 512, 512));
+        let splits = |block_bytes, bytes| torch.splits(PoolClass::Large, block_bytes, bytes);
+        assert!(!splits(20 * MIB, 19 * MIB), "1 MiB is not more than 1 MiB");
+        assert!(splits(20 * MIB, 19 * MIB - 512));
+        assert!(!splits(64 * MIB, 32 * MIB), "from max_split_size_mb on nothing is split");
+        let expandable = AllocatorConfig { expandable_segments: true, ..config };
+        assert!(Torch(&expandable).splits(PoolClass::Large, 64 * MIB, 64 * MIB - 512));
+    }
+}

@@ -1,0 +1,128 @@
+//! Private pools: segments that serve only the requests made for them.
+
+use std::collections::BTreeMap;
+
+use crate::memory::allocator::free_index::FreeIndex;
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// The name of a pool: `(0, 0)` is where requests go that name none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub u64, pub u64);
+
+impl PoolId {
+    /// Where requests go that name no pool.
+    pub const DEFAULT: Self = Self(0, 0);
+}
+
+/// What is special about a private pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Requests that name no pool take from it before memory is said to be short.
+    pub use_on_oom: bool,
+    /// Its blocks are not split. Policy `native`, which splits all, leaves them to PyTorch's.
+    pub no_split: bool,
+}
+
+/// Stands for a pool that was not made: no users, no memory.
+static ABSENT: Pool = Pool {
+    users: 0,
+    options: PoolOptions { use_on_oom: false, no_split: false },
+    segments: 0,
+    small: FreeIndex::new(),
+    large: FreeIndex::new(),
+};
+
+/// One pool.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    /// Who may still make requests for it. At zero its memory may go back to the device.
+    pub(super) users: usize,
+    pub(super) options: PoolOptions,
+    /// Segments that are its own; a pool without users and segments is forgotten.
+    pub(super) segments: usize,
+    small: FreeIndex,
+    large: FreeIndex,
+}
+
+impl Pool {
+    pub(super) fn index(&self, class: PoolClass) -> &FreeIndex {
+        match class {
+            PoolClass::Small => &self.small,
+            PoolClass::Large => &self.large,
+        }
+    }
+
+    pub(super) fn index_mut(&mut self, class: PoolClass) -> &mut FreeIndex {
+        match class {
+            PoolClass::Small => &mut self.small,
+            PoolClass::Large => &mut self.large,
+        }
+    }
+}
+
+/// All pools of an allocator; the default one is always there. A request may name any other: one
+/// that is not there is a pool without users, whose memory goes back when the cache is emptied.
+#[derive(Debug)]
+pub(super) struct Pools(BTreeMap<PoolId, Pool>);
+
+impl Pools {
+    pub(super) fn new() -> Self {
+        Self(BTreeMap::from([(PoolId::DEFAULT, Pool::default())]))
+    }
+
+    /// Counts one more user, of a pool that may be new.
+    pub(super) fn retain(&mut self, id: PoolId, options: PoolOptions) {
+        let pool = self.0.entry(id).or_default();
+        pool.users += 1;
+        pool.options = options;
+    }
+
+    /// Makes a pool that has no users yet, unless it is there.
+    pub(super) fn make(&mut self, id: PoolId) {
+        self.0.entry(id).or_default();
+    }
+
+    /// Counts no user any more: nobody is left who could make a request.
+    pub(super) fn end_all(&mut self) {
+        self.0.values_mut().for_each(|pool| pool.users = 0);
+    }
+
+    /// Counts one user less, where there is one.
+    pub(super) fn release(&mut self, id: PoolId) {
+        if let Some(pool) = self.0.get_mut(&id) {
+            pool.users = pool.users.saturating_sub(1);
+        }
+        self.forget_if_gone(id);
+    }
+
+    /// Forgets a private pool that nobody uses and that has nothing.
+    pub(super) fn forget_if_gone(&mut self, id: PoolId) {
+        let pool = &self[id];
+        if id != PoolId::DEFAULT && pool.users == 0 && pool.segments == 0 {
+            self.0.remove(&id);
+        }
+    }
+
+    /// True for a private pool that has users: nobody else gets its memory.
+    pub(super) fn is_somebodys_own(&self, id: PoolId) -> bool {
+        id != PoolId::DEFAULT && self.0.get(&id).is_some_and(|pool| pool.users > 0)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
+        self.0.iter().map(|(id, pool)| (*id, pool))
+    }
+}
+
+impl std::ops::Index<PoolId> for Pools {
+    type Output = Pool;
+
+    fn index(&self, id: PoolId) -> &Pool {
+        self.0.get(&id).unwrap_or(&ABSENT)
+    }
+}
+
+impl std::ops::IndexMut<PoolId> for Pools {
+    fn index_mut(&mut self, id: PoolId) -> &mut Pool {
+        self.0.entry(id).or_default()
+    }
+}

@@ -1,0 +1,158 @@
+//! Whether an allocator takes the decisions that were recorded: every address, every last segment.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::base::error::{Error, Result};
+use crate::base::size::{GIB, MIB};
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::books::Request;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::config::AllocatorConfig;
+use crate::memory::allocator::pool::{PoolId, PoolOptions};
+use crate::memory::allocator::replay::engine::{Accounting, free};
+use crate::memory::allocator::replay::rewind::rewind;
+use crate::memory::allocator::snapshot::{
+    BlockInfo, SegmentInfo, Snapshot, TraceAction, TraceEntry,
+};
+
+/// Capacity of the device that recordings are checked on: theirs is not recorded.
+const CAPACITY_BYTES: usize = 1024 * GIB;
+
+/// How much of a recording was reproduced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Requests that got the recorded address.
+    pub addresses_agreed: usize,
+    /// Requests.
+    pub addresses: usize,
+    /// Segments that have the recorded blocks at the end.
+    pub layouts_agreed: usize,
+    /// Segments at the end of the recording.
+    pub layouts: usize,
+    /// What differed first.
+    pub first_difference: Option<String>,
+}
+
+impl Agreement {
+    /// True when everything was reproduced.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.first_difference.is_none()
+    }
+
+    fn note(&mut self, difference: impl FnOnce() -> String) {
+        self.first_difference.get_or_insert_with(difference);
+    }
+}
+
+/// Rewinds a recording, loads the layout that it began with, replays its trace by the decisions of
+/// `config` and compares every address and the segments at the end. What was taken from the device
+/// meanwhile is known by the recorded addresses: which ones a device gives, nobody decides. What
+/// went back meanwhile goes back when the recording says it, as it says neither who emptied the
+/// cache nor when the device had too little: it has to be free then.
+///
+/// Fails when the recording contradicts itself.
+pub fn check(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Agreement> {
+    let (config, granularity_bytes) = (config.clone(), 2 * MIB);
+    let start = rewind(snapshot, &config)?;
+    let accounting = Accounting { config, capacity_bytes: CAPACITY_BYTES, granularity_bytes };
+    let allocator = accounting.allocator()?;
+    let restored = allocator.restore(&start)?;
+    let pools: BTreeSet<PoolId> = snapshot.trace.iter().map(|entry| entry.pool).collect();
+    for pool in pools.into_iter().filter(|pool| *pool != PoolId::DEFAULT) {
+        allocator.retain_pool(pool, PoolOptions::default());
+    }
+    let live = restored.into_iter().map(|block| (block.address(), block)).collect();
+    let mut replay = Replay { allocator, live, agreement: Agreement::default() };
+    for (index, entry) in snapshot.trace.iter().enumerate() {
+        replay.step(index, entry)?;
+    }
+    let Replay { allocator, live, mut agreement } = replay;
+    compare_layouts(&snapshot.segments, &allocator.snapshot().segments, &mut agreement);
+    if agreement.addresses == 0 {
+        agreement.note(|| "no request was recorded".to_owned());
+    }
+    allocator.check_all();
+    for block in live.into_values() {
+        free(&allocator, block);
+    }
+    Ok(agreement)
+}
+
+/// A recording that is being replayed.
+struct Replay {
+    allocator: CachingAllocator,
+    /// What is in use, by the recorded addresses.
+    live: HashMap<u64, Allocated>,
+    agreement: Agreement,
+}
+
+impl Replay {
+    fn step(&mut self, index: usize, entry: &TraceEntry) -> Result<()> {
+        let TraceEntry { action, address, bytes, stream, pool } = *entry;
+        match action {
+            TraceAction::SegmentAlloc => self.allocator.announce_segment(address, bytes),
+            TraceAction::Alloc => {
+                let request = Request::new(bytes, stream).from_pool(pool);
+                let block = self.allocator.allocate(request)?;
+                let found = block.address();
+                self.agreement.addresses += 1;
+                self.agreement.addresses_agreed += usize::from(found == address);
+                if found != address {
+                    self.agreement.note(|| {
+                        format!(
+                            "event {index}: {bytes} bytes at {found:#x} instead of {address:#x}"
+                        )
+                    });
+                }
+                self.live.insert(address, block);
+            }
+            TraceAction::FreeCompleted => {
+                let expected = "a block in use";
+                let freed = self.live.remove(&address);
+                let freed = freed.ok_or(Error::InvalidSnapshot { address, expected })?;
+                free(&self.allocator, freed);
+            }
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
+                let went_back = self.allocator.release_recorded(address, bytes);
+                if !went_back {
+                    self.agreement.note(|| {
+                        format!("event {index}: {bytes} bytes at {address:#x} did not go back")
+                    });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn compare_layouts(recorded: &[SegmentInfo], found: &[SegmentInfo], agreement: &mut Agreement) {
+    let found: HashMap<u64, &SegmentInfo> =
+        found.iter().map(|segment| (segment.address, segment)).collect();
+    agreement.layouts = recorded.len();
+    for segment in recorded {
+        if found.get(&segment.address).is_some_and(|found| is_same_layout(segment, found)) {
+            agreement.layouts_agreed += 1;
+        } else {
+            let address = segment.address;
+            agreement.note(|| format!("the segment at {address:#x} has other blocks"));
+        }
+    }
+    if found.len() > recorded.len() {
+        let (found, recorded) = (found.len(), recorded.len());
+        agreement.note(|| format!("{found} segments instead of {recorded}"));
+    }
+}
+
+/// The same range for the same requests, cut into the same blocks, in use or not.
+fn is_same_layout(a: &SegmentInfo, b: &SegmentInfo) -> bool {
+    let is_same_segment = (a.total_bytes, a.stream, a.class, a.pool, a.is_expandable)
+        == (b.total_bytes, b.stream, b.class, b.pool, b.is_expandable);
+    let is_same_block = |(a, b): (&BlockInfo, &BlockInfo)| {
+        (a.address, a.bytes, a.state.is_active()) == (b.address, b.bytes, b.state.is_active())
+    };
+    is_same_segment
+        && a.blocks.len() == b.blocks.len()
+        && a.blocks.iter().zip(&b.blocks).all(is_same_block)
+}

@@ -1,0 +1,168 @@
+//! The replay of requests and frees against an allocator.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use crate::backend::registry::accounting;
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::{Error, Result};
+use crate::base::size::to_usize;
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::books::Request;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::config::AllocatorConfig;
+use crate::memory::allocator::replay::operation::{Figures, Operation};
+
+/// An allocator on a device of numbers in place of memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Accounting {
+    /// The allocator's settings.
+    pub config: AllocatorConfig,
+    /// Capacity of the device.
+    pub capacity_bytes: usize,
+    /// Size of its pages: a power of two of at least 64.
+    pub granularity_bytes: usize,
+}
+
+impl Accounting {
+    /// Makes it. Fails when the granularity is not what it must be.
+    pub fn allocator(&self) -> Result<CachingAllocator> {
+        let Self { config, capacity_bytes, granularity_bytes } = self;
+        if !granularity_bytes.is_power_of_two() || *granularity_bytes < 64 {
+            let value = granularity_bytes.to_string();
+            let (name, allowed) = ("granularity", "a power of two from 64 bytes on");
+            return Err(Error::InvalidSetting { name, value, allowed });
+        }
+        let backend = accounting(*capacity_bytes, *granularity_bytes);
+        CachingAllocator::new(backend, Device::new(DeviceKind::Null, 0)?, config.clone())
+    }
+}
+
+/// Replays events until the end, or until a request fails for want of memory. What is live then is
+/// freed. The allocator's peaks are reset at the beginning.
+///
+/// Fails when the events contradict themselves, and when the device fails otherwise.
+///
+/// ```
+/// use accelrt::AllocatorConfig;
+/// use accelrt::allocator::replay::{Accounting, Operation, replay};
+///
+/// let (config, capacity_bytes) = (AllocatorConfig::default(), 1 << 30);
+/// let accounting = Accounting { config, capacity_bytes, granularity_bytes: 2 << 20 };
+/// let events =
+///     [Operation::Allocate { id: 7, bytes: 3 << 20, stream: 0 }, Operation::Free { id: 7 }];
+/// let figures = replay(&accounting.allocator()?, &events)?;
+/// assert_eq!((figures.peak_live_bytes, figures.peak_reserved_bytes), (3 << 20, 4 << 20));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Figures> {
+    let steps = resolve(events)?;
+    let granularity_bytes = allocator.page_bytes();
+    allocator.reset_peak_statistics();
+    let before = allocator.statistics();
+    let places = steps.iter().map(|step| step.place() + 1).max().unwrap_or(0);
+    let mut live: Vec<Allocated> = (0..places).map(|_| Allocated::default()).collect();
+    let mut outcome = Ok(());
+    let mut done = 0;
+    let started = Instant::now();
+    for step in &steps {
+        match *step {
+            Step::Allocate { place, request } => match allocator.allocate(request) {
+                Ok(block) => live[place] = block,
+                Err(refusal) => {
+                    outcome = Err(refusal);
+                    break;
+                }
+            },
+            Step::Free { place } => free(allocator, std::mem::take(&mut live[place])),
+        }
+        done += 1;
+    }
+    let elapsed = started.elapsed();
+    let statistics = allocator.statistics();
+    for block in live {
+        free(allocator, block);
+    }
+    let failed_at = match outcome {
+        Ok(()) => None,
+        Err(Error::OutOfMemory { .. }) => Some(done),
+        Err(refusal) => return Err(refusal),
+    };
+    let mapped_bytes =
+        statistics.reserved_bytes.all.allocated - before.reserved_bytes.all.allocated;
+    let moved = statistics.num_pages_stolen - before.num_pages_stolen;
+    #[expect(clippy::cast_precision_loss, reason = "a figure of a few digits")]
+    let ns_per_event = elapsed.as_nanos() as f64 / done.max(1) as f64;
+    Ok(Figures {
+        events: done,
+        peak_live_bytes: peak_live_bytes(&steps[..done]),
+        peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),
+        page_operations: mapped_bytes.div_ceil(granularity_bytes as u64) + moved,
+        ns_per_event,
+        failed_at,
+    })
+}
+
+/// Of blocks that were asked of this allocator, which so takes them back.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a path of nanoseconds")]
+pub(super) fn free(allocator: &CachingAllocator, block: Allocated) {
+    allocator.free(block).expect("it was asked of this allocator");
+}
+
+/// An event whose block has a place instead of a number, so that replaying looks nothing up.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Allocate { place: usize, request: Request },
+    Free { place: usize },
+}
+
+impl Step {
+    fn place(&self) -> usize {
+        match self {
+            Self::Allocate { place, .. } | Self::Free { place } => *place,
+        }
+    }
+}
+
+fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    let mut vacant: Vec<usize> = Vec::new();
+    let mut steps = Vec::with_capacity(events.len());
+    for (index, event) in events.iter().enumerate() {
+        let contradiction = |id, expected| Err(Error::InvalidEvents { index, id, expected });
+        match *event {
+            Operation::Allocate { id, bytes, stream } => {
+                let place = vacant.pop().unwrap_or(places.len());
+                if places.insert(id, place).is_some() {
+                    return contradiction(id, "a number that is not in use");
+                }
+                steps.push(Step::Allocate { place, request: Request::new(bytes, stream) });
+            }
+            Operation::Free { id } => {
+                let Some(place) = places.remove(&id) else {
+                    return contradiction(id, "a number that is in use");
+                };
+                vacant.push(place);
+                steps.push(Step::Free { place });
+            }
+        }
+    }
+    Ok(steps)
+}
+
+fn peak_live_bytes(steps: &[Step]) -> usize {
+    let mut sizes: HashMap<usize, usize> = HashMap::new();
+    let (mut live_bytes, mut peak_bytes) = (0, 0);
+    for step in steps {
+        match *step {
+            Step::Allocate { place, request } => {
+                sizes.insert(place, request.bytes);
+                live_bytes += request.bytes;
+                peak_bytes = peak_bytes.max(live_bytes);
+            }
+            Step::Free { place } => live_bytes -= sizes.remove(&place).expect("resolved before"),
+        }
+    }
+    peak_bytes
+}

@@ -1,0 +1,303 @@
+//! From books to a snapshot and back.
+
+use std::collections::BTreeMap;
+
+use crate::backend::contract::{Address, PhysicalHandle};
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::memory::allocator::allocated::Allocated;
+use crate::memory::allocator::block::{Block, BlockId, State};
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::expandable::drop_page;
+use crate::memory::allocator::growth::Range;
+use crate::memory::allocator::pending::ALL;
+use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
+use crate::memory::allocator::policy::{Policy, policy};
+use crate::memory::allocator::segment::{Owner, Pages, Segment};
+use crate::memory::allocator::snapshot::{BlockInfo, BlockState, SegmentInfo, Snapshot};
+
+impl CachingAllocator {
+    /// What it holds now, with frees taken in whose streams have passed them. No trace.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        if fork::is_child() {
+            return Snapshot::default();
+        }
+        self.caches.empty();
+        self.poll_waited_for(ALL);
+        let device_index = self.source.device.index();
+        let mut books = self.books.lock();
+        books.complete_some_if_free(ALL);
+        let mut segments: Vec<SegmentInfo> = books
+            .segments
+            .iter()
+            .flat_map(|(_, segment)| books.describe(segment, device_index))
+            .chain(books.describe_native(device_index))
+            .collect();
+        segments.sort_by_key(|segment| segment.address);
+        Snapshot { segments, trace: Vec::new() }
+    }
+
+    /// Loads the segments of a snapshot at the addresses that it names, into an allocator without
+    /// any: the blocks in use, by address. Its trace is not looked at. Blocks that await their free
+    /// are in use, by whoever called. Its private pools have no users but those that are retained.
+    ///
+    /// Fails on kinds that have memory, because nobody can choose where that is; when the snapshot
+    /// contradicts itself; and when the device is too small. Nothing is loaded then.
+    ///
+    /// # Panics
+    /// When the allocator has segments.
+    pub fn restore(&self, snapshot: &Snapshot) -> Result<Vec<Allocated>> {
+        let kind = self.source.device.kind();
+        if kind != DeviceKind::Null {
+            return Err(Error::Unsupported { kind, capability: "memory at chosen addresses" });
+        }
+        check_tiling(snapshot)?;
+        let is_empty = {
+            let (books, device_index) = (self.books.lock(), self.source.device.index());
+            books.segments.iter().next().is_none() && books.describe_native(device_index).is_empty()
+        };
+        assert!(is_empty, "a snapshot is restored into an empty allocator");
+        let mut taken = Vec::with_capacity(snapshot.segments.len());
+        for segment in &snapshot.segments {
+            match self.take_memory(segment) {
+                Ok(memory) => taken.push(memory),
+                Err(refusal) => {
+                    for memory in taken {
+                        self.drop_memory(memory);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        let mut books = self.books.lock();
+        books.has_chosen_addresses = true;
+        let mut in_use = BTreeMap::new();
+        for (segment, memory) in snapshot.segments.iter().zip(taken) {
+            for id in books.restore_segment(segment, memory) {
+                let block = Allocated::of(id, &books);
+                in_use.insert(block.address(), block);
+            }
+        }
+        Ok(in_use.into_values().collect())
+    }
+
+    /// Has the next segment of a size be known by an address, unless something is there already.
+    pub(super) fn announce_segment(&self, address: u64, bytes: usize) {
+        self.books.lock().announced.push((address, bytes));
+    }
+
+    /// Has the device give what a restored segment stands for.
+    fn take_memory(&self, segment: &SegmentInfo) -> Result<Memory> {
+        let bytes = segment.total_bytes;
+        let memory = self.source.virtual_memory().filter(|_| segment.is_expandable);
+        let Some(memory) = memory else {
+            let base = self.source.allocate(bytes, 1)?;
+            return Ok(Memory { base, bytes, pages: None });
+        };
+        let page_bytes = policy(&self.config(), false).page_bytes(segment.class);
+        let is_fitting = |page_bytes: &usize| bytes.is_multiple_of(*page_bytes);
+        let sizes = [page_bytes, memory.granularity_bytes()];
+        let Some(page_bytes) = sizes.into_iter().find(is_fitting) else {
+            return Err(contradiction(segment.address, "an expandable segment of whole pages"));
+        };
+        let mut taken = Memory { base: memory.reserve(bytes)?, bytes, pages: None };
+        let mut handles = Vec::with_capacity(bytes / page_bytes);
+        let mut outcome = Ok(());
+        while outcome.is_ok() && handles.len() < bytes / page_bytes {
+            let to = taken.base.offset(handles.len() * page_bytes);
+            let made = memory.create(page_bytes).map(|handle| handles.push(handle));
+            outcome = made.and_then(|()| memory.map(to, *handles.last().expect("just made")));
+        }
+        taken.pages = Some((page_bytes, handles));
+        outcome.map(|()| taken.clone()).inspect_err(|_| self.drop_memory(taken))
+    }
+
+    /// Gives back what a restore took that failed. What the device refuses stays with it.
+    fn drop_memory(&self, memory: Memory) {
+        let Some((_, handles)) = memory.pages else {
+            let _ = self.source.release(memory.base);
+            return;
+        };
+        let pages = self.source.virtual_memory().expect("it has given these pages");
+        for handle in handles {
+            drop_page(handle, pages);
+        }
+        let _ = pages.unreserve(memory.base, memory.bytes);
+    }
+}
+
+/// Alignment of addresses that no device gave: the most that requests ask for.
+const CHOSEN_ALIGN_BYTES: u64 = 2 << 20;
+
+/// What a restored segment is for the device.
+#[derive(Clone, Debug)]
+struct Memory {
+    base: Address,
+    bytes: usize,
+    /// Their size, and each of them.
+    pages: Option<(usize, Vec<PhysicalHandle>)>,
+}
+
+fn contradiction(address: u64, expected: &'static str) -> Error {
+    Error::InvalidSnapshot { address, expected }
+}
+
+/// Segments do not overlap, and blocks tile them as an allocator cuts them: in its granules, free
+/// neighbours merged, each at least as large as the request that it serves.
+pub(super) fn check_tiling(snapshot: &Snapshot) -> Result<()> {
+    let mut segments: Vec<&SegmentInfo> = snapshot.segments.iter().collect();
+    segments.sort_by_key(|segment| segment.address);
+    let mut end = 0;
+    for segment in segments {
+        if segment.address < end {
+            return Err(contradiction(segment.address, "segments that do not overlap"));
+        }
+        end = check_blocks(segment)?;
+    }
+    Ok(())
+}
+
+/// The end of a segment whose blocks are right.
+fn check_blocks(segment: &SegmentInfo) -> Result<u64> {
+    let is_granule = |number: u64| number.is_multiple_of(LEAST_BLOCK_BYTES as u64);
+    let (mut at, mut is_behind_free) = (segment.address, false);
+    for block in &segment.blocks {
+        let refused = |expected| Err(contradiction(block.address, expected));
+        if block.address != at || block.bytes == 0 {
+            return refused("blocks that tile their segment");
+        }
+        if !is_granule(block.address) || !is_granule(block.bytes as u64) {
+            return refused("addresses and sizes that are multiples of 512");
+        }
+        let is_active = block.state.is_active();
+        if is_active && block.requested_bytes > block.bytes {
+            return refused("a block that is as large as its request");
+        }
+        if is_behind_free && !is_active {
+            return refused("free neighbours that are one block");
+        }
+        let Some(next) = at.checked_add(block.bytes as u64) else {
+            return refused("a block that ends");
+        };
+        (at, is_behind_free) = (next, !is_active);
+    }
+    let end = segment.address.checked_add(segment.total_bytes as u64);
+    if segment.blocks.is_empty() || end != Some(at) {
+        return Err(contradiction(segment.address, "blocks that tile their segment"));
+    }
+    Ok(at)
+}
+
+impl Books {
+    /// A segment, or the mapped ranges of an expandable one.
+    fn describe(&self, segment: &Segment, device_index: usize) -> Vec<SegmentInfo> {
+        let Owner { stream, class, pool } = segment.owner;
+        let is_expandable = segment.is_expandable();
+        let mut ranges: Vec<SegmentInfo> = Vec::new();
+        let mut is_continued = false;
+        for (_, block) in self.blocks.chain(segment.first) {
+            if !segment.has_memory_at(block.address) {
+                is_continued = false;
+                continue;
+            }
+            if !is_continued {
+                ranges.push(SegmentInfo {
+                    device_index,
+                    address: block.address,
+                    total_bytes: 0,
+                    allocated_bytes: 0,
+                    active_bytes: 0,
+                    requested_bytes: 0,
+                    stream,
+                    class,
+                    pool,
+                    is_expandable,
+                    blocks: Vec::new(),
+                });
+                is_continued = true;
+            }
+            ranges.last_mut().expect("pushed above").blocks.push(describe(block));
+        }
+        ranges.iter_mut().for_each(SegmentInfo::sum_up);
+        ranges
+    }
+
+    /// The address that a new range is known by: the one that was announced for its size, else the
+    /// device's own, but beside restored ones that have this number already.
+    pub(super) fn address_for(&mut self, base: Address, bytes: usize) -> u64 {
+        let place = self.announced.iter().position(|(_, announced)| *announced == bytes);
+        let announced = place.map(|place| self.announced.remove(place).0);
+        if let Some(address) = announced.filter(|address| !self.is_taken(*address, bytes)) {
+            self.has_chosen_addresses = true;
+            return address;
+        }
+        if !self.has_chosen_addresses || !self.is_taken(base.0, bytes) {
+            return base.0;
+        }
+        let ends = self.segments.iter().map(|(_, segment)| segment.address + segment.bytes as u64);
+        ends.max().unwrap_or(base.0).next_multiple_of(CHOSEN_ALIGN_BYTES)
+    }
+
+    /// True when a segment has one of the addresses.
+    fn is_taken(&self, begin: u64, bytes: usize) -> bool {
+        self.segments.iter().any(|(_, segment)| {
+            let end = segment.address + segment.bytes as u64;
+            segment.address < begin + bytes as u64 && begin < end
+        })
+    }
+
+    /// Notes a segment with the blocks that a snapshot says it has: those in use.
+    fn restore_segment(&mut self, segment: &SegmentInfo, memory: Memory) -> Vec<BlockId> {
+        let SegmentInfo { address, total_bytes, stream, class, pool, .. } = *segment;
+        let owner = Owner { stream, class, pool };
+        self.pools.make(pool);
+        let is_plain = memory.pages.is_none();
+        let mut rest = match memory.pages {
+            None => self.add_segment(address, memory.base, total_bytes, owner),
+            Some((page_bytes, handles)) => {
+                let mut pages = Pages::new(page_bytes);
+                for (index, handle) in handles.into_iter().enumerate() {
+                    pages.put(index, handle);
+                }
+                self.statistics.reserved_bytes.increase(class, total_bytes);
+                self.statistics.num_device_alloc += 1;
+                let (base, bytes, pages) = (memory.base, total_bytes, Some(pages));
+                self.add_range(Range { address, base, bytes, owner, is_oversize: false, pages })
+            }
+        };
+        self.limits.taken_bytes += total_bytes;
+        let mut in_use = Vec::new();
+        for block in &segment.blocks {
+            let id = if block.bytes < self.blocks[rest].bytes {
+                self.split_front(rest, block.bytes)
+            } else {
+                rest
+            };
+            rest = self.blocks[id].next.unwrap_or(id);
+            self.blocks[id].requested_bytes = block.requested_bytes;
+            if block.state.is_active() {
+                self.note_handed_out(id);
+                in_use.push(id);
+            } else {
+                self.put_in(id);
+                if is_plain && self.blocks[id].is_split() {
+                    self.change_inactive_split(class, 1, block.bytes.cast_signed());
+                }
+            }
+        }
+        in_use
+    }
+}
+
+pub(super) fn describe(block: &Block) -> BlockInfo {
+    let state = match block.state {
+        State::Allocated => BlockState::Allocated,
+        State::AwaitingFree => BlockState::AwaitingFree,
+        State::Free | State::InFlight | State::Unmapped => BlockState::Inactive,
+    };
+    let Block { address, bytes, requested_bytes, .. } = *block;
+    BlockInfo { address, bytes, requested_bytes, state }
+}

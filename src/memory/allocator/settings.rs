@@ -1,0 +1,101 @@
+//! The grammar of allocator settings: `key:value` pairs between commas, with lists `[a:b,c:d]`.
+//!
+//! Blanks may stand around keys, values and signs, and one comma may follow the last pair. Nothing
+//! else is forgiven: a separator has its place, and what a value may be is said where it is read.
+
+use std::ops::RangeInclusive;
+
+use crate::base::error::{Error, Result};
+
+/// One pair, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting<'a> {
+    pub(super) key: &'a str,
+    pub(super) value: &'a str,
+}
+
+/// The pairs of a string, in its order. Fails on an empty pair and on one without a colon.
+pub(super) fn pairs(text: &str) -> Result<Vec<Setting<'_>>> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = text.strip_suffix(',').unwrap_or(text);
+    entries(text).into_iter().map(pair).collect()
+}
+
+/// What stands between the commas that are in no list.
+fn entries(text: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    text.split(|sign: char| {
+        match sign {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        sign == ',' && depth == 0
+    })
+    .collect()
+}
+
+fn pair(entry: &str) -> Result<Setting<'_>> {
+    let Some((key, value)) = entry.split_once(':') else {
+        let entry = entry.trim();
+        let allowed = "pairs of a key and a value, as in expandable_segments:True,policy:torch";
+        return Err(Setting { key: entry, value: "" }.refused(allowed));
+    };
+    Ok(Setting { key: key.trim(), value: value.trim() })
+}
+
+impl<'a> Setting<'a> {
+    /// The error of a value that is not allowed.
+    pub(super) fn refused(&self, allowed: impl Into<String>) -> Error {
+        let (key, value) = (self.key.to_owned(), self.value.to_owned());
+        Error::AllocatorSetting { key, value, allowed: allowed.into() }
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        self.value.starts_with('[')
+    }
+
+    /// The pairs of a list; `allowed` is for the error.
+    pub(super) fn items(&self, allowed: &str) -> Result<Vec<Setting<'a>>> {
+        let inside = self.value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let inside = inside.ok_or_else(|| self.refused(allowed))?;
+        inside
+            .split(',')
+            .map(|item| {
+                let (key, value) = item.split_once(':').ok_or_else(|| self.refused(allowed))?;
+                Ok(Setting { key: key.trim(), value: value.trim() })
+            })
+            .collect()
+    }
+
+    /// `True` or `False`, written so.
+    pub(super) fn truth(&self) -> Result<bool> {
+        match self.value {
+            "True" => Ok(true),
+            "False" => Ok(false),
+            _ => Err(self.refused("True or False")),
+        }
+    }
+
+    /// A size in MiB, as bytes.
+    pub(super) fn mebibytes(&self, range: RangeInclusive<usize>) -> Result<usize> {
+        let number = whole(self.value).filter(|number| range.contains(number));
+        let allowed = || format!("a whole number of MiB from {} to {}", range.start(), range.end());
+        number.map(|number| number << 20).ok_or_else(|| self.refused(allowed()))
+    }
+
+    /// A decimal number for which `is_right` says true.
+    pub(super) fn decimal(&self, allowed: &str, is_right: impl Fn(f64) -> bool) -> Result<f64> {
+        let is_plain = self.value.starts_with(|sign: char| sign.is_ascii_digit() || sign == '.');
+        let number = self.value.parse().ok().filter(|number| is_plain && is_right(*number));
+        number.ok_or_else(|| self.refused(allowed))
+    }
+}
+
+/// A plain whole number: digits and nothing else.
+pub(super) fn whole(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}

@@ -1,0 +1,71 @@
+//! Memory that a device shares with the host: an allocator of its own, beside the device's.
+//!
+//! Both take from the device's capacity, so what one of them keeps must be no shortage for the
+//! other: who is short has its sibling give back what is free there.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::base::error::Result;
+use crate::base::size::to_usize;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::allocator::books::Books;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::config::AllocatorConfig;
+use crate::memory::allocator::source::Source;
+
+/// The other allocator of the same capacity, where there is one.
+#[derive(Debug, Default)]
+pub(super) struct Sibling(OnceLock<Weak<CachingAllocator>>);
+
+impl Sibling {
+    fn is(&self, other: &Arc<CachingAllocator>) {
+        self.0.get_or_init(|| Arc::downgrade(other));
+    }
+
+    pub(super) fn get(&self) -> Option<Arc<CachingAllocator>> {
+        self.0.get().and_then(Weak::upgrade)
+    }
+}
+
+impl CachingAllocator {
+    /// The allocator of memory that the device of `beside` shares with the host, with nothing in
+    /// it: by the decisions for a device, without pages that move, with statistics and a limit of
+    /// its own. [`CachingAllocator::begin_sharing`] makes it known to `beside`.
+    pub fn shared(beside: &Arc<Self>, config: AllocatorConfig) -> Result<Self> {
+        let Source { backend, device, .. } = &beside.source;
+        let (backend, device) = (Arc::clone(backend), *device);
+        let total_bytes = backend.memory_info(device.index())?.total_bytes;
+        let source = Source { backend, device, host: None, is_shared: true };
+        let config = source.in_force(config);
+        let shared = Self::of_source(source, Books::new(config, total_bytes, false, None));
+        shared.sibling.is(beside);
+        Ok(shared)
+    }
+
+    /// From here on this allocator has `shared`, which was made beside it, yield before it says
+    /// that memory is short. Of several the first counts.
+    pub fn begin_sharing(&self, shared: &Arc<Self>) {
+        self.sibling.is(shared);
+    }
+
+    /// Has the sibling give back what is free there; false when there is none. Who still uses some
+    /// of that is waited for where it may be enough for a request with the `reachable_bytes` that
+    /// there are here; else nobody is.
+    pub(super) fn have_sibling_yield(
+        &self,
+        bytes: usize,
+        reachable_bytes: usize,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<bool> {
+        let Some(sibling) = self.sibling.get() else { return Ok(false) };
+        sibling.trim();
+        let counted = sibling.statistics();
+        // Other threads may have moved on between the two looks.
+        let (reserved, allocated) = (counted.reserved_bytes.all, counted.allocated_bytes.all);
+        let kept_bytes = to_usize(reserved.current.saturating_sub(allocated.current));
+        if kept_bytes > 0 && reachable_bytes.saturating_add(kept_bytes) >= bytes {
+            sibling.empty_cache_unless(interrupt)?;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,136 @@
+//! Where an allocator's memory comes from: one device of a backend, or the host.
+//!
+//! The other side of the contract's promises about memory are the room's accounts, which this file
+//! trusts: each segment, page and range that was taken from here is noted once; it leaves the free
+//! memory and what is looked up by address before it goes back here, when every recorded use of it
+//! is done; and what is on its way belongs to one thread. `invariants` asserts the accounts, and
+//! the null kind panics at any call that does not fit them.
+#![expect(unsafe_code, reason = "gives memory back and moves pages, as the accounts say")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::contract::{Address, Backend, MemoryInfo, PhysicalHandle, VirtualMemory};
+use crate::base::device::Device;
+use crate::base::error::Result;
+use crate::memory::allocator::config::AllocatorConfig;
+use crate::memory::allocator::host::Meter;
+
+/// A place to take segments from. Every call is a backend's: none is made with a lock held.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) backend: Arc<dyn Backend>,
+    /// The device; for host memory the one that errors name.
+    pub(super) device: Device,
+    /// What is known of host memory; `None` for a device's.
+    pub(super) host: Option<Meter>,
+    /// True for memory of the device that the host reaches too.
+    pub(super) is_shared: bool,
+}
+
+impl Source {
+    pub(super) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
+        let Some(host) = &self.host else {
+            let index = self.device.index();
+            return if self.is_shared {
+                self.backend.allocate_shared(index, bytes, align_bytes)
+            } else {
+                self.backend.allocate(index, bytes, align_bytes)
+            };
+        };
+        let started = Instant::now();
+        let given = self.backend.allocate_host(bytes);
+        match &given {
+            Ok(_) => host.took(bytes, started.elapsed()),
+            Err(refusal) => host.was_refused(refusal),
+        }
+        given
+    }
+
+    /// Gives back what `allocate` returned: see the head of this file.
+    pub(super) fn release(&self, address: Address) -> Result<()> {
+        let Some(host) = &self.host else {
+            // SAFETY: taken from `allocate` and given back once, unused: see the head of this file.
+            return unsafe { self.backend.release(self.device.index(), address) };
+        };
+        let started = Instant::now();
+        // SAFETY: as for a device's.
+        let released = unsafe { self.backend.release_host(address) };
+        host.gave_back(started.elapsed());
+        released
+    }
+
+    /// Pages that are mapped one by one, where there are such.
+    pub(super) fn virtual_memory(&self) -> Option<DevicePages<'_>> {
+        let has_pages = self.host.is_none() && !self.is_shared;
+        let memory = has_pages.then(|| self.backend.virtual_memory(self.device.index()));
+        memory.flatten().map(DevicePages)
+    }
+
+    /// Free and total bytes now; of a host that the backend does not count what the last refusal
+    /// told.
+    pub(super) fn memory_info(&self) -> Result<MemoryInfo> {
+        match &self.host {
+            Some(host) => Ok(self.backend.host_memory_info().unwrap_or_else(|| host.memory_info())),
+            None => self.backend.memory_info(self.device.index()),
+        }
+    }
+
+    /// The settings of which it can do everything: segments do not expand without virtual memory.
+    pub(super) fn in_force(&self, mut config: AllocatorConfig) -> AllocatorConfig {
+        config.expandable_segments &= self.virtual_memory().is_some();
+        config
+    }
+}
+
+/// Pages of a device, which one allocator takes and gives back: see the head of this file.
+#[derive(Clone, Copy)]
+pub(super) struct DevicePages<'a>(&'a dyn VirtualMemory);
+
+impl DevicePages<'_> {
+    /// As [`VirtualMemory::granularity_bytes`].
+    pub(super) fn granularity_bytes(self) -> usize {
+        self.0.granularity_bytes()
+    }
+
+    /// As [`VirtualMemory::reserve`].
+    pub(super) fn reserve(self, bytes: usize) -> Result<Address> {
+        self.0.reserve(bytes)
+    }
+
+    /// As [`VirtualMemory::unreserve`].
+    pub(super) fn unreserve(self, range: Address, bytes: usize) -> Result<()> {
+        // SAFETY: a whole range from `reserve`, given back once, without a page.
+        unsafe { self.0.unreserve(range, bytes) }
+    }
+
+    /// As [`VirtualMemory::create`].
+    pub(super) fn create(self, bytes: usize) -> Result<PhysicalHandle> {
+        self.0.create(bytes)
+    }
+
+    /// As [`VirtualMemory::map`].
+    pub(super) fn map(self, to: Address, physical: PhysicalHandle) -> Result<()> {
+        // SAFETY: a page from `create` that is mapped nowhere; a place in a range from `reserve`
+        // that is noted as without one, and on its way to this one.
+        unsafe { self.0.map(to, physical) }
+    }
+
+    /// As [`VirtualMemory::unmap`].
+    pub(super) fn unmap(self, physical: PhysicalHandle) -> Result<()> {
+        // SAFETY: a mapped page, on its way back, of which every use is done.
+        unsafe { self.0.unmap(physical) }
+    }
+
+    /// As [`VirtualMemory::relocate`].
+    pub(super) fn relocate(self, physical: PhysicalHandle, to: Address) -> Result<()> {
+        // SAFETY: as for `unmap`, to a place as for `map`.
+        unsafe { self.0.relocate(physical, to) }
+    }
+
+    /// As [`VirtualMemory::release`].
+    pub(super) fn release(self, physical: PhysicalHandle) -> Result<()> {
+        // SAFETY: a page from `create`, given back once.
+        unsafe { self.0.release(physical) }
+    }
+}

@@ -1,0 +1,325 @@
+//! Statistics: one list of fields, from which the counters, their keys and their resets come.
+
+use crate::memory::allocator::config::AllocatorConfig;
+use crate::memory::allocator::snapshot::PoolClass;
+
+/// A quantity and its history.
+///
+/// Equation: as long as what is accumulated was not reset, `current` is `allocated - freed`; `peak`
+/// is the largest `current` since its own reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Now.
+    pub current: u64,
+    /// The most at one moment.
+    pub peak: u64,
+    /// The sum of all increases.
+    pub allocated: u64,
+    /// The sum of all decreases.
+    pub freed: u64,
+}
+
+impl Stat {
+    pub(super) fn increase(&mut self, amount: u64) {
+        self.current += amount;
+        self.peak = self.peak.max(self.current);
+        self.allocated += amount;
+    }
+
+    pub(super) fn decrease(&mut self, amount: u64) {
+        debug_assert!(self.current >= amount, "{amount} of {self:?}");
+        self.current -= amount;
+        self.freed += amount;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.current += other.current;
+        self.peak += other.peak;
+        self.allocated = self.allocated.wrapping_add(other.allocated);
+        self.freed = self.freed.wrapping_add(other.freed);
+    }
+
+    pub(super) fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    pub(super) fn reset_accumulated(&mut self) {
+        (self.allocated, self.freed) = (0, 0);
+    }
+
+    fn add_entries(&self, name: &str, entries: &mut Vec<(String, i64)>) {
+        let values = [
+            ("current", self.current),
+            ("peak", self.peak),
+            ("allocated", self.allocated),
+            ("freed", self.freed),
+        ];
+        for (key, value) in values {
+            entries.push((format!("{name}.{key}"), value.cast_signed()));
+        }
+    }
+}
+
+/// A quantity of small requests, of large ones, and of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PooledStat {
+    /// Both.
+    pub all: Stat,
+    /// Of small segments.
+    pub small_pool: Stat,
+    /// Of large segments.
+    pub large_pool: Stat,
+}
+
+impl PooledStat {
+    /// The part of one class.
+    #[must_use]
+    pub fn of(&self, class: PoolClass) -> &Stat {
+        match class {
+            PoolClass::Small => &self.small_pool,
+            PoolClass::Large => &self.large_pool,
+        }
+    }
+
+    fn each(&mut self, class: PoolClass, change: impl Fn(&mut Stat)) {
+        change(&mut self.all);
+        change(match class {
+            PoolClass::Small => &mut self.small_pool,
+            PoolClass::Large => &mut self.large_pool,
+        });
+    }
+
+    pub(super) fn increase(&mut self, class: PoolClass, amount: usize) {
+        self.each(class, |stat| stat.increase(amount as u64));
+    }
+
+    pub(super) fn decrease(&mut self, class: PoolClass, amount: usize) {
+        self.each(class, |stat| stat.decrease(amount as u64));
+    }
+
+    /// Increases or decreases, whatever the sign says.
+    pub(super) fn change(&mut self, class: PoolClass, amount: isize) {
+        match amount {
+            1.. => self.increase(class, amount.unsigned_abs()),
+            0 => {}
+            _ => self.decrease(class, amount.unsigned_abs()),
+        }
+    }
+
+    /// What was of one class is of another one now.
+    pub(super) fn transfer(&mut self, from: PoolClass, to: PoolClass, amount: usize) {
+        for (class, is_gain) in [(from, false), (to, true)] {
+            let stat = match class {
+                PoolClass::Small => &mut self.small_pool,
+                PoolClass::Large => &mut self.large_pool,
+            };
+            if from != to && is_gain {
+                stat.increase(amount as u64);
+            } else if from != to {
+                stat.decrease(amount as u64);
+            }
+        }
+    }
+
+    /// Adds what is counted elsewhere of the same. The sum of two peaks is never below the peak of
+    /// the sum.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.small_pool.add(&other.small_pool);
+        self.large_pool.add(&other.large_pool);
+    }
+
+    /// Every peak becomes the current value.
+    pub(super) fn reset_peaks(&mut self) {
+        self.all.reset_peak();
+        self.small_pool.reset_peak();
+        self.large_pool.reset_peak();
+    }
+
+    /// Every sum becomes zero.
+    pub(super) fn reset_accumulated(&mut self) {
+        self.all.reset_accumulated();
+        self.small_pool.reset_accumulated();
+        self.large_pool.reset_accumulated();
+    }
+
+    /// A part of the small pool's is of the large one. Peaks of the sums are not known: what is
+    /// told is never below them.
+    pub(super) fn lend_to_large(&mut self, part: &Stat) {
+        let Stat { current, peak, allocated, freed } = *part;
+        let (small, large) = (&mut self.small_pool, &mut self.large_pool);
+        small.current -= current;
+        large.current += current;
+        large.peak = (large.peak + peak).min(self.all.peak);
+        for (stat, gained, lost) in [(small, freed, allocated), (large, allocated, freed)] {
+            stat.allocated = stat.allocated.wrapping_add(gained);
+            stat.freed = stat.freed.wrapping_add(lost);
+        }
+    }
+
+    fn parts(&self) -> [(&'static str, &Stat); 3] {
+        [("all", &self.all), ("small_pool", &self.small_pool), ("large_pool", &self.large_pool)]
+    }
+}
+
+/// Makes the struct, the list of its keys and the resets from one list of fields.
+macro_rules! statistics {
+    (
+        pooled { $($(#[$pooled_doc:meta])* $pooled:ident,)* }
+        single { $($(#[$single_doc:meta])* $single:ident,)* }
+        counter { $($(#[$counter_doc:meta])* $counter:ident,)* }
+    ) => {
+        /// What an allocator counts. Those of the first three groups that are PyTorch's have its
+        /// names and meanings.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Statistics {
+            $($(#[$pooled_doc])* pub $pooled: PooledStat,)*
+            $($(#[$single_doc])* pub $single: Stat,)*
+            $($(#[$counter_doc])* pub $counter: u64,)*
+            /// The setting of that name in bytes; -1 for no limit.
+            pub max_split_size: i64,
+        }
+
+        impl Statistics {
+            /// Every value by its flat key, sorted by keys.
+            #[must_use]
+            pub fn entries(&self) -> Vec<(String, i64)> {
+                let mut entries = vec![("max_split_size".to_owned(), self.max_split_size)];
+                $(for (part, stat) in self.$pooled.parts() {
+                    let name = format!("{}.{part}", stringify!($pooled));
+                    stat.add_entries(&name, &mut entries);
+                })*
+                $(self.$single.add_entries(stringify!($single), &mut entries);)*
+                $(entries.push((stringify!($counter).to_owned(), self.$counter.cast_signed()));)*
+                entries.sort_unstable();
+                entries
+            }
+
+            /// Every peak becomes the current value.
+            pub(super) fn reset_peaks(&mut self) {
+                $(self.$pooled.reset_peaks();)*
+                $(self.$single.reset_peak();)*
+            }
+
+            /// Every sum and every count becomes zero.
+            pub(super) fn reset_accumulated(&mut self) {
+                $(self.$pooled.reset_accumulated();)*
+                $(self.$single.reset_accumulated();)*
+                $(self.$counter = 0;)*
+            }
+        }
+    };
+}
+
+statistics! {
+    pooled {
+        /// Blocks that were handed out and not freed.
+        allocation,
+        /// Their bytes.
+        allocated_bytes,
+        /// Segments that were taken from the device; expandable ones are not counted.
+        segment,
+        /// Bytes that were taken from the device, mapped pages included.
+        reserved_bytes,
+        /// Blocks that are in use: those that were freed while streams use them included.
+        active,
+        /// Their bytes.
+        active_bytes,
+        /// Bytes that were asked for, of the blocks in use.
+        requested_bytes,
+        /// Free blocks that cannot go back to the device because others share their segment. Under
+        /// policy `native` what is free of slabs is such a block too, and where pages go back one
+        /// by one that part of a free block which shares a page with others.
+        inactive_split,
+        /// Their bytes.
+        inactive_split_bytes,
+    }
+    single {
+        /// Blocks in use of at least the size from which none is split.
+        oversize_allocations,
+        /// Segments of at least that size.
+        oversize_segments,
+    }
+    counter {
+        /// Requests for which everything cached went back, and then the device was asked again.
+        num_alloc_retries,
+        /// Requests that failed for want of memory.
+        num_ooms,
+        /// Times that everything cached was to go back: a cache was emptied, or memory was short.
+        /// There PyTorch waits for every stream; ours waits for those alone that hold enough.
+        num_sync_all_streams,
+        /// Segments and ranges of pages that were taken from the device.
+        num_device_alloc,
+        /// Segments and ranges of pages that went back.
+        num_device_free,
+        /// Ours: requests that failed at once because of `throw_on_cudamalloc_oom`.
+        num_oom_rejections,
+        /// Ours: pages that were moved to where memory was missing.
+        num_pages_stolen,
+        /// Ours: requests that were served from another stream's memory.
+        num_frontier_reuses,
+    }
+}
+
+impl Statistics {
+    /// A program has a block now.
+    pub(super) fn begin_use(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
+        self.allocation.increase(class, 1);
+        self.allocated_bytes.increase(class, bytes);
+        self.active.increase(class, 1);
+        self.active_bytes.increase(class, bytes);
+        self.requested_bytes.increase(class, requested_bytes);
+    }
+
+    /// The program has given it back.
+    pub(super) fn end_allocation(&mut self, class: PoolClass, bytes: usize) {
+        self.allocation.decrease(class, 1);
+        self.allocated_bytes.decrease(class, bytes);
+    }
+
+    /// And no stream uses it any more.
+    pub(super) fn end_use(&mut self, class: PoolClass, bytes: usize, requested_bytes: usize) {
+        self.active.decrease(class, 1);
+        self.active_bytes.decrease(class, bytes);
+        self.requested_bytes.decrease(class, requested_bytes);
+    }
+
+    /// Those of an allocator that was never used.
+    pub(crate) fn of_nothing(config: &AllocatorConfig) -> Self {
+        let most_split = config.max_split_bytes.map(|bytes| i64::try_from(bytes).ok());
+        let max_split_size = most_split.map_or(-1, |bytes| bytes.unwrap_or(i64::MAX));
+        Self { max_split_size, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_122_keys_of_pytorch_and_ours_are_sorted() {
+        let entries = Statistics::default().entries();
+        let ours = ["num_frontier_reuses", "num_oom_rejections", "num_pages_stolen"];
+        assert_eq!(entries.len(), 122 + ours.len());
+        assert!(entries.is_sorted());
+        for key in ["allocation.all.peak", "oversize_segments.freed", "max_split_size"] {
+            assert!(entries.iter().any(|(name, _)| name == key), "{key}");
+        }
+    }
+
+    #[test]
+    fn resets_leave_what_is_current() {
+        let mut statistics = Statistics::default();
+        statistics.active_bytes.increase(PoolClass::Large, 30);
+        statistics.active_bytes.change(PoolClass::Large, -20);
+        statistics.num_ooms = 3;
+        statistics.reset_accumulated();
+        let expected = Stat { current: 10, peak: 30, allocated: 0, freed: 0 };
+        assert_eq!(statistics.active_bytes.all, expected);
+        assert_eq!(statistics.num_ooms, 0);
+        statistics.reset_peaks();
+        assert_eq!(*statistics.active_bytes.of(PoolClass::Large), Stat { peak: 10, ..expected });
+        assert_eq!(statistics.active_bytes.small_pool, Stat::default());
+    }
+}

@@ -1,0 +1,326 @@
+//! Turns: what a request does that neither free memory nor the device served.
+//!
+//! Between the steps of such a request other threads take what it has waited for, and memory that
+//! is just going back to the device is neither here nor there. So one thread at a time has the
+//! *turn*: as long as it has it no other thread takes memory from the device or moves pages, and
+//! threads keep nothing in their caches. Frees go on. In its turn a thread gives back what is free,
+//! tries, and sees under one lock why it failed:
+//!
+//! 1. what all programs have leaves too little, or nothing that is free is used by a stream any
+//!    more: the request fails;
+//! 2. another thread has freed something meanwhile: it tries again;
+//! 3. streams use free memory: it gives the turn up, waits for the one that uses the most, and
+//!    takes the next turn.
+//!
+//! Nobody waits for a stream in a turn, so a turn is as short as the calls of the device.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use crate::base::error::{Error, Result};
+use crate::base::size::to_usize;
+use crate::base::sync::yield_now;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::allocator::books::{Books, Request};
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::pending::{Holder, Wanted};
+
+/// Turns after which a request fails although others go on taking what it waits for, and looks in
+/// one turn while others go on freeing.
+const MOST_TURNS: usize = 1000;
+const MOST_LOOKS: usize = 100;
+
+/// Tries to serve a request.
+type TryOnce<'a, T> = dyn FnMut(Attempt) -> Result<Option<T>> + 'a;
+
+/// What a request wants that is short of memory.
+pub(super) struct Wants<'a, T> {
+    pub(super) request: Request,
+    /// What has to be free for it.
+    pub(super) bytes: usize,
+    /// Tries to have it; the last time from memory that has not served it for its settings.
+    pub(super) attempt: &'a mut TryOnce<'a, T>,
+    /// False when it cannot be had, as far as is known, also if no stream used anything any more
+    /// and the device and the limit had as many bytes left.
+    pub(super) could_serve: &'a dyn Fn(&Books, usize) -> bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Another,
+    Last,
+}
+
+/// How a turn ended.
+enum Outcome<T> {
+    Served(T),
+    /// There are this many bytes at most; what the request fails with, unless the sibling yields.
+    Short {
+        reachable_bytes: usize,
+        refusal: Error,
+    },
+    /// The streams that use free memory, those first that use the most.
+    InUse {
+        holders: Vec<Holder>,
+        reachable_bytes: usize,
+    },
+}
+
+/// The turn of this thread, given up when dropped.
+struct Turn<'a>(&'a CachingAllocator);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut books = self.0.books.lock();
+        books.turn = None;
+        self.0.caches.switch(books.keeps_caches());
+    }
+}
+
+impl CachingAllocator {
+    /// Serves a request as soon as nobody stands in its way but streams that this thread may wait
+    /// for. What cannot be enough is not waited for. Fails with `OutOfMemory`, told to observers
+    /// and with the numbers of the last turn, when memory is short.
+    pub(super) fn take_in_turn<T>(
+        &self,
+        wants: &mut Wants<'_, T>,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<T> {
+        let (mut refused, mut has_sibling_yielded) = (BTreeSet::new(), false);
+        for _ in 0..MOST_TURNS {
+            let outcome = self.take_turn().run(wants, &refused)?;
+            let (holders, reachable_bytes, refusal) = match outcome {
+                Outcome::Served(taken) => return Ok(taken),
+                Outcome::Short { reachable_bytes, refusal } => {
+                    (Vec::new(), reachable_bytes, Some(refusal))
+                }
+                Outcome::InUse { holders, reachable_bytes } => (holders, reachable_bytes, None),
+            };
+            if !std::mem::replace(&mut has_sibling_yielded, true)
+                && self.have_sibling_yield(wants.bytes, reachable_bytes, interrupt)?
+            {
+                continue;
+            }
+            if let Some(refusal) = refusal {
+                return Err(self.told(refusal));
+            }
+            let Some(holder) = holders.first() else { break };
+            match self.wait_for_holder(holder, interrupt) {
+                Ok(()) if holder.stream.progress.done() >= holder.ticket => {}
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                // Behind this thread's own task, or a lost device: what it holds stays.
+                _ => drop(refused.insert(holder.stream.key())),
+            }
+        }
+        Err(self.told(self.refusal(&wants.request)))
+    }
+
+    fn take_turn(&self) -> Turn<'_> {
+        loop {
+            let mut books = self.books.lock();
+            if books.turn.is_none() {
+                books.turn = Some(thread::current().id());
+                self.caches.switch(books.keeps_caches());
+                return Turn(self);
+            }
+            drop(books); // another thread's
+            yield_now();
+        }
+    }
+
+    /// The streams that use free memory, but for those that this thread must not wait for.
+    fn holders_but(&self, refused: &BTreeSet<u64>) -> Vec<Holder> {
+        let mut holders = self.holders(Wanted::Served);
+        holders.retain(|holder| !refused.contains(&holder.stream.key()));
+        holders
+    }
+
+    /// How often memory went back to the device, when none is on its way there or from there now.
+    fn departures(&self) -> Option<u64> {
+        let own = self.books.lock().departures_if_settled()?;
+        let beside = self.sibling.get().map(|sibling| sibling.books.lock().departures_if_settled());
+        Some(own + beside.unwrap_or(Some(0))?)
+    }
+}
+
+impl Turn<'_> {
+    fn run<T>(&self, wants: &mut Wants<'_, T>, refused: &BTreeSet<u64>) -> Result<Outcome<T>> {
+        let allocator = self.0;
+        let (mut looks, mut reachable_bytes) = (0, 0);
+        while looks < MOST_LOOKS {
+            let was_in_use = !allocator.holders_but(refused).is_empty();
+            allocator.trim();
+            let Some(departures) = allocator.departures() else {
+                yield_now(); // it ends by itself: nobody else begins
+                continue;
+            };
+            let frees = allocator.books.lock().frees();
+            if let Some(taken) = (wants.attempt)(Attempt::Another)? {
+                return Ok(Outcome::Served(taken));
+            }
+            let free_bytes = allocator.device_free_bytes();
+            if allocator.departures() != Some(departures) {
+                continue; // what came free then, others had
+            }
+            looks += 1;
+            let (is_still, could_serve, mut holders) = {
+                let mut books = allocator.books.lock();
+                books.complete_passed();
+                reachable_bytes = books.reachable_bytes(free_bytes);
+                let could_serve = reachable_bytes >= wants.bytes
+                    && (wants.could_serve)(&books, books.left_bytes(free_bytes));
+                (books.frees() == frees, could_serve, books.holders(Wanted::Served))
+            };
+            if !could_serve {
+                break;
+            }
+            holders.retain(|holder| !refused.contains(&holder.stream.key()));
+            // What was freed, or used no more, since it was tried, may be what is wanted.
+            let may_have_come = !is_still || was_in_use && holders.is_empty();
+            if may_have_come && looks < MOST_LOOKS {
+                continue;
+            }
+            if holders.is_empty() {
+                break;
+            }
+            holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+            return Ok(Outcome::InUse { holders, reachable_bytes });
+        }
+        let taken = (wants.attempt)(Attempt::Last)?;
+        let short = || {
+            let refusal = allocator.refusal(&wants.request); // still in the turn
+            Outcome::Short { reachable_bytes, refusal }
+        };
+        Ok(taken.map_or_else(short, Outcome::Served))
+    }
+}
+
+impl Books {
+    /// True while another thread has the turn: no page moves then but its own, and the device gives
+    /// nobody else memory.
+    pub(super) fn is_turn_of_another(&self) -> bool {
+        self.turn.is_some_and(|owner| owner != thread::current().id())
+    }
+
+    pub(super) fn departures_if_settled(&self) -> Option<u64> {
+        let is_moving = self.native.is_mapping || self.limits.is_asking();
+        let is_settled = self.releases_in_flight == 0 && !is_moving;
+        is_settled.then_some(self.departures)
+    }
+
+    /// How often something became free.
+    fn frees(&self) -> u64 {
+        self.frees + self.native.frees
+    }
+
+    /// What the limit leaves of what the device has free.
+    pub(super) fn left_bytes(&self, device_free_bytes: usize) -> usize {
+        let allowed = self.limits.allowed_bytes();
+        let left = allowed.map(|bytes| bytes.saturating_sub(self.limits.taken_bytes));
+        left.map_or(device_free_bytes, |left| left.min(device_free_bytes))
+    }
+
+    /// What a request may get at most when nothing that is free is used any more: free memory may
+    /// join its neighbours, or go back and come again.
+    fn reachable_bytes(&self, device_free_bytes: usize) -> usize {
+        let reserved_bytes = self.statistics.reserved_bytes.all.current;
+        let [_, out_bytes, _] = self.native.out.all().current;
+        let [_, awaiting_bytes, _] = self.native.awaiting_sums.all().current;
+        let used_bytes = self.statistics.allocated_bytes.all.current + out_bytes - awaiting_bytes;
+        let kept_bytes = to_usize(reserved_bytes - used_bytes);
+        self.left_bytes(device_free_bytes).saturating_add(kept_bytes)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::backend::fault::{FaultBackend, Method};
+    use crate::backend::null::{NullBackend, NullConfig};
+    use crate::base::config::Config;
+    use crate::base::device::{Device, DeviceKind};
+    use crate::base::size::MIB;
+    use crate::memory::allocator::{PoolId, PoolOptions, UsePoint};
+    use crate::runtime::Runtime;
+
+    /// Looks that see another thread in its turn, far more than that one needs to fail.
+    const LOOKS: usize = 2000;
+
+    #[test]
+    fn what_another_thread_is_just_giving_back_is_waited_for() {
+        // Goal: under both policies it counts as there. Method: a limit of one segment, which goes
+        // back while another thread asks for as much. It is in its turn, or has ended, before the
+        // device's call returns.
+        for settings in ["policy:torch", "policy:native"] {
+            let faults = FaultBackend::new(NullBackend::new(NullConfig {
+                capacity_bytes: 40 * MIB,
+                ..NullConfig::default()
+            }));
+            let device = Device::new(DeviceKind::Null, 0).unwrap();
+            let backend = Arc::<FaultBackend>::clone(&faults);
+            let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
+            let allocator = Arc::new(allocator.unwrap());
+            allocator.set_memory_fraction(0.5).unwrap();
+            // Of a pool that keeps its blocks whole: PyTorch's decisions, under both policies.
+            let pool = PoolId(0, 1);
+            allocator.retain_pool(pool, PoolOptions { no_split: true, ..PoolOptions::default() });
+            let block = allocator.allocate(Request::new(20 * MIB, 1).from_pool(pool)).unwrap();
+            allocator.free(block).unwrap();
+            let (tell, told) = mpsc::channel();
+            let asking = Arc::clone(&allocator);
+            faults.act_inside(Method::Release, 1, move || {
+                let theirs = Arc::clone(&asking);
+                let other = thread::spawn(move || theirs.allocate(Request::new(20 * MIB, 2)));
+                let mut seen = 0;
+                while !other.is_finished() && seen < LOOKS {
+                    seen += usize::from(asking.books.lock().turn.is_some());
+                    yield_now();
+                }
+                tell.send(other).unwrap();
+            });
+            allocator.trim_pool(pool);
+            let block = told.recv().unwrap().join().unwrap();
+            let block = block.unwrap_or_else(|error| panic!("{settings}: {error}"));
+            allocator.free(block).unwrap();
+            allocator.check_all();
+        }
+    }
+    #[test]
+    fn the_stream_that_holds_most_is_waited_for_first() {
+        for settings in ["policy:torch", "policy:native"] {
+            let config = Config { cpu_memory_bytes: Some(64 * MIB), ..Config::default() };
+            let (backend, device) = (CpuBackend::new(&config).unwrap(), Device::cpu(0));
+            let own = Arc::<CpuBackend>::clone(&backend);
+            let allocator = CachingAllocator::new(own, device, settings.parse().unwrap()).unwrap();
+            let runtime = Runtime::with_backends(config, [backend as Arc<_>]).unwrap();
+            let sizes = [10 * MIB, 30 * MIB, 20 * MIB];
+            let held = sizes.map(|bytes| {
+                let stream = runtime.dedicated_stream(device, 0).unwrap();
+                let (open, gate) = mpsc::channel::<()>();
+                stream.enqueue(move || _ = gate.recv()).unwrap();
+                let core = Arc::clone(stream.core());
+                let request = Request::new(bytes, core.key());
+                let block = allocator.allocate_unless(request, Some(&core), &mut None).unwrap();
+                let point = UsePoint { ticket: core.pushed(), stream: core };
+                allocator.free_behind(block, Some(&point), &[]);
+                (stream, open)
+            });
+            let wants = &mut Wants::<()> {
+                request: Request::new(40 * MIB, 0),
+                bytes: 40 * MIB,
+                attempt: &mut |_| Ok(None),
+                could_serve: &|_, _| true,
+            };
+            let turn = allocator.take_turn();
+            let outcome = turn.run(wants, &BTreeSet::new()).unwrap();
+            drop(turn);
+            let Outcome::InUse { holders, .. } = outcome else { panic!("{settings}: none holds") };
+            let bytes: Vec<usize> = holders.iter().map(|holder| holder.bytes).collect();
+            assert_eq!(bytes, [30 * MIB, 20 * MIB, 10 * MIB], "{settings}");
+            drop((holders, held));
+        }
+    }
+}

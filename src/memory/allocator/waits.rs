@@ -1,0 +1,101 @@
+//! Waits for memory inside of tasks: none begins that could not end.
+//!
+//! A request that is short of memory waits for the streams that use what is free. Inside of a task
+//! such a stream may stand behind that very task, by an event, or behind another task that waits
+//! for memory behind this one: nobody would ever go on. Such a stream is not waited for, so that
+//! what it uses counts as used, and one of the requests fails. What stands behind a task by other
+//! means than events of streams, or waits for memory of another device, is not seen.
+
+use crate::base::error::{Error, Result};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::frames;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::allocator::caching::CachingAllocator;
+use crate::memory::allocator::pending::Holder;
+
+/// The waits of one allocator that are under way inside of tasks.
+#[derive(Debug, Default)]
+pub(super) struct Waits {
+    under_way: Vec<Wait>,
+    begun: u64,
+}
+
+/// One of them, by the keys of streams.
+#[derive(Debug)]
+struct Wait {
+    number: u64,
+    /// Those whose tasks the waiting thread is inside of.
+    inside: Vec<u64>,
+    /// The one that is waited for, and those that it stands behind.
+    behind: Vec<u64>,
+}
+
+impl Waits {
+    /// Notes a wait; its number. `None` when what it waits for stands behind its own tasks.
+    fn begin(&mut self, inside: Vec<u64>, behind: Vec<u64>) -> Option<u64> {
+        let mut known = behind.clone();
+        let mut next = 0;
+        while let Some(stream) = known.get(next).copied() {
+            next += 1;
+            if inside.contains(&stream) {
+                return None;
+            }
+            let waiting = self.under_way.iter().filter(|wait| wait.inside.contains(&stream));
+            let more: Vec<u64> = waiting.flat_map(|wait| wait.behind.iter().copied()).collect();
+            for stream in more {
+                if !known.contains(&stream) {
+                    known.push(stream);
+                }
+            }
+        }
+        self.begun += 1;
+        self.under_way.push(Wait { number: self.begun, inside, behind });
+        Some(self.begun)
+    }
+
+    fn end(&mut self, number: u64) {
+        self.under_way.retain(|wait| wait.number != number);
+    }
+}
+
+/// A wait that is under way until this is dropped.
+struct UnderWay<'a>(&'a CachingAllocator, u64);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.books.lock().waits.end(self.1);
+    }
+}
+
+impl CachingAllocator {
+    /// Waits until a stream has passed what uses freed memory. Fails inside one of its tasks, where
+    /// it would wait for this thread, and for a lost device.
+    pub(super) fn wait_for_holder(
+        &self,
+        holder: &Holder,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<()> {
+        let Holder { stream, ticket, .. } = holder;
+        let inside = frames::streams();
+        let _under_way = if inside.is_empty() { None } else { Some(self.begin(inside, holder)?) };
+        stream.wait_ticket(*ticket, false, interrupt)
+    }
+
+    fn begin(&self, inside: Vec<u64>, holder: &Holder) -> Result<UnderWay<'_>> {
+        let Holder { stream, ticket, .. } = holder;
+        let behind = streams_before(stream, *ticket);
+        let begun = self.books.lock().waits.begin(inside, behind);
+        let identity = &stream.identity;
+        let (device, stream_id) = (identity.device, identity.id);
+        begun
+            .map(|number| UnderWay(self, number))
+            .ok_or(Error::WaitInsideTask { device, stream_id })
+    }
+}
+
+/// The stream, and those that its task `ticket` stands behind and that have not passed that place.
+fn streams_before(stream: &StreamCore, ticket: u64) -> Vec<u64> {
+    let frontier = stream.history.at(ticket);
+    let others = frontier.iter().flat_map(|frontier| frontier.pending_streams());
+    std::iter::once(stream.key()).chain(others).collect()
+}

@@ -1,0 +1,390 @@
+//! The memory behind the views of a buffer: who uses it, who forbids its release, when it goes.
+#![expect(unsafe_code, reason = "the state says when a block is freed, which is once")]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use crate::backend::contract::MemoryKind;
+use crate::base::error::Result;
+use crate::base::spin::{SpinGuard, SpinMutex};
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, Request};
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::counted::{Alone, Counted, Ends};
+use crate::memory::buffer::free::{Memory, free};
+use crate::memory::buffer::here;
+use crate::memory::buffer::hosts::Hosts;
+use crate::memory::buffer::uses::{ALL, LOOKS, Task, Touch, Use, Uses};
+
+/// A block of an allocator, shared by views. Freed in stream order when the last view is
+/// dropped, or by a release.
+pub(crate) struct Allocation {
+    pub(super) memory: Memory,
+    /// The stream that was current at the creation.
+    pub(super) home: Arc<StreamCore>,
+    pub(super) state: SpinMutex<State>,
+    /// True when allocator and home live as long as the process.
+    is_lasting: bool,
+}
+
+/// Who has to do with an allocation besides its views.
+///
+/// The memory is freed once: with the last handle when `is_released` is false, else by whoever
+/// makes `accesses` zero after it became true. It becomes true only while `exports` is zero, and
+/// neither grows afterwards.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    uses: Uses,
+    /// Threads that are enqueuing uses, and threads of the host that use the bytes themselves.
+    accesses: usize,
+    exports: usize,
+    is_released: bool,
+    pub(super) hosts: Hosts,
+}
+
+/// Where memory comes from, and what its address is a multiple of.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) allocator: Arc<CachingAllocator>,
+    pub(crate) pool: PoolId,
+    /// What the allocator's memory is.
+    pub(crate) kind: MemoryKind,
+    /// A power of two; 1 for what is usual.
+    pub(crate) align_bytes: usize,
+    /// True when the allocator lives as long as the process, and so do streams of pools.
+    pub(crate) is_of_process: bool,
+}
+
+/// The stream that pinned memory is asked for: it belongs to none.
+const EVERYBODY: u64 = 0;
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Released,
+    Exported(usize),
+}
+
+impl Allocation {
+    /// Takes memory for a home stream. Zero bytes are no memory, at the address 0.
+    ///
+    /// Fails with `OutOfMemory` and has changed nothing then but what the cache gave back. Memory
+    /// that streams still use is waited for if it would be enough.
+    pub(super) fn new(
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Counted<Self>> {
+        let request = Self::request(home, bytes, origin)?;
+        let block = origin.allocator.allocate_unless(request, Some(home), interrupt)?;
+        Ok(Self::of(block, home, bytes, origin, here::take))
+    }
+
+    /// As [`Allocation::new`], with what is free and in what `take_vacant` gives; `None` when that
+    /// needs the device.
+    #[cfg(feature = "python")]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
+    pub(super) fn cached(
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
+    ) -> Result<Option<Counted<Self>>> {
+        let request = Self::request(home, bytes, origin)?;
+        let block = origin.allocator.allocate_cached(request, home);
+        Ok(block.map(|block| Self::of(block, home, bytes, origin, take_vacant)))
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
+    fn request(home: &Arc<StreamCore>, bytes: usize, origin: &Origin) -> Result<Request> {
+        home.lifecycle.check()?;
+        if !home.on_host {
+            home.poll_held();
+        }
+        let is_everybodys = origin.kind == MemoryKind::Host;
+        let stream = if is_everybodys { EVERYBODY } else { home.key() };
+        let request = Request::new(bytes, stream).from_pool(origin.pool);
+        Ok(request.aligned_to(origin.align_bytes))
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
+    fn of(
+        block: Allocated,
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
+    ) -> Counted<Self> {
+        let is_lasting = origin.is_of_process && !home.identity.is_dedicated;
+        if let Some(vacant) = is_lasting.then(take_vacant).flatten() {
+            return vacant.filled(block, home, bytes, origin);
+        }
+        let memory = Memory {
+            allocator: Arc::clone(&origin.allocator),
+            block,
+            device: home.identity.device,
+            kind: origin.kind,
+            bytes,
+        };
+        let (home, state) = (Arc::clone(home), SpinMutex::new(State::default()));
+        Alone::new(Self { memory, home, state, is_lasting }).share()
+    }
+
+    /// Forbids to give the memory back while uses of it are enqueued. `None` after a release.
+    #[inline]
+    pub(super) fn access(&self) -> Option<Access<'_>> {
+        let mut state = self.state.lock();
+        if state.is_released {
+            return None;
+        }
+        Some(self.access_in(&mut state))
+    }
+
+    /// The same, under the lock, where there was no release.
+    #[inline]
+    pub(super) fn access_in(&self, state: &mut State) -> Access<'_> {
+        state.accesses += 1;
+        Access(self)
+    }
+
+    /// Takes the lock to look at the uses and to note one more. `None` after a release.
+    #[inline]
+    pub(super) fn lock(&self) -> Option<SpinGuard<'_, State>> {
+        let state = self.state.lock();
+        (!state.is_released).then_some(state)
+    }
+
+    /// Notes a use by a stream, whose tasks up to `done` are known to be done, and looks at others,
+    /// whether they are over. What is returned is dropped without the lock: it may be the last
+    /// reference to a stream.
+    #[inline]
+    pub(super) fn note(
+        &self,
+        state: &mut State,
+        stream: &Arc<StreamCore>,
+        task: Task,
+        touch: &Touch,
+        done: u64,
+        looks: usize,
+    ) -> Option<Vec<Use>> {
+        if Arc::ptr_eq(&self.home, stream) {
+            return state.uses.record_home(task, touch, done, looks);
+        }
+        state.uses.record(stream, task, touch, done, looks)
+    }
+
+    /// The tasks of other streams than `own` that a use has to stand behind and that are not known
+    /// to be done: those that use the same bytes, if one of both writes, and on the home stream the
+    /// last one of the memory's earlier life.
+    #[inline]
+    pub(super) fn conflicts<'a>(
+        &'a self,
+        state: &'a State,
+        own: Option<&'a Arc<StreamCore>>,
+        touch: &'a Touch,
+    ) -> impl Iterator<Item = (&'a Arc<StreamCore>, Task)> {
+        let earlier = (&self.home, Task::any(self.busy_until()));
+        let at_home = (&self.home, state.uses.at_home.conflict(touch));
+        let others = state.uses.others();
+        let others = others.map(|other| (&other.stream, other.last.conflict(touch)));
+        let all = [earlier, at_home].into_iter().chain(others);
+        all.filter(move |(stream, task)| {
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, stream));
+            !is_own && stream.progress.done() < task.ticket
+        })
+    }
+
+    #[inline]
+    fn end_access(&self, mut state: SpinGuard<'_, State>) {
+        state.accesses -= 1;
+        if state.is_released && state.accesses == 0 {
+            let uses = std::mem::take(&mut state.uses);
+            drop(state); // commands are pushed, and a backend may be called
+            self.free(uses);
+        }
+    }
+
+    /// Counts one more export. `None` after a release.
+    pub(super) fn export(&self) -> Option<()> {
+        let mut state = self.state.lock();
+        if state.is_released {
+            return None;
+        }
+        state.exports += 1;
+        Some(())
+    }
+
+    pub(super) fn end_export(&self) {
+        self.state.lock().exports -= 1;
+    }
+
+    /// Frees the memory now, behind its uses. Nothing to do when that was done before.
+    pub(super) fn release(&self) -> Result<(), Refusal> {
+        let mut state = self.state.lock();
+        if state.is_released {
+            return Ok(());
+        }
+        if state.exports > 0 {
+            return Err(Refusal::Exported(state.exports));
+        }
+        state.is_released = true;
+        if state.accesses == 0 {
+            let uses = std::mem::take(&mut state.uses);
+            drop(state); // commands are pushed, and a backend may be called
+            self.free(uses);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.state.lock().is_released
+    }
+
+    /// Every recorded use that may still be waited for, or may have failed.
+    pub(super) fn uses(&self) -> Vec<Use> {
+        let mut state = self.state.lock();
+        let forgotten = state.uses.forget_over(ALL);
+        let uses = self.uses_in(&state);
+        drop(state); // before streams end with their last references
+        drop(forgotten);
+        uses
+    }
+
+    /// The same, under the lock.
+    pub(super) fn uses_in(&self, state: &State) -> Vec<Use> {
+        let last = state.uses.at_home.clone();
+        let is_used = last.task.ticket > 0;
+        let at_home = is_used.then(|| Use { stream: Arc::clone(&self.home), last });
+        at_home.into_iter().chain(state.uses.others().cloned()).collect()
+    }
+
+    /// The task of the home stream after which nothing from the memory's earlier life uses it.
+    pub(super) fn busy_until(&self) -> u64 {
+        self.memory.block.busy_until()
+    }
+
+    /// Of an allocation that was released, when no access is left.
+    fn free(&self, mut uses: Uses) {
+        // SAFETY: for each block once, as `State` says: `is_released` becomes true once, and after
+        // that the accesses become zero once.
+        unsafe { free(&self.memory, &self.home, &mut uses) };
+    }
+}
+
+impl Alone<Allocation> {
+    /// One that was kept, with memory again.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a step of a path of nanoseconds: what is returned stays in registers"
+    )]
+    fn filled(
+        mut self,
+        block: Allocated,
+        home: &Arc<StreamCore>,
+        bytes: usize,
+        origin: &Origin,
+    ) -> Counted<Allocation> {
+        if !Arc::ptr_eq(&self.home, home) {
+            self.home = Arc::clone(home);
+        }
+        let memory = &mut self.memory;
+        if !Arc::ptr_eq(&memory.allocator, &origin.allocator) {
+            memory.allocator = Arc::clone(&origin.allocator);
+        }
+        (memory.block, memory.bytes) = (block, bytes);
+        (memory.device, memory.kind) = (home.identity.device, origin.kind);
+        self.state.with_mut(|state| state.is_released = false);
+        self.share()
+    }
+}
+
+impl Ends for Allocation {
+    #[inline]
+    fn end(mut last: Alone<Self>) {
+        let Self { memory, home, state, .. } = &mut *last;
+        state.with_mut(|state| {
+            debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
+            if !std::mem::replace(&mut state.is_released, true) {
+                // SAFETY: no other handle has the allocation, and it was not released before.
+                unsafe { free(memory, home, &mut state.uses) };
+            }
+        });
+        if last.is_lasting {
+            here::keep(last);
+        }
+    }
+}
+
+impl fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = &self.memory;
+        f.debug_struct("Allocation")
+            .field("device", &format_args!("{}", memory.device))
+            .field("address", &format_args!("{:#x}", memory.address().0))
+            .field("bytes", &memory.bytes)
+            .field("kind", &memory.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to enqueue uses of the memory: a release on another thread meanwhile takes effect when
+/// this is dropped, behind what was recorded.
+#[derive(Debug)]
+pub(crate) struct Access<'a>(&'a Allocation);
+
+impl Access<'_> {
+    /// A task of a stream, which was just enqueued, may read and write all of the memory; it was
+    /// the last one. In one step with the end of the access: a lock less.
+    #[inline]
+    pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
+        self.record_touch(stream, task, &Touch::UNKNOWN);
+    }
+
+    /// The same of a task that is known to write the bytes of a view, or to read them alone; where
+    /// that is not known it may do both with all of the memory.
+    pub(crate) fn record_use(
+        self,
+        stream: &Arc<StreamCore>,
+        task: Task,
+        view: &Buffer,
+        writes: Option<bool>,
+    ) {
+        match writes {
+            Some(writes) => self.record_touch(stream, task, &Touch { bytes: view.bytes(), writes }),
+            None => self.record(stream, task),
+        }
+    }
+
+    #[inline]
+    fn record_touch(self, stream: &Arc<StreamCore>, task: Task, touch: &Touch) {
+        let Self(allocation) = *ManuallyDrop::new(self);
+        let mut state = allocation.state.lock();
+        let forgotten = allocation.note(&mut state, stream, task, touch, 0, LOOKS);
+        allocation.end_access(state);
+        drop(forgotten); // without the lock: a stream may end with its last reference
+    }
+}
+
+impl Drop for Access<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Self(allocation) = self;
+        allocation.end_access(allocation.state.lock());
+    }
+}

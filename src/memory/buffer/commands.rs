@@ -1,0 +1,81 @@
+//! Copies and fills as tasks. They hold addresses, no buffer: a free stands behind them.
+#![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
+
+use crate::backend::contract::Address;
+use crate::base::error::FailureCause;
+use crate::engine::stream::context::TaskContext;
+use crate::queue::{Class, Command};
+
+/// Two ranges of equal size that do not overlap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranges {
+    pub(super) to: Address,
+    pub(super) from: Address,
+    pub(super) bytes: usize,
+}
+
+/// Copies one range to the other.
+pub(super) struct Copy(pub(super) Ranges);
+
+impl Command<TaskContext> for Copy {
+    const CLASS: Class = Class::User;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("copy", self.0.bytes))
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        // Threads wait for single copies, and this is little beside one.
+        context.is_marker = true;
+        let Ranges { to, from, bytes } = self.0;
+        // SAFETY: `transfer.rs`, which alone makes these, has checked the ranges and recorded the
+        // use of their buffers, or owns or borrows the host's side until the task is over; streams
+        // order what touches them.
+        if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
+            context.fail(FailureCause::Backend(refusal));
+        }
+    }
+}
+
+/// A copy on a kind that runs on the host, with the owner of memory that is not ours.
+pub(super) struct OwningCopy<O> {
+    pub(super) copy: Copy,
+    pub(super) owner: O,
+}
+
+impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
+    const CLASS: Class = Class::User;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        self.copy.description()
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        self.copy.run(context);
+        crate::engine::stream::commands::drop_quietly(|| drop(self.owner));
+    }
+}
+
+/// Fills a range with one byte.
+pub(super) struct Fill {
+    pub(super) to: Address,
+    pub(super) bytes: usize,
+    pub(super) byte: u8,
+}
+
+impl Command<TaskContext> for Fill {
+    const CLASS: Class = Class::User;
+
+    fn description(&self) -> Option<(&'static str, usize)> {
+        Some(("fill", self.bytes))
+    }
+
+    fn run(self, context: &mut TaskContext) {
+        context.is_marker = true;
+        let Self { to, bytes, byte } = self;
+        // SAFETY: as for the copy.
+        if let Err(refusal) = unsafe { context.handle.fill(to, byte, bytes) } {
+            context.fail(FailureCause::Backend(refusal));
+        }
+    }
+}

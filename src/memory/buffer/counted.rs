@@ -1,0 +1,131 @@
+//! Counted handles without weak ones: the last one knows it by a load, and its value may be reused.
+//!
+//! `std::sync::Arc` has to shut its weak handles out before it can say that a handle is the only
+//! one, and frees its memory with the last. Here the last handle becomes an [`Alone`], which may be
+//! changed, kept, and shared again: a value that comes and goes often costs no allocation and no
+//! locked instruction.
+#![expect(unsafe_code, reason = "a value is reached by raw pointers whose count is kept here")]
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::base::sync::{AtomicUsize, Life, Ordering};
+
+/// A value with several owners.
+pub(super) struct Counted<T: Ends>(NonNull<Place<T>>);
+
+/// A value with one owner.
+pub(super) struct Alone<T>(NonNull<Place<T>>);
+
+/// A value that has something to do when its last handle is dropped.
+pub(super) trait Ends: Sized {
+    /// Called with what the last handle had: what is not kept is freed.
+    fn end(last: Alone<Self>);
+}
+
+struct Place<T> {
+    /// How many [`Counted`] there are; 1 while there is an [`Alone`].
+    handles: AtomicUsize,
+    life: Life,
+    value: T,
+}
+
+// SAFETY: shared as by `Arc`: a value is used by all handles, and freed once by any of them.
+unsafe impl<T: Ends + Send + Sync> Send for Counted<T> {}
+// SAFETY: as above.
+unsafe impl<T: Ends + Send + Sync> Sync for Counted<T> {}
+// SAFETY: owning it is owning the value.
+unsafe impl<T: Send> Send for Alone<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Alone<T> {}
+
+impl<T> Alone<T> {
+    pub(super) fn new(value: T) -> Self {
+        let place = Place { handles: AtomicUsize::new(1), life: Life::new(), value };
+        Self(NonNull::from(Box::leak(Box::new(place))))
+    }
+}
+
+impl<T: Ends> Alone<T> {
+    #[inline]
+    pub(super) fn share(self) -> Counted<T> {
+        Counted(ManuallyDrop::new(self).0)
+    }
+}
+
+impl<T> Deref for Alone<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the place is freed by the drop of this owner only.
+        unsafe { &self.0.as_ref().value }
+    }
+}
+
+impl<T> DerefMut for Alone<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and there is no other owner.
+        unsafe { &mut self.0.as_mut().value }
+    }
+}
+
+impl<T> Drop for Alone<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::leak`, and freed once: this owner is the only one.
+        let place = unsafe { Box::from_raw(self.0.as_ptr()) };
+        place.life.note_end();
+    }
+}
+
+impl<T: Ends> Counted<T> {
+    /// True for handles of one value.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    #[inline]
+    fn place(&self) -> &Place<T> {
+        // SAFETY: the place is freed only when the last handle is gone.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Ends> Clone for Counted<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: as `Arc`: this handle keeps the value alive meanwhile.
+        self.place().handles.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl<T: Ends> Deref for Counted<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.place().value
+    }
+}
+
+impl<T: Ends> Drop for Counted<T> {
+    #[inline]
+    fn drop(&mut self) {
+        let place = self.place();
+        place.life.note_use();
+        // Acquire: what other handles did comes before their end. Who is alone stays alone: only a
+        // handle makes another one, and this is being dropped.
+        if place.handles.load(Ordering::Acquire) != 1 {
+            // AcqRel: releases what this handle did to the last one, which acquires it.
+            if place.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
+                return;
+            }
+            // Relaxed: nobody else is there to see it.
+            place.handles.store(1, Ordering::Relaxed);
+        }
+        T::end(Alone(self.0));
+    }
+}

@@ -1,0 +1,81 @@
+//! Frees in stream order: a block goes back to its allocator behind every use.
+//!
+//! On its home stream a block may serve the next request at once: that stands behind every use
+//! there. Other streams are only passed points: the allocator looks at their counters, no stream
+//! waits because of a free, no thread waits, and nothing is enqueued. A driver's stream that ends
+//! has passed its points only when its device has: so it holds on to something until then.
+#![expect(unsafe_code, reason = "a block that is shared is freed by the last or the first")]
+
+use std::sync::Arc;
+
+use crate::backend::contract::{Address, MemoryKind};
+use crate::base::device::Device;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::own::Place;
+use crate::memory::allocator::{Allocated, CachingAllocator, UsePoint};
+use crate::memory::buffer::uses::{Last, Use, Uses};
+
+/// A block of an allocator, to be given back once: `State::is_released` says whether it was.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) allocator: Arc<CachingAllocator>,
+    pub(super) block: Allocated,
+    /// The device that it is on; of pinned host memory the device that it was asked for with.
+    pub(super) device: Device,
+    pub(super) kind: MemoryKind,
+    /// What was asked for.
+    pub(super) bytes: usize,
+}
+
+impl Memory {
+    pub(super) fn address(&self) -> Address {
+        Address(self.block.address())
+    }
+}
+
+/// Frees a block behind everything on its home stream and behind its uses on other streams. Never
+/// called in a forked child. No use is left.
+///
+/// # Safety
+/// Called once for the block that the memory has.
+#[inline]
+pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
+    if memory.bytes == 0 {
+        *uses = Uses::default();
+        return;
+    }
+    // SAFETY: the caller promises it.
+    let block = unsafe { memory.block.give_up() };
+    if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
+        // Whatever used the memory is done.
+        uses.at_home = Last::default();
+        return memory.allocator.free_behind(block, None, &[]);
+    }
+    free_behind_uses(memory, block, home, std::mem::take(uses).into_others());
+}
+
+fn free_behind_uses(
+    memory: &Memory,
+    block: Allocated,
+    home: &Arc<StreamCore>,
+    others: impl Iterator<Item = Use>,
+) {
+    // A driver's stream may have work that others gave it by its native handle.
+    let ticket = if home.on_host { home.pushed() } else { home.push_always(Place) };
+    let home = point(home, ticket);
+    let others = others.filter(|point| !point.is_done());
+    let mut others: Vec<UsePoint> =
+        others.map(|Use { stream, last }| point(&stream, last.task.ticket)).collect();
+    if memory.kind == MemoryKind::Host {
+        others.push(home); // it is for all streams, and for the host, which no stream orders
+        return memory.allocator.free_behind(block, None, &others);
+    }
+    memory.allocator.free_behind(block, Some(&home), &others);
+}
+
+fn point(stream: &Arc<StreamCore>, ticket: u64) -> UsePoint {
+    if !stream.on_host && stream.progress.done() < ticket {
+        stream.hold(ticket, Box::new(()));
+    }
+    UsePoint { stream: Arc::clone(stream), ticket }
+}

@@ -1,0 +1,302 @@
+//! The public buffer: a view of an allocation, and the exports that forbid its release.
+
+use std::fmt;
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use crate::backend::contract::{Address, MemoryKind};
+use crate::base::device::Device;
+use crate::base::error::{Error, Result};
+use crate::base::fork::{self, Inherited};
+use crate::engine::stream::Stream;
+use crate::engine::stream::own::Place;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
+use crate::memory::buffer::counted::Counted;
+#[cfg(feature = "python")]
+use crate::memory::buffer::here;
+use crate::memory::buffer::uses::Task;
+
+/// Memory on a device, freed in stream order.
+///
+/// A buffer is a view: clones and slices share one allocation and keep it alive. Copies and fills
+/// record their use of it, tasks hold no reference to it; so dropping the last view right behind a
+/// copy is a *stream-ordered free*: the memory goes back when everything on its home stream, the
+/// one that was current when it was made, and every recorded use on other streams is done. No
+/// thread waits for that, and no stream. Uses that the runtime cannot see are told by
+/// [`Buffer::record_use`], those on the home stream excepted.
+///
+/// Copies and fills on several streams, and the host's own access, are ordered behind what
+/// conflicts with them: see [`Buffer::copy_from`]. What a function does that was given the address,
+/// the program orders, by events or [`Stream::wait_stream`]; also behind the home stream, because a
+/// new buffer may be where one was that is freed behind tasks which are still queued there.
+///
+/// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
+/// has no memory; its address is 0.
+///
+/// ```
+/// use accelrt::{Config, Device, Runtime};
+/// let runtime = Runtime::new(Config::default())?;
+/// let (device, stream) = (Device::cpu(0), runtime.default_stream(Device::cpu(0))?);
+/// let buffer = runtime.empty(1024, device)?;
+/// buffer.fill(7, &stream)?;
+/// let copy = runtime.empty(512, device)?;
+/// copy.copy_from(&buffer.slice(..512)?, &stream)?;
+/// drop(buffer); // its memory goes back behind the copy
+/// assert_eq!(copy.read_to_vec()?, [7; 512]); // waits for the uses of `copy`
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Buffer {
+    allocation: Inherited<Counted<Allocation>>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Memory whose home is `home`. Memory that streams still use after its free is waited for when
+    /// there is too little, if that would be enough.
+    pub(crate) fn allocate(
+        home: &Stream,
+        bytes: usize,
+        origin: &Origin,
+        interrupt: &mut Interrupt<'_>,
+    ) -> Result<Self> {
+        let allocation = Allocation::new(home.core(), bytes, origin, interrupt)?;
+        Ok(Self::of(allocation, bytes))
+    }
+
+    /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
+    #[cfg(feature = "python")]
+    #[cold]
+    pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
+        let allocation = Allocation::cached(home.core(), bytes, origin, here::take)?;
+        Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
+    }
+
+    #[inline]
+    pub(super) fn of(allocation: Counted<Allocation>, bytes: usize) -> Self {
+        Self { allocation: Inherited::new(allocation), offset: 0, bytes }
+    }
+
+    /// The size of this view.
+    #[must_use]
+    pub fn nbytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True for a view of no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The device of the memory; of pinned host memory the device that it was made for.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.allocation.memory.device
+    }
+
+    /// True for host memory that devices reach directly.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.allocation.memory.kind == MemoryKind::Host
+    }
+
+    /// True for memory that its device shares with the host.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.allocation.memory.kind == MemoryKind::Shared
+    }
+
+    /// The home stream: current when the memory was made, and the one whose work a free stands
+    /// behind also where no use was recorded.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        Stream::from_core(Arc::clone(&self.allocation.home))
+    }
+
+    /// Where this view begins in its allocation, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// True when the memory was freed by [`Buffer::release`] through any of its views.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        !fork::is_child() && self.allocation.is_released()
+    }
+
+    /// The address of the first byte as the device sees it; 0 without memory. Does not wait: tasks
+    /// may still be writing there. Fails after a release.
+    pub fn address(&self) -> Result<u64> {
+        self.check_live()?;
+        Ok(self.begin().0)
+    }
+
+    /// A view of some of the bytes, which keeps the memory alive. Fails when the range is not
+    /// inside this view, and after a release.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.empty(100, accelrt::Device::cpu(0))?;
+    /// let middle = buffer.slice(25..75)?.slice(5..)?;
+    /// assert_eq!((middle.nbytes(), middle.offset()), (45, 30));
+    /// assert!(buffer.slice(90..101).is_err());
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.check_live()?;
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.bytes,
+        };
+        if start > end || end > self.bytes {
+            return Err(Error::BufferRange { start, end, bytes: self.bytes });
+        }
+        let (offset, bytes) = (self.offset + start, end - start);
+        Ok(Self { allocation: self.allocation.clone(), offset, bytes })
+    }
+
+    /// Tells that everything enqueued on `stream` so far may use the memory: for uses that the
+    /// runtime cannot see, as those of a function that was given the address. Not needed for uses
+    /// on the home stream, except for [`Buffer::wait_for_host`] to know of them. Does not wait.
+    ///
+    /// Fails when the stream is another runtime's, after a release and in a forked child.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let device = accelrt::Device::cpu(0);
+    /// let (buffer, other) = (runtime.zeros(64, device)?, runtime.stream(device)?);
+    /// let address = buffer.address()?;
+    /// other.enqueue(move || { let _ = address; /* native code works there */ })?;
+    /// buffer.record_use(&other)?;
+    /// drop(buffer); // freed behind the task
+    /// # other.synchronize()?;
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn record_use(&self, stream: &Stream) -> Result<()> {
+        let core = stream.core();
+        core.lifecycle.check_own("a buffer", self.runtime())?;
+        let access = self.access()?;
+        if core.on_host {
+            access.record(core, Task::any(core.pushed()));
+        } else {
+            // The device may have work that the stream got by its native handle: a number of its
+            // own has any mark placed behind that.
+            access.record(core, Task::any(core.push_always(Place)));
+        }
+        Ok(())
+    }
+
+    /// Frees the memory now, in stream order, while views of it exist: from here on every use of
+    /// any of them fails. Does nothing when that was done before. Does not wait.
+    ///
+    /// Fails with [`Error::BufferExported`] while exports exist; nothing has changed then.
+    pub fn release(&self) -> Result<()> {
+        fork::check()?;
+        self.allocation.release().map_err(|refusal| self.refused(refusal))
+    }
+
+    /// Lends the memory to code that uses it without telling; until the guard is dropped a release
+    /// fails, and the memory is kept alive. Does not wait: see [`Buffer::wait_for_host`].
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.zeros(64, accelrt::Device::cpu(0))?;
+    /// let export = buffer.export()?;
+    /// assert!(matches!(buffer.release(), Err(accelrt::Error::BufferExported { exports: 1, .. })));
+    /// drop(export);
+    /// buffer.release()?;
+    /// assert!(matches!(buffer.address(), Err(accelrt::Error::BufferReleased { .. })));
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn export(&self) -> Result<ExportGuard> {
+        fork::check()?;
+        self.allocation.export().ok_or_else(|| self.refused(Refusal::Released))?;
+        Ok(ExportGuard { allocation: self.allocation.clone() })
+    }
+
+    /// True for memory of this device, and for pinned memory, which belongs to every device of its
+    /// kind.
+    pub(crate) fn is_reached_by(&self, device: Device) -> bool {
+        let own = self.device();
+        own == device || self.is_pinned() && own.kind() == device.kind()
+    }
+
+    /// The id of its runtime.
+    pub(crate) fn runtime(&self) -> u64 {
+        self.allocation.home.lifecycle.runtime
+    }
+
+    /// The right to enqueue uses. Fails after a release and in a forked child.
+    pub(crate) fn access(&self) -> Result<Access<'_>> {
+        fork::check()?;
+        self.allocation.access().ok_or_else(|| self.refused(Refusal::Released))
+    }
+
+    pub(super) fn allocation(&self) -> &Counted<Allocation> {
+        &self.allocation
+    }
+
+    /// The address of the first byte.
+    pub(super) fn begin(&self) -> Address {
+        self.allocation.memory.address().offset(self.offset)
+    }
+
+    /// The bytes of its allocation that this view is of.
+    pub(super) fn bytes(&self) -> Range<usize> {
+        self.offset..self.offset + self.bytes
+    }
+
+    fn check_live(&self) -> Result<()> {
+        if self.is_released() { Err(self.refused(Refusal::Released)) } else { Ok(()) }
+    }
+
+    #[cold]
+    pub(super) fn refused(&self, refusal: Refusal) -> Error {
+        let (device, address, bytes) = (self.device(), self.begin().0, self.bytes);
+        match refusal {
+            Refusal::Released => Error::BufferReleased { device, address, bytes },
+            Refusal::Exported(exports) => Error::BufferExported { device, address, bytes, exports },
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("device", &format_args!("{}", self.device()))
+            .field("address", &format_args!("{:#x}", self.begin().0))
+            .field("bytes", &self.bytes)
+            .field("kind", &self.allocation.memory.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Memory that is lent; see [`Buffer::export`].
+#[must_use = "the memory may be released when the guard is dropped"]
+pub struct ExportGuard {
+    allocation: Inherited<Counted<Allocation>>,
+}
+
+impl Drop for ExportGuard {
+    fn drop(&mut self) {
+        if !fork::is_child() {
+            self.allocation.end_export();
+        }
+    }
+}
+
+impl fmt::Debug for ExportGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ExportGuard").field(&**self.allocation).finish()
+    }
+}

@@ -1,0 +1,88 @@
+//! What a thread has at hand for its next buffer: where it comes from, and what it is made of.
+//!
+//! The *place* is the stream and the allocator that are meant when nothing is named. It follows
+//! from what is current in the thread and from nothing else, so the thread forgets it whenever it
+//! changes any of that. *Vacant* allocations have no memory; they keep the stream and the allocator
+//! that they had, so that whoever asks for the same again counts neither up nor down.
+//!
+//! Nothing is kept alive from here: the place is that of the process's runtime, which is never
+//! dropped, and vacant allocations are kept only when stream and allocator are as lasting.
+
+use std::cell::RefCell;
+
+#[cfg(feature = "python")]
+use crate::base::error::Result;
+#[cfg(feature = "python")]
+use crate::engine::stream::Stream;
+use crate::memory::buffer::allocation::Allocation;
+#[cfg(feature = "python")]
+use crate::memory::buffer::allocation::Origin;
+use crate::memory::buffer::counted::Alone;
+#[cfg(feature = "python")]
+use crate::memory::buffer::handle::Buffer;
+
+/// How many vacant allocations a thread keeps.
+const MOST: usize = 64;
+
+struct Here {
+    #[cfg(feature = "python")]
+    place: Option<(Stream, Origin)>,
+    vacant: Vec<Alone<Allocation>>,
+}
+
+thread_local! {
+    static HERE: RefCell<Here> = const {
+        RefCell::new(Here {
+            #[cfg(feature = "python")]
+            place: None,
+            vacant: Vec::new(),
+        })
+    };
+}
+
+/// A vacant allocation that this thread has kept.
+pub(super) fn take() -> Option<Alone<Allocation>> {
+    // `try_with`, here and below: a buffer may come and go while its thread's variables do.
+    HERE.try_with(|here| here.borrow_mut().vacant.pop()).ok().flatten()
+}
+
+/// Keeps one for this thread; when it has enough, or ends, that is dropped instead.
+#[inline]
+pub(super) fn keep(allocation: Alone<Allocation>) {
+    let _ = HERE.try_with(|here| {
+        let vacant = &mut here.borrow_mut().vacant;
+        if vacant.len() < MOST {
+            vacant.push(allocation);
+        }
+    });
+}
+
+/// Memory at the place of this thread, when it is known and free memory is enough.
+#[cfg(feature = "python")]
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a step of a path of nanoseconds: what is returned stays in registers"
+)]
+pub(crate) fn empty(bytes: usize) -> Result<Option<Buffer>> {
+    let allocation = HERE.with_borrow_mut(|here| {
+        let Here { place: Some((home, origin)), vacant } = here else { return Ok(None) };
+        Allocation::cached(home.core(), bytes, origin, || vacant.pop())
+    })?;
+    Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
+}
+
+/// This thread means this stream and this allocator, until [`forget`]. Both last as long as the
+/// process, but a stream that is current here.
+#[cfg(feature = "python")]
+pub(crate) fn remember(home: Stream, origin: Origin) {
+    let replaced = HERE.with_borrow_mut(|here| here.place.replace((home, origin)));
+    drop(replaced); // outside the borrow: it may be the last handle of a stream
+}
+
+/// What is current in this thread changes.
+#[cfg(feature = "python")]
+pub(crate) fn forget() {
+    let forgotten = HERE.try_with(|here| here.borrow_mut().place.take());
+    drop(forgotten); // as above
+}

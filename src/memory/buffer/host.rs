@@ -1,0 +1,175 @@
+//! The host's access to a buffer: a synchronisation with everything that uses it.
+#![expect(unsafe_code, reason = "copies memory that devices share with the host")]
+
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::contract::{Address, MemoryKind};
+use crate::base::error::{Error, Result, StreamError};
+use crate::base::fork;
+use crate::base::size::to_usize;
+use crate::base::sync::park;
+use crate::engine::stream::synchronize::raise_all;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::hosts::HostAccess;
+use crate::memory::buffer::transfer::Watched;
+use crate::memory::buffer::uses::{Task, Touch, Use};
+
+/// Between two looks whether another thread of the host is done with the bytes: it copies them.
+pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
+
+impl Buffer {
+    /// Blocks until every recorded use of the memory is done, of all its views, helping streams
+    /// meanwhile. Raises the failures that cover those uses, unless a synchronise ended them
+    /// before, and ends none. Uses that are enqueued meanwhile are not waited for.
+    ///
+    /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
+    pub fn wait_for_host(&self) -> Result<()> {
+        self.wait_for_uses(&mut None)
+    }
+
+    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms; when that
+    /// says true the wait is given up with [`Error::Interrupted`] and the work goes on.
+    pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.wait_for_uses(&mut Some(is_interrupted))
+    }
+
+    /// True when [`Buffer::wait_for_host`] would not wait. Asks the device.
+    #[cfg(feature = "python")]
+    pub(crate) fn is_unused(&self) -> bool {
+        let allocation = self.allocation();
+        let uses = allocation.uses();
+        allocation.home.poll_ticket(allocation.busy_until())
+            && uses.iter().all(|point| point.stream.poll_ticket(point.last.task.ticket))
+    }
+
+    /// True when [`Buffer::wait_for_host`] would raise for a use that is done. Never blocks.
+    #[cfg(feature = "python")]
+    pub(crate) fn has_failed(&self) -> bool {
+        let is_failed = |point: &Use| {
+            let failures = &point.stream.failures;
+            let error = failures.at(point.last.task.ticket);
+            error.is_some_and(|error| failures.current().is_some_and(|it| Arc::ptr_eq(&it, &error)))
+        };
+        self.allocation().uses().iter().any(|point| point.is_done() && is_failed(point))
+    }
+
+    /// Blocks until every recorded use is done; a copy of the bytes. Raises as
+    /// [`Buffer::wait_for_host`]. Tasks that write the bytes and are enqueued meanwhile, by other
+    /// threads, are waited for as well, or run behind this.
+    ///
+    /// Fails on kinds whose memory the host does not reach: copy with
+    /// [`Buffer::copy_to_slice`] there.
+    pub fn read_to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.nbytes()];
+        let _access = self.host_access(false)?;
+        let to = Address(bytes.as_mut_ptr().expose_provenance() as u64);
+        self.copy_here(to, self.begin())?;
+        Ok(bytes)
+    }
+
+    /// Blocks until every recorded use is done; then sets the bytes. Raises as
+    /// [`Buffer::wait_for_host`]. Tasks that use the bytes and are enqueued meanwhile, by other
+    /// threads, are waited for as well, or run behind this.
+    ///
+    /// Fails when the sizes differ, and on kinds whose memory the host does not reach: copy with
+    /// [`Buffer::copy_from_slice`] there.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.empty(3, accelrt::Device::cpu(0))?;
+    /// buffer.write_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(buffer.slice(1..)?.read_to_vec()?, [2, 3]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn write_from_slice(&self, bytes: &[u8]) -> Result<()> {
+        let (target_bytes, source_bytes) = (self.nbytes(), bytes.len());
+        if target_bytes != source_bytes {
+            return Err(Error::CopySizeMismatch { target_bytes, source_bytes });
+        }
+        let _access = self.host_access(true)?;
+        self.copy_here(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
+    }
+
+    /// True where the host reads and writes the memory itself, and so do
+    /// [`Buffer::read_to_vec`] and code that was given the address: on kinds whose devices are the
+    /// host, and for memory of the host and memory that is shared with it.
+    #[must_use]
+    pub fn is_host_accessible(&self) -> bool {
+        let home = &self.allocation().home;
+        let is_hosts = self.allocation().memory.kind != MemoryKind::Device;
+        home.on_host || is_hosts && home.backend.has_host_addresses()
+    }
+
+    /// Waits for the uses. What conflicts and comes later is done behind this access, and the
+    /// memory is not given back before.
+    fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
+        if !self.is_host_accessible() {
+            let (kind, capability) = (self.device().kind(), "access to their memory by the host");
+            return Err(Error::Unsupported { kind, capability });
+        }
+        let touch = Touch { bytes: self.bytes(), writes };
+        self.wait_for_host()?;
+        let entered = self.allocation().enter_host(touch);
+        let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;
+        if let Some(uses) = uses {
+            wait_for_these(uses, &mut None)?;
+            while !access.is_next() {
+                park(Some(HOST_PERIOD)); // other threads of the host copy
+            }
+        }
+        Ok(access)
+    }
+
+    /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
+    /// does its work where it is called; the others' copies would only be submitted.
+    fn copy_here(&self, to: Address, from: Address) -> Result<()> {
+        let home = &self.allocation().home;
+        if self.is_empty() {
+            return Ok(());
+        }
+        if home.on_host {
+            // SAFETY: as below; the work is done when this returns.
+            return unsafe { home.handle.copy(to, from, self.nbytes()) };
+        }
+        let [to, from] = [to, from].map(|address| to_usize(address.0));
+        let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
+        // SAFETY: one range is this buffer's, which `host_access` found to be memory that the host
+        // reaches and keeps from being given back; the other one is a slice of the same size, that
+        // this thread borrows or owns, and no part of the buffer.
+        unsafe { ptr::copy_nonoverlapping::<u8>(from, to, self.nbytes()) };
+        Ok(())
+    }
+
+    fn wait_for_uses(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        fork::check()?;
+        let _access = self.access()?;
+        let allocation = self.allocation();
+        // What a queued task still does in its earlier life; whether it fails is not our business.
+        allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
+        wait_for_these(allocation.uses(), interrupt)
+    }
+}
+
+/// Blocks until the uses are done; raises the failures that cover them.
+fn wait_for_these(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    let mut errors: Vec<Arc<StreamError>> = Vec::new();
+    for point in uses {
+        // What ended before this wait was told to whoever synchronised.
+        let was_done = point.is_done();
+        let Task { ticket, is_marker } = point.last.task;
+        let task = Watched::new(&point.stream, ticket);
+        point.stream.wait_ticket(ticket, is_marker, interrupt)?;
+        if !was_done && point.stream.lifecycle.is_cancelled() {
+            return Err(Error::ShutDown); // it may have been retired without running
+        }
+        let failures = &point.stream.failures;
+        let is_told = |error: &Arc<StreamError>| {
+            was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))
+        };
+        errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));
+    }
+    raise_all(errors)
+}

@@ -1,0 +1,194 @@
+//! Threads of the host that use the bytes of an allocation, and those that wait until they may.
+//!
+//! An access that meets nothing in conflict is *counted*; it lasts as long as a copy takes. One
+//! that meets something takes a *place*: it waits for the tasks and accesses that were there
+//! before, and what conflicts and comes later stands behind it, a task by a gate in its stream and
+//! an access by a place of its own. A task that meets counted accesses is *announced* until it is
+//! enqueued: whoever comes meanwhile takes a place, so those that it met are all it waits for.
+//!
+//! So nobody is kept waiting by those who come later, however many these are.
+
+use std::sync::Arc;
+
+use crate::base::stream_map::StreamMap;
+use crate::engine::stream::commands::drop_quietly;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::gate::Gate;
+use crate::engine::stream::gated::{self, UntilOpen};
+use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
+use crate::memory::buffer::uses::{Touch, Use};
+
+/// What stands behind a place: a gate a stream.
+type Gates = StreamMap<Arc<Gate<StreamCore>>>;
+
+/// The host's part of an allocation's state.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    /// Everything below, in one number: nearly always it is zero.
+    count: usize,
+    /// Counted accesses that read.
+    readers: usize,
+    /// True while a counted access writes.
+    is_writing: bool,
+    /// Tasks that wait for counted accesses before they are enqueued.
+    announced: usize,
+    /// In the order in which they were taken.
+    places: Vec<Place>,
+    last_place: u64,
+}
+
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    touch: Touch,
+    gates: Gates,
+}
+
+impl Hosts {
+    /// False when nobody of the host is there.
+    #[inline]
+    pub(super) fn are_there(&self) -> bool {
+        self.count != 0
+    }
+
+    /// True when counted accesses use what a task, or another access, wants to use.
+    pub(super) fn are_inside(&self, writes: bool) -> bool {
+        self.is_writing || writes && self.readers > 0
+    }
+
+    /// True when a use has to stand behind a place.
+    pub(super) fn have_place_before(&self, touch: &Touch) -> bool {
+        self.places.iter().any(|place| place.touch.conflicts(touch))
+    }
+
+    /// A task waits for counted accesses.
+    pub(super) fn announce(&mut self) {
+        self.announced += 1;
+        self.count += 1;
+    }
+
+    /// It waits no more.
+    pub(super) fn withdraw(&mut self) {
+        self.announced -= 1;
+        self.count -= 1;
+    }
+
+    /// Calls `found` with what makes a stream, whose next task has this touch, wait for each place
+    /// that it does not wait for already.
+    pub(super) fn each_wait(
+        &mut self,
+        core: &StreamCore,
+        touch: &Touch,
+        found: &mut dyn FnMut(UntilOpen),
+    ) {
+        for place in self.places.iter_mut().filter(|place| place.touch.conflicts(touch)) {
+            let mut is_new = false;
+            let gate = place.gates.get_or_insert_with(core.key(), || {
+                is_new = true;
+                Gate::new()
+            });
+            // Its opener takes the place away: one that is open here has lost its wait.
+            if !is_new && gate.is_open() {
+                *gate = Gate::new();
+                is_new = true;
+            }
+            if is_new {
+                found(UntilOpen::new(Arc::clone(gate)));
+            }
+        }
+    }
+
+    fn enter(&mut self, writes: bool) {
+        self.count += 1;
+        self.is_writing |= writes;
+        self.readers += usize::from(!writes);
+    }
+
+    fn leave(&mut self, writes: bool) {
+        self.count -= 1;
+        if writes {
+            self.is_writing = false;
+        } else {
+            self.readers -= 1;
+        }
+    }
+
+    fn take_place(&mut self, touch: Touch) -> u64 {
+        self.count += 1;
+        self.last_place += 1;
+        self.places.push(Place { number: self.last_place, touch, gates: Gates::default() });
+        self.last_place
+    }
+
+    /// True when the access in a place waits for no other access.
+    fn is_next(&self, number: u64, touch: &Touch) -> bool {
+        let mut before = self.places.iter().take_while(|place| place.number < number);
+        !self.are_inside(touch.writes) && !before.any(|place| place.touch.conflicts(touch))
+    }
+
+    fn give_place_back(&mut self, number: u64) -> Gates {
+        let index = self.places.iter().position(|place| place.number == number);
+        self.count -= 1;
+        self.places.remove(index.expect("a place is given back once")).gates
+    }
+}
+
+/// The host's own use of the bytes, or its turn to use them: what conflicts is not done before this
+/// is dropped.
+#[derive(Debug)]
+pub(super) struct HostAccess<'a> {
+    allocation: &'a Allocation,
+    touch: Touch,
+    /// 0 for an access that is counted.
+    place: u64,
+    /// Keeps the memory; dropped behind the place.
+    _access: Access<'a>,
+}
+
+impl Allocation {
+    /// Begins a use of the bytes by the host itself. With the tasks that it has to wait for first,
+    /// and other accesses then, when it met something in conflict.
+    pub(super) fn enter_host(
+        &self,
+        touch: Touch,
+    ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
+        let mut state = self.lock().ok_or(Refusal::Released)?;
+        let hosts = &state.hosts;
+        let is_met = hosts.are_there()
+            && (hosts.announced > 0
+                || hosts.are_inside(touch.writes)
+                || hosts.have_place_before(&touch));
+        let has_met = is_met || self.conflicts(&state, None, &touch).next().is_some();
+        let uses = has_met.then(|| self.uses_in(&state));
+        let place = if has_met {
+            state.hosts.take_place(touch.clone())
+        } else {
+            state.hosts.enter(touch.writes);
+            0
+        };
+        let access = self.access_in(&mut state);
+        Ok((HostAccess { allocation: self, touch, place, _access: access }, uses))
+    }
+}
+
+impl HostAccess<'_> {
+    /// True when no other access has to end first.
+    pub(super) fn is_next(&self) -> bool {
+        self.place == 0 || self.allocation.state.lock().hosts.is_next(self.place, &self.touch)
+    }
+}
+
+impl Drop for HostAccess<'_> {
+    fn drop(&mut self) {
+        let mut state = self.allocation.state.lock();
+        if self.place == 0 {
+            return state.hosts.leave(self.touch.writes);
+        }
+        let gates = state.hosts.give_place_back(self.place);
+        drop(state); // streams are resumed, which may be their last references
+        for gate in gates.into_values() {
+            // Quietly: a backend that panics at one stream keeps no other one waiting.
+            drop_quietly(|| gated::open(&gate, Ok(())));
+        }
+    }
+}

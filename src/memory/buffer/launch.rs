@@ -1,0 +1,63 @@
+//! Native calls that use buffers.
+#![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
+
+use crate::base::error::Result;
+use crate::engine::stream::Stream;
+use crate::ffi::NativeCall;
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::uses::Task;
+
+impl Stream {
+    /// As [`Stream::launch`], with the buffers whose memory the function uses: their uses are
+    /// recorded, so each may be dropped right after, and the host's access to one waits for the
+    /// call and is woken by it. Does not block.
+    ///
+    /// Fails as [`Stream::launch`], and when a buffer was released or is another runtime's; nothing
+    /// is enqueued then.
+    ///
+    /// ```
+    /// use accelrt::NativeCall;
+    /// extern "C" fn count_up(bytes: *mut u8, count: usize) {
+    ///     let bytes = unsafe { std::slice::from_raw_parts_mut(bytes, count) };
+    ///     bytes.iter_mut().for_each(|byte| *byte += 1);
+    /// }
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let device = accelrt::Device::cpu(0);
+    /// let (stream, buffer) = (runtime.current_stream()?, runtime.zeros(3, device)?);
+    /// let arguments = [buffer.address()?.into(), buffer.nbytes().into()];
+    /// let call = NativeCall::new(count_up as *const _, &arguments)?;
+    /// // SAFETY: the types are those of `count_up`, and the buffer has as many bytes.
+    /// unsafe { stream.launch_with_buffers(call, &[&buffer])? };
+    /// assert_eq!(buffer.read_to_vec()?, [1; 3]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// As [`Stream::launch`], except that the memory of these buffers stays where it is.
+    pub unsafe fn launch_with_buffers(&self, call: NativeCall, buffers: &[&Buffer]) -> Result<u64> {
+        let uses: Vec<_> = buffers.iter().map(|buffer| (*buffer, None)).collect();
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with_uses(call, &uses) }
+    }
+
+    /// As [`Stream::launch_with_buffers`], with each buffer whether the function writes it, where
+    /// that is known: it then uses the bytes of this view alone.
+    ///
+    /// # Safety
+    /// As there, and what is said of the buffers is so.
+    pub(crate) unsafe fn launch_with_uses(
+        &self,
+        call: NativeCall,
+        uses: &[(&Buffer, Option<bool>)],
+    ) -> Result<u64> {
+        let lifecycle = &self.core().lifecycle;
+        uses.iter().try_for_each(|(it, _)| lifecycle.check_own("a buffer", it.runtime()))?;
+        let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
+        // SAFETY: the caller's promise; the uses are recorded before anybody can end the accesses.
+        let ticket = unsafe { self.launch_marker(call) }?;
+        for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {
+            access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
+        }
+        Ok(ticket)
+    }
+}

@@ -1,0 +1,45 @@
+//! Loom models of counted handles: a value ends once, after everybody is done with it.
+
+use loom::thread;
+
+use crate::base::sync::models::{EVERY, model_without_fences};
+use crate::memory::buffer::counted::{Alone, Counted, Ends};
+
+struct Value;
+
+impl Ends for Value {
+    fn end(last: Alone<Self>) {
+        drop(last);
+    }
+}
+
+fn counted() -> Counted<Value> {
+    Alone::new(Value).share()
+}
+
+/// Goal: of handles that several threads drop one is the last, and it comes after the others. loom
+/// reports a value that is not freed, and one that is freed while somebody still uses it.
+#[test]
+fn loom_the_last_handle_ends_the_value() {
+    model_without_fences(EVERY, || {
+        let first = counted();
+        let others = [first.clone(), first.clone()];
+        let others = others.map(|other| thread::spawn(move || drop(other)));
+        drop(first);
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+/// Goal: a handle that is cloned while another one is dropped keeps the value alive.
+#[test]
+fn loom_a_clone_outlives_the_drop_of_another_handle() {
+    model_without_fences(EVERY, || {
+        let first = counted();
+        let second = first.clone();
+        let other = thread::spawn(move || drop(second.clone()));
+        drop(first);
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,398 @@
+//! Copies and fills: what is checked before they are enqueued, and waiting for a single one.
+#![expect(unsafe_code, reason = "functions that take the address of memory that is not ours")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::contract::Address;
+use crate::base::device::DeviceKind;
+use crate::base::error::{Error, Result};
+use crate::base::fork::Inherited;
+use crate::base::spin::SpinMutex;
+use crate::engine::stream::Stream;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::synchronize::raise;
+use crate::engine::stream::wait::Interrupt;
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
+use crate::memory::buffer::order::{Order, enqueue, read, written};
+use crate::queue::Command;
+
+/// A copy or fill that was enqueued. Dropping it changes nothing: the work goes on.
+#[derive(Debug)]
+pub struct Transfer(
+    /// `None` for one of no bytes, which is no task.
+    Option<Inherited<Watched>>,
+);
+
+/// A task whose failure is remembered until this is dropped.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) stream: Arc<StreamCore>,
+    pub(super) ticket: u64,
+    /// False for a task that cannot have failed any more.
+    is_bound: bool,
+}
+
+impl Watched {
+    pub(super) fn new(stream: &Arc<StreamCore>, ticket: u64) -> Self {
+        stream.failures.bind();
+        Self { stream: Arc::clone(stream), ticket, is_bound: true }
+    }
+
+    /// Waits for the task and raises the error that covers it.
+    fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        let Self { stream, ticket, .. } = self;
+        stream.wait_ticket(*ticket, true, interrupt)?;
+        raise(stream.failures.at(*ticket))?;
+        // A shutdown retires tasks without running them and leaves no error.
+        if stream.lifecycle.is_cancelled() { Err(Error::ShutDown) } else { Ok(()) }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if self.is_bound {
+            self.stream.failures.unbind();
+        }
+    }
+}
+
+impl Transfer {
+    /// True when the bytes are where they should be, or the failure is known. Does not block; asks
+    /// the device.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(|task| task.stream.poll_ticket(task.ticket))
+    }
+
+    /// Blocks until it is done, helping the stream meanwhile. Raises the failure that covers it and
+    /// ends none. What was enqueued behind it is not waited for, except that a device may have to
+    /// finish what it was given meanwhile. Fails inside a task of the stream.
+    pub fn wait(&self) -> Result<()> {
+        self.wait_for(&mut None)
+    }
+
+    /// As [`Transfer::wait`], asking `is_interrupted` every 50 ms; when that says true
+    /// the wait is given up with [`Error::Interrupted`] and the work goes on.
+    pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+        self.wait_for(&mut Some(is_interrupted))
+    }
+
+    fn wait_for(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |task| task.wait(interrupt))
+    }
+}
+
+/// A copy to memory of the host that was enqueued: the memory comes back when it is done. Dropping
+/// this changes nothing: the memory is kept until then.
+pub struct HostTransfer<O> {
+    transfer: Transfer,
+    target: Arc<Target<O>>,
+}
+
+/// Shared with the task, which only keeps it alive. A vector, because its element stays where it is
+/// while the vector moves.
+type Target<O> = SpinMutex<Vec<O>>;
+
+impl<O> HostTransfer<O> {
+    /// As [`Transfer::is_done`].
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.transfer.is_done()
+    }
+
+    /// As [`Transfer::wait`]; the memory with the copied bytes. After a failure it is dropped.
+    ///
+    /// # Panics
+    /// Never: the memory is taken once.
+    pub fn wait(self) -> Result<O> {
+        self.transfer.wait()?;
+        let target = self.target.lock().pop();
+        Ok(target.expect("it is put there once and taken once"))
+    }
+}
+
+impl<O> fmt::Debug for HostTransfer<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostTransfer").field("transfer", &self.transfer).finish_non_exhaustive()
+    }
+}
+
+impl Buffer {
+    /// Copies another buffer of the same size into this one, on `stream`. Does not block;
+    /// `.wait()` on what is returned waits for this copy alone. A copy on a failed stream is
+    /// skipped.
+    ///
+    /// Runs behind every task of other streams that writes what this reads or writes, or reads what
+    /// this writes, as far as the runtime knows: those that were given buffers, and those that
+    /// [`Buffer::record_use`] told of. No thread waits for that, except for another thread's own
+    /// access to the bytes ([`Buffer::read_to_vec`] and its like).
+    ///
+    /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
+    /// one of the handles is another runtime's; after a release, after a shutdown and in a forked
+    /// child.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let device = accelrt::Device::cpu(0);
+    /// let (source, target) = (runtime.zeros(64, device)?, runtime.empty(64, device)?);
+    /// target.copy_from(&source, &runtime.current_stream()?)?.wait()?;
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn copy_from(&self, source: &Self, stream: &Stream) -> Result<Transfer> {
+        self.copy(source, stream, Order::BehindConflicts)
+    }
+
+    /// As [`Buffer::copy_from`], behind nothing but its own stream: for programs that order their
+    /// streams by events.
+    ///
+    /// # Safety
+    /// While the copy runs, no other task and no thread writes what it reads or writes, or reads
+    /// what it writes.
+    pub unsafe fn copy_from_unordered(&self, source: &Self, stream: &Stream) -> Result<Transfer> {
+        self.copy(source, stream, Order::Given)
+    }
+
+    fn copy(&self, source: &Self, stream: &Stream, order: Order) -> Result<Transfer> {
+        check_sizes(self.nbytes(), source.nbytes())?;
+        check_stream(stream, &[self, source])?;
+        let (bytes, offsets) = (self.nbytes(), [self.offset(), source.offset()]);
+        let [target_offset, source_offset] = offsets;
+        if self.allocation().is_same(source.allocation())
+            && target_offset.abs_diff(source_offset) < bytes
+        {
+            drop(self.access()?); // or it was released, which is told first
+            return Err(Error::CopyOverlap { target_offset, source_offset, bytes });
+        }
+        let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
+        enqueue(stream, [written(self), read(source)], order, Copy(ranges))
+    }
+
+    /// Sets every byte, on `stream`. Does not block; ordered and refused as [`Buffer::copy_from`].
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
+        self.set(byte, stream, Order::BehindConflicts)
+    }
+
+    /// As [`Buffer::fill`], behind nothing but its own stream.
+    ///
+    /// # Safety
+    /// While the fill runs, no other task and no thread reads or writes the bytes.
+    pub unsafe fn fill_unordered(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
+        self.set(byte, stream, Order::Given)
+    }
+
+    fn set(&self, byte: u8, stream: &Stream, order: Order) -> Result<Transfer> {
+        let bytes = self.nbytes();
+        self.overwrite(stream, order, |to| Fill { to, bytes, byte })
+    }
+
+    /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
+    /// bytes. Does not block; fails as [`Buffer::fill`].
+    pub(crate) fn overwrite<T: Command<TaskContext>>(
+        &self,
+        stream: &Stream,
+        order: Order,
+        task: impl FnOnce(Address) -> T,
+    ) -> Result<Transfer> {
+        self.check_stream(stream)?;
+        enqueue(stream, [written(self)], order, task(self.begin()))
+    }
+
+    /// Fails when work on this buffer cannot be given to this stream.
+    pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
+        check_stream(stream, &[self])
+    }
+
+    /// Copies bytes of the host into this buffer, on `stream`, and keeps their owner until that is
+    /// done. Does not block; ordered and refused as [`Buffer::copy_from`], the owner is dropped
+    /// then.
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// let buffer = runtime.empty(3, accelrt::Device::cpu(0))?;
+    /// buffer.copy_from_host(vec![1, 2, 3], &runtime.current_stream()?)?;
+    /// assert_eq!(buffer.read_to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn copy_from_host<O>(&self, source: O, stream: &Stream) -> Result<Transfer>
+    where
+        O: AsRef<[u8]> + Send + 'static,
+    {
+        // An element of a vector stays where it is while the vector moves; an array would not.
+        let owner = vec![source];
+        let source = owner[0].as_ref();
+        let (from, bytes) = (host_address(source.as_ptr()), source.len());
+        self.host_copy(Host::Source(from), bytes, owner, stream, Order::BehindConflicts)
+    }
+
+    /// Copies this buffer into memory of the host, on `stream`. Does not block: the memory comes
+    /// back from [`HostTransfer::wait`]. Ordered and refused as [`Buffer::copy_from`].
+    ///
+    /// ```
+    /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// # let stream = runtime.current_stream()?;
+    /// let buffer = runtime.empty(4, accelrt::Device::cpu(0))?;
+    /// buffer.fill(9, &stream)?;
+    /// let copy = buffer.copy_to_host(vec![0; 4], &stream)?;
+    /// assert_eq!(copy.wait()?, [9; 4]);
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn copy_to_host<O>(&self, target: O, stream: &Stream) -> Result<HostTransfer<O>>
+    where
+        O: AsMut<[u8]> + Send + 'static,
+    {
+        let mut owner = vec![target];
+        let target = owner[0].as_mut();
+        let (to, bytes) = (host_address(target.as_mut_ptr()), target.len());
+        let target = Arc::new(SpinMutex::new(owner));
+        let (host, owner) = (Host::Target(to), Arc::clone(&target));
+        let transfer = self.host_copy(host, bytes, owner, stream, Order::BehindConflicts)?;
+        Ok(HostTransfer { transfer, target })
+    }
+
+    /// Copies bytes of the host into this buffer, on `stream`, and blocks until that is done.
+    /// Ordered and refused as [`Buffer::copy_from`]; fails as [`Transfer::wait`] too.
+    pub fn copy_from_slice(&self, source: &[u8], stream: &Stream) -> Result<()> {
+        self.copy_borrowed(Host::Source(host_address(source.as_ptr())), source.len(), stream)
+    }
+
+    /// Copies this buffer into bytes of the host, on `stream`, and blocks until that is done.
+    /// Ordered and refused as [`Buffer::copy_from`]; fails as [`Transfer::wait`] too, and the bytes
+    /// are unspecified then.
+    pub fn copy_to_slice(&self, target: &mut [u8], stream: &Stream) -> Result<()> {
+        let (to, bytes) = (host_address(target.as_mut_ptr()), target.len());
+        self.copy_borrowed(Host::Target(to), bytes, stream)
+    }
+
+    fn copy_borrowed(&self, host: Host, bytes: usize, stream: &Stream) -> Result<()> {
+        stream.core().check_wait()?;
+        let transfer = self.host_copy(host, bytes, (), stream, Order::BehindConflicts)?;
+        let _end = transfer.0.as_deref().map(BorrowEnd);
+        transfer.wait()
+    }
+
+    /// As [`Buffer::copy_from_host`], from an address and behind nothing but its own stream: for
+    /// bindings. Does not block.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `source` may be read by any thread and are not written until `owner` is
+    /// dropped, which happens on any thread when the copy is done. While the copy runs, no other
+    /// task and no thread uses the buffer's bytes.
+    pub unsafe fn copy_from_host_range(
+        &self,
+        source: *const u8,
+        bytes: usize,
+        owner: impl Send + 'static,
+        stream: &Stream,
+    ) -> Result<Transfer> {
+        self.host_copy(Host::Source(host_address(source)), bytes, owner, stream, Order::Given)
+    }
+
+    /// As [`Buffer::copy_to_host`], to an address and behind nothing but its own stream: for
+    /// bindings. Does not block.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `target` may be written by any thread and are not used otherwise until
+    /// `owner` is dropped, which happens on any thread when the copy is done. While the copy runs,
+    /// no other task and no thread writes the buffer's bytes.
+    pub unsafe fn copy_to_host_range(
+        &self,
+        target: *mut u8,
+        bytes: usize,
+        owner: impl Send + 'static,
+        stream: &Stream,
+    ) -> Result<Transfer> {
+        self.host_copy(Host::Target(host_address(target)), bytes, owner, stream, Order::Given)
+    }
+
+    /// A copy between this buffer and `bytes` bytes of the host.
+    fn host_copy<O: Send + 'static>(
+        &self,
+        host: Host,
+        bytes: usize,
+        owner: O,
+        stream: &Stream,
+        order: Order,
+    ) -> Result<Transfer> {
+        let (own, own_bytes) = (self.begin(), self.nbytes());
+        let (to, from, used) = match host {
+            Host::Source(from) => {
+                check_sizes(own_bytes, bytes).map(|()| (own, from, written(self)))?
+            }
+            Host::Target(to) => check_sizes(bytes, own_bytes).map(|()| (to, own, read(self)))?,
+        };
+        check_stream(stream, &[self])?;
+        let (copy, core) = (Copy(Ranges { to, from, bytes }), stream.core());
+        if core.on_host {
+            return enqueue(stream, [used], order, OwningCopy { copy, owner });
+        }
+        let transfer = enqueue(stream, [used], order, copy)?;
+        if let Some(task) = &transfer.0 {
+            core.hold(task.ticket, Box::new(owner));
+        }
+        Ok(transfer)
+    }
+}
+
+impl Transfer {
+    /// Of no bytes.
+    pub(super) fn of_nothing() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn of(core: &Arc<StreamCore>, ticket: u64, is_bound: bool) -> Self {
+        let task = Watched { stream: Arc::clone(core), ticket, is_bound };
+        Self(Some(Inherited::new(task)))
+    }
+}
+
+/// The end of a borrow: dropped when the task does not touch its memory any more, whatever was
+/// refused or panicked.
+struct BorrowEnd<'a>(&'a Watched);
+
+impl Drop for BorrowEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stream.wait_to_the_end(self.0.ticket);
+    }
+}
+
+/// Which end of a copy is memory of the host.
+#[derive(Clone, Copy)]
+enum Host {
+    Source(Address),
+    Target(Address),
+}
+
+/// The address of memory of the host, by which tasks come back to it.
+fn host_address(pointer: *const u8) -> Address {
+    Address(pointer.expose_provenance() as u64)
+}
+
+fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
+    if target_bytes == source_bytes {
+        return Ok(());
+    }
+    Err(Error::CopySizeMismatch { target_bytes, source_bytes })
+}
+
+/// A stream reaches memory of its own kind and of the host's cores, and is of the device of one of
+/// the buffers. Pinned memory belongs to every device of its kind.
+fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
+    let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);
+    buffers.iter().try_for_each(|buffer| lifecycle.check_own("a buffer", buffer.runtime()))?;
+    let is_reached =
+        |buffer: &Buffer| [device.kind(), DeviceKind::Cpu].contains(&buffer.device().kind());
+    let unreached = buffers.iter().find(|buffer| !is_reached(buffer));
+    let strange = unreached.or_else(|| {
+        let has_own = buffers.iter().any(|buffer| buffer.is_reached_by(device));
+        buffers.first().filter(|_| !has_own)
+    });
+    match strange {
+        None => Ok(()),
+        Some(buffer) => {
+            Err(Error::BufferDeviceMismatch { buffer: buffer.device(), stream: device })
+        }
+    }
+}

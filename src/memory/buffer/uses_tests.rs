@@ -1,0 +1,186 @@
+//! Uses of one buffer by many streams.
+//!
+//! Goal: what a use costs does not grow with the streams that are known, and nothing is kept of
+//! those that are gone. Method: streams behind a gate use one buffer; steps are counted, and
+//! streams that are alive.
+
+use std::ops::Range;
+use std::sync::mpsc;
+
+use crate::base::config::Config;
+use crate::base::device::Device;
+use crate::base::steps::steps_of;
+use crate::engine::event::Event;
+use crate::engine::stream::{Completion, Stream};
+use crate::memory::buffer::Buffer;
+use crate::memory::buffer::uses::{Task, Touch};
+use crate::runtime::Runtime;
+
+fn runtime() -> Runtime {
+    Runtime::new(Config::default()).unwrap()
+}
+
+fn stream(runtime: &Runtime) -> Stream {
+    runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
+}
+
+/// What a stream that waits for the event waits for.
+fn gate(runtime: &Runtime) -> (Event, Completion) {
+    let (sender, begun) = mpsc::channel();
+    let (stream, event) = (stream(runtime), Event::new());
+    stream.enqueue_deferred(move |completion| sender.send(completion).unwrap()).unwrap();
+    stream.record(&event).unwrap();
+    (event, begun.recv().unwrap())
+}
+
+fn buffer(runtime: &Runtime) -> Buffer {
+    runtime.empty(64, Device::cpu(0)).unwrap()
+}
+
+fn use_count(buffer: &Buffer) -> usize {
+    let allocation = buffer.allocation();
+    let state = allocation.lock().expect("it is not released");
+    allocation.uses_in(&state).len()
+}
+
+/// A buffer that as many streams have used, all of which are gone; and one that used it before.
+fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
+    let (event, closed) = gate(runtime);
+    let (shared, known) = (buffer(runtime), stream(runtime));
+    known.wait_event(&event).unwrap();
+    shared.record_use(&known).unwrap();
+    for _ in 0..count {
+        let user = stream(runtime);
+        user.wait_event(&event).unwrap();
+        shared.record_use(&user).unwrap();
+    }
+    closed.finish(Ok(()));
+    runtime.synchronize(Device::cpu(0)).unwrap();
+    assert_eq!(use_count(&shared), count + 1, "nobody has looked");
+    (shared, known)
+}
+
+#[test]
+fn a_use_that_is_known_is_of_its_bytes_and_of_its_kind() {
+    let runtime = runtime();
+    let stream = stream(&runtime);
+    let part = buffer(&runtime).slice(16..32).unwrap();
+    let conflict_of = |said: Option<bool>, bytes: Range<usize>, writes: bool| {
+        let fresh = buffer(&runtime);
+        let view = fresh.slice(part.bytes()).unwrap();
+        fresh.access().unwrap().record_use(stream.core(), Task::marker(5), &view, said);
+        let uses = fresh.allocation().uses();
+        uses[0].last.conflict(&Touch { bytes, writes }).ticket
+    };
+    let expected = [
+        // What is marked as read conflicts with writes of the same bytes alone.
+        (Some(false), [5, 0, 0, 0]),
+        (Some(true), [5, 5, 0, 0]),
+        (None, [5, 5, 5, 5]),
+    ];
+    for (said, tickets) in expected {
+        let touches = [(20..24, true), (20..24, false), (32..64, true), (0..16, false)];
+        let found = touches.map(|(bytes, writes)| conflict_of(said, bytes, writes));
+        assert_eq!(found, tickets, "{said:?}");
+    }
+}
+
+#[test]
+fn a_use_by_one_more_stream_takes_as_many_steps_among_many_as_among_ten() {
+    let steps_among = |count: usize| {
+        let runtime = runtime();
+        let (event, closed) = gate(&runtime);
+        let shared = buffer(&runtime);
+        let streams: Vec<Stream> = (0..count).map(|_| stream(&runtime)).collect();
+        for user in &streams {
+            user.wait_event(&event).unwrap();
+            shared.record_use(user).unwrap();
+        }
+        let more = stream(&runtime);
+        more.wait_event(&event).unwrap();
+        let ((), first) = steps_of(|| shared.record_use(&more).unwrap());
+        let ((), again) = steps_of(|| shared.record_use(&streams[count / 2]).unwrap());
+        assert_eq!(use_count(&shared), count + 1, "all of them may still use it");
+        closed.finish(Ok(()));
+        (first, again)
+    };
+    let (few, many) = (steps_among(10), steps_among(2000));
+    assert!(many.0 <= few.0 && many.1 <= few.1, "{many:?} against {few:?}");
+}
+
+#[test]
+fn a_buffer_forgets_streams_that_are_gone_also_those_that_failed() {
+    let runtime = runtime();
+    let shared = buffer(&runtime);
+    for round in 0..300 {
+        let user = stream(&runtime);
+        if round % 2 == 0 {
+            user.enqueue(|| Err::<(), _>("it fails")).unwrap();
+        }
+        shared.record_use(&user).unwrap();
+        assert_eq!(user.synchronize().is_err(), round % 2 == 0, "the error ends here");
+        assert!(use_count(&shared) <= 2, "{} uses of a buffer that is idle", use_count(&shared));
+    }
+}
+
+#[test]
+fn uses_that_wait_are_kept_and_forgotten_in_turns_when_they_are_over() {
+    let runtime = runtime();
+    let (event, closed) = gate(&runtime);
+    let shared = buffer(&runtime);
+    for _ in 0..500 {
+        let user = stream(&runtime);
+        user.wait_event(&event).unwrap();
+        shared.record_use(&user).unwrap();
+    }
+    assert_eq!(use_count(&shared), 500);
+    closed.finish(Ok(()));
+    runtime.synchronize(Device::cpu(0)).unwrap();
+    for _ in 0..100 {
+        shared.record_use(&stream(&runtime)).unwrap();
+    }
+    assert!(use_count(&shared) <= 4, "{} uses", use_count(&shared));
+}
+
+/// What uses a buffer, and how often.
+type Way<'a> = (&'a str, &'a dyn Fn(&Buffer, &Stream), usize);
+
+#[test]
+fn uses_of_streams_that_are_gone_are_forgotten_where_no_new_stream_comes() {
+    // Goal: what a use costs does not depend on streams that are gone. Method: a stream that is
+    // known already uses the buffer, in each way that there is; or the home stream does.
+    let runtime = runtime();
+    let home = runtime.default_stream(Device::cpu(0)).unwrap();
+    let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
+    let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
+    let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
+    // Who looks for conflicts, or waits, looks at each use; who only notes one at a few.
+    let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
+    for (name, way, times) in ways {
+        for is_home in [true, false] {
+            let (shared, known) = used_by_streams_that_are_gone(&runtime, 500);
+            let user = if is_home { &home } else { &known };
+            (0..times).for_each(|_| way(&shared, user));
+            let count = use_count(&shared);
+            assert!(count <= 3, "{count} uses behind {name}, at home: {is_home}");
+            shared.wait_for_host().unwrap();
+        }
+    }
+}
+
+#[test]
+fn of_streams_that_failed_and_are_gone_some_are_kept_to_be_raised() {
+    let runtime = runtime();
+    let shared = buffer(&runtime);
+    for _ in 0..1000 {
+        let user = stream(&runtime);
+        user.enqueue(|| Err::<(), _>("it fails")).unwrap();
+        shared.record_use(&user).unwrap();
+        while !user.query() {
+            std::thread::yield_now();
+        }
+    }
+    assert!(use_count(&shared) <= 200, "{} uses", use_count(&shared));
+    shared.wait_for_host().unwrap_err();
+    runtime.synchronize(Device::cpu(0)).unwrap_err();
+}

@@ -1,0 +1,151 @@
+//! Guards: a current device or stream of this thread until the guard is dropped.
+//!
+//! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. Guards restore what
+//! they replaced, also when a panic unwinds; they stay in their thread.
+
+use std::marker::PhantomData;
+
+use crate::base::device::Device;
+use crate::base::error::Result;
+use crate::engine::stream::Stream;
+use crate::runtime::Runtime;
+
+/// Not `Send`: what is current is per thread.
+type ThisThread = PhantomData<*const ()>;
+
+/// Makes a device current of its kind for this thread, until dropped.
+///
+/// ```
+/// use accelrt::{Config, Device, DeviceGuard, Runtime};
+/// let runtime = Runtime::new(Config { cpu_devices: 2, ..Config::default() })?;
+/// {
+///     let _guard = DeviceGuard::new(&runtime, Device::cpu(1))?;
+///     assert_eq!(runtime.current_device()?, Device::cpu(1));
+/// }
+/// assert_eq!(runtime.current_device()?, Device::cpu(0));
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the previous device is current again when the guard is dropped"]
+pub struct DeviceGuard {
+    runtime: Runtime,
+    previous: Device,
+    this_thread: ThisThread,
+}
+
+impl DeviceGuard {
+    /// Makes `device` current. Fails when it does not exist; nothing has changed then.
+    pub fn new(runtime: &Runtime, device: Device) -> Result<Self> {
+        let previous = runtime.exchange_device(device)?;
+        Ok(Self { runtime: runtime.clone(), previous, this_thread: PhantomData })
+    }
+
+    /// The device that is current again afterwards.
+    #[must_use]
+    pub fn previous(&self) -> Device {
+        self.previous
+    }
+
+    /// Makes another device current; the guard still restores the first one.
+    pub fn set(&mut self, device: Device) -> Result<()> {
+        self.runtime.exchange_device(device).map(drop)
+    }
+}
+
+impl Drop for DeviceGuard {
+    fn drop(&mut self) {
+        self.runtime.restore_device(self.previous);
+    }
+}
+
+/// Makes a stream current on its device, and that device current, until dropped.
+///
+/// ```
+/// use accelrt::{Config, Device, Runtime, StreamGuard};
+/// let runtime = Runtime::new(Config::default())?;
+/// let stream = runtime.stream(Device::cpu(0))?;
+/// {
+///     let _guard = StreamGuard::new(&runtime, &stream)?;
+///     assert_eq!(runtime.current_stream()?, stream);
+/// }
+/// assert_eq!(runtime.current_stream()?.id(), 0);
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the previous stream is current again when the guard is dropped"]
+pub struct StreamGuard {
+    /// Dropped after `drop` restored the stream: device last, as it was exchanged first.
+    device: DeviceGuard,
+    previous: Stream,
+}
+
+impl StreamGuard {
+    /// Makes `stream` and its device current. Fails when the stream is another runtime's; nothing
+    /// has changed then.
+    pub fn new(runtime: &Runtime, stream: &Stream) -> Result<Self> {
+        let device = DeviceGuard::new(runtime, stream.device())?;
+        let previous = runtime.exchange_stream(stream)?;
+        Ok(Self { device, previous })
+    }
+
+    /// The stream that is current again afterwards, on the guarded stream's device.
+    #[must_use]
+    pub fn previous(&self) -> &Stream {
+        &self.previous
+    }
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        self.device.runtime.restore_stream(&self.previous);
+    }
+}
+
+/// A [`DeviceGuard`] that may do nothing, and may be set later.
+#[derive(Debug, Default)]
+#[must_use = "the previous device is current again when the guard is dropped"]
+pub struct OptionalDeviceGuard(Option<DeviceGuard>);
+
+impl OptionalDeviceGuard {
+    /// Guards nothing when `device` is `None`.
+    pub fn new(runtime: &Runtime, device: Option<Device>) -> Result<Self> {
+        device.map(|device| DeviceGuard::new(runtime, device)).transpose().map(Self)
+    }
+
+    /// Makes a device current; the first one set decides what is restored.
+    pub fn set(&mut self, runtime: &Runtime, device: Device) -> Result<()> {
+        match &mut self.0 {
+            Some(guard) => guard.set(device),
+            none => DeviceGuard::new(runtime, device).map(|guard| *none = Some(guard)),
+        }
+    }
+
+    /// Restores now what the drop would restore.
+    pub fn reset(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// A [`StreamGuard`] that may do nothing, and may be set later.
+#[derive(Debug, Default)]
+#[must_use = "the previous stream is current again when the guard is dropped"]
+pub struct OptionalStreamGuard(Option<StreamGuard>);
+
+impl OptionalStreamGuard {
+    /// Guards nothing when `stream` is `None`.
+    pub fn new(runtime: &Runtime, stream: Option<&Stream>) -> Result<Self> {
+        stream.map(|stream| StreamGuard::new(runtime, stream)).transpose().map(Self)
+    }
+
+    /// Makes a stream current instead of the one set before, which is restored first.
+    pub fn set(&mut self, runtime: &Runtime, stream: &Stream) -> Result<()> {
+        self.reset();
+        self.0 = Some(StreamGuard::new(runtime, stream)?);
+        Ok(())
+    }
+
+    /// Restores now what the drop would restore.
+    pub fn reset(&mut self) {
+        self.0 = None;
+    }
+}
