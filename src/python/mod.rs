@@ -3,53 +3,11 @@
 //! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types
 //! carry their public module's name, so that messages and pickles say `accelrt.Stream`.
 
-mod allocator;
-mod argument;
-mod buffer;
-mod contexts;
-mod ctypes;
-mod descriptor;
-mod device;
-mod dlpack;
-mod dlpack_export;
-mod dlpack_import;
-mod element;
-mod errors;
-mod event;
-mod exposure;
-mod fastcall;
-mod function;
-mod functions;
-mod generator;
-mod helper;
-mod host_memory;
-mod host_task;
-mod identity_cache;
-mod interpreter;
-mod kernel_launch;
-mod kernels;
+mod integrations;
 mod launch;
-mod marks;
 mod memory;
-mod numpy_memory;
-mod parameters;
-mod parked;
-mod program;
-mod reaper;
-mod replay;
-mod shape;
-mod signature;
-mod small_float;
-mod snapshot;
-mod stream;
-mod strided;
-mod transfers;
-mod turns;
-mod value;
-mod verbose;
-mod version;
-mod view;
-mod waiting;
+mod objects;
+mod support;
 
 use pyo3::prelude::*;
 
@@ -58,32 +16,49 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::launch::Launch;
-    use super::verbose::library_folder;
-    use super::{errors, fastcall, interpreter};
+    use super::integrations::verbose::library_folder;
+    use super::launch::native_launch::Launch;
+    use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
 
     #[pymodule_export]
-    use super::allocator::{
+    use super::integrations::numpy_memory::exchange_numpy_handler;
+    #[pymodule_export]
+    use super::integrations::verbose::{
+        PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version, has_verbose_library,
+        mkl_allocator, openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
+    };
+    #[pymodule_export]
+    use super::launch::kernels::kernel_address;
+    #[pymodule_export]
+    use super::launch::marks::{PyMarked, reads, writes};
+    #[pymodule_export]
+    use super::launch::program::{PyKernel, PyProgram};
+    #[pymodule_export]
+    use super::memory::allocator::{
         PyPool, add_oom_observer, allocated_bytes, empty_cache, empty_host_cache,
         get_allocator_settings, get_memory_fraction, host_memory_stats, memory_snapshot,
         memory_stats, remove_oom_observer, reserved_bytes, reset_accumulated_memory_stats,
         reset_peak_memory_stats, set_allocator_settings, set_memory_fraction, shared_memory_stats,
     };
     #[pymodule_export]
-    use super::buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros};
+    use super::memory::buffer::{PyBuffer, empty, empty_pinned, empty_shared, zeros};
     #[pymodule_export]
-    use super::contexts::{enter_index, exit_index};
+    use super::memory::buffer_state::{exchange_inference_mode, is_inference_mode};
     #[pymodule_export]
-    use super::device::PyDevice;
+    use super::memory::dlpack_import::from_dlpack;
     #[pymodule_export]
-    use super::dlpack_import::from_dlpack;
+    use super::memory::replay::{PyAgreement, PyRecording, PyReplayFigures};
     #[pymodule_export]
-    use super::errors::{DeviceLost, OutOfMemoryError, StreamError};
+    use super::memory::view::{PyView, as_buffer};
     #[pymodule_export]
-    use super::event::PyEvent;
+    use super::objects::contexts::{enter_index, exit_index};
     #[pymodule_export]
-    use super::functions::{
+    use super::objects::device::PyDevice;
+    #[pymodule_export]
+    use super::objects::event::PyEvent;
+    #[pymodule_export]
+    use super::objects::functions::{
         PyDeviceProperties, accelerator_index, can_access_peer, counters, current_accelerator,
         current_device, current_stream, default_stream, device_count, exchange_device, flag,
         get_device_properties, get_memory_info, initialize, is_initialized, kind_index,
@@ -91,30 +66,13 @@ mod _core {
         unavailable_reason,
     };
     #[pymodule_export]
-    use super::generator::{
+    use super::objects::generator::{
         PyGenerator, default_generator, manual_seed, manual_seed_all, manual_seed_device,
     };
     #[pymodule_export]
-    use super::kernels::kernel_address;
+    use super::objects::stream::PyStream;
     #[pymodule_export]
-    use super::marks::{PyMarked, reads, writes};
-    #[pymodule_export]
-    use super::numpy_memory::exchange_numpy_handler;
-    #[pymodule_export]
-    use super::program::{PyKernel, PyProgram};
-    #[pymodule_export]
-    use super::replay::{PyAgreement, PyRecording, PyReplayFigures};
-    #[pymodule_export]
-    use super::stream::PyStream;
-    #[pymodule_export]
-    use super::verbose::{
-        PyVerboseCapture, PyVerboseScope, cpu_capability, cudnn_version, has_verbose_library,
-        mkl_allocator, openmp_library, use_mkl_allocator, verbose_level, verbose_library_version,
-    };
-    #[pymodule_export]
-    use super::version::{exchange_inference_mode, is_inference_mode};
-    #[pymodule_export]
-    use super::view::{PyView, as_buffer};
+    use super::support::errors::{DeviceLost, OutOfMemoryError, StreamError};
 
     /// What pyo3's macros cannot say.
     #[pymodule_init]

@@ -1,0 +1,163 @@
+//! Verbose levels of oneMKL and oneDNN, its allocator, and what else `accelrt.backends` asks.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString};
+
+use crate::base::sync::{LockRank, Mutex};
+use crate::integrations::mkl_allocator::MklAllocator;
+use crate::integrations::verbose::{
+    VerboseCapture, VerboseLibrary, VerboseScope, cudnn_version as cudnn, openmp,
+};
+use crate::python::support::errors::wrong_type;
+use crate::python::support::parameters::integer;
+use crate::runtime;
+
+/// A verbose level that is in force until `leave`.
+#[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
+pub(crate) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
+
+#[pymethods]
+impl PyVerboseScope {
+    // With the GIL: a process that forks by Python has no lock of the levels taken.
+    #[new]
+    fn new(py: Python<'_>, library: &str, level: i32) -> PyResult<Self> {
+        let folder = library_folder(py)?;
+        let scope = VerboseScope::enter(library_argument(library)?, level, &[&folder])?;
+        Ok(Self(Mutex::new(LockRank::Bindings, Some(scope))))
+    }
+
+    /// Brings the level below back.
+    fn leave(&self) {
+        let scope = self.0.lock().take();
+        drop(scope); // without the lock
+    }
+
+    /// What of the environment's level the end of a scope cannot bring back, as a sentence.
+    #[staticmethod]
+    fn lost_by_restoring(library: &str) -> PyResult<Option<String>> {
+        Ok(library_argument(library)?.lost_by_restoring())
+    }
+}
+
+/// Keeps what a library prints until `end`.
+#[pyclass(name = "VerboseCapture", module = "accelrt._core", frozen)]
+pub(crate) struct PyVerboseCapture(VerboseCapture);
+
+#[pymethods]
+impl PyVerboseCapture {
+    // What may block is done without the GIL: whoever reads the standard output may need it. What
+    // takes the lock of all captures is done with it: a process that forks has it free then.
+    #[new]
+    fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
+        let library = library_argument(library)?;
+        py.detach(VerboseCapture::flush);
+        let mut capture = VerboseCapture::attach(library)?;
+        py.detach(|| capture.start());
+        Ok(Self(capture))
+    }
+
+    /// The lines so far.
+    fn lines(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.0.lines())
+    }
+
+    /// Keeps no more; the lines, at the first call.
+    fn end(&self, py: Python<'_>) -> Vec<String> {
+        let lines = py.detach(|| self.0.stop());
+        if let Some(ended) = self.0.detach() {
+            py.detach(|| ended.finish());
+        }
+        lines
+    }
+}
+
+impl Drop for PyVerboseCapture {
+    fn drop(&mut self) {
+        // As `end`. When there is no interpreter any more, nobody waits for the GIL either.
+        Python::try_attach(|py| drop(self.end(py)));
+    }
+}
+
+/// Makes an allocator the one that oneMKL gets its memory from; the name of the one that was.
+#[pyfunction]
+pub(crate) fn use_mkl_allocator(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+    let text = name.cast::<PyString>().map_err(|_| wrong_type("name", "a string", name))?;
+    let name = text.to_str()?;
+    let Some(allocator) = MklAllocator::ALL.into_iter().find(|one| one.name() == name) else {
+        let names = MklAllocator::ALL.map(|one| format!("'{}'", one.name())).join(", ");
+        return Err(PyValueError::new_err(format!("name must be one of {names}, not '{name}'")));
+    };
+    let folder = library_folder(py)?;
+    Ok(py.detach(|| allocator.register(&[&folder]))?.name())
+}
+
+/// The name of the allocator that oneMKL gets its memory from.
+#[pyfunction]
+pub(crate) fn mkl_allocator() -> &'static str {
+    MklAllocator::current().name()
+}
+
+/// The verbose level that an argument is.
+#[pyfunction]
+pub(crate) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>) -> PyResult<i32> {
+    let number = match level.cast::<PyBool>() {
+        Ok(flag) => i64::from(flag.is_true()),
+        Err(_) => integer(name, level)?,
+    };
+    let library = library_argument(library)?;
+    let highest = library.highest_level();
+    let allowed = i32::try_from(number).ok().filter(|level| (0..=highest).contains(level));
+    let given = level.str()?;
+    let text = format!("a verbose level of {library} is 0 to {highest}, not {given}");
+    allowed.ok_or_else(|| PyValueError::new_err(text))
+}
+
+/// True when a library is in the process or can be loaded.
+#[pyfunction]
+pub(crate) fn has_verbose_library(py: Python<'_>, library: &str) -> PyResult<bool> {
+    Ok(library_argument(library)?.is_available(&[&library_folder(py)?])?)
+}
+
+/// The version of a library, which is searched for; fails where there is none.
+#[pyfunction]
+pub(crate) fn verbose_library_version(py: Python<'_>, library: &str) -> PyResult<String> {
+    Ok(library_argument(library)?.version(&[&library_folder(py)?])?)
+}
+
+/// The file of an OpenMP runtime; None where there is none.
+#[pyfunction]
+pub(crate) fn openmp_library() -> Option<String> {
+    openmp()
+}
+
+/// The version of cuDNN as one number; None where there is none.
+#[pyfunction]
+pub(crate) fn cudnn_version() -> Option<usize> {
+    cudnn()
+}
+
+/// The widest vector instructions, in torch's words.
+#[pyfunction]
+pub(crate) fn cpu_capability() -> &'static str {
+    runtime::cpu_capability()
+}
+
+fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
+    match name {
+        "mkl" => Ok(VerboseLibrary::Mkl),
+        "mkldnn" => Ok(VerboseLibrary::OneDnn),
+        "accelrt" => Ok(VerboseLibrary::Accelrt),
+        _ => Err(PyValueError::new_err(format!("no library is called {name:?}"))),
+    }
+}
+
+/// Where wheels put shared libraries, which the loader does not know.
+pub(crate) fn library_folder(py: Python<'_>) -> PyResult<PathBuf> {
+    let prefix: PathBuf =
+        py.import(intern!(py, "sys"))?.getattr(intern!(py, "prefix"))?.extract()?;
+    Ok(prefix.join("lib"))
+}

@@ -1,0 +1,426 @@
+//! Arguments of a launch: Python objects as C values, and what must stay alive for them.
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
+
+use crate::ffi::Argument;
+use crate::python::launch::ctypes::{self, Types};
+use crate::python::launch::function::name_of;
+use crate::python::launch::marks::{Mark, Owner, PyMarked, UsedMemory};
+use crate::python::launch::signature::{self, Declared};
+use crate::python::memory::buffer::PyBuffer;
+use crate::python::memory::host_memory::has_buffer_protocol;
+use crate::python::memory::view::PyView;
+use crate::python::support::errors::type_name;
+
+/// How far `_as_parameter_` is followed.
+const MAX_DEPTH: usize = 8;
+
+/// What an argument without a declared type may be.
+const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an object of ctypes or \
+                          cffi, or have data_ptr() or _as_parameter_";
+
+/// One argument on its way.
+pub(crate) struct Passing<'a, 'py> {
+    pub(crate) function: &'a Bound<'py, PyAny>,
+    /// From 0.
+    pub(crate) index: usize,
+    pub(crate) used: &'a mut Used,
+}
+
+/// What a function may use through pointers.
+#[derive(Default)]
+pub(crate) struct Used {
+    /// Kept alive until it is done.
+    pub(crate) objects: Vec<Py<PyAny>>,
+    /// Which bytes it uses, and how; the uses of buffers are recorded.
+    pub(crate) memory: Vec<UsedMemory>,
+}
+
+impl Used {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.memory.is_empty()
+    }
+}
+
+impl<'py> Passing<'_, 'py> {
+    /// An argument of a function that declares no types.
+    #[inline]
+    pub(crate) fn undeclared(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        if value.is_exact_instance_of::<PyInt>() {
+            return self.integer(value);
+        }
+        if let Ok(value) = value.cast_exact::<PyFloat>() {
+            return Ok(Argument::F64(value.extract()?));
+        }
+        self.by_kind(value, 0)
+    }
+
+    /// An argument of a declared type.
+    pub(crate) fn declared(
+        &mut self,
+        declared: &Declared,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        match declared {
+            Declared::Integer(bytes, is_signed) => self.sized(*bytes, *is_signed, value),
+            Declared::Bool => Ok(Argument::U8(u8::from(plain(value)?.is_truthy()?))),
+            Declared::Float => Ok(Argument::F32(self.float(value)?)),
+            Declared::Double => Ok(Argument::F64(self.float(value)?)),
+            Declared::Pointer(class) => self.pointer(class.as_ref(), value),
+        }
+    }
+
+    /// An `int64_t`, or a `uint64_t` when it is too large for that.
+    #[inline]
+    fn integer(&self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        if let Ok(value) = value.extract::<i64>() {
+            return Ok(Argument::I64(value));
+        }
+        match value.extract::<u64>() {
+            Ok(value) => Ok(Argument::U64(value)),
+            Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+                Err(self.out_of_range(value, "64 bits"))
+            }
+            Err(_) => Err(self.wrong(UNDECLARED, value)), // an array has `__index__` too
+        }
+    }
+
+    /// An integer of so many bytes.
+    #[inline]
+    pub(crate) fn sized(
+        &self,
+        bytes: u8,
+        is_signed: bool,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        // The usual case; 128 bits are read through Python's operators.
+        match exact_integer(value) {
+            Some(number) if fits(number, bytes, is_signed) => Ok(Argument::I64(number)),
+            _ => self.sized_from_any(bytes, is_signed, value),
+        }
+    }
+
+    #[cold]
+    fn sized_from_any(
+        &self,
+        bytes: u8,
+        is_signed: bool,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        let value = &plain(value)?;
+        let number: i128 = match value.extract() {
+            Ok(number) => number,
+            Err(_) if value.is_instance_of::<PyInt>() => {
+                return Err(self.out_of_range(value, "64 bits"));
+            }
+            Err(_) => return Err(self.wrong("an integer", value)),
+        };
+        let bits = u32::from(bytes) * 8;
+        let (least, most) = if is_signed {
+            (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1)
+        } else {
+            (0, (1_i128 << bits) - 1)
+        };
+        if number < least || number > most {
+            let what = format!("{bits} bits {} a sign", if is_signed { "with" } else { "without" });
+            return Err(self.out_of_range(value, &what));
+        }
+        // Extended by its sign or by zeros, as a narrower type would be.
+        #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits, after the check")]
+        Ok(Argument::I64(number as i64))
+    }
+
+    pub(crate) fn float<T: FromPyObjectOwned<'py>>(
+        &self,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<T> {
+        let value = plain(value)?;
+        value.extract().map_err(|_| self.wrong("a float", &value))
+    }
+
+    /// A pointer by the rules of its declared class.
+    fn pointer(
+        &mut self,
+        class: Option<&Py<PyAny>>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        if value.is_none() {
+            return Ok(Argument::U64(0));
+        }
+        if let Some(address) = self.owned_memory(value)? {
+            return Ok(address);
+        }
+        let Some(class) = class else {
+            return match self.by_kind(value, 0)? {
+                Argument::F64(_) | Argument::F32(_) => Err(self.wrong("a pointer", value)),
+                address => Ok(address),
+            };
+        };
+        if ctypes::cffi_backend(value)?.is_some() {
+            return self.by_kind(value, 0);
+        }
+        let class = class.bind(value.py());
+        let converted = class.call_method1("from_param", (value,));
+        let converted = converted.map_err(|error| self.refused(class, value, &error))?;
+        self.keep(value);
+        self.by_kind(&converted, 0)
+    }
+
+    /// The slow rest, by what an object is.
+    #[cold]
+    fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
+        let py = value.py();
+        if value.is_none() {
+            return Ok(Argument::U64(0));
+        }
+        if value.is_instance_of::<PyBool>() {
+            return Ok(Argument::I64(i64::from(value.is_truthy()?)));
+        }
+        if value.is_instance_of::<PyFloat>() {
+            return Ok(Argument::F64(value.extract()?));
+        }
+        if value.is_instance_of::<PyInt>() {
+            return self.integer(value);
+        }
+        let types = Types::get(py)?;
+        if types.is_data(value)? {
+            return self.ctypes_data(types, value);
+        }
+        if let Some(backend) = ctypes::cffi_backend(value)? {
+            return self.cffi_data(&backend, value);
+        }
+        if let Some(address) = self.owned_memory(value)? {
+            return Ok(address);
+        }
+        if value.is_instance_of::<PyBytes>() {
+            self.keep(value);
+            return Ok(Argument::U64(types.address(value)?));
+        }
+        if let Ok(inner) = value.getattr("_as_parameter_")
+            && depth < MAX_DEPTH
+        {
+            self.keep(value);
+            return self.by_kind(&inner, depth + 1);
+        }
+        if let Some(number) = numpy_number(value)? {
+            return Ok(number);
+        }
+        if value.hasattr("__index__")? {
+            return self.integer(value);
+        }
+        Err(self.wrong(UNDECLARED, value))
+    }
+
+    fn ctypes_data(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        let py = value.py();
+        if types.is_aggregate(value)? {
+            return Err(self.wrong("passed by ctypes.byref: structures go by pointer", value));
+        }
+        if value.is_instance(types.function.bind(py))? {
+            ctypes::check_needs_no_gil(value).map_err(|error| self.caused(&error))?;
+        }
+        if value.is_instance(types.simple.bind(py))? {
+            let code: String = value.getattr(intern!(py, "_type_"))?.extract()?;
+            let class = value.get_type().into_any();
+            return match signature::of_code(&code, &class) {
+                Some(Declared::Pointer(_)) => self.address_of(types, value),
+                Some(declared) => self.declared(&declared, &plain(value)?),
+                None => Err(self.wrong("of a type that can be launched", value)),
+            };
+        }
+        self.address_of(types, value)
+    }
+
+    fn address_of(&mut self, types: &Types, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
+        let address = types.address(value).map_err(|error| self.caused(&error))?;
+        self.keep(value);
+        Ok(Argument::U64(address))
+    }
+
+    fn cffi_data(
+        &mut self,
+        backend: &Bound<'py, PyModule>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Argument> {
+        let data_type = backend.call_method1("typeof", (value,))?;
+        let kind: String = data_type.getattr("kind")?.extract()?;
+        match &*kind {
+            "pointer" | "array" | "function" if !type_name(value).ends_with("OwnGC") => {
+                self.keep(value);
+                Ok(Argument::U64(ctypes::cffi_address(backend, value)?))
+            }
+            "primitive" | "enum" => {
+                let name: String = data_type.getattr("cname")?.extract()?;
+                match &*name {
+                    "float" => Ok(Argument::F32(value.call_method0("__float__")?.extract()?)),
+                    "double" => Ok(Argument::F64(value.call_method0("__float__")?.extract()?)),
+                    _ => self.integer(&value.call_method0("__int__")?),
+                }
+            }
+            _ => Err(self.wrong("a number or a pointer that needs no GIL", value)),
+        }
+    }
+
+    /// Memory that an object owns, marked or not: a Buffer's or View's, or that of whatever has
+    /// `data_ptr()`.
+    fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
+        if let Ok(buffer) = value.cast::<PyBuffer>() {
+            return self.buffers_memory(buffer, Mark::Unmarked).map(Some);
+        }
+        if let Ok(view) = value.cast::<PyView>() {
+            return self.views_memory(view, Mark::Unmarked).map(Some);
+        }
+        let Ok(marked) = value.cast::<PyMarked>() else { return self.pointed_to(value) };
+        let PyMarked { memory, mark } = marked.get();
+        let memory = memory.bind(value.py());
+        if let Ok(buffer) = memory.cast::<PyBuffer>() {
+            return self.buffers_memory(buffer, *mark).map(Some);
+        }
+        match memory.cast::<PyView>() {
+            Ok(view) => self.views_memory(view, *mark).map(Some),
+            Err(_) => self.pointed_to(memory),
+        }
+    }
+
+    fn buffers_memory(&mut self, value: &Bound<'py, PyBuffer>, mark: Mark) -> PyResult<Argument> {
+        let buffer = value.get().current.buffer(value.py());
+        let address = buffer.address()?;
+        self.used.memory.push(UsedMemory { owner: Owner::Ours(buffer), mark });
+        Ok(Argument::U64(address))
+    }
+
+    fn views_memory(&mut self, view: &Bound<'py, PyView>, mark: Mark) -> PyResult<Argument> {
+        let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
+        let address = used.address()?;
+        if let Owner::Lent(..) = used.owner {
+            self.keep(view.as_any());
+        }
+        self.used.memory.push(used);
+        Ok(Argument::U64(address))
+    }
+
+    /// Memory of whatever has `data_ptr()`.
+    fn pointed_to(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
+        let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
+        if !method.is_callable() {
+            return Ok(None);
+        }
+        let address = method.call0()?.extract()?;
+        self.keep(value);
+        Ok(Some(Argument::U64(address)))
+    }
+
+    pub(crate) fn keep(&mut self, value: &Bound<'py, PyAny>) {
+        self.used.objects.push(value.clone().unbind());
+    }
+
+    pub(crate) fn place(&self) -> String {
+        format!("argument {} of {}", self.index + 1, name_of(self.function))
+    }
+
+    pub(crate) fn wrong(&self, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+        let (place, name, hint) = (self.place(), type_name(given), hint(given));
+        PyTypeError::new_err(format!("{place} must be {expected}, not {name}{hint}"))
+    }
+
+    /// A declared class does not take it, for its own reason.
+    fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
+        let reason = error.value(given.py()).to_string();
+        // The reason of ctypes where it has none.
+        let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
+        let (name, hint) = (type_name(given), hint(given));
+        let text = format!("{} must be {}, not {name}", self.place(), name_of(class));
+        PyTypeError::new_err(format!("{text}{hint}{reason}"))
+    }
+
+    fn caused(&self, error: &PyErr) -> PyErr {
+        let reason = error.to_string();
+        let reason = reason.strip_prefix("TypeError: ").unwrap_or(&reason);
+        PyTypeError::new_err(format!("{}: {reason}", self.place()))
+    }
+
+    pub(crate) fn out_of_range(&self, given: &Bound<'_, PyAny>, range: &str) -> PyErr {
+        PyOverflowError::new_err(format!("{} does not fit into {range}: {given}", self.place()))
+    }
+}
+
+/// A Python number that is passed as it is, of a declared type or as what it is; `None` for what
+/// has to be looked at more closely.
+#[inline]
+pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> Option<Argument> {
+    if let Some(number) = exact_integer(value) {
+        let is_passed = match declared {
+            Some(Declared::Integer(bytes, is_signed)) => fits(number, *bytes, *is_signed),
+            Some(_) => false,
+            None => true,
+        };
+        return is_passed.then_some(Argument::I64(number));
+    }
+    let number = value.cast_exact::<PyFloat>().ok()?;
+    matches!(declared, None | Some(Declared::Double)).then(|| Argument::F64(number.value()))
+}
+
+/// An `int` itself, when 64 bits hold it.
+#[inline]
+fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
+    if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
+}
+
+/// How what is not taken as it is can be given.
+fn hint(given: &Bound<'_, PyAny>) -> &'static str {
+    if is_numpy_scalar(given) {
+        ": give int() or float() of it"
+    } else if has_buffer_protocol(given) {
+        ": give accelrt.as_buffer() of it"
+    } else {
+        ""
+    }
+}
+
+/// True for NumPy's numbers, and those that others added to it.
+fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> bool {
+    let has = |name: &str| value.hasattr(name).unwrap_or(false);
+    has("dtype") && has("item") && !has("__setitem__")
+}
+
+/// The numbers of NumPy that are no Python numbers and have a type of C: a `float` and a bool.
+fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
+    if !is_numpy_scalar(value) {
+        return Ok(None);
+    }
+    Ok(match &*type_name(value) {
+        "float32" => Some(Argument::F32(value.extract()?)),
+        "bool" | "bool_" => Some(Argument::I64(i64::from(value.is_truthy()?))),
+        _ => None,
+    })
+}
+
+/// True when a number has a place in so many bytes.
+#[inline]
+fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
+    let unused_bits = 64 - 8 * u32::from(bytes);
+    if is_signed {
+        number << unused_bits >> unused_bits == number
+    } else {
+        number >= 0 && number.leading_zeros() >= unused_bits
+    }
+}
+
+/// The Python number in a simple ctypes object; other objects as they are.
+fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
+        return Ok(value.clone());
+    }
+    let types = Types::get(value.py())?;
+    if value.is_instance(types.simple.bind(value.py()))? {
+        return value.getattr(intern!(value.py(), "value"));
+    }
+    match value.getattr("_as_parameter_") {
+        Ok(inner) => Ok(inner),
+        Err(_) => Ok(value.clone()),
+    }
+}

@@ -1,0 +1,216 @@
+//! The function of a launch: what may be one, where it is, and which arguments it declares.
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt};
+
+use crate::base::sync::{LockRank, Mutex};
+use crate::python::launch::ctypes::{self, Types};
+use crate::python::launch::kernel_launch::needs_global_size;
+use crate::python::launch::program::PyKernel;
+use crate::python::launch::signature::{self, Argtypes, Signature};
+use crate::python::support::errors::{type_name, wrong_type};
+use crate::python::support::identity_cache::IdentityCache;
+
+/// What is known of a function object.
+#[pyclass(frozen)]
+pub(crate) struct KnownFunction {
+    pub(crate) address: u64,
+    types: Declaration,
+}
+
+enum Declaration {
+    /// The `argtypes` of a ctypes function, which are read at each launch.
+    Argtypes(Argtypes),
+    /// Of cffi, or a numba one that was asked once; kept alive when its code goes with it.
+    Fixed { signature: Option<Signature>, is_kept: bool },
+}
+
+/// Every kind of function but bare addresses.
+static KNOWN: IdentityCache<KnownFunction> = IdentityCache::new();
+
+impl KnownFunction {
+    /// The function, if it is known and still declares what it did.
+    #[inline]
+    pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Self>>> {
+        let Some(known) = KNOWN.get(object) else { return Ok(None) };
+        let is_current = match &known.get().types {
+            Declaration::Argtypes(argtypes) => argtypes.are_those_of(object)?,
+            Declaration::Fixed { .. } => true,
+        };
+        Ok(is_current.then_some(known))
+    }
+
+    /// The declared types.
+    #[inline]
+    pub(crate) fn signature(&self) -> Option<&Signature> {
+        match &self.types {
+            Declaration::Argtypes(argtypes) => argtypes.signature.as_ref(),
+            Declaration::Fixed { signature, .. } => signature.as_ref(),
+        }
+    }
+
+    /// True when the code may go with the object.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self.types, Declaration::Fixed { is_kept: true, .. })
+    }
+}
+
+/// A function as a launch needs it.
+pub(crate) struct Function {
+    pub(crate) address: u64,
+    pub(crate) signature: Option<Signature>,
+    /// True when the code may go with the object.
+    pub(crate) is_kept: bool,
+}
+
+impl Function {
+    /// Finds the function, or says why the object is none that a stream can call.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.is_exact_instance_of::<PyInt>() {
+            let address = address_argument(object)?;
+            return Ok(Self { address, signature: None, is_kept: false });
+        }
+        let known = match KnownFunction::of(object)? {
+            Some(known) => known,
+            None => find(object)?,
+        };
+        let known = known.get();
+        let signature = known.signature().cloned();
+        Ok(Self { address: known.address, signature, is_kept: known.is_kept() })
+    }
+}
+
+fn address_argument(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    match object.extract::<u64>() {
+        Ok(0) => Err(PyValueError::new_err("the function's address is null")),
+        Ok(address) => Ok(address),
+        Err(_) => {
+            Err(PyOverflowError::new_err(format!("{object} is not the address of a function")))
+        }
+    }
+}
+
+#[cold]
+fn find<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, KnownFunction>> {
+    let py = object.py();
+    let types = Types::get(py)?;
+    let known = if object.is_instance(types.function.bind(py))? {
+        ctypes::check_needs_no_gil(object)?;
+        let argtypes = Argtypes::of(object)?;
+        KnownFunction { address: types.address(object)?, types: Declaration::Argtypes(argtypes) }
+    } else if let Some(backend) = ctypes::cffi_backend(object)? {
+        of_cffi(&backend, object)?
+    } else if let Some(known) = of_numba(object)? {
+        known
+    } else {
+        return Err(refusal(object));
+    };
+    if known.address == 0 {
+        return Err(PyValueError::new_err("the function's address is null"));
+    }
+    note_name(known.address, object);
+    let known = Bound::new(py, known)?;
+    KNOWN.put(object, &known);
+    Ok(known)
+}
+
+fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult<KnownFunction> {
+    let mut function_type = backend.call_method1("typeof", (object,))?;
+    if function_type.getattr("kind")?.eq("pointer")? {
+        function_type = function_type.getattr("item")?;
+    }
+    if !function_type.getattr("kind")?.eq("function")? {
+        let what = function_type.getattr("cname")?;
+        return Err(PyTypeError::new_err(format!(
+            "function must be a function, not cffi's {what}"
+        )));
+    }
+    if type_name(object).ends_with("GC") {
+        return Err(PyTypeError::new_err(
+            "a cffi callback runs a Python function, which needs the GIL: give that function to \
+             launch_host",
+        ));
+    }
+    let signature = signature::of_cffi(backend, &function_type)?;
+    let address = ctypes::cffi_address(backend, object)?;
+    Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_kept: false } })
+}
+
+/// A `numba.cfunc`, or whatever has an integer `address` as it does.
+fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<KnownFunction>> {
+    let Ok(address) = object.getattr("address") else { return Ok(None) };
+    if !address.is_instance_of::<PyInt>() || address.is_instance_of::<PyBool>() {
+        return Ok(None);
+    }
+    let signature = match object.getattr("ctypes") {
+        Ok(typed) if typed.is_instance(Types::get(object.py())?.function.bind(object.py()))? => {
+            Argtypes::of(&typed)?.signature
+        }
+        _ => None,
+    };
+    let types = Declaration::Fixed { signature, is_kept: true };
+    Ok(Some(KnownFunction { address: address_argument(&address)?, types }))
+}
+
+fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
+    if object.is_instance_of::<PyKernel>() {
+        return needs_global_size();
+    }
+    if object.is_callable() {
+        return PyTypeError::new_err(format!(
+            "launch calls native functions, without the GIL; a Python callable ({}) needs it: use \
+             launch_host",
+            type_name(object)
+        ));
+    }
+    let expected = "the address of a function, a function of ctypes, cffi or numba.cfunc, or a \
+                    kernel of a Program";
+    wrong_type("function", expected, object)
+}
+
+/// For `check=True`: the function returns a status that is an `int`, as far as it says what it
+/// returns.
+pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let types = Types::get(object.py())?;
+    if !object.is_instance(types.function.bind(object.py()))? {
+        return Ok(());
+    }
+    let restype = object.getattr("restype")?;
+    let code = restype.getattr("_type_").and_then(|code| code.extract::<String>());
+    if matches!(code.as_deref(), Ok("i" | "I")) {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(format!(
+        "check=True needs a function that returns a 32-bit status; its restype is {restype}"
+    )))
+}
+
+/// Names of functions that were launched as objects, by their addresses.
+static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
+
+/// Names kept: compiled functions come and go without end.
+const NAMES_LIMIT: usize = 4096;
+
+fn note_name(address: u64, object: &Bound<'_, PyAny>) {
+    let Ok(name) = object.getattr("__name__").and_then(|name| name.extract()) else { return };
+    let mut names = NAMES.lock();
+    if names.len() >= NAMES_LIMIT {
+        names.clear();
+    }
+    names.insert(address, name);
+}
+
+/// The name that the function at an address was last launched by.
+pub(crate) fn name_at(address: u64) -> Option<String> {
+    NAMES.lock().get(&address).cloned()
+}
+
+/// The name of a function in messages.
+pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> String {
+    let name = object.getattr("__name__").and_then(|name| name.extract());
+    name.unwrap_or_else(|_| "the function".to_owned())
+}

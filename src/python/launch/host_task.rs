@@ -1,0 +1,113 @@
+//! `Stream.launch_host`: Python callables as tasks.
+#![expect(unsafe_code, reason = "calls Python so that the end of the interpreter stops the thread")]
+
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::mem;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::base::error::TaskError;
+use crate::base::sync::park;
+use crate::engine::stream::Stream;
+use crate::python::launch::helper;
+use crate::python::objects::contexts;
+use crate::python::support::errors::{RaisedInTask, fade_later, wrong_type};
+use crate::python::support::parked::{Kept, drop_parked};
+use crate::python::support::waiting::enqueue;
+use crate::runtime::Runtime;
+
+/// A callable with its arguments, to be called on the helper thread.
+pub(crate) struct HostTask {
+    stream: Stream,
+    /// The callable, and the tuple of its arguments.
+    call: Kept,
+}
+
+/// Enqueues a call of `callable` with `args`.
+pub(crate) fn launch_host(
+    stream: &Stream,
+    callable: &Bound<'_, PyAny>,
+    args: &Bound<'_, PyTuple>,
+) -> PyResult<()> {
+    let py = callable.py();
+    drop_parked(py);
+    if !callable.is_callable() {
+        return Err(wrong_type("callable", "callable", callable));
+    }
+    crate::base::fork::check()?;
+    helper::ensure_started()?;
+    let call = Kept::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
+    let task = HostTask { stream: stream.clone(), call };
+    let start = move |completion| helper::post(task, completion);
+    stream.core().lifecycle.fade_by(fade_later);
+    enqueue(py, stream, || stream.enqueue_deferred(start))?;
+    Ok(())
+}
+
+impl HostTask {
+    /// Calls it, with its stream and device as the current ones.
+    pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
+        let Self { stream, call } = self;
+        stream.inside_task(|| Self::call(py, &stream, call))
+    }
+
+    fn call(py: Python<'_>, stream: &Stream, call: Kept) -> Result<(), TaskError> {
+        let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
+            runtime.serve(Some(stream));
+            let mut objects = call.bind(py);
+            let outcome = match (objects.next(), objects.next()) {
+                (Some(callable), Some(args)) => call_python(callable, args),
+                _ => unreachable!("a host task has a callable and arguments"),
+            };
+            contexts::forget();
+            runtime.serve(None);
+            outcome
+        });
+        call.release(py);
+        outcome.map_err(|error| RaisedInTask::new(py, error).into())
+    }
+
+    /// Drops it uncalled.
+    pub(crate) fn release(self, py: Python<'_>) {
+        self.call.release(py);
+    }
+}
+
+/// Sleeps for ever when the interpreter ends this thread.
+struct Hang;
+
+impl Drop for Hang {
+    fn drop(&mut self) {
+        loop {
+            park(None);
+        }
+    }
+}
+
+/// `PyObject_Call`, with the unwinding that it may do.
+type Call = unsafe extern "C-unwind" fn(
+    *mut ffi::PyObject,
+    *mut ffi::PyObject,
+    *mut ffi::PyObject,
+) -> *mut ffi::PyObject;
+
+/// Calls a callable. Before Python 3.14 an interpreter that has ended exits threads that ask for
+/// the GIL, here one inside a callable that had given it up, by unwinding their stacks. Code that
+/// is not prepared for that would abort the process; this thread sleeps instead until it ends.
+fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
+    // Trap: a declaration of our own is merged with pyo3's at link time, and that says "never
+    // unwinds". A pointer that the optimiser cannot see through is called as its type says.
+    let call = black_box(ffi::PyObject_Call as *const c_void);
+    // SAFETY: only the type changes, to one that allows more; it is the address of this function.
+    let call = unsafe { mem::transmute::<*const c_void, Call>(call) };
+    let hang = Hang;
+    // SAFETY: the callable and its arguments, which are a tuple, are alive, and the GIL is held:
+    // bound references say both.
+    let returned = unsafe { call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
+    mem::forget(hang);
+    // SAFETY: the pointer is a new reference, or null with an exception set: what the call returns.
+    unsafe { Bound::from_owned_ptr_or_err(callable.py(), returned) }.map(drop)
+}

@@ -1,0 +1,278 @@
+//! `Stream.launch` of a kernel: its sizes, and Python objects as its arguments.
+#![expect(unsafe_code, reason = "passes on the promise that whoever launches a kernel makes")]
+
+use std::ffi::c_void;
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
+
+use crate::compute::program::{KernelArgument, ParameterClass};
+use crate::engine::stream::Stream;
+use crate::ffi::Argument;
+use crate::memory::buffer::Buffer;
+use crate::python::launch::argument::{Passing, Used};
+use crate::python::launch::ctypes::Types;
+use crate::python::launch::marks::{Mark, PyMarked, UsedMemory};
+use crate::python::launch::program::PyKernel;
+use crate::python::memory::host_memory::HostMemory;
+use crate::python::memory::transfers::{buffer_of, lender_of};
+use crate::python::memory::view::PyView;
+use crate::python::support::errors::{type_name, wrong_type};
+use crate::python::support::parameters::integer_of;
+use crate::python::support::parked::{Kept, drop_parked};
+use crate::python::support::waiting::enqueue;
+
+/// What the keywords of a launch were given.
+pub(crate) struct Sizes<'a, 'py> {
+    pub(crate) global: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) local: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// An argument that owns what it needs.
+enum Owned {
+    Buffer(Buffer, Mark),
+    Value(Argument),
+    Bytes(Vec<u8>),
+    Local(usize),
+}
+
+impl Owned {
+    fn as_argument(&self) -> KernelArgument<'_> {
+        match self {
+            Self::Buffer(buffer, _) => KernelArgument::Buffer(buffer),
+            Self::Value(value) => KernelArgument::Value(*value),
+            Self::Bytes(bytes) => KernelArgument::Bytes(bytes),
+            Self::Local(bytes) => KernelArgument::Local(*bytes),
+        }
+    }
+
+    /// Whether the kernel writes its memory, where that is said.
+    fn writes(&self) -> Option<bool> {
+        if let Self::Buffer(_, mark) = self { mark.writes() } else { None }
+    }
+}
+
+/// Enqueues `kernel` with `args`.
+pub(crate) fn launch(
+    stream: &Stream,
+    function: &Bound<'_, PyAny>,
+    args: &[Bound<'_, PyAny>],
+    check: bool,
+    sizes: &Sizes<'_, '_>,
+) -> PyResult<()> {
+    let py = function.py();
+    drop_parked(py);
+    let kernel = function.cast::<PyKernel>().map_err(|_| {
+        let text = "global_size and local_size are for kernels of a Program, not for";
+        PyTypeError::new_err(format!("{text} {}", type_name(function)))
+    })?;
+    if check {
+        let text = "check=True is for native functions: a kernel returns no status";
+        return Err(PyTypeError::new_err(text));
+    }
+    let global = sizes.global.filter(|global| !global.is_none());
+    let global = extents("global_size", global.ok_or_else(needs_global_size)?)?;
+    let local = sizes.local.filter(|local| !local.is_none());
+    let local = local.map(|local| extents("local_size", local)).transpose()?;
+    let mut used = Used::default();
+    let owned = convert(kernel, args, &mut used)?;
+    let arguments: Vec<_> = owned.iter().map(Owned::as_argument).collect();
+    let writes: Vec<_> = owned.iter().map(Owned::writes).collect();
+    let sizes = (&*global, local.as_deref());
+    let ticket = enqueue(py, stream, || {
+        // SAFETY: that the kernel stays inside the memory it is given is the promise of who calls
+        // `launch`, and what its marks say; foreign memory is kept alive until the device is done,
+        // below.
+        unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
+    })?;
+    used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
+    if !used.objects.is_empty() {
+        stream.keep_until(ticket, Kept::new(used.objects));
+    }
+    Ok(())
+}
+
+/// A kernel was launched as a native function is.
+pub(crate) fn needs_global_size() -> PyErr {
+    PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
+}
+
+/// The numbers in an integer or a sequence of them. How many, and how large, is the engine's.
+fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
+    let wrong = || wrong_type(what, "an integer or a sequence of 1 to 3 of them", given);
+    let numbers = if let Some(number) = integer_of(given)? {
+        vec![number]
+    } else {
+        let items: Vec<Bound<'_, PyAny>> = given.extract().map_err(|_| wrong())?;
+        let numbers: PyResult<Option<Vec<_>>> = items.iter().map(integer_of).collect();
+        numbers?.ok_or_else(wrong)?
+    };
+    let sizes = numbers.iter().map(|number| usize::try_from(*number));
+    sizes.collect::<Result<_, _>>().or_else(|_| {
+        // As they were given: a number that no word holds is another one by now.
+        Err(PyValueError::new_err(format!(
+            "{what} must be positive numbers, not {}",
+            given.repr()?
+        )))
+    })
+}
+
+/// The arguments by what the kernel declares. Too many or too few are the engine's to refuse.
+fn convert<'py>(
+    kernel: &Bound<'py, PyKernel>,
+    args: &[Bound<'py, PyAny>],
+    used: &mut Used,
+) -> PyResult<Vec<Owned>> {
+    let mut passing = Passing { function: kernel.as_any(), index: 0, used };
+    let parameters = kernel.get().kernel.parameters();
+    let mut owned = Vec::with_capacity(parameters.len());
+    for (index, value) in args.iter().enumerate() {
+        let class = parameters.get(index).map_or(ParameterClass::Unknown, |known| known.class);
+        passing.index = index;
+        owned.push(if index < parameters.len() {
+            argument(&mut passing, class, value)?
+        } else {
+            Owned::Value(Argument::I32(0)) // counted, and refused for that
+        });
+    }
+    Ok(owned)
+}
+
+fn argument<'py>(
+    passing: &mut Passing<'_, 'py>,
+    class: ParameterClass,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Owned> {
+    match class {
+        ParameterClass::Pointer => memory(passing, value)?.ok_or_else(|| {
+            let expected = "an accelrt.Buffer, a View of one, None, a ctypes.c_void_p, or have \
+                            __sycl_usm_array_interface__";
+            passing.wrong(expected, value)
+        }),
+        ParameterClass::Local => {
+            let bytes = integer_of(value)?.and_then(|bytes| usize::try_from(bytes).ok());
+            let expected = "a size in bytes, of memory of each work-group";
+            bytes.map(Owned::Local).ok_or_else(|| passing.wrong(expected, value))
+        }
+        ParameterClass::Signed(bytes) => number(passing, bytes, true, value),
+        ParameterClass::Unsigned(bytes) => number(passing, bytes, false, value),
+        ParameterClass::Float(bytes) => {
+            let number: f64 = passing.float(value)?;
+            #[expect(clippy::cast_possible_truncation, reason = "rounded, as C does")]
+            let single = number as f32;
+            Ok(Owned::Value(match bytes {
+                4 if single.is_infinite() && number.is_finite() => {
+                    return Err(passing.out_of_range(value, "a float of 32 bits"));
+                }
+                4 => Argument::F32(single),
+                _ => Argument::F64(number),
+            }))
+        }
+        ParameterClass::Unknown => unknown(passing, value),
+    }
+}
+
+/// Memory that the device reaches, marked or not; `None` for objects that have none.
+fn memory<'py>(
+    passing: &mut Passing<'_, 'py>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<Owned>> {
+    match value.cast::<PyMarked>() {
+        Ok(marked) => {
+            let PyMarked { memory: marked, mark } = marked.get();
+            used_memory(passing, marked.bind(value.py()), *mark)
+        }
+        Err(_) => used_memory(passing, value, Mark::Unmarked),
+    }
+}
+
+fn used_memory<'py>(
+    passing: &mut Passing<'_, 'py>,
+    value: &Bound<'py, PyAny>,
+    mark: Mark,
+) -> PyResult<Option<Owned>> {
+    let py = value.py();
+    let pointer = |address: usize| {
+        Owned::Value(Argument::Pointer(std::ptr::with_exposed_provenance_mut::<c_void>(address)))
+    };
+    if let Some(buffer) = buffer_of(value) {
+        return Ok(Some(Owned::Buffer(buffer, mark)));
+    }
+    if let Some(lent) = lender_of(value) {
+        let used = UsedMemory::of_view(&passing.place(), value.cast::<PyView>()?.get(), mark)?;
+        passing.used.memory.push(used);
+        passing.keep(value);
+        return Ok(Some(pointer(lent.address.expose_provenance())));
+    }
+    if value.is_none() {
+        return Ok(Some(pointer(0)));
+    }
+    if let Ok(interface) = value.getattr(intern!(py, "__sycl_usm_array_interface__")) {
+        let interface = interface.cast_into::<PyDict>()?;
+        let data = interface.get_item("data")?.ok_or_else(|| {
+            PyTypeError::new_err("__sycl_usm_array_interface__ has no entry 'data'")
+        })?;
+        let (address, is_read_only): (usize, bool) = data.extract()?;
+        if is_read_only && mark != Mark::Reads {
+            let (place, name) = (passing.place(), type_name(value));
+            let text = format!("{place} is a read-only {name}: accelrt.reads() of it is taken");
+            return Err(PyBufferError::new_err(text));
+        }
+        passing.keep(value);
+        return Ok(Some(pointer(address)));
+    }
+    let types = Types::get(py)?;
+    if value.is_instance(types.void_pointer.bind(py))? {
+        return Ok(Some(pointer(usize::try_from(types.address(value)?)?)));
+    }
+    Ok(None)
+}
+
+/// An integer of so many bytes.
+fn number<'py>(
+    passing: &Passing<'_, 'py>,
+    bytes: u8,
+    is_signed: bool,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Owned> {
+    let Argument::I64(number) = passing.sized(bytes, is_signed, value)? else {
+        return Err(passing.wrong("an integer", value));
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "inside the range of its type, as was checked"
+    )]
+    Ok(Owned::Value(match (bytes, is_signed) {
+        (1, true) => Argument::I8(number as i8),
+        (2, true) => Argument::I16(number as i16),
+        (4, true) => Argument::I32(number as i32),
+        (_, true) => Argument::I64(number),
+        (1, false) => Argument::U8(number as u8),
+        (2, false) => Argument::U16(number as u16),
+        (4, false) => Argument::U32(number as u32),
+        (_, false) => Argument::U64(number as u64),
+    }))
+}
+
+/// An argument whose type the program does not tell: it says its size itself.
+fn unknown<'py>(passing: &mut Passing<'_, 'py>, value: &Bound<'py, PyAny>) -> PyResult<Owned> {
+    if let Some(memory) = memory(passing, value)? {
+        return Ok(memory);
+    }
+    let is_plain = value.is_instance_of::<PyInt>()
+        || value.is_instance_of::<PyFloat>()
+        || value.is_instance_of::<PyBool>();
+    let place = passing.place();
+    let memory = if is_plain { None } else { HostMemory::of_exporter(&place, value, false)? };
+    let Some(memory) = memory else {
+        let expected = "memory, or a value that says its size (of ctypes or NumPy, or bytes): the \
+                        program does not tell the type";
+        return Err(passing.wrong(expected, value));
+    };
+    // SAFETY: the exporter's bytes, which stay until `memory` is dropped, with the GIL.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.address, memory.bytes) };
+    Ok(Owned::Bytes(bytes.to_vec()))
+}

@@ -1,0 +1,70 @@
+//! Native kernels of the demo: a checksum of each page, and bytes looked up in a table.
+#![expect(unsafe_code, reason = "native functions are given addresses")]
+
+use std::slice;
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+
+/// Bytes that one checksum is of.
+const PAGE_BYTES: usize = 4096;
+
+/// The polynomial of CRC-32 as zlib, gzip and PNG have it, reflected (ISO 3309).
+const POLYNOMIAL: u32 = 0xEDB8_8320;
+
+/// What one byte does to a remainder.
+const REMAINDERS: [u32; 256] = {
+    let mut table = [0_u32; 256];
+    let mut value = 0_u32;
+    while value < 256 {
+        let mut remainder = value;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = (remainder >> 1) ^ (POLYNOMIAL * (remainder & 1));
+            bit += 1;
+        }
+        table[value as usize] = remainder;
+        value += 1;
+    }
+    table
+};
+
+/// Writes the CRC-32 of each page of `count` bytes; the last page may be shorter.
+extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
+    // SAFETY: the caller of a native function gives valid ranges: `count` bytes to read, which no
+    // task writes meanwhile, in stream order.
+    let bytes = unsafe { slice::from_raw_parts(bytes, count) };
+    // SAFETY: as above, one aligned number a page that nobody else touches meanwhile.
+    let checksums = unsafe { slice::from_raw_parts_mut(checksums, count.div_ceil(PAGE_BYTES)) };
+    for (checksum, page) in checksums.iter_mut().zip(bytes.chunks(PAGE_BYTES)) {
+        *checksum = !page.iter().fold(!0, |remainder, byte| {
+            let [low, ..] = remainder.to_le_bytes();
+            (remainder >> 8) ^ REMAINDERS[usize::from(low ^ byte)]
+        });
+    }
+}
+
+/// Writes for each of `count` bytes what a table of 256 bytes has for it.
+extern "C" fn look_up_bytes(bytes: *const u8, count: usize, table: *const u8, found: *mut u8) {
+    // SAFETY: as in `crc32_pages`.
+    let bytes = unsafe { slice::from_raw_parts(bytes, count) };
+    // SAFETY: as in `crc32_pages`: 256 bytes to read.
+    let table = unsafe { slice::from_raw_parts(table, 256) };
+    // SAFETY: as in `crc32_pages`: `count` bytes to write.
+    let found = unsafe { slice::from_raw_parts_mut(found, count) };
+    for (found, byte) in found.iter_mut().zip(bytes) {
+        *found = table[usize::from(*byte)];
+    }
+}
+
+/// Address of a native kernel of ours, for `Stream.launch`.
+#[pyfunction]
+pub(crate) fn kernel_address(name: &str) -> PyResult<usize> {
+    match name {
+        "crc32_pages" => Ok(crc32_pages as *const () as usize),
+        "look_up_bytes" => Ok(look_up_bytes as *const () as usize),
+        _ => Err(PyKeyError::new_err(format!(
+            "there is no kernel {name:?}: there are 'crc32_pages' and 'look_up_bytes'"
+        ))),
+    }
+}

@@ -1,0 +1,179 @@
+//! `accelrt.reads` and `accelrt.writes`: how a launch uses the memory of an argument.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::engine::stream::Stream;
+use crate::memory::buffer::Buffer;
+use crate::python::memory::buffer::PyBuffer;
+use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, has_buffer_protocol};
+use crate::python::memory::view::{PyView, as_buffer};
+use crate::python::memory::view_memory::Memory;
+use crate::python::support::errors::wrong_type;
+
+/// How memory is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Not said: it may be read and written.
+    Unmarked,
+    Reads,
+    Writes,
+}
+
+impl Mark {
+    /// Whether it writes, where that is said.
+    pub(crate) fn writes(self) -> Option<bool> {
+        match self {
+            Self::Unmarked => None,
+            Self::Reads => Some(false),
+            Self::Writes => Some(true),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unmarked => "reads and writes",
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+        }
+    }
+}
+
+/// Memory that a launch uses: whose it is, which bytes, and how.
+pub(crate) struct UsedMemory {
+    pub(crate) owner: Owner,
+    pub(crate) mark: Mark,
+}
+
+pub(crate) enum Owner {
+    /// Its bytes are those of the buffer, whose use is recorded.
+    Ours(Buffer),
+    /// Of others, who are kept until the launch is done: where, and the memory behind it.
+    Lent(Range<u64>, Option<Arc<HostMemory>>),
+}
+
+impl UsedMemory {
+    /// The memory of a view. `BufferError`, about `what`, where it is read-only and may be written.
+    pub(crate) fn of_view(what: &str, view: &PyView, mark: Mark) -> PyResult<Self> {
+        let memory = match &view.memory {
+            Memory::Ours(buffer) => return Ok(Self { owner: Owner::Ours(buffer.clone()), mark }),
+            Memory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+        };
+        let begin = view.memory.address()?;
+        let range = begin..begin.saturating_add(view.memory.nbytes() as u64);
+        let used = Self { owner: Owner::Lent(range, memory), mark };
+        if view.memory.is_read_only() { used.checked_read_only(what) } else { Ok(used) }
+    }
+
+    /// The same for memory that is read-only.
+    pub(crate) fn checked_read_only(self, what: &str) -> PyResult<Self> {
+        let Owner::Lent(range, _) = &self.owner else { return Ok(self) };
+        if self.mark == Mark::Reads {
+            return Ok(self);
+        }
+        let (begin, bytes) = (range.start, range.end - range.start);
+        let use_of_it = self.mark.name();
+        let text = format!("{what} {use_of_it} {bytes} read-only bytes at {begin:#x}");
+        let advice = "accelrt.reads() of it says that the function only reads them";
+        Err(PyBufferError::new_err(format!("{text}: {advice}")))
+    }
+
+    /// The address that a function is given.
+    pub(crate) fn address(&self) -> PyResult<u64> {
+        match &self.owner {
+            Owner::Ours(buffer) => Ok(buffer.address()?),
+            Owner::Lent(range, _) => Ok(range.start),
+        }
+    }
+
+    /// Notes that what was enqueued on a stream so far uses memory of others; the uses of
+    /// buffers are recorded with the launch.
+    pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
+        match &self.owner {
+            Owner::Lent(_, Some(memory)) => memory.record_use(stream),
+            Owner::Lent(_, None) | Owner::Ours(_) => Ok(()),
+        }
+    }
+}
+
+/// An argument of `Stream.launch` with the use of its memory, as `accelrt.reads` and
+/// `accelrt.writes` return it.
+///
+/// >>> import accelrt
+/// >>> mark = accelrt.reads(accelrt.zeros(8))
+/// >>> mark.access, mark.memory.nbytes
+/// ('reads', 8)
+#[pyclass(name = "Marked", module = "accelrt", weakref, frozen)]
+pub(crate) struct PyMarked {
+    pub(crate) memory: Py<PyAny>,
+    pub(crate) mark: Mark,
+}
+
+#[pymethods]
+impl PyMarked {
+    /// What was marked.
+    #[getter]
+    fn memory<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.memory.bind(py).clone()
+    }
+
+    /// "reads" or "writes".
+    #[getter]
+    fn access(&self) -> &'static str {
+        self.mark.name()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("accelrt.{}({})", self.mark.name(), self.memory.bind(py).repr()?))
+    }
+}
+
+/// Marks an argument of `Stream.launch`: the function only reads its memory. Takes a buffer, a
+/// view, an object with the buffer protocol, or one with `data_ptr()`. What is not marked counts as
+/// read and written, and read-only memory is given to a function by this mark alone.
+///
+/// >>> import accelrt, ctypes
+/// >>> libc, buffer = ctypes.CDLL(None), accelrt.empty(4)
+/// >>> stream = accelrt.Stream()
+/// >>> stream.launch(libc.memcpy, accelrt.writes(buffer), accelrt.reads(b"text"), 4)
+/// >>> stream.synchronize()
+/// >>> bytes(buffer)
+/// b'text'
+#[pyfunction]
+pub(crate) fn reads(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
+    marked(x, Mark::Reads)
+}
+
+/// Marks an argument of `Stream.launch`: the function writes its memory, and reads nothing of what
+/// was there. Takes what `reads` takes; `BufferError` for read-only memory.
+#[pyfunction]
+pub(crate) fn writes(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
+    marked(x, Mark::Writes)
+}
+
+fn marked(x: &Bound<'_, PyAny>, mark: Mark) -> PyResult<PyMarked> {
+    let py = x.py();
+    let is_memory = x.is_instance_of::<PyBuffer>() || x.is_instance_of::<PyView>();
+    let memory = if is_memory || has_address(x) {
+        x.clone()
+    } else if has_buffer_protocol(x) {
+        Bound::new(py, as_buffer(x)?)?.into_any()
+    } else if x.is_instance_of::<PyMarked>() {
+        return Err(PyTypeError::new_err(format!("x is marked already: {}", x.repr()?)));
+    } else {
+        let expected = "an accelrt.Buffer or View, or have the buffer protocol or data_ptr()";
+        return Err(wrong_type("x", expected, x));
+    };
+    if let Ok(view) = memory.cast::<PyView>() {
+        UsedMemory::of_view("accelrt.writes(): the function", view.get(), mark)?;
+    }
+    Ok(PyMarked { memory: memory.unbind(), mark })
+}
+
+fn has_address(x: &Bound<'_, PyAny>) -> bool {
+    x.getattr(intern!(x.py(), "data_ptr")).is_ok_and(|method| method.is_callable())
+}

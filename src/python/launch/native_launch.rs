@@ -1,0 +1,238 @@
+//! `Stream.launch`: native functions as tasks.
+#![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
+
+use std::ffi::{CStr, c_void};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::engine::stream::Stream;
+use crate::ffi::{Argument, NativeCall};
+use crate::python::launch::argument::{Passing, Used, number};
+use crate::python::launch::function::{Function, KnownFunction, check_returns_status, name_of};
+use crate::python::launch::kernel_launch::{self, Sizes};
+use crate::python::launch::marks::{Owner, UsedMemory};
+use crate::python::objects::stream::PyStream;
+use crate::python::support::fastcall::{Arguments, Method};
+use crate::python::support::parameters::Flag;
+use crate::python::support::parked::{Kept, drop_parked};
+use crate::python::support::waiting::enqueue;
+
+/// `Stream.launch`.
+pub(crate) struct Launch;
+
+impl Method for Launch {
+    type Class = PyStream;
+    const NAME: &'static CStr = c"launch";
+    const DOC: &'static CStr = c"launch($self, function, *args, check=False, global_size=None, \
+        local_size=None)\n--\n
+Enqueues a call of a native function, which a worker makes without the GIL, or a kernel of a
+`Program`, which the device runs. Does not block.
+
+`function` is a function of ctypes or cffi, a `numba.cfunc`, or an address. Declared types
+(ctypes: `argtypes`, read at each launch) check and convert the arguments; without them an
+int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
+null pointer; NumPy's numbers go by their values, `float32` as a `float`; objects of ctypes and
+cffi go by their types, bytes and what has `data_ptr()` or `_as_parameter_` as pointers, kept
+alive until the task is done. Memory counts as read and written unless `accelrt.reads` or
+`accelrt.writes` mark it; what is read-only is refused unless it is marked with `reads`. The
+result is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the
+stream. As with ctypes, a wrong signature or address is undefined behaviour.
+
+A kernel runs `global_size` times, an int or up to three; in groups of `local_size`, or as
+the driver chooses. Pointers are buffers, their views, None, `ctypes.c_void_p` and what has
+`__sycl_usm_array_interface__`; numbers are checked against the declared types, and where a
+binary declares none go as values of ctypes; local memory is a size in bytes.
+
+>>> import accelrt, ctypes
+>>> libc, stream = ctypes.CDLL(None), accelrt.Stream()
+>>> text = ctypes.create_string_buffer(4)
+>>> stream.launch(libc.memset, text, ord(\"x\"), ctypes.c_size_t(3))
+>>> stream.synchronize()
+>>> text.value
+b'xxx'";
+
+    #[inline]
+    fn call(stream: &PyStream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
+        let stream = &stream.stream;
+        if let [function, args @ ..] = arguments.positional
+            && arguments.are_positional()
+            && let Some(call) = plain_call(function, args)?
+        {
+            let py = function.py();
+            drop_parked(py);
+            return enqueue_call(py, stream, call);
+        }
+        // What follows keeps objects and lets go of them.
+        Python::attach(|_| launch_any(stream, arguments))
+    }
+}
+
+/// A call of a function that is known with numbers, for which nothing is kept alive; `None` for any
+/// other, which [`launch`] looks at more closely.
+#[inline]
+fn plain_call(
+    function: &Bound<'_, PyAny>,
+    args: &[Bound<'_, PyAny>],
+) -> PyResult<Option<NativeCall>> {
+    let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
+    let known = known.get();
+    let signature = known.signature();
+    let is_short = args.len() <= SHORT && !known.is_kept();
+    if !is_short || signature.is_some_and(|signature| signature.len() != args.len()) {
+        return Ok(None);
+    }
+    let mut places = [Argument::U64(0); SHORT];
+    for (index, (place, value)) in places.iter_mut().zip(args).enumerate() {
+        let Some(number) = number(signature.map(|signature| &signature[index]), value) else {
+            return Ok(None);
+        };
+        *place = number;
+    }
+    let address = std::ptr::with_exposed_provenance(address(known.address));
+    Ok(NativeCall::new(address, &places[..args.len()]).ok())
+}
+
+#[inline]
+fn enqueue_call(py: Python<'_>, stream: &Stream, call: NativeCall) -> PyResult<()> {
+    enqueue(py, stream, || {
+        // SAFETY: that the address is a function of these arguments, which may be called when the
+        // stream comes to it, is the promise of who calls `launch`, as in ctypes.
+        unsafe { stream.launch(call) }
+    })?;
+    Ok(())
+}
+
+/// Whatever `launch` was given.
+#[inline(never)]
+fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
+    let method = "Stream.launch";
+    let known = ["function", "check", "global_size", "local_size"];
+    let [function, check, global, local] = arguments.by_name(method, known)?;
+    let (function, args) = match (arguments.positional, function) {
+        ([function, args @ ..], None) => (function, args),
+        ([], Some(function)) => (function, &[][..]),
+        ([], None) => {
+            let text = format!("{method}() missing 1 required positional argument: 'function'");
+            return Err(PyTypeError::new_err(text));
+        }
+        (_, Some(_)) => {
+            let text = format!("{method}() got multiple values for argument 'function'");
+            return Err(PyTypeError::new_err(text));
+        }
+    };
+    let check = match check {
+        Some(check) => check.extract::<Flag<'_>>()?.get("check")?,
+        None => false,
+    };
+    if global.is_none() && local.is_none() {
+        return launch(stream, function, args, check);
+    }
+    kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
+}
+
+/// Arguments that need no memory beside the command.
+const SHORT: usize = 4;
+
+/// Enqueues a call of `object` with `args`.
+fn launch(
+    stream: &Stream,
+    object: &Bound<'_, PyAny>,
+    args: &[Bound<'_, PyAny>],
+    check: bool,
+) -> PyResult<()> {
+    let py = object.py();
+    drop_parked(py);
+    let function = Function::of(object)?;
+    if check {
+        check_returns_status(object)?;
+    }
+    let mut used = Used::default();
+    let count = args.len();
+    let address = std::ptr::with_exposed_provenance::<c_void>(address(function.address));
+    let call = if count <= SHORT {
+        let mut places = [Argument::U64(0); SHORT];
+        convert(object, &function, args, &mut places[..count], &mut used)?;
+        NativeCall::new(address, &places[..count])
+    } else {
+        let mut places = vec![Argument::U64(0); count];
+        convert(object, &function, args, &mut places, &mut used)?;
+        NativeCall::new(address, &places)
+    };
+    let call = call.map_err(|error| PyTypeError::new_err(error.to_string()))?;
+    let call = if check { call.checked() } else { call };
+    if function.is_kept {
+        used.objects.push(object.clone().unbind());
+    }
+    if !used.is_empty() {
+        return launch_with_objects(py, stream, call, used);
+    }
+    enqueue_call(py, stream, call)
+}
+
+/// Enqueues a call that uses objects: buffers, whose uses are recorded, and others, which live
+/// until it is done.
+#[inline(never)]
+fn launch_with_objects(
+    py: Python<'_>,
+    stream: &Stream,
+    call: NativeCall,
+    Used { objects, memory }: Used,
+) -> PyResult<()> {
+    let uses = memory.iter().filter_map(|UsedMemory { owner, mark }| match owner {
+        Owner::Ours(buffer) => Some((buffer, mark.writes())),
+        Owner::Lent(..) => None,
+    });
+    let uses: Vec<_> = uses.collect();
+    enqueue(py, stream, || {
+        if uses.is_empty() {
+            // SAFETY: as in `launch`; what was given as objects is kept alive by what is enqueued
+            // next.
+            unsafe { stream.launch(call) }
+        } else {
+            // No task keeps a reference to a buffer: its free waits for the use.
+            // SAFETY: as above, and what the marks say.
+            unsafe { stream.launch_with_uses(call, &uses) }
+        }
+    })?;
+    memory.iter().try_for_each(|used| used.record_lent(stream))?;
+    if !objects.is_empty() {
+        // Behind the call: a task of the runtime, which no figure counts.
+        stream.keep(Kept::new(objects));
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits")]
+fn address(address: u64) -> usize {
+    address as usize
+}
+
+/// Converts the arguments into as many places.
+#[inline]
+fn convert<'py>(
+    object: &Bound<'py, PyAny>,
+    function: &Function,
+    args: &[Bound<'py, PyAny>],
+    places: &mut [Argument],
+    used: &mut Used,
+) -> PyResult<()> {
+    let mut passing = Passing { function: object, index: 0, used };
+    let signature = function.signature.as_deref();
+    if let Some(signature) = signature
+        && signature.len() != args.len()
+    {
+        let (name, expected, given) = (name_of(object), signature.len(), args.len());
+        return Err(PyTypeError::new_err(format!(
+            "{name} takes {expected} arguments by its declared types, {given} were given"
+        )));
+    }
+    for (index, (place, value)) in places.iter_mut().zip(args).enumerate() {
+        passing.index = index;
+        *place = match signature {
+            Some(signature) => passing.declared(&signature[index], value)?,
+            None => passing.undeclared(value)?,
+        };
+    }
+    Ok(())
+}

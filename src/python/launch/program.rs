@@ -1,0 +1,134 @@
+//! `accelrt.xpu.Program` and its kernels.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::base::device::DeviceKind;
+use crate::compute::program::{Kernel, Program, ProgramSource};
+use crate::python::objects::device::PyDevice;
+use crate::python::support::errors::wrong_type;
+use crate::runtime::Runtime;
+
+/// Kernels compiled for a device, by default the current xpu device.
+///
+/// `source` is OpenCL C, or SPIR-V as bytes; `options` are the compiler's. Blocks, without the GIL;
+/// a `RuntimeError` has the compiler's words.
+///
+/// >>> import accelrt
+/// >>> text = "kernel void add(global int* numbers, int number)"
+/// >>> text += "{ numbers[get_global_id(0)] += number; }"
+/// >>> if accelrt.xpu.is_available():
+/// ...     add = accelrt.xpu.Program(text).kernel("add")
+/// ...     numbers, stream = accelrt.zeros(8, device="xpu"), accelrt.xpu.current_stream()
+/// ...     stream.launch(add, numbers, 3, global_size=2)
+/// ...     result = bytearray(8)
+/// ...     numbers.copy_to(result)
+/// ...     assert memoryview(result).cast("i").tolist() == [3, 3]
+#[pyclass(name = "Program", module = "accelrt.xpu", weakref, frozen)]
+pub(crate) struct PyProgram {
+    program: Program,
+}
+
+/// One function of a program, for `Stream.launch`.
+#[pyclass(name = "Kernel", module = "accelrt.xpu", weakref, frozen)]
+pub(crate) struct PyKernel {
+    pub(crate) kernel: Kernel,
+}
+
+#[pymethods]
+impl PyProgram {
+    #[new]
+    #[pyo3(
+        signature = (source, options=None, *, device=None),
+        text_signature = "(source, options='', *, device=None)"
+    )]
+    fn new(
+        source: &Bound<'_, PyAny>,
+        options: Option<&Bound<'_, PyAny>>,
+        device: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let options = match options {
+            None => String::new(),
+            Some(options) => text_of("options", "a str", options)?,
+        };
+        let text: String;
+        let binary = source.cast::<PyBytes>();
+        let code = if let Ok(binary) = &binary {
+            ProgramSource::Binary(binary.as_bytes())
+        } else {
+            text = text_of("source", "a str of OpenCL C or the bytes of SPIR-V", source)?;
+            ProgramSource::Text(&text)
+        };
+        let runtime = Runtime::global()?;
+        let device = match device {
+            None => runtime.current_device_of(DeviceKind::Xpu)?,
+            Some(device) => PyDevice::extract(device)?.resolve(&runtime)?,
+        };
+        let compiled = source.py().detach(|| runtime.compile(device, code, &options));
+        Ok(Self { program: compiled? })
+    }
+
+    /// The device that it was compiled for.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.program.device().into()
+    }
+
+    /// The names of its kernels.
+    #[getter]
+    fn kernel_names(&self) -> PyResult<Vec<String>> {
+        Ok(self.program.kernel_names()?)
+    }
+
+    /// One of its kernels; `ValueError` when there is none of this name.
+    fn kernel(&self, name: &Bound<'_, PyAny>) -> PyResult<PyKernel> {
+        let name = text_of("name", "a str", name)?;
+        Ok(PyKernel { kernel: self.program.kernel(&name)? })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("accelrt.xpu.Program(device='{}')", self.program.device())
+    }
+}
+
+#[pymethods]
+impl PyKernel {
+    /// Its name in the program.
+    #[getter]
+    fn name(&self) -> &str {
+        self.kernel.name()
+    }
+
+    /// As `name`.
+    #[getter]
+    fn __name__(&self) -> &str {
+        self.kernel.name()
+    }
+
+    /// The device that it was compiled for.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.kernel.device().into()
+    }
+
+    /// Type and name of each parameter; empty where the program does not tell.
+    #[getter]
+    fn parameters(&self) -> Vec<(&str, &str)> {
+        let parameters = self.kernel.parameters().iter();
+        parameters.map(|parameter| (&*parameter.type_name, &*parameter.name)).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let declared = self.kernel.parameters().iter();
+        let declared = declared.map(|known| format!("{} {}", known.type_name, known.name));
+        let declared: Vec<_> = declared.map(|text| text.trim().to_owned()).collect();
+        let (name, device) = (self.kernel.name(), self.kernel.device());
+        format!("accelrt.xpu.Kernel({name}({}), device='{device}')", declared.join(", "))
+    }
+}
+
+/// A text argument. Lossy for lone surrogates, which no compiler and no name has.
+fn text_of(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = given.cast::<PyString>().map_err(|_| wrong_type(what, expected, given))?;
+    Ok(text.to_string_lossy().into_owned())
+}

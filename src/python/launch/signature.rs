@@ -1,0 +1,155 @@
+//! The declared types of a function's arguments: `argtypes` of ctypes, a function type of cffi.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+use crate::python::launch::ctypes::Types;
+use crate::python::launch::descriptor::Descriptor;
+
+/// The type of one argument.
+pub(crate) enum Declared {
+    /// Bytes, and whether it has a sign.
+    Integer(u8, bool),
+    Bool,
+    Float,
+    Double,
+    /// Any pointer, with the class of ctypes that checks and converts it, if there is one.
+    Pointer(Option<Py<PyAny>>),
+}
+
+/// The attribute of ctypes' functions.
+const NAME: &str = "argtypes";
+
+/// The types of all arguments.
+pub(crate) type Signature = Arc<[Declared]>;
+
+/// `argtypes` of a ctypes function as they were read once.
+pub(crate) struct Argtypes {
+    /// How the attribute is read again; `None` leaves that to `getattr`.
+    descriptor: Option<Descriptor>,
+    /// The attribute itself.
+    object: Py<PyAny>,
+    /// What it held, unless it is a tuple: a list may be changed and set again.
+    held: Option<Py<PyTuple>>,
+    /// `None` when the function declares nothing.
+    pub(crate) signature: Option<Signature>,
+}
+
+impl Argtypes {
+    #[cold]
+    pub(crate) fn of(function: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = function.py();
+        let descriptor = Descriptor::of(function, intern!(py, NAME));
+        let object = function.getattr(intern!(py, NAME))?;
+        let (mut held, mut signature) = (None, None);
+        if !object.is_none() {
+            let types = Types::get(py)?;
+            let read = PyTuple::new(py, object.try_iter()?.collect::<PyResult<Vec<_>>>()?)?;
+            let declared = read.iter().map(|argtype| declared_by_ctypes(types, &argtype));
+            signature = Some(declared.collect::<PyResult<Vec<_>>>()?.into());
+            held = (!object.is_exact_instance_of::<PyTuple>()).then(|| read.unbind());
+        }
+        Ok(Self { descriptor, object: object.unbind(), held, signature })
+    }
+
+    /// True when the function declares now what was read.
+    #[inline]
+    pub(crate) fn are_those_of(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let object = match &self.descriptor {
+            Some(descriptor) => descriptor.get(function)?,
+            None => function.getattr(intern!(function.py(), NAME))?,
+        };
+        Ok(self.object.is(&object) && self.held.as_ref().is_none_or(|held| is_same(held, &object)))
+    }
+}
+
+/// True when a list holds the very objects of a tuple; false for other sequences.
+fn is_same(held: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
+    let Ok(list) = object.cast::<PyList>() else { return false };
+    let held = held.bind(object.py());
+    held.len() == list.len() && held.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
+}
+
+/// The signature of a cffi function type; None when it takes a variable number of arguments.
+pub(crate) fn of_cffi(
+    backend: &Bound<'_, PyModule>,
+    function_type: &Bound<'_, PyAny>,
+) -> PyResult<Option<Signature>> {
+    if function_type.getattr("ellipsis")?.is_truthy()? {
+        return Err(PyTypeError::new_err(
+            "a function with a variable number of arguments cannot be launched",
+        ));
+    }
+    let Ok(args) = function_type.getattr("args")?.cast_into::<PyTuple>() else { return Ok(None) };
+    let declared = args.iter().map(|argument| declared_by_cffi(backend, &argument));
+    Ok(Some(declared.collect::<PyResult<Vec<_>>>()?.into()))
+}
+
+fn declared_by_ctypes(types: &Types, argtype: &Bound<'_, PyAny>) -> PyResult<Declared> {
+    let py = argtype.py();
+    if let Ok(class) = argtype.cast::<PyType>() {
+        if class.is_subclass(types.simple.bind(py))? {
+            let code: String = class.getattr("_type_")?.extract()?;
+            return of_code(&code, argtype).ok_or_else(|| cannot(argtype));
+        }
+        let is_aggregate = class.hasattr("_fields_")?;
+        if is_aggregate {
+            return Err(cannot(argtype));
+        }
+    }
+    Ok(Declared::Pointer(Some(argtype.clone().unbind())))
+}
+
+fn cannot(argtype: &Bound<'_, PyAny>) -> PyErr {
+    let name = argtype.getattr("__name__").and_then(|name| name.extract::<String>());
+    let name = name.unwrap_or_else(|_| argtype.to_string());
+    PyTypeError::new_err(format!("an argument of type {name} cannot be launched: pass a pointer"))
+}
+
+/// What a type code of ctypes stands for, on machines with 64-bit `long`.
+pub(crate) fn of_code(code: &str, argtype: &Bound<'_, PyAny>) -> Option<Declared> {
+    Some(match code {
+        "b" => Declared::Integer(1, true),
+        "B" => Declared::Integer(1, false),
+        "h" => Declared::Integer(2, true),
+        "H" => Declared::Integer(2, false),
+        "i" => Declared::Integer(4, true),
+        "I" => Declared::Integer(4, false),
+        "l" | "q" => Declared::Integer(8, true),
+        "L" | "Q" => Declared::Integer(8, false),
+        "?" => Declared::Bool,
+        "f" => Declared::Float,
+        "d" => Declared::Double,
+        "P" | "z" => Declared::Pointer(Some(argtype.clone().unbind())),
+        _ => return None,
+    })
+}
+
+fn declared_by_cffi(
+    backend: &Bound<'_, PyModule>,
+    argument: &Bound<'_, PyAny>,
+) -> PyResult<Declared> {
+    let kind: String = argument.getattr("kind")?.extract()?;
+    let name: String = argument.getattr("cname")?.extract()?;
+    match (&*kind, &*name) {
+        ("pointer" | "array" | "function", _) => Ok(Declared::Pointer(None)),
+        ("primitive", "float") => Ok(Declared::Float),
+        ("primitive", "double") => Ok(Declared::Double),
+        ("primitive", "_Bool") => Ok(Declared::Bool),
+        ("primitive", name) if name.contains("long double") || name.contains("omplex") => {
+            Err(PyTypeError::new_err(format!("an argument of type {name} cannot be launched")))
+        }
+        ("primitive" | "enum", _) => {
+            let bytes: u8 = backend.call_method1("sizeof", (argument,))?.extract()?;
+            let lowest = backend.call_method1("cast", (argument, -1))?;
+            Ok(Declared::Integer(bytes, lowest.call_method0("__int__")?.lt(0)?))
+        }
+        _ => Err(PyTypeError::new_err(format!(
+            "an argument of type {name} cannot be launched: pass a pointer"
+        ))),
+    }
+}

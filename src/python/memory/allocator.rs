@@ -1,0 +1,294 @@
+//! Functions of `accelrt._core` about the caching allocators: statistics, caches, limits, settings.
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat, PyList};
+
+use crate::base::device::Device;
+use crate::base::error::Error;
+use crate::base::fork;
+use crate::integrations::host_heap;
+use crate::memory::allocator::{
+    AllocatorConfig, CachingAllocator, DurationStat, HOST_BUCKETS, HostStatistics, PoolId,
+    PoolOptions, Stat, Statistics,
+};
+use crate::python::memory::snapshot::write_segment;
+use crate::python::objects::device::kind_argument;
+use crate::python::objects::functions::existing;
+use crate::python::support::parked::{Kept, drop_parked};
+use crate::python::support::waiting::without_gil;
+use crate::runtime::{MemPool, Runtime};
+
+/// What the allocator of a device counts, by flat keys in sorted order.
+#[pyfunction]
+pub(crate) fn memory_stats<'py>(
+    py: Python<'py>,
+    kind: &str,
+    index: i64,
+) -> PyResult<Bound<'py, PyDict>> {
+    entries(py, &Runtime::global()?.memory_statistics(existing(kind, index)?)?)
+}
+
+/// The same of memory that the device shares with the host.
+#[pyfunction]
+pub(crate) fn shared_memory_stats<'py>(
+    py: Python<'py>,
+    kind: &str,
+    index: i64,
+) -> PyResult<Bound<'py, PyDict>> {
+    entries(py, &Runtime::global()?.shared_memory_statistics(existing(kind, index)?)?)
+}
+
+fn entries<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
+    let stats = PyDict::new(py);
+    for (key, value) in statistics.entries() {
+        stats.set_item(key, value)?;
+    }
+    Ok(stats)
+}
+
+/// The bytes of blocks that were handed out, now and at the peak. Leaves threads what they keep.
+#[pyfunction]
+pub(crate) fn allocated_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
+    now_and_at_peak(kind, index, |statistics| statistics.allocated_bytes.all)
+}
+
+/// The bytes that were taken from the device, now and at the peak. Leaves threads what they keep.
+#[pyfunction]
+pub(crate) fn reserved_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
+    now_and_at_peak(kind, index, |statistics| statistics.reserved_bytes.all)
+}
+
+fn now_and_at_peak(
+    kind: &str,
+    index: i64,
+    stat: impl Fn(&Statistics) -> Stat,
+) -> PyResult<(u64, u64)> {
+    let known = Runtime::global()?.known_allocator(existing(kind, index)?)?;
+    let Stat { current, peak, .. } = known.map_or_else(Stat::default, |it| stat(&it.statistics()));
+    Ok((current, peak))
+}
+
+/// What the cache of pinned memory of a kind counts, by flat keys in sorted order.
+#[pyfunction]
+pub(crate) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
+    let kind = kind_argument(kind)?;
+    let known = Runtime::global()?.known_pinned_allocator(kind)?;
+    let of_buffers = known.and_then(|allocator| allocator.host_statistics()).unwrap_or_default();
+    let of_heap = host_heap::statistics(kind);
+    let counted = of_heap.map_or(of_buffers, |of_heap| of_buffers.with(&of_heap));
+    let HostStatistics {
+        active_bytes,
+        active_requests,
+        allocated_bytes,
+        allocations,
+        bucket_allocation,
+        host_alloc_time,
+        host_free_time,
+        num_leaks,
+        ..
+    } = counted;
+    let stats = PyDict::new(py);
+    add_stat(&stats, "active_bytes", &active_bytes)?;
+    add_stat(&stats, "active_requests", &active_requests)?;
+    add_stat(&stats, "allocated_bytes", &allocated_bytes)?;
+    add_stat(&stats, "allocations", &allocations)?;
+    let buckets: [u64; HOST_BUCKETS] = bucket_allocation;
+    stats.set_item("bucket_allocation", PyList::new(py, buckets)?)?;
+    add_duration(&stats, "host_alloc_time", &host_alloc_time)?;
+    add_duration(&stats, "host_free_time", &host_free_time)?;
+    stats.set_item("num_host_alloc", allocations.allocated)?;
+    stats.set_item("num_host_free", allocations.freed)?;
+    stats.set_item("num_leaks", num_leaks)?;
+    Ok(stats)
+}
+
+fn add_stat(stats: &Bound<'_, PyDict>, name: &str, stat: &Stat) -> PyResult<()> {
+    stats.set_item(format!("{name}.allocated"), stat.allocated)?;
+    stats.set_item(format!("{name}.current"), stat.current)?;
+    stats.set_item(format!("{name}.freed"), stat.freed)?;
+    stats.set_item(format!("{name}.peak"), stat.peak)
+}
+
+fn add_duration(stats: &Bound<'_, PyDict>, name: &str, stat: &DurationStat) -> PyResult<()> {
+    stats.set_item(format!("{name}.avg"), stat.avg_us())?;
+    stats.set_item(format!("{name}.count"), stat.count)?;
+    stats.set_item(format!("{name}.max"), stat.max_us)?;
+    stats.set_item(format!("{name}.min"), stat.min_us)?;
+    stats.set_item(format!("{name}.total"), stat.total_us)
+}
+
+/// Makes every peak of a device the current value, also those of memory that it shares.
+#[pyfunction]
+pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
+    for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
+        allocator.reset_peak_statistics();
+    }
+    Ok(())
+}
+
+/// Makes every sum and every count of a device zero, also those of memory that it shares.
+#[pyfunction]
+pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult<()> {
+    for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
+        allocator.reset_accumulated_statistics();
+    }
+    Ok(())
+}
+
+/// The segments of a kind's devices, as torch's snapshots have them.
+#[pyfunction]
+pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
+    let segments = Runtime::global()?.memory_segments(kind_argument(kind)?)?;
+    let segments = segments.iter().map(|segment| write_segment(py, segment));
+    PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Waits, without the GIL, until no stream uses free memory of a kind's devices, and gives it back.
+#[pyfunction]
+pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
+    let runtime = Runtime::global()?;
+    let kind = kind_argument(kind)?;
+    for allocator in runtime.known_allocators_of(kind)? {
+        // Inside of a pool nothing goes back, of no pool.
+        if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
+            empty(py, &allocator)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same for pinned memory.
+#[pyfunction]
+pub(crate) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
+    let kind = kind_argument(kind)?;
+    let of_buffers = Runtime::global()?.known_pinned_allocator(kind)?;
+    for allocator in of_buffers.into_iter().chain(host_heap::empty(kind)) {
+        empty(py, &allocator)?;
+    }
+    Ok(())
+}
+
+fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {
+    without_gil(
+        py,
+        || allocator.is_idle(),
+        |is_interrupted| allocator.empty_cache_unless(&mut Some(is_interrupted)),
+    )
+}
+
+/// The part of a device's memory that may be reserved.
+#[pyfunction]
+pub(crate) fn get_memory_fraction(kind: &str, index: i64) -> PyResult<f64> {
+    Ok(Runtime::global()?.allocator(existing(kind, index)?)?.memory_fraction())
+}
+
+/// Limits what may be reserved of a device's memory.
+#[pyfunction]
+pub(crate) fn set_memory_fraction(
+    kind: &str,
+    index: i64,
+    fraction: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    if !fraction.is_instance_of::<PyFloat>() {
+        return Err(PyTypeError::new_err("Invalid type for fraction argument, must be `float`"));
+    }
+    let allocator = Runtime::global()?.allocator(existing(kind, index)?)?;
+    Ok(allocator.set_memory_fraction(fraction.extract()?)?)
+}
+
+/// The settings of all allocators, as they were given.
+#[pyfunction]
+pub(crate) fn get_allocator_settings() -> PyResult<String> {
+    Ok(Runtime::global()?.allocator_settings())
+}
+
+/// Serves the next requests by other settings; the keys that have no effect, with the reasons.
+#[pyfunction]
+pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, String)>> {
+    Runtime::global()?.set_allocator_settings(settings)?;
+    let ignored = AllocatorConfig::ignored_keys(settings)?;
+    Ok(ignored.into_iter().map(|(key, reason)| (key.to_owned(), reason.to_owned())).collect())
+}
+
+/// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for
+/// want of memory; the number ends it. What it raises goes to `sys.unraisablehook`, and of requests
+/// that fail inside of an observer none is told.
+#[pyfunction]
+pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<u64> {
+    drop_parked(py);
+    let observer = Kept::new(vec![observer]);
+    Ok(Runtime::global()?.add_oom_observer(move |error| {
+        let Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache } = error
+        else {
+            return;
+        };
+        let limit_bytes = cache.as_ref().and_then(|cache| cache.limit_bytes);
+        let numbers = (*requested_bytes, limit_bytes.unwrap_or(*total_bytes), *free_bytes);
+        Python::attach(|py| call(py, &observer, *device, numbers));
+    }))
+}
+
+fn call(
+    py: Python<'_>,
+    observer: &Kept,
+    device: Device,
+    (requested, limit, free): (usize, usize, usize),
+) {
+    for observer in observer.bind(py) {
+        let numbers = (device.kind().name(), device.index(), requested, limit, free);
+        if let Err(error) = observer.call1(numbers) {
+            error.write_unraisable(py, Some(observer));
+        }
+    }
+}
+
+/// Ends an observer.
+#[pyfunction]
+pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
+    Runtime::global()?.remove_oom_observer(id);
+    drop_parked(py); // as a rule the observer itself
+    Ok(())
+}
+
+/// A private pool of a device.
+#[pyclass(name = "Pool", module = "accelrt._core", frozen)]
+pub(crate) struct PyPool(MemPool);
+
+#[pymethods]
+impl PyPool {
+    #[new]
+    fn new(kind: &str, index: i64, use_on_oom: bool, no_split: bool) -> PyResult<Self> {
+        let device = existing(kind, index)?;
+        let options = PoolOptions { use_on_oom, no_split };
+        Ok(Self(MemPool::new(&Runtime::global()?, device, options)?))
+    }
+
+    /// Its name in snapshots.
+    #[getter]
+    fn id(&self) -> (u64, u64) {
+        let PoolId(owner, number) = self.0.id();
+        (owner, number)
+    }
+
+    /// Its segments, as torch's snapshots have them.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        fork::check()?;
+        let segments = self.0.segments();
+        let segments = segments.iter().map(|segment| write_segment(py, segment));
+        PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Serves this thread's requests until `exit`.
+    fn enter(&self) -> PyResult<()> {
+        fork::check()?;
+        self.0.push();
+        Ok(())
+    }
+
+    /// Ends `enter`.
+    fn exit(&self) -> PyResult<()> {
+        let message = "Memory pool context stack is empty.";
+        self.0.pop().then_some(()).ok_or_else(|| PyRuntimeError::new_err(message))
+    }
+}

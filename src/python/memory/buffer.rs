@@ -1,0 +1,454 @@
+//! `accelrt.Buffer`, and the functions that make one.
+#![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
+
+use std::ffi::c_int;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMemoryView, PyTuple};
+
+use crate::base::device::Device;
+use crate::base::fork;
+use crate::memory::buffer::allocation::Origin;
+use crate::memory::buffer::{Buffer, here};
+use crate::python::memory::buffer_state::{Current, is_inference_mode};
+use crate::python::memory::dlpack_export::{Request, device_of};
+use crate::python::memory::element::BYTE;
+use crate::python::memory::exposure::{self, Exposure};
+use crate::python::memory::transfers::{between, copy_into, copy_out, current_stream};
+use crate::python::memory::view::PyView;
+use crate::python::memory::view_memory::{Memory, lend};
+use crate::python::objects::device::{PyDevice, device_or_default};
+use crate::python::objects::stream::{PyStream, state_of, stream_argument};
+use crate::python::support::errors::type_name;
+use crate::python::support::parameters::{self, Flag, integer, size};
+use crate::python::support::parked::drop_parked;
+use crate::python::support::waiting::{enqueue, without_gil};
+use crate::runtime::Runtime;
+
+/// Memory on a device, freed in stream order.
+///
+/// Slices share the memory and keep it alive; it goes back behind everything that uses it when the
+/// last of them is gone, or with `release()`. On the cpu it has the buffer protocol: asking for the
+/// bytes waits for the work that uses them.
+///
+/// >>> import accelrt
+/// >>> buffer = accelrt.zeros(8)
+/// >>> buffer[2:4].copy_(b"ab").nbytes
+/// 2
+/// >>> bytes(buffer)
+/// b'\x00\x00ab\x00\x00\x00\x00'
+#[pyclass(name = "Buffer", module = "accelrt", weakref, frozen)]
+pub(crate) struct PyBuffer {
+    pub(crate) current: Current,
+}
+
+#[pymethods]
+impl PyBuffer {
+    /// Size in bytes.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> usize {
+        self.current.buffer(py).nbytes()
+    }
+
+    /// The device of the memory; of pinned host memory the one that it was made for.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyDevice {
+        self.current.buffer(py).device().into()
+    }
+
+    /// The stream that was current when the memory was made.
+    #[getter]
+    fn stream(&self, py: Python<'_>) -> PyStream {
+        PyStream { stream: self.current.buffer(py).stream() }
+    }
+
+    /// Address of the first byte, 0 without memory. Does not wait: tasks may be writing there.
+    fn data_ptr(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.current.buffer(py).address()?)
+    }
+
+    /// How often the memory was written by `copy_`, `fill_` and `copy_to`, through this buffer and
+    /// those that share its version: slices, views and `detach()`. What kernels, native functions
+    /// and holders of the bytes write is not seen. `RuntimeError` for what inference mode made.
+    ///
+    /// >>> import accelrt
+    /// >>> buffer = accelrt.zeros(8)
+    /// >>> buffer[:4].fill_(1)._version, buffer._version, buffer.data._version
+    /// (1, 1, 0)
+    #[getter]
+    fn _version(&self, py: Python<'_>) -> PyResult<u64> {
+        self.current.version(py)
+    }
+
+    /// True for memory that was made in inference mode.
+    fn is_inference(&self, py: Python<'_>) -> bool {
+        self.current.is_inference(py)
+    }
+
+    /// The same memory, with the same version from now on.
+    fn detach(&self, py: Python<'_>) -> Self {
+        Self { current: self.current.view(py, self.current.buffer(py)) }
+    }
+
+    /// The same memory with a version of its own, which begins with 0. A buffer that is assigned
+    /// lends its memory to this one, whose version stays.
+    #[getter]
+    fn data(&self, py: Python<'_>) -> Self {
+        Self { current: self.current.data(py) }
+    }
+
+    #[setter]
+    fn set_data(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        let other = other.cast::<Self>().map_err(|_| {
+            let given = type_name(other);
+            let text = format!("Variable data has to be a tensor, but got {given}");
+            PyTypeError::new_err(text)
+        })?;
+        self.current.set_data(other.py(), &other.get().current);
+        Ok(())
+    }
+
+    /// Copies another buffer or view, or the bytes of an object with the buffer protocol or DLPack,
+    /// of the same size into this one; returns this one. Runs on the current stream of this
+    /// buffer's device; blocks, without the GIL, for this copy alone.
+    #[pyo3(
+        signature = (source, non_blocking=Flag::Is(false)),
+        text_signature = "($self, source, non_blocking=False)"
+    )]
+    fn copy_<'py>(
+        slf: Bound<'py, Self>,
+        source: &Bound<'py, PyAny>,
+        non_blocking: Flag<'_>,
+    ) -> PyResult<Bound<'py, Self>> {
+        copy_into(&slf.get().current, source, non_blocking.get("non_blocking")?)?;
+        Ok(slf)
+    }
+
+    /// Copies this buffer into another one or a view, or into a writable object with the buffer
+    /// protocol or DLPack, of the same size. Runs on the current stream of the target's device, or
+    /// of this buffer's where the target is the host; blocks, without the GIL, for this copy alone.
+    #[pyo3(
+        signature = (target, non_blocking=Flag::Is(false)),
+        text_signature = "($self, target, non_blocking=False)"
+    )]
+    fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: Flag<'_>) -> PyResult<()> {
+        let source = self.current.buffer(target.py());
+        copy_out(&source, target, non_blocking.get("non_blocking")?)
+    }
+
+    /// Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
+    /// not block.
+    fn fill_<'py>(slf: Bound<'py, Self>, byte: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let number = integer("byte", byte)?;
+        let out_of_range = |_| PyValueError::new_err(format!("byte must be 0 to 255, not {byte}"));
+        let byte = u8::try_from(number).map_err(out_of_range)?;
+        slf.get().current.write(slf.py(), |buffer| {
+            let stream = current_stream(buffer)?;
+            enqueue(slf.py(), &stream, || {
+                // SAFETY: as everywhere in Python it is the program that orders the streams on
+                // which it uses a buffer.
+                unsafe { buffer.fill_unordered(byte, &stream) }
+            })
+        })?;
+        drop_parked(slf.py());
+        Ok(slf)
+    }
+
+    /// A buffer of its own with the same bytes, in memory of the same kind on the same device. The
+    /// copy is a task of that device's current stream; does not block.
+    ///
+    /// >>> import accelrt
+    /// >>> bytes(accelrt.empty(2).fill_(7).clone())
+    /// b'\x07\x07'
+    fn clone(&self, py: Python<'_>) -> PyResult<Self> {
+        let source = self.current.buffer(py);
+        source.address()?; // or it was released, which is told before memory is asked for
+        let (runtime, device) = (Runtime::of_process()?, source.device());
+        let origin = if source.is_pinned() {
+            runtime.pinned_origin(device)?
+        } else if source.is_shared() {
+            runtime.shared_origin(device)?
+        } else {
+            runtime.origin(device)?
+        };
+        let copy = allocate(py, source.nbytes(), device, &origin)?;
+        between(py, &copy, &source)?;
+        Ok(Self { current: Current::in_mode(copy) })
+    }
+
+    /// As `clone`: what shares memory before does not afterwards.
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
+        self.clone(py)
+    }
+
+    /// `with` frees the memory at its end as `release` does, behind the work that uses it.
+    ///
+    /// >>> import accelrt
+    /// >>> with accelrt.zeros(8) as buffer:
+    /// ...     _ = buffer.fill_(1)
+    /// >>> buffer
+    /// accelrt.Buffer(nbytes=8, device='cpu:0', released)
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().current.buffer(slf.py()).address()?; // or it was released
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
+        match self.release(py) {
+            // Freed with its last export, which the frames of what is raised may have: that is
+            // told, and not this.
+            Err(_) if is_raising => Ok(()),
+            released => released,
+        }
+    }
+
+    /// Frees the memory now, behind the work that uses it: all of it, also from a slice, which
+    /// shares it. `BufferError` while others have the bytes.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        drop_parked(py); // of which some may have the bytes
+        Ok(self.current.buffer(py).release()?)
+    }
+
+    /// Tells that everything enqueued on `stream` so far may use the memory. Does not block.
+    fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, stream) = (stream.py(), stream_argument("stream", stream)?);
+        Ok(self.current.buffer(py).record_use(&stream.get().stream)?)
+    }
+
+    /// A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
+    /// Without a shape it has one dimension; an extent of -1 follows from the others. Copies take
+    /// views as they take buffers.
+    #[pyo3(signature = (dtype, shape=None))]
+    fn view(
+        slf: &Bound<'_, Self>,
+        dtype: &Bound<'_, PyAny>,
+        shape: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyView> {
+        PyView::of_buffer(slf, dtype, shape)
+    }
+
+    /// A DLPack capsule over the bytes; see `View.__dlpack__`.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<Flag<'py>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let buffer = self.current.buffer(py);
+        let request = Request::read(buffer.device(), stream, max_version, dl_device, copy)?;
+        let shape = [buffer.nbytes()];
+        request.capsule(py, &Memory::Ours(buffer), BYTE, &shape)
+    }
+
+    /// Type and index of the device as DLPack has them.
+    fn __dlpack_device__(&self, py: Python<'_>) -> (i32, i32) {
+        device_of(self.current.buffer(py).device())
+    }
+
+    /// What NumPy asks for when `memoryview` failed, whose error it drops: raises that error.
+    #[getter]
+    fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(slf.py());
+        dict.set_item("version", 3)?;
+        dict.set_item("shape", (slf.get().nbytes(slf.py()),))?;
+        dict.set_item("typestr", BYTE.type_string())?;
+        dict.set_item("data", PyMemoryView::from(slf)?)?;
+        Ok(dict)
+    }
+
+    /// As that of a view, of the bytes; only on xpu. A release is not refused for it.
+    #[getter]
+    fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let view = PyView::of_bytes(slf.get().current.buffer(slf.py()));
+        Bound::new(slf.py(), view)?.getattr("__sycl_usm_array_interface__")
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.nbytes(py)
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (py, buffer) = (key.py(), self.current.buffer(key.py()));
+        let part = buffer.slice(parameters::range("Buffer", key, buffer.nbytes())?)?;
+        Ok(Self { current: self.current.view(py, part) })
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure to fill.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let buffer = slf.get().current.buffer(slf.py());
+        let lent = lend(slf.py(), &buffer)?;
+        let shape = vec![buffer.nbytes()];
+        let exposure = Exposure { lent, format: c"B".to_owned(), item_bytes: 1, shape };
+        // SAFETY: the interpreter gave the structure for this object.
+        unsafe { exposure.fill(slf.as_any(), view, flags) }
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure that was filled.
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: filled by `__getbuffer__`, released once.
+        unsafe { exposure::release(view) };
+    }
+
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("cannot pickle 'accelrt.Buffer' object"))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let buffer = self.current.buffer(py);
+        let (bytes, device) = (buffer.nbytes(), buffer.device());
+        let state = if fork::is_child() {
+            "of the parent process" // whose threads may hold the locks
+        } else if buffer.is_released() {
+            "released"
+        } else {
+            state_of(buffer.is_unused(), buffer.has_failed())
+        };
+        format!("accelrt.Buffer(nbytes={bytes}, device='{device}', {state})")
+    }
+}
+
+/// Memory with unspecified contents, on a device: by default that of the innermost
+/// `with device(…)`, else the current one. Aligned to 512 bytes, or to `alignment`, a power of two
+/// up to 2 MiB. Waits for memory that is being freed when
+/// there is too little and that would be enough; `OutOfMemoryError` otherwise.
+///
+/// >>> import accelrt
+/// >>> accelrt.empty(1024, device="cpu:0")
+/// accelrt.Buffer(nbytes=1024, device='cpu:0', done)
+/// >>> accelrt.empty(1024, alignment=1 << 20).data_ptr() % (1 << 20)
+/// 0
+#[pyfunction]
+#[pyo3(signature = (nbytes, *, device=None, alignment=None))]
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "a step of a path of nanoseconds: what is returned stays in registers"
+)]
+pub(crate) fn empty(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    alignment: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
+    if device.is_none() && alignment.is_none() {
+        drop_parked(py);
+        if let Some(buffer) = here::empty(bytes)? {
+            return Ok(PyBuffer { current: Current::new(buffer) });
+        }
+    }
+    empty_on(py, bytes, device, parameters::alignment(alignment)?)
+}
+
+#[cold]
+fn empty_on(
+    py: Python<'_>,
+    bytes: usize,
+    named: Option<&Bound<'_, PyAny>>,
+    align_bytes: usize,
+) -> PyResult<PyBuffer> {
+    let runtime = Runtime::of_process()?;
+    let device = device_or_default(runtime, named)?;
+    let origin = Origin { align_bytes, ..runtime.origin(device)? };
+    let buffer = allocate(py, bytes, device, &origin)?;
+    if named.is_none() && !is_inference_mode() {
+        runtime.remember_place(device)?;
+    }
+    Ok(PyBuffer { current: Current::in_mode(buffer) })
+}
+
+/// As `empty`, filled with zeros by a task of the current stream.
+///
+/// >>> import accelrt
+/// >>> bytes(accelrt.zeros(3))
+/// b'\x00\x00\x00'
+#[pyfunction]
+#[pyo3(signature = (nbytes, *, device=None, alignment=None))]
+pub(crate) fn zeros(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+    alignment: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let zeros = empty(nbytes, device, alignment)?;
+    let buffer = zeros.current.buffer(nbytes.py());
+    let home = buffer.stream();
+    enqueue(nbytes.py(), &home, || {
+        // SAFETY: nobody else has the buffer, and its home stream is behind what used the memory.
+        unsafe { buffer.fill_unordered(0, &home) }
+    })?;
+    Ok(zeros)
+}
+
+/// Host memory that the accelerator's devices reach directly.
+///
+/// >>> import accelrt
+/// >>> accelrt.empty_pinned(4096).nbytes
+/// 4096
+#[pyfunction]
+pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
+    let bytes = size("nbytes", nbytes)?;
+    let runtime = Runtime::of_process()?;
+    let (current, accelerator) = (runtime.current_device()?, runtime.accelerator()?);
+    let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
+    let origin = runtime.pinned_origin(device)?;
+    let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
+    Ok(PyBuffer { current: Current::in_mode(buffer) })
+}
+
+/// As `empty`, of memory that the device and the host both reach: the buffer protocol, NumPy and
+/// `__array_interface__` have it on every kind, after the work that uses it. It counts against the
+/// device's memory, and `shared_memory_stats` counts it. `TypeError` where the device has none.
+///
+/// >>> import accelrt
+/// >>> bytes(accelrt.empty_shared(2).fill_(7))
+/// b'\x07\x07'
+#[pyfunction]
+#[pyo3(signature = (nbytes, *, device=None))]
+pub(crate) fn empty_shared(
+    nbytes: &Bound<'_, PyAny>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyBuffer> {
+    let bytes = size("nbytes", nbytes)?;
+    let runtime = Runtime::of_process()?;
+    let device = device_or_default(runtime, device)?;
+    let origin = runtime.shared_origin(device)?;
+    let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
+    Ok(PyBuffer { current: Current::in_mode(buffer) })
+}
+
+/// Memory whose home is the current stream of a device.
+pub(crate) fn allocate(
+    py: Python<'_>,
+    bytes: usize,
+    device: Device,
+    origin: &Origin,
+) -> PyResult<Buffer> {
+    drop_parked(py);
+    let home = Runtime::of_process()?.current_stream_of(device)?;
+    if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
+        return Ok(buffer);
+    }
+    // It waits for memory that is being freed, where it is short of it.
+    without_gil(
+        py,
+        || true,
+        |is_interrupted| {
+            let interrupt = &mut Some(is_interrupted);
+            Buffer::allocate(&home, bytes, origin, interrupt)
+        },
+    )
+}

@@ -1,0 +1,149 @@
+//! What a `Buffer` of Python is now: memory, which `.data` may replace, and a count of its writes.
+//!
+//! Views share the count of what they are views of, `.data` begins one of its own, and assigning
+//! `.data` leaves it. What was made in inference mode has none, and is written in that mode alone.
+//! Until somebody shares a count it stands in the object, and nothing is allocated for it.
+#![expect(unsafe_code, reason = "a cell that the GIL guards")]
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::base::sync::Ordering;
+use crate::base::sync::unmodelled::AtomicU64;
+use crate::memory::buffer::{Buffer, here};
+
+/// How often something was written.
+enum Count {
+    Own(u32),
+    Shared(Arc<AtomicU64>),
+}
+
+struct State {
+    buffer: Buffer,
+    count: Count,
+    /// The memory was made in inference mode.
+    is_inference: bool,
+}
+
+/// A buffer and its version, for who has the GIL.
+pub(crate) struct Current(UnsafeCell<State>);
+
+// SAFETY: every method takes the proof of the GIL and keeps it: what they do inside of the cell is
+// to clone, count and swap, none of which calls Python.
+unsafe impl Sync for Current {}
+
+impl Current {
+    /// Memory that was just made, outside of inference mode.
+    #[inline]
+    pub(crate) fn new(buffer: Buffer) -> Self {
+        Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference: false }))
+    }
+
+    /// Memory that was just made, in the mode that this thread is in.
+    pub(crate) fn in_mode(buffer: Buffer) -> Self {
+        let is_inference = is_inference_mode();
+        Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
+    }
+
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "for the methods here: see `Sync`")]
+    fn state(&self, _py: Python<'_>) -> &mut State {
+        // SAFETY: nobody else is inside, and no method here calls another one meanwhile; see
+        // `Sync` above.
+        unsafe { &mut *self.0.get() }
+    }
+
+    /// The memory, which stays what it is whatever is assigned meanwhile.
+    #[inline]
+    pub(crate) fn buffer(&self, py: Python<'_>) -> Buffer {
+        self.state(py).buffer.clone()
+    }
+
+    pub(crate) fn is_inference(&self, py: Python<'_>) -> bool {
+        self.state(py).is_inference
+    }
+
+    /// How often it was written.
+    pub(crate) fn version(&self, py: Python<'_>) -> PyResult<u64> {
+        let state = self.state(py);
+        if state.is_inference {
+            let text = "Inference tensors do not track version counter.";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        Ok(match &state.count {
+            Count::Own(count) => u64::from(*count),
+            // Relaxed, here and below: the GIL orders those who count.
+            Count::Shared(count) => count.load(Ordering::Relaxed),
+        })
+    }
+
+    /// A view of the same memory, or of a part of it: they have one count.
+    pub(crate) fn view(&self, py: Python<'_>, buffer: Buffer) -> Self {
+        let state = self.state(py);
+        let shared = match &state.count {
+            Count::Shared(count) => Arc::clone(count),
+            Count::Own(count) => Arc::new(AtomicU64::new(u64::from(*count))),
+        };
+        state.count = Count::Shared(Arc::clone(&shared));
+        let is_inference = state.is_inference;
+        Self(UnsafeCell::new(State { buffer, count: Count::Shared(shared), is_inference }))
+    }
+
+    /// The same memory with a count of its own.
+    pub(crate) fn data(&self, py: Python<'_>) -> Self {
+        let State { buffer, is_inference, .. } = self.state(py);
+        let (buffer, is_inference) = (buffer.clone(), *is_inference);
+        Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
+    }
+
+    /// Takes the memory of another one; the count stays.
+    pub(crate) fn set_data(&self, py: Python<'_>, other: &Self) {
+        let (buffer, is_inference) = (other.buffer(py), other.is_inference(py));
+        let state = self.state(py);
+        let replaced = std::mem::replace(&mut state.buffer, buffer);
+        state.is_inference = is_inference;
+        drop(replaced); // the last: its free may take the allocator's lock
+    }
+
+    /// Writes through our API by `write`, unless that is refused, and counts it when it went well.
+    #[inline]
+    pub(crate) fn write<T>(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&Buffer) -> PyResult<T>,
+    ) -> PyResult<T> {
+        if self.is_inference(py) && !is_inference_mode() {
+            return Err(PyRuntimeError::new_err(
+                "Inplace update to inference tensor outside InferenceMode is not allowed.You can \
+                 make a clone to get a normal tensor before doing inplace update.",
+            ));
+        }
+        let written = write(&self.buffer(py))?;
+        match &mut self.state(py).count {
+            Count::Own(count) => *count = count.wrapping_add(1),
+            Count::Shared(count) => _ = count.fetch_add(1, Ordering::Relaxed),
+        }
+        Ok(written)
+    }
+}
+
+thread_local! {
+    static IS_INFERENCE_MODE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True where new buffers have no version.
+#[pyfunction(name = "is_inference_mode_enabled")]
+pub(crate) fn is_inference_mode() -> bool {
+    IS_INFERENCE_MODE.get()
+}
+
+/// Has new buffers of this thread have a version, or none; what was so before.
+#[pyfunction]
+pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
+    // A place that is remembered makes buffers with a version, without a look at the mode.
+    here::forget();
+    IS_INFERENCE_MODE.replace(is_enabled)
+}

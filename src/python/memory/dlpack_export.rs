@@ -1,0 +1,198 @@
+//! `__dlpack__`: capsules over our memory.
+#![expect(unsafe_code, reason = "structures that are freed by who gets them")]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use pyo3::exceptions::{PyAssertionError, PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+
+use crate::base::contain::contain;
+use crate::base::device::{Device, DeviceKind};
+use crate::python::memory::dlpack::{
+    CPU, Carried, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned, ONE_API, READ_ONLY,
+    Tensor, Version, free,
+};
+use crate::python::memory::element::Element;
+use crate::python::memory::view_memory::{Lent, Memory, lend_where_it_is};
+use crate::python::support::parameters::{Flag, pair};
+
+/// The arguments of `__dlpack__`, checked.
+pub(crate) struct Request {
+    is_versioned: bool,
+    wants_copy: bool,
+}
+
+impl Request {
+    pub(crate) fn read<'py>(
+        device: Device,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<Flag<'_>>,
+    ) -> PyResult<Self> {
+        check_stream(stream, device)?;
+        let max_version: Option<(u32, u32)> = pair("max_version", max_version)?;
+        let dl_device: Option<(i32, i32)> = pair("dl_device", dl_device)?;
+        let wants_copy = copy.map_or(Ok(false), |copy| copy.get("copy"))?;
+        if dl_device.is_some_and(|wanted| wanted != device_of(device)) {
+            let text = format!("memory of {device} is exported where it is, on no other device");
+            return Err(PyBufferError::new_err(text));
+        }
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= MAJOR);
+        Ok(Self { is_versioned, wants_copy })
+    }
+
+    /// A capsule over memory where it is.
+    pub(crate) fn capsule<'py>(
+        &self,
+        py: Python<'py>,
+        memory: &Memory,
+        element: Element,
+        shape: &[usize],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let lent = if self.wants_copy {
+            lend_where_it_is(py, &memory.copied(py)?)?
+        } else {
+            memory.lend_where_it_is(py)?
+        };
+        let is_read_only = lent.is_read_only;
+        if is_read_only && !self.is_versioned {
+            let text = "read-only memory can be exported with max_version=(1, 0) or later only";
+            return Err(PyBufferError::new_err(text));
+        }
+        let content = Content::new(lent, device_of(memory.device()), element, shape);
+        if !self.is_versioned {
+            return capsule(py, content, |tensor, context| Managed {
+                tensor,
+                context,
+                deleter: Some(delete::<Managed>),
+            });
+        }
+        let read_only = if is_read_only { READ_ONLY } else { 0 };
+        let flags = read_only | if self.wants_copy { IS_COPIED } else { 0 };
+        capsule(py, content, |tensor, context| ManagedVersioned {
+            version: Version { major: MAJOR, minor: element.dlpack_minor() },
+            context,
+            deleter: Some(delete::<ManagedVersioned>),
+            flags,
+            tensor,
+        })
+    }
+}
+
+/// What uses the memory is waited for, so no stream is handed over.
+fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<()> {
+    let Some(stream) = stream else { return Ok(()) };
+    if !stream.is_instance_of::<PyInt>() {
+        return Err(PyTypeError::new_err("stream must be ``int`` or ``none``"));
+    }
+    if matches!(stream.extract::<i64>(), Ok(-1)) {
+        return Ok(());
+    }
+    let text = format!("stream should be None on {}.", device.kind());
+    Err(PyAssertionError::new_err(text))
+}
+
+/// Type and index of a device as DLPack has them. The cpu devices are all the host's memory.
+pub(crate) fn device_of(device: Device) -> (i32, i32) {
+    let index = i32::try_from(device.index()).unwrap_or(0);
+    match device.kind() {
+        DeviceKind::Cuda => (2, index),
+        DeviceKind::Xpu => (ONE_API, index),
+        _ => (CPU, 0),
+    }
+}
+
+/// What a structure points to.
+struct Content {
+    lent: Lent,
+    device: (i32, i32),
+    element: Element,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+/// Freed as one.
+struct Whole<M> {
+    managed: M,
+    _content: Content,
+}
+
+impl Content {
+    fn new(lent: Lent, device: (i32, i32), element: Element, shape: &[usize]) -> Self {
+        let signed = |extent: &usize| i64::try_from(*extent).unwrap_or(i64::MAX);
+        let mut strides: Vec<i64> = Vec::with_capacity(shape.len());
+        let mut stride = 1_i64;
+        for extent in shape.iter().rev() {
+            strides.push(stride);
+            stride = stride.saturating_mul(signed(extent).max(1));
+        }
+        strides.reverse();
+        Self { lent, device, element, shape: shape.iter().map(signed).collect(), strides }
+    }
+
+    /// Points into this; vectors stay where they are while this moves.
+    fn tensor(&mut self) -> Tensor {
+        let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
+        Tensor {
+            data: self.lent.pointer().cast(),
+            device_type: self.device.0,
+            device_id: self.device.1,
+            dimensions: i32::try_from(self.shape.len()).unwrap_or(i32::MAX),
+            element: ElementType { code: self.element.code, bits, lanes: 1 },
+            shape: self.shape.as_mut_ptr(),
+            strides: self.strides.as_mut_ptr(),
+            byte_offset: 0,
+        }
+    }
+}
+
+fn capsule<M: Carried>(
+    py: Python<'_>,
+    mut content: Content,
+    managed: impl FnOnce(Tensor, *mut c_void) -> M,
+) -> PyResult<Bound<'_, PyAny>> {
+    // The structure is the first thing of what is freed, so no context is needed.
+    let managed = managed(content.tensor(), ptr::null_mut());
+    let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
+    // SAFETY: just made.
+    let managed = unsafe { &raw mut (*whole).managed };
+    // SAFETY: the name lives for ever, the pointer until the deleter is called; with the GIL.
+    let capsule =
+        unsafe { ffi::PyCapsule_New(managed.cast(), M::NAME.as_ptr(), Some(end_capsule::<M>)) };
+    if capsule.is_null() {
+        // SAFETY: no capsule got it.
+        drop(unsafe { Box::from_raw(whole) });
+    }
+    // SAFETY: a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
+}
+
+/// Our deleter. Called on any thread, takes no GIL.
+///
+/// # Safety
+/// `managed` is what a capsule of ours carried, and is freed once.
+unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
+    let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
+    // SAFETY: made by `capsule` out of a box with the structure in it; a consumer calls this once.
+    let whole = unsafe { Box::from_raw(whole.cast::<Whole<M>>()) };
+    contain(|| drop(whole));
+}
+
+/// A capsule that nobody consumed has its name still, and frees what it carries.
+///
+/// # Safety
+/// Called by the interpreter only, with a capsule that ends.
+unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
+    // SAFETY: a live capsule, with the GIL.
+    if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
+        return;
+    }
+    // SAFETY: as above.
+    let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) };
+    // SAFETY: nobody took it, so it is freed here.
+    unsafe { free(managed.cast::<M>()) };
+}

@@ -1,0 +1,240 @@
+//! `accelrt.from_dlpack`: memory that DLPack describes, as a typed view.
+#![expect(unsafe_code, reason = "structures that other libraries fill")]
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+
+use crate::base::device::{Device, DeviceKind};
+use crate::python::memory::dlpack::{
+    CPU, Carried, ElementType, MAJOR, MINOR, Managed, ManagedVersioned, ONE_API, Owned, READ_ONLY,
+    Tensor,
+};
+use crate::python::memory::element::Element;
+use crate::python::memory::exposure::strides_of;
+use crate::python::memory::host_memory::HostMemory;
+use crate::python::memory::strided::{Strided, gathered};
+use crate::python::memory::view::PyView;
+use crate::python::support::errors::type_name;
+use crate::python::support::parameters::Flag;
+
+/// What `from_dlpack` was asked for.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wish {
+    /// `None` leaves that to who lends; what does not say it, is read-only.
+    pub(crate) is_read_only: Option<bool>,
+    /// `None` copies what is not contiguous.
+    pub(crate) copy: Option<bool>,
+}
+
+/// A typed view of the memory of an object with DLPack, or of its capsule. `BufferError` for memory
+/// of devices other than cpu and xpu, and for types of elements that no view has; a capsule that
+/// was refused may be used elsewhere.
+///
+/// `copy=None` copies only memory that is not contiguous, True always, False never. What comes
+/// without a version is read-only, because it may be somebody's constant: `readonly=False` asks to
+/// write, which is refused where the lender says that it is read-only.
+///
+/// >>> import accelrt
+/// >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
+/// (2,)
+#[pyfunction]
+#[pyo3(signature = (x, *, readonly=None, copy=None))]
+pub(crate) fn from_dlpack(
+    x: &Bound<'_, PyAny>,
+    readonly: Option<Flag<'_>>,
+    copy: Option<Flag<'_>>,
+) -> PyResult<PyView> {
+    let is_read_only = readonly.map(|flag| flag.get("readonly")).transpose()?;
+    let copy = copy.map(|flag| flag.get("copy")).transpose()?;
+    import_from(x, Wish { is_read_only, copy })
+}
+
+pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> {
+    if x.is_instance_of::<PyCapsule>() {
+        return import(x, wish);
+    }
+    if !x.hasattr("__dlpack__")? || !x.hasattr("__dlpack_device__")? {
+        let text = format!("x must have DLPack or be its capsule, not {}", type_name(x));
+        return Err(PyTypeError::new_err(text));
+    }
+    let (device_type, _): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
+    device_of(device_type, 0)?;
+    let arguments = PyDict::new(x.py());
+    arguments.set_item("max_version", (MAJOR, MINOR))?;
+    let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
+        // From before the versions.
+        Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
+            x.call_method0("__dlpack__")?
+        }
+        capsule => capsule?,
+    };
+    import(&capsule, wish)
+}
+
+fn import(capsule: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> {
+    if let Some(managed) = look::<ManagedVersioned>(capsule)? {
+        // SAFETY: a structure that its maker filled, of whatever version: this field is the first.
+        let version = unsafe { (*managed).version };
+        if version.major != MAJOR {
+            // Its maker frees it, when the capsule goes.
+            let (major, minor) = (version.major, version.minor);
+            let text = format!("DLPack {major}.{minor} is not known: {MAJOR}.x is");
+            return Err(PyBufferError::new_err(text));
+        }
+        // SAFETY: as above, of a version that has these fields.
+        let known = unsafe { &*managed };
+        let (tensor, is_read_only) = (known.tensor, known.flags & READ_ONLY != 0);
+        return view(capsule, managed, &tensor, Some(is_read_only), wish);
+    }
+    if let Some(managed) = look::<Managed>(capsule)? {
+        // SAFETY: as above.
+        let tensor = unsafe { (*managed).tensor };
+        return view(capsule, managed, &tensor, None, wish);
+    }
+    Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
+}
+
+/// The structure in a capsule with its name, which stays the capsule's.
+fn look<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
+    let object = capsule.as_ptr();
+    // SAFETY: a live object, with the GIL; what is no capsule is not valid.
+    if unsafe { ffi::PyCapsule_IsValid(object, M::NAME.as_ptr()) } == 0 {
+        return Ok(None);
+    }
+    // SAFETY: valid, as just asked.
+    let managed = unsafe { ffi::PyCapsule_GetPointer(object, M::NAME.as_ptr()) };
+    if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
+}
+
+/// Takes the structure out of its capsule: from here on it is ours to free.
+fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
+    // SAFETY: the capsule that `look` found it in, with the GIL since; the name lives for ever.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(capsule.py()));
+    }
+    Ok(Owned(managed))
+}
+
+/// A view of a tensor. Until it is known that there can be one the capsule stays as it is.
+fn view<M: Carried>(
+    capsule: &Bound<'_, PyAny>,
+    managed: *mut M,
+    tensor: &Tensor,
+    said: Option<bool>,
+    wish: Wish,
+) -> PyResult<PyView> {
+    let py = capsule.py();
+    let Described { element, shape, strides, bytes, device } = describe(tensor)?;
+    let (is_dense, is_host) = (strides.is_none(), device.kind() == DeviceKind::Cpu);
+    let is_copied = wish.copy == Some(true) || !is_dense;
+    if wish.copy == Some(false) && is_copied {
+        let text = format!("memory of shape {shape:?} is not contiguous: copy=False forbids it");
+        return Err(PyBufferError::new_err(text));
+    }
+    if !is_dense && !is_host {
+        let text = format!("memory of {device} that is not contiguous is beyond the host's reach");
+        return Err(PyBufferError::new_err(text));
+    }
+    if said == Some(true) && wish.is_read_only == Some(false) && !is_copied {
+        let text = "the memory is read-only, as its lender says, and readonly=False asks to write";
+        return Err(PyBufferError::new_err(text));
+    }
+    let is_read_only = wish.is_read_only.unwrap_or(!is_copied && said.unwrap_or(true));
+    let offset = usize::try_from(tensor.byte_offset).unwrap_or(0);
+    let address = tensor.data.cast::<u8>().wrapping_add(offset);
+    if is_copied && is_host {
+        let strides = strides.unwrap_or_else(|| strides_of(&shape, element.item_bytes));
+        let elements = Strided::new(address, element.item_bytes, &shape, &strides);
+        // SAFETY: the lender says where they are, and lends them until the structure is freed; as
+        // everywhere in Python it is the program that does not write them meanwhile.
+        let words = unsafe { gathered(py, &elements) }?;
+        take(capsule, managed)?.release_now(py);
+        let memory = HostMemory::owned(words, bytes).read_only(is_read_only);
+        return Ok(PyView::foreign(memory, element, shape));
+    }
+    let owned = Box::new(take(capsule, managed)?);
+    let memory = HostMemory::new(address, bytes, is_read_only, owned).on(device);
+    let view = PyView::foreign(memory, element, shape);
+    if is_copied { view.copied(py) } else { Ok(view) }
+}
+
+/// A tensor that we can take.
+struct Described {
+    element: Element,
+    shape: Vec<usize>,
+    /// In bytes, where the elements are not side by side.
+    strides: Option<Vec<isize>>,
+    bytes: usize,
+    device: Device,
+}
+
+fn describe(tensor: &Tensor) -> PyResult<Described> {
+    let refusal = |text: &str| PyBufferError::new_err(text.to_owned());
+    let device = device_of(tensor.device_type, tensor.device_id)?;
+    let ElementType { code, bits, lanes } = tensor.element;
+    let element = Element::of_dlpack(code, bits, lanes).ok_or_else(|| {
+        let given = format!("elements of DLPack's type {code} with {bits} bits and {lanes} lanes");
+        PyBufferError::new_err(format!("{given} are none of {}", Element::names()))
+    })?;
+    let count = usize::try_from(tensor.dimensions).map_err(|_| refusal("negative dimensions"))?;
+    let extents = read(tensor.shape, count).ok_or_else(|| refusal("the shape is missing"))?;
+    let shape: Result<Vec<usize>, _> = extents.iter().map(|it| usize::try_from(*it)).collect();
+    let shape =
+        shape.map_err(|_| PyBufferError::new_err(format!("a negative extent: {extents:?}")))?;
+    let product = shape.iter().try_fold(element.item_bytes, |all, it| all.checked_mul(*it));
+    let bytes = product.filter(|bytes| isize::try_from(*bytes).is_ok());
+    let bytes = bytes.ok_or_else(|| {
+        PyBufferError::new_err(format!("the shape {extents:?} of {} is too large", element.name))
+    })?;
+    if bytes > 0 && tensor.data.is_null() {
+        return Err(refusal("the address is null"));
+    }
+    let strides = read(tensor.strides, count).filter(|strides| !is_dense(&extents, strides, bytes));
+    let in_bytes = |stride: &i64| isize::try_from(*stride).ok()?.checked_mul(item(element));
+    let strides = strides.map(|strides| {
+        let all: Option<Vec<isize>> = strides.iter().map(in_bytes).collect();
+        all.ok_or_else(|| PyBufferError::new_err(format!("strides out of range: {strides:?}")))
+    });
+    Ok(Described { element, shape, strides: strides.transpose()?, bytes, device })
+}
+
+fn item(element: Element) -> isize {
+    element.item_bytes.cast_signed() // at most 16
+}
+
+/// True when the elements are side by side. A stride that reaches no element may be anything.
+fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
+    let mut dense = 1;
+    let mut is_dense = true;
+    for (extent, stride) in extents.iter().zip(strides).rev() {
+        is_dense &= bytes == 0 || *extent == 1 || *stride == dense;
+        dense = dense.wrapping_mul(*extent); // only where there are no bytes
+    }
+    is_dense
+}
+
+/// Numbers of a structure. `None` where it has none but should.
+fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
+    match (count, numbers.is_null()) {
+        (0, _) => Some(Vec::new()),
+        (_, true) => None,
+        // SAFETY: the structure's maker says that as many numbers are there as dimensions.
+        (_, false) => Some(unsafe { std::slice::from_raw_parts(numbers, count) }.to_vec()),
+    }
+}
+
+/// The device of memory that we can take.
+fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
+    let index = usize::try_from(device_id);
+    match (device_type, index) {
+        (CPU, _) => Ok(Device::cpu(0)),
+        (ONE_API, Ok(index)) => Ok(Device::new(DeviceKind::Xpu, index)?),
+        _ => {
+            let text =
+                format!("memory of DLPack's device type {device_type} is neither cpu's nor xpu's");
+            Err(PyBufferError::new_err(text))
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name.
+//! Those that DLPack alone names, the others see as bytes.
+
+use std::ffi::CString;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+
+use crate::python::support::errors::wrong_type;
+
+/// A type of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Element {
+    /// NumPy's name.
+    pub(crate) name: &'static str,
+    /// NumPy's kind, the letter of the array interface; [`UNNAMED`] where it has none.
+    kind: char,
+    /// The buffer protocol's letters.
+    format: &'static str,
+    pub(crate) item_bytes: usize,
+    /// DLPack's code.
+    pub(crate) code: u8,
+}
+
+const fn element(
+    name: &'static str,
+    kind: char,
+    format: &'static str,
+    item_bytes: usize,
+    code: u8,
+) -> Element {
+    Element { name, kind, format, item_bytes, code }
+}
+
+/// The kind of types that NumPy lacks.
+const UNNAMED: char = 'x';
+
+const ELEMENTS: [Element; 20] = [
+    element("bool", 'b', "?", 1, 6),
+    element("int8", 'i', "b", 1, 0),
+    element("int16", 'i', "h", 2, 0),
+    element("int32", 'i', "i", 4, 0),
+    element("int64", 'i', "q", 8, 0),
+    element("uint8", 'u', "B", 1, 1),
+    element("uint16", 'u', "H", 2, 1),
+    element("uint32", 'u', "I", 4, 1),
+    element("uint64", 'u', "Q", 8, 1),
+    element("float16", 'f', "e", 2, 2),
+    element("float32", 'f', "f", 4, 2),
+    element("float64", 'f', "d", 8, 2),
+    element("complex64", 'c', "Zf", 8, 5),
+    element("complex128", 'c', "Zd", 16, 5),
+    element("bfloat16", UNNAMED, "", 2, 4),
+    element("float8_e4m3fn", UNNAMED, "", 1, 10),
+    element("float8_e4m3fnuz", UNNAMED, "", 1, 11),
+    element("float8_e5m2", UNNAMED, "", 1, 12),
+    element("float8_e5m2fnuz", UNNAMED, "", 1, 13),
+    element("float8_e8m0fnu", UNNAMED, "", 1, 14),
+];
+
+/// Bytes without a meaning.
+pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
+
+impl Element {
+    /// The type that an argument names: NumPy's name, dtype or scalar class.
+    pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let name = if let Ok(name) = object.cast::<PyString>() {
+            name.to_string()
+        } else if let Ok(class) = object.cast::<PyType>() {
+            class.name()?.to_string()
+        } else {
+            let expected = || wrong_type("dtype", "a NumPy dtype or its name", object);
+            let name = object.getattr("name").map_err(|_| expected())?;
+            let is_native = object.getattr("isnative").and_then(|native| native.extract());
+            if !is_native.unwrap_or(true) {
+                return Err(PyTypeError::new_err("dtype must have this machine's byte order"));
+            }
+            name.extract::<String>().map_err(|_| expected())?
+        };
+        let found = ELEMENTS.iter().find(|element| element.name == name);
+        found.copied().ok_or_else(|| {
+            PyTypeError::new_err(format!("dtype must be one of {}, not {name}", Self::names()))
+        })
+    }
+
+    /// All of them, for messages.
+    pub(crate) fn names() -> String {
+        ELEMENTS.map(|element| element.name).join(", ")
+    }
+
+    /// As NumPy and the buffer protocol have it: what they lack as its bytes, in one more dimension
+    /// where they are several.
+    pub(crate) fn as_numpy_has_it(self, shape: &[usize]) -> (Self, Vec<usize>) {
+        let mut shape = shape.to_vec();
+        if self.kind != UNNAMED {
+            return (self, shape);
+        }
+        if self.item_bytes > 1 {
+            shape.push(self.item_bytes);
+        }
+        (BYTE, shape)
+    }
+
+    /// The minor version of DLPack 1 that first named the type.
+    pub(crate) fn dlpack_minor(self) -> u32 {
+        u32::from(self.code > 6)
+    }
+
+    /// Of integers, whether they have a sign.
+    pub(crate) fn integer_sign(self) -> Option<bool> {
+        matches!(self.kind, 'i' | 'u').then_some(self.kind == 'i')
+    }
+
+    /// True when numbers of another type, side by side, are what this one is read as: a complex
+    /// number is two floats, an integer any of its width, and bytes are anything.
+    pub(crate) fn holds(self, other: Self) -> bool {
+        let (own_bytes, bytes) = (self.item_bytes, other.item_bytes);
+        match (self.kind, other.kind) {
+            ('f', 'f') | ('i' | 'u', 'u') if own_bytes == bytes => true,
+            ('c', 'f') => own_bytes == 2 * bytes,
+            _ => self.name == BYTE.name,
+        }
+    }
+
+    /// The type that DLPack describes.
+    pub(crate) fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Option<Self> {
+        let is_it = |element: &&Element| {
+            element.code == code && element.item_bytes * 8 == usize::from(bits) && lanes == 1
+        };
+        ELEMENTS.iter().find(is_it).copied()
+    }
+
+    /// The type that a format of the buffer protocol describes, in this machine's byte order.
+    pub(crate) fn of_format(format: &str, item_bytes: usize) -> Option<Self> {
+        let letters = format.trim_start_matches(['@', '=']);
+        #[cfg(target_endian = "little")]
+        let letters = letters.trim_start_matches('<');
+        let kind = match letters {
+            "?" => 'b',
+            "b" | "h" | "i" | "l" | "q" | "n" => 'i',
+            "B" | "H" | "I" | "L" | "Q" | "N" | "c" => 'u',
+            "e" | "f" | "d" => 'f',
+            "Zf" | "Zd" => 'c',
+            _ => return None,
+        };
+        let is_it = |element: &&Element| element.kind == kind && element.item_bytes == item_bytes;
+        ELEMENTS.iter().find(is_it).copied()
+    }
+
+    /// As the buffer protocol writes it.
+    pub(crate) fn format(self) -> CString {
+        CString::new(self.format).unwrap_or_default() // letters only
+    }
+
+    /// As the array interface writes it.
+    pub(crate) fn type_string(self) -> String {
+        let order = match self.item_bytes {
+            1 => '|',
+            _ if cfg!(target_endian = "little") => '<',
+            _ => '>',
+        };
+        format!("{order}{}{}", self.kind, self.item_bytes)
+    }
+}

@@ -1,0 +1,292 @@
+//! Memory that somebody else lends us: an exporter of the buffer protocol, or DLPack.
+#![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
+
+use std::ffi::{CStr, c_int};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
+use pyo3::{ffi, intern};
+
+use crate::base::device::Device;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::Buffer;
+use crate::python::launch::ctypes;
+use crate::python::memory::strided::{Strided, gathered};
+use crate::python::support::errors::type_name;
+use crate::python::support::parked::{Lender, drop_parked, park};
+use crate::python::support::waiting::without_gil;
+use crate::runtime::Runtime;
+
+/// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
+/// thread: the lender gets them back with the GIL, see [`park`].
+pub(crate) struct HostMemory {
+    pub(crate) address: *mut u8,
+    pub(crate) bytes: usize,
+    pub(crate) is_read_only: bool,
+    pub(crate) device: Device,
+    lender: Option<Box<dyn Lender>>,
+    /// A buffer of no bytes that has the uses of this memory and all its parts, once there are any.
+    uses: Arc<OnceLock<Buffer>>,
+    /// Of a part: what it is a part of.
+    _whole: Option<Arc<HostMemory>>,
+}
+
+// SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread,
+// and the lender is touched with the GIL only.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above; a shared reference reads plain fields.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// Memory of a lender.
+    pub(crate) fn new(
+        address: *mut u8,
+        bytes: usize,
+        is_read_only: bool,
+        lender: Box<dyn Lender>,
+    ) -> Self {
+        let (device, lender, uses) = (Device::cpu(0), Some(lender), Arc::default());
+        Self { address, bytes, is_read_only, device, lender, uses, _whole: None }
+    }
+
+    /// Some of the bytes, which keep all of them.
+    pub(crate) fn part(whole: &Arc<Self>, range: Range<usize>) -> Self {
+        let Self { address, is_read_only, device, .. } = **whole;
+        let (address, bytes) = (address.wrapping_add(range.start), range.len());
+        let (kept, uses) = (Some(Arc::clone(whole)), Arc::clone(&whole.uses));
+        Self { address, bytes, is_read_only, device, lender: None, uses, _whole: kept }
+    }
+
+    /// Notes that what was enqueued on a stream so far uses the memory.
+    pub(crate) fn record_use(&self, stream: &Stream) -> PyResult<()> {
+        if self.uses.get().is_none() {
+            // Of two threads one is first.
+            let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
+        }
+        self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
+    }
+
+    /// Waits, without the GIL, for what uses the memory; raises its failures.
+    pub(crate) fn wait_for_uses(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(uses) = self.uses.get() else { return Ok(()) };
+        without_gil(
+            py,
+            || uses.is_unused(),
+            |is_interrupted| uses.wait_for_host_unless(is_interrupted),
+        )
+    }
+
+    /// The same, read-only or not.
+    pub(crate) fn read_only(mut self, is_read_only: bool) -> Self {
+        self.is_read_only = is_read_only;
+        self
+    }
+
+    /// The same, as memory of this device.
+    pub(crate) fn on(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// The bytes of an object with the buffer protocol. `None` for other objects; the exporter's
+    /// error, with the name of the argument, when they are not writable and contiguous where that
+    /// is asked for: what is only read is gathered where elements stand apart. `TypeError` for
+    /// references to Python objects.
+    pub(crate) fn of_exporter(
+        what: &str,
+        object: &Bound<'_, PyAny>,
+        is_written: bool,
+    ) -> PyResult<Option<Self>> {
+        let access = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
+        let exported = match acquire(object, access | ffi::PyBUF_C_CONTIGUOUS) {
+            Err(refusal) if !is_written => match acquire(object, ffi::PyBUF_STRIDES) {
+                Ok(Some(apart)) => return apart.gathered(what, object.py()).map(Some),
+                _ => Err(refusal),
+            },
+            exported => exported,
+        };
+        let exported = exported.map_err(|error| in_argument(what, object, error))?;
+        exported.map(|exported| exported.checked(what, object.py())).transpose()
+    }
+
+    /// Memory of our own that nobody else has.
+    pub(crate) fn owned(words: Vec<u64>, bytes: usize) -> Self {
+        let address = words.as_ptr().cast_mut().cast();
+        Self::new(address, bytes, false, Box::new(words))
+    }
+
+    /// True when it has bytes in common with a range.
+    pub(crate) fn overlaps(&self, address: u64, bytes: usize) -> bool {
+        let own = self.address.addr() as u64;
+        own < address.saturating_add(bytes as u64)
+            && address < own.saturating_add(self.bytes as u64)
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        if let Some(lender) = self.lender.take() {
+            park(lender);
+        }
+    }
+}
+
+/// A view of an exporter. Boxed, because an exporter may point into it.
+pub(crate) struct Exported(pub(crate) Box<ffi::Py_buffer>);
+
+// SAFETY: it is only moved by other threads; its one use, the release, is made with the GIL.
+unsafe impl Send for Exported {}
+
+impl Exported {
+    /// Asks an object for its bytes. `None` when it has no buffer protocol.
+    fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
+        if !has_buffer_protocol(object) {
+            return Ok(None);
+        }
+        let mut view = Box::new(ffi::Py_buffer::new());
+        // SAFETY: a live object, with the GIL; the structure is ours to fill and stays in place.
+        match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
+            0 => Ok(Some(Self(view))),
+            _ => Err(PyErr::fetch(object.py())),
+        }
+    }
+
+    /// Format, if it has one, size of an element and shape.
+    pub(crate) fn description(&self) -> (Option<String>, usize, Vec<usize>) {
+        let Self(view) = self;
+        let format = (!view.format.is_null()).then(|| {
+            // SAFETY: the exporter's text, which lives as long as the view.
+            unsafe { CStr::from_ptr(view.format) }.to_string_lossy().into_owned()
+        });
+        let count = usize::try_from(view.ndim).unwrap_or(0);
+        let extents = if count == 0 || view.shape.is_null() {
+            &[]
+        } else {
+            // SAFETY: a shape was asked for, so the exporter gave one number a dimension.
+            unsafe { std::slice::from_raw_parts(view.shape, count) }
+        };
+        let shape = extents.iter().map(|extent| usize::try_from(*extent).unwrap_or(0)).collect();
+        (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
+    }
+
+    /// The bytes, for as long as they are needed.
+    pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+        let checked = self.without_objects(what, py)?;
+        let Self(view) = &checked;
+        let (address, is_read_only) = (view.buf.cast::<u8>(), view.readonly != 0);
+        let bytes = usize::try_from(view.len).unwrap_or(0); // never negative
+        Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
+    }
+
+    /// A copy of elements that stand apart; the exporter gets them back at once.
+    fn gathered(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+        let checked = self.without_objects(what, py)?;
+        let (_, item_bytes, shape) = checked.description();
+        let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
+            &[]
+        } else {
+            // SAFETY: strides were asked for, so the exporter gave one a dimension.
+            unsafe { std::slice::from_raw_parts(checked.0.strides, shape.len()) }
+        };
+        let elements = Strided::new(checked.0.buf.cast(), item_bytes, &shape, strides);
+        // SAFETY: the exporter says where they are, and lends them until it gets them back; as
+        // everywhere in Python it is the program that does not write them meanwhile.
+        let words = unsafe { gathered(py, &elements) };
+        Box::new(checked).take_back(py);
+        Ok(HostMemory::owned(words?, elements.nbytes()))
+    }
+
+    /// References to Python objects are counted, which copies and native functions do not: they
+    /// are refused.
+    fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
+        let (format, ..) = self.description();
+        let format = format.unwrap_or_else(|| "B".to_owned());
+        // SAFETY: null, or the exporter, which the view has a reference to.
+        let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
+        // What ctypes packs or unites are bytes in its formats, whatever they are.
+        let may_hide = format.trim_start_matches(['<', '>']) == "B";
+        let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
+        if !has_objects(&format) && !hides() {
+            return Ok(self);
+        }
+        Box::new(self).take_back(py);
+        let text = format!("{what} must not hold Python objects: its format is {format:?}");
+        Err(PyTypeError::new_err(text))
+    }
+}
+
+/// Asks an object for its bytes and their format.
+pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Exported>> {
+    match Exported::acquire(object, flags | ffi::PyBUF_FORMAT) {
+        // NumPy has no format for dates, but says whether there are objects among them.
+        Err(_) if is_without_objects(object) => Exported::acquire(object, flags),
+        exported => exported,
+    }
+}
+
+/// True for objects with the buffer protocol.
+pub(crate) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object, with the GIL.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
+
+/// True when a format of the buffer protocol names Python objects: an `O` that is not in the name
+/// of a field, which stands between colons; or when one may, where names are not the words that
+/// tell them from types: ctypes has colons in names.
+fn has_objects(format: &str) -> bool {
+    let is_word = |name: &str| name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    let pieces: Vec<&str> = format.split(':').collect();
+    let has_odd_names =
+        pieces.len().is_multiple_of(2) || !pieces.iter().skip(1).step_by(2).all(|it| is_word(it));
+    let types = pieces.iter().step_by(if has_odd_names { 1 } else { 2 });
+    types.into_iter().any(|types| types.contains('O'))
+}
+
+/// True when an exporter of bytes, or what a memoryview is of, is ctypes' with references inside.
+fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
+    let mut exporter = exporter;
+    while exporter.is_exact_instance_of::<PyMemoryView>() {
+        exporter = exporter.getattr(intern!(exporter.py(), "obj"))?;
+    }
+    ctypes::holds_objects(&exporter.get_type())
+}
+
+/// True when a NumPy array says that it holds no Python objects.
+fn is_without_objects(object: &Bound<'_, PyAny>) -> bool {
+    let has_objects = object.getattr("dtype").and_then(|dtype| dtype.getattr("hasobject"));
+    has_objects.and_then(|answer| answer.extract()).is_ok_and(|has_objects: bool| !has_objects)
+}
+
+/// An exporter's refusal, with the argument that it is about.
+pub(crate) fn in_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = object.py();
+    let kind = error.get_type(py);
+    let is_plain = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];
+    if !is_plain.iter().any(|plain| kind.is(plain)) {
+        return error;
+    }
+    let text = format!("{what} ({}): {}", type_name(object), error.value(py));
+    let named = PyErr::from_type(kind, text);
+    named.set_cause(py, Some(error));
+    named
+}
+
+impl Lender for Exported {
+    fn take_back(mut self: Box<Self>, _py: Python<'_>) {
+        // SAFETY: acquired above, released once, with the GIL.
+        unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
+    }
+}
+
+/// What lives inside a Python object, and so is dropped with the GIL: what that parks goes at once.
+pub(crate) struct DroppedWithGil<T>(pub(crate) Option<T>);
+
+impl<T> Drop for DroppedWithGil<T> {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        Python::attach(drop_parked);
+    }
+}

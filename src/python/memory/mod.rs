@@ -1,0 +1,20 @@
+//! L4, buffers, their views and what they lend; statistics, snapshots and replays of allocators.
+
+pub(crate) mod allocator;
+pub(crate) mod buffer;
+pub(crate) mod buffer_state;
+pub(crate) mod dlpack;
+pub(crate) mod dlpack_export;
+pub(crate) mod dlpack_import;
+pub(crate) mod element;
+pub(crate) mod exposure;
+pub(crate) mod host_memory;
+pub(crate) mod replay;
+pub(crate) mod shape;
+pub(crate) mod small_float;
+pub(crate) mod snapshot;
+pub(crate) mod strided;
+pub(crate) mod transfers;
+pub(crate) mod value;
+pub(crate) mod view;
+pub(crate) mod view_memory;

@@ -1,0 +1,138 @@
+//! Recorded requests as Python's `replay` command has them, replayed without the GIL.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::memory::allocator::replay::{self, Accounting, Figures, Operation};
+use crate::memory::allocator::snapshot::Snapshot;
+use crate::memory::allocator::{AllocatorConfig, recorded_settings};
+use crate::python::memory::snapshot::snapshot;
+use crate::runtime::Runtime;
+
+/// What one device was asked for, and its snapshot where there is one.
+#[pyclass(name = "Recording", module = "accelrt._core", frozen)]
+pub(crate) struct PyRecording {
+    operations: Vec<Operation>,
+    snapshot: Option<Snapshot>,
+}
+
+/// What a replay showed.
+#[pyclass(name = "ReplayFigures", module = "accelrt._core", frozen, get_all)]
+pub(crate) struct PyReplayFigures {
+    events: usize,
+    peak_live_bytes: usize,
+    peak_reserved_bytes: usize,
+    page_operations: u64,
+    ns_per_event: f64,
+    failed_at: Option<usize>,
+    granularity_bytes: usize,
+}
+
+impl PyReplayFigures {
+    fn of(figures: &Figures, granularity_bytes: usize) -> Self {
+        Self {
+            events: figures.events,
+            peak_live_bytes: figures.peak_live_bytes,
+            peak_reserved_bytes: figures.peak_reserved_bytes,
+            page_operations: figures.page_operations,
+            ns_per_event: figures.ns_per_event,
+            failed_at: figures.failed_at,
+            granularity_bytes,
+        }
+    }
+}
+
+/// How far a replay agrees with what was recorded: what agrees, of how many.
+#[pyclass(name = "Agreement", module = "accelrt._core", frozen, get_all)]
+pub(crate) struct PyAgreement {
+    addresses: (usize, usize),
+    layouts: (usize, usize),
+    first_difference: Option<String>,
+}
+
+#[pymethods]
+impl PyRecording {
+    /// Events as tuples: whether it allocates, the id, the size in bytes, the stream.
+    #[staticmethod]
+    fn of_operations(operations: Vec<(bool, u64, usize, u64)>) -> Self {
+        let operation = |(is_allocation, id, bytes, stream)| {
+            if is_allocation {
+                Operation::Allocate { id, bytes, stream }
+            } else {
+                Operation::Free { id }
+            }
+        };
+        let operations = operations.into_iter().map(operation).collect();
+        Self { operations, snapshot: None }
+    }
+
+    /// The segments and the trace of one device, as torch's snapshots have them.
+    #[staticmethod]
+    fn of_snapshot(segments: &Bound<'_, PyList>, trace: &Bound<'_, PyList>) -> PyResult<Self> {
+        let snapshot = snapshot(segments, trace)?;
+        Ok(Self { operations: replay::operations(&snapshot), snapshot: Some(snapshot) })
+    }
+
+    /// The settings that a recording was made with, without those that change nothing here.
+    #[staticmethod]
+    fn settings(text: &str) -> PyResult<String> {
+        Ok(recorded_settings(text)?)
+    }
+
+    /// The events, as `of_operations` takes them; a free has no size and no stream.
+    fn operations(&self) -> Vec<(bool, u64, usize, u64)> {
+        let tuple = |operation: &Operation| match *operation {
+            Operation::Allocate { id, bytes, stream } => (true, id, bytes, stream),
+            Operation::Free { id } => (false, id, 0, 0),
+        };
+        self.operations.iter().map(tuple).collect()
+    }
+
+    /// Replays the events against an empty allocator that has numbers instead of memory; the
+    /// figures of the last of several `rounds`.
+    #[pyo3(signature = (settings, capacity_bytes, granularity_bytes, rounds=1))]
+    fn replay(
+        &self,
+        py: Python<'_>,
+        settings: &str,
+        capacity_bytes: usize,
+        granularity_bytes: usize,
+        rounds: usize,
+    ) -> PyResult<PyReplayFigures> {
+        let config: AllocatorConfig = settings.parse()?;
+        let accounting = Accounting { config, capacity_bytes, granularity_bytes };
+        let figures = py.detach(|| {
+            let allocator = accounting.allocator()?;
+            for _ in 1..rounds {
+                replay::replay(&allocator, &self.operations)?;
+            }
+            replay::replay(&allocator, &self.operations)
+        })?;
+        Ok(PyReplayFigures::of(&figures, granularity_bytes))
+    }
+
+    /// Replays the events against an empty allocator on this thread's current device, with memory
+    /// that buffers do not have meanwhile.
+    fn replay_on_device(&self, py: Python<'_>, settings: &str) -> PyResult<PyReplayFigures> {
+        let config: AllocatorConfig = settings.parse()?;
+        let runtime = Runtime::global()?;
+        let allocator = runtime.separate_allocator(runtime.current_device()?, config)?;
+        let figures = py.detach(|| replay::replay(&allocator, &self.operations))?;
+        Ok(PyReplayFigures::of(&figures, allocator.page_bytes()))
+    }
+
+    /// Replays the trace of a snapshot from the layout that it began with, and compares.
+    fn check(&self, py: Python<'_>, settings: &str) -> PyResult<PyAgreement> {
+        let Some(snapshot) = &self.snapshot else {
+            return Err(PyValueError::new_err("a table of events records no addresses"));
+        };
+        let config: AllocatorConfig = settings.parse()?;
+        let agreement = py.detach(|| replay::check(snapshot, &config))?;
+        Ok(PyAgreement {
+            addresses: (agreement.addresses_agreed, agreement.addresses),
+            layouts: (agreement.layouts_agreed, agreement.layouts),
+            first_difference: agreement.first_difference,
+        })
+    }
+}

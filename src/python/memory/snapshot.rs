@@ -1,0 +1,231 @@
+//! Snapshots as Python has them: torch's dictionaries, read and written.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::memory::allocator::PoolId;
+use crate::memory::allocator::snapshot::{
+    BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
+};
+
+/// The snapshot of one device, from its segments and its trace. What does not fit is named by its
+/// place.
+pub(crate) fn snapshot(
+    segments: &Bound<'_, PyList>,
+    trace: &Bound<'_, PyList>,
+) -> PyResult<Snapshot> {
+    let mut segments = entries("segments", segments)
+        .map(|segment| segment.and_then(|segment| read_segment(&segment)))
+        .collect::<PyResult<Vec<_>>>()?;
+    segments.sort_by_key(|segment| segment.address);
+    let trace = entries("trace", trace)
+        .map(|entry| entry.and_then(|entry| read_entry(&entry, &segments)))
+        .collect::<PyResult<_>>()?;
+    Ok(Snapshot { segments, trace })
+}
+
+/// A dictionary and where it stands.
+struct Entry<'py> {
+    place: String,
+    values: Bound<'py, PyDict>,
+}
+
+fn entries<'a, 'py>(
+    name: &'a str,
+    list: &'a Bound<'py, PyList>,
+) -> impl Iterator<Item = PyResult<Entry<'py>>> + use<'a, 'py> {
+    list.iter().enumerate().map(move |(index, item)| {
+        let place = format!("{name}[{index}]");
+        let values = item.cast_into::<PyDict>();
+        let values = values.map_err(|_| PyValueError::new_err(format!("{place} is no dict")))?;
+        Ok(Entry { place, values })
+    })
+}
+
+impl<'py> Entry<'py> {
+    /// The value of a key, as what it is `expected` to be.
+    fn get<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
+        let Some(value) = self.values.get_item(key)? else {
+            return Err(PyValueError::new_err(format!("{} has no '{key}'", self.place)));
+        };
+        value.extract().map_err(|_| self.wrong(key, &value, expected))
+    }
+
+    fn wrong(&self, key: &str, value: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+        let value = value.repr().map_or_else(|_| "what it is".to_owned(), |repr| repr.to_string());
+        PyValueError::new_err(format!("{}['{key}'] is {value}, not {expected}", self.place))
+    }
+
+    fn number(&self, key: &str) -> PyResult<u64> {
+        self.get(key, "a whole number of at least 0")
+    }
+
+    fn bytes(&self, key: &str) -> PyResult<usize> {
+        self.get(key, "a number of bytes")
+    }
+
+    /// A pool, where one is named.
+    fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
+        let is_named = self.values.contains(key)?;
+        let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
+        Ok(pair.map(|(first, second)| PoolId(first, second)))
+    }
+
+    fn text(&self, key: &str) -> PyResult<String> {
+        self.get(key, "a text")
+    }
+
+    /// What a word means, from a table of those that are known.
+    fn word<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> PyResult<T> {
+        let word = self.text(key)?;
+        let found = known.iter().find(|(name, _)| *name == word);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let known = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            let text = format!("{}['{key}'] is '{word}', not one of {known}", self.place);
+            PyValueError::new_err(text)
+        })
+    }
+}
+
+const STATES: &[(&str, BlockState)] = &[
+    ("active_allocated", BlockState::Allocated),
+    ("active_awaiting_free", BlockState::AwaitingFree),
+    ("inactive", BlockState::Inactive),
+];
+
+const CLASSES: &[(&str, PoolClass)] = &[("small", PoolClass::Small), ("large", PoolClass::Large)];
+
+const ACTIONS: &[(&str, TraceAction)] = &[
+    ("alloc", TraceAction::Alloc),
+    ("free_requested", TraceAction::FreeRequested),
+    ("free_completed", TraceAction::FreeCompleted),
+    ("segment_alloc", TraceAction::SegmentAlloc),
+    ("segment_free", TraceAction::SegmentFree),
+    ("segment_map", TraceAction::SegmentMap),
+    ("segment_unmap", TraceAction::SegmentUnmap),
+    ("snapshot", TraceAction::Snapshot),
+    ("oom", TraceAction::OutOfMemory),
+];
+
+fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
+    let address = segment.number("address")?;
+    let pool = segment.pool("segment_pool_id")?.unwrap_or_default(); // older than private pools
+    let is_expandable = match segment.values.get_item("is_expandable")? {
+        Some(_) => segment.get("is_expandable", "True or False")?,
+        None => false,
+    };
+    let list = segment.get::<Bound<'_, PyList>>("blocks", "a list")?;
+    let mut blocks = Vec::with_capacity(list.len());
+    let mut next = address;
+    for block in entries(&format!("{}['blocks']", segment.place), &list) {
+        let block = read_block(&block?, next)?;
+        next = block.address.saturating_add(block.bytes as u64);
+        blocks.push(block);
+    }
+    let total_bytes = segment.bytes("total_size")?;
+    let place = &segment.place;
+    if address.checked_add(total_bytes as u64) != Some(next) {
+        let text = format!("{place} has blocks up to {next:#x}, not to its end");
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(SegmentInfo {
+        device_index: segment.get("device", "the index of a device")?,
+        address,
+        total_bytes,
+        allocated_bytes: segment.bytes("allocated_size")?,
+        active_bytes: segment.bytes("active_size")?,
+        requested_bytes: segment.bytes("requested_size")?,
+        stream: segment.number("stream")?,
+        class: segment.word("segment_type", CLASSES)?,
+        pool,
+        is_expandable,
+        blocks,
+    })
+}
+
+/// A block that begins at `expected`: blocks tile their segment.
+fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
+    let address = match block.values.get_item("address")? {
+        Some(_) => block.number("address")?,
+        None => expected, // older versions name only sizes
+    };
+    let bytes = block.bytes("size")?;
+    if address != expected || bytes == 0 {
+        let place = &block.place;
+        let text = format!("{place} of {bytes} bytes at {address:#x} does not tile its segment");
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(BlockInfo {
+        address,
+        bytes,
+        requested_bytes: block.bytes("requested_size")?,
+        state: read_state(block)?,
+    })
+}
+
+/// Writers have several words for what streams still use; all begin with `active`.
+fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
+    let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
+    let word = block.text("state")?;
+    if word.starts_with("active_") && !is_known(&word) {
+        return Ok(BlockState::AwaitingFree);
+    }
+    block.word("state", STATES)
+}
+
+/// An entry; in older versions it names no pool, but its segment does.
+fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
+    let action = entry.word("action", ACTIONS)?;
+    let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };
+    let address = entry.number(address)?;
+    let behind = segments.partition_point(|segment| segment.address <= address);
+    let segment = behind.checked_sub(1).map(|index| &segments[index]);
+    let around = segment.filter(|segment| address - segment.address < segment.total_bytes as u64);
+    let pool_of_segment = || around.map(|segment| segment.pool).unwrap_or_default();
+    Ok(TraceEntry {
+        action,
+        address,
+        pool: entry.pool("pool_id")?.unwrap_or_else(pool_of_segment),
+        bytes: entry.bytes("size")?,
+        stream: entry.number("stream")?,
+    })
+}
+
+/// A segment as torch's snapshots have it.
+pub(crate) fn write_segment<'py>(
+    py: Python<'py>,
+    segment: &SegmentInfo,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("device", segment.device_index)?;
+    dict.set_item("address", segment.address)?;
+    dict.set_item("total_size", segment.total_bytes)?;
+    dict.set_item("allocated_size", segment.allocated_bytes)?;
+    dict.set_item("active_size", segment.active_bytes)?;
+    dict.set_item("requested_size", segment.requested_bytes)?;
+    dict.set_item("stream", segment.stream)?;
+    dict.set_item("segment_type", name_of(CLASSES, segment.class))?;
+    dict.set_item("segment_pool_id", (segment.pool.0, segment.pool.1))?;
+    dict.set_item("is_expandable", segment.is_expandable)?;
+    dict.set_item("frames", PyList::empty(py))?;
+    let blocks = segment.blocks.iter().map(|block| write_block(py, block));
+    dict.set_item("blocks", blocks.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+fn write_block<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("address", block.address)?;
+    dict.set_item("size", block.bytes)?;
+    dict.set_item("requested_size", block.requested_bytes)?;
+    dict.set_item("state", name_of(STATES, block.state))?;
+    dict.set_item("frames", PyList::empty(py))?;
+    Ok(dict)
+}
+
+/// The first word for a meaning.
+fn name_of<T: PartialEq + Copy>(known: &[(&'static str, T)], meaning: T) -> &'static str {
+    let found = known.iter().find(|(_, known)| *known == meaning);
+    found.map(|(name, _)| *name).expect("every meaning has a word")
+}

@@ -1,0 +1,160 @@
+//! Elements that stand apart: gathered into memory where they are side by side.
+#![expect(unsafe_code, reason = "reads what an exporter describes by addresses and distances")]
+
+use std::ptr;
+
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+
+use crate::python::support::parked::Lender;
+
+/// Elements of another library's memory, at these distances in bytes.
+pub(crate) struct Strided {
+    address: *const u8,
+    item_bytes: usize,
+    /// Extents and distances, none of them dense in the last one; the innermost is the last.
+    dimensions: Vec<(usize, isize)>,
+    bytes: usize,
+}
+
+// SAFETY: a description; who gathers promises that the memory is there.
+unsafe impl Sync for Strided {}
+
+impl Strided {
+    /// Neighbours that are dense are taken as one element.
+    pub(crate) fn new(
+        address: *const u8,
+        item_bytes: usize,
+        shape: &[usize],
+        strides: &[isize],
+    ) -> Self {
+        let bytes = shape.iter().product::<usize>() * item_bytes;
+        let mut dimensions: Vec<(usize, isize)> = Vec::with_capacity(shape.len());
+        for (extent, stride) in shape.iter().copied().zip(strides.iter().copied()) {
+            let is_one_with_last = dimensions.last_mut().filter(|(_, outer)| {
+                isize::try_from(extent).is_ok_and(|extent| extent.wrapping_mul(stride) == *outer)
+            });
+            match is_one_with_last {
+                _ if extent == 1 => {}
+                Some(last) => *last = (last.0 * extent, stride),
+                None => dimensions.push((extent, stride)),
+            }
+        }
+        let mut item_bytes = item_bytes;
+        if let Some((extent, stride)) = dimensions.last().copied()
+            && isize::try_from(item_bytes) == Ok(stride)
+        {
+            item_bytes *= extent;
+            dimensions.pop();
+        }
+        Self { address, item_bytes, dimensions, bytes }
+    }
+
+    /// How many bytes the elements have.
+    pub(crate) fn nbytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Copies the elements, in C's order, to `target`.
+    ///
+    /// # Safety
+    /// The elements are there, nobody writes them, and `target` has room for as many bytes.
+    pub(crate) unsafe fn gather(&self, target: *mut u8) {
+        if self.bytes == 0 {
+            return;
+        }
+        let Some(((count, stride), outer)) = self.dimensions.split_last() else {
+            // SAFETY: the caller's promise; one run of bytes.
+            return unsafe { ptr::copy_nonoverlapping(self.address, target, self.item_bytes) };
+        };
+        let (mut index, mut from, mut to) = (vec![0; outer.len()], self.address, target);
+        loop {
+            // SAFETY: the caller's promise: a row of elements, and the place behind the last row.
+            unsafe { copy_row(from, *stride, to, self.item_bytes, *count) };
+            to = to.wrapping_add(self.item_bytes * count);
+            // The next row: the last index that is not at its end goes on, those behind it begin.
+            let mut dimension = outer.len();
+            loop {
+                if dimension == 0 {
+                    return;
+                }
+                dimension -= 1;
+                let (extent, stride) = outer[dimension];
+                index[dimension] += 1;
+                from = from.wrapping_offset(stride);
+                if index[dimension] < extent {
+                    break;
+                }
+                let back = stride.wrapping_mul(index[dimension].cast_signed());
+                from = from.wrapping_offset(back.wrapping_neg());
+                index[dimension] = 0;
+            }
+        }
+    }
+}
+
+/// Copies `count` elements that are `stride` bytes apart side by side.
+///
+/// # Safety
+/// They are there, and there is room for them.
+unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usize, count: usize) {
+    match item_bytes {
+        // SAFETY: the caller's promise.
+        1 => unsafe { copy_items::<u8>(from, stride, to, count) },
+        // SAFETY: as above.
+        2 => unsafe { copy_items::<u16>(from, stride, to, count) },
+        // SAFETY: as above.
+        4 => unsafe { copy_items::<u32>(from, stride, to, count) },
+        // SAFETY: as above.
+        8 => unsafe { copy_items::<u64>(from, stride, to, count) },
+        _ => {
+            let (mut from, mut to) = (from, to);
+            for _ in 0..count {
+                // SAFETY: as above.
+                unsafe { ptr::copy_nonoverlapping(from, to, item_bytes) };
+                (from, to) = (from.wrapping_offset(stride), to.wrapping_add(item_bytes));
+            }
+        }
+    }
+}
+
+/// The same for elements that a register holds, aligned or not.
+///
+/// # Safety
+/// As [`copy_row`].
+unsafe fn copy_items<T: Copy>(from: *const u8, stride: isize, to: *mut u8, count: usize) {
+    let (mut from, mut to) = (from, to.cast::<T>());
+    for _ in 0..count {
+        // SAFETY: the caller's promise.
+        let item = unsafe { from.cast::<T>().read_unaligned() };
+        // SAFETY: as above.
+        unsafe { to.write_unaligned(item) };
+        (from, to) = (from.wrapping_offset(stride), to.wrapping_add(1));
+    }
+}
+
+/// What was gathered lends itself.
+impl Lender for Vec<u64> {
+    fn take_back(self: Box<Self>, _py: Python<'_>) {}
+}
+
+/// The elements side by side, in memory of their own: whole words, so that any type is aligned.
+/// `MemoryError` where there is no memory for them: one element may stand for any number.
+///
+/// # Safety
+/// As [`Strided::gather`].
+pub(crate) unsafe fn gathered(py: Python<'_>, elements: &Strided) -> PyResult<Vec<u64>> {
+    let nbytes = elements.nbytes();
+    let count = nbytes.div_ceil(size_of::<u64>());
+    let mut words = Vec::new();
+    words.try_reserve_exact(count).map_err(|_| {
+        PyMemoryError::new_err(format!("no memory for {nbytes} bytes of elements side by side"))
+    })?;
+    words.resize(count, 0_u64);
+    let target = words.as_mut_ptr().expose_provenance();
+    py.detach(|| {
+        // SAFETY: the caller's promise, and the words are this thread's.
+        unsafe { elements.gather(ptr::with_exposed_provenance_mut(target)) };
+    });
+    Ok(words)
+}

@@ -1,0 +1,330 @@
+//! `Buffer.copy_` and `Buffer.copy_to`: to and from buffers and memory of the host.
+#![expect(unsafe_code, reason = "copies to and from addresses that exporters give")]
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Error;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::{Buffer, Transfer};
+use crate::python::memory::buffer::{PyBuffer, allocate};
+use crate::python::memory::buffer_state::Current;
+use crate::python::memory::dlpack_import::{Wish, import_from};
+use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
+use crate::python::memory::view::PyView;
+use crate::python::memory::view_memory::Memory;
+use crate::python::support::errors::type_name;
+use crate::python::support::parked::drop_parked;
+use crate::python::support::waiting::{check_may_wait, enqueue, without_gil};
+use crate::runtime::Runtime;
+
+/// Copies `source` into a buffer.
+pub(crate) fn copy_into(
+    target: &Current,
+    source: &Bound<'_, PyAny>,
+    is_non_blocking: bool,
+) -> PyResult<()> {
+    check_may_end(is_non_blocking)?;
+    let transfer = target.write(source.py(), |target| from_any(target, source));
+    end(source.py(), transfer, is_non_blocking)
+}
+
+/// Copies what an object has into a buffer. Does not block.
+fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
+    let py = source.py();
+    match buffer_of(source) {
+        Some(buffer) => between(py, target, &buffer),
+        None => match lent_memory(source) {
+            Some(memory) => {
+                let transfer = from_lender(py, target, Arc::clone(&memory))?;
+                memory.record_use(&current_stream(target)?)?;
+                Ok(transfer)
+            }
+            None => from_host(py, target, Arc::new(host_memory("source", source, false)?)),
+        },
+    }
+}
+
+/// Copies `source` into the memory of a view.
+pub(crate) fn copy_into_view(
+    view: &PyView,
+    source: &Bound<'_, PyAny>,
+    is_non_blocking: bool,
+) -> PyResult<()> {
+    check_may_end(is_non_blocking)?;
+    let py = source.py();
+    let staged = || {
+        if let Some(buffer) = buffer_of(source) {
+            return Ok(buffer);
+        }
+        let whole = staging(py, view)?;
+        from_any(&whole, source)?;
+        Ok(whole)
+    };
+    let transfer = write_view(py, view, |target| from_any(target, source), staged);
+    end(py, transfer, is_non_blocking)
+}
+
+/// Sets each element of a view to these bytes. Does not block.
+pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResult<()> {
+    let staged = || {
+        let whole = staging(py, view)?;
+        fill(py, &whole, pattern)?;
+        Ok(whole)
+    };
+    let filled = write_view(py, view, |target| fill(py, target, pattern), staged);
+    drop_parked(py); // also what was refused
+    filled.map(drop)
+}
+
+/// Writes the memory of a view: a buffer's by `write`, and it is counted; a lender's by a copy of
+/// what `staged` makes.
+fn write_view(
+    py: Python<'_>,
+    view: &PyView,
+    write: impl FnOnce(&Buffer) -> PyResult<Transfer>,
+    staged: impl FnOnce() -> PyResult<Buffer>,
+) -> PyResult<Transfer> {
+    match &view.memory {
+        Memory::Ours(buffer) => match &view.owner {
+            Some(owner) => owner.get().current.write(py, |_| write(buffer)),
+            None => write(buffer),
+        },
+        Memory::Foreign(DroppedWithGil(memory)) => {
+            let Some(memory) = memory else { return Err(no_longer()) };
+            check_may_be_written(memory)?;
+            let whole = staged()?;
+            let transfer = to_host(py, &whole, HostMemory::part(memory, 0..memory.bytes))?;
+            memory.record_use(&current_stream(&whole)?)?;
+            Ok(transfer)
+        }
+    }
+}
+
+/// Memory is taken out of a view by its drop only.
+fn no_longer() -> PyErr {
+    PyBufferError::new_err("the view has no memory any more")
+}
+
+fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
+    let HostMemory { bytes, device, is_read_only, .. } = *memory;
+    if is_read_only {
+        let text = format!("the view's {bytes} bytes of {device} are read-only");
+        return Err(PyBufferError::new_err(text));
+    }
+    if device.kind() != DeviceKind::Cpu {
+        let text =
+            format!("the view's {bytes} bytes of {device} are others', which read them only");
+        return Err(PyBufferError::new_err(text));
+    }
+    Ok(())
+}
+
+/// Memory of our own beside a view of others' on the host.
+fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
+    let device = Device::cpu(0);
+    let origin = Runtime::of_process()?.origin(device)?;
+    allocate(py, view.memory.nbytes(), device, &origin)
+}
+
+/// What a fill writes itself; the rest it copies from there, twice as much each time.
+const SEED_BYTES: usize = 64 << 10;
+
+/// Sets each element of a buffer to these bytes. Does not block.
+fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
+    let stream = current_stream(target)?;
+    let is_one_byte = pattern.iter().all(|byte| *byte == pattern[0]);
+    let (bytes, seed_bytes) = (target.nbytes(), target.nbytes().min(SEED_BYTES));
+    if is_one_byte || bytes == 0 {
+        return enqueue(py, &stream, || {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which
+            // it uses a buffer.
+            unsafe { target.fill_unordered(pattern[0], &stream) }
+        });
+    }
+    let seed = pattern.repeat(seed_bytes / pattern.len());
+    let (address, mut filled) = (seed.as_ptr(), seed_bytes);
+    let mut transfer = enqueue(py, &stream, || {
+        // SAFETY: as above; the task keeps the bytes.
+        unsafe {
+            target.slice(..seed_bytes)?.copy_from_host_range(address, seed_bytes, seed, &stream)
+        }
+    })?;
+    while filled < bytes {
+        let more = filled.min(bytes - filled);
+        let (from, to) = (target.slice(..more)?, target.slice(filled..filled + more)?);
+        transfer = enqueue(py, &stream, || {
+            // SAFETY: as above; on the same stream it is behind what it copies.
+            unsafe { to.copy_from_unordered(&from, &stream) }
+        })?;
+        filled += more;
+    }
+    Ok(transfer)
+}
+
+/// Copies a buffer into `target`.
+pub(crate) fn copy_out(
+    source: &Buffer,
+    target: &Bound<'_, PyAny>,
+    is_non_blocking: bool,
+) -> PyResult<()> {
+    check_may_end(is_non_blocking)?;
+    let py = target.py();
+    let transfer = match written(target, |buffer| between(py, buffer, source)) {
+        Some(transfer) => transfer,
+        None => to_host(py, source, host_memory("target", target, true)?),
+    };
+    end(py, transfer, is_non_blocking)
+}
+
+/// Writes to the buffer that an object is, or is a view of, by `write`, and counts it. `None` when
+/// it is neither.
+pub(crate) fn written<T>(
+    target: &Bound<'_, PyAny>,
+    write: impl FnOnce(&Buffer) -> PyResult<T>,
+) -> Option<PyResult<T>> {
+    let buffer = buffer_of(target)?;
+    Some(match owner_of(target) {
+        // Through a view: the memory is the view's, and the version that of its owner.
+        Some(owner) => owner.get().current.write(target.py(), |_| write(&buffer)),
+        None => write(&buffer),
+    })
+}
+
+/// The buffer that an object is, or is a view of.
+pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
+    if let Ok(buffer) = object.cast::<PyBuffer>() {
+        return Some(buffer.get().current.buffer(object.py()));
+    }
+    match &object.cast::<PyView>().ok()?.get().memory {
+        Memory::Ours(buffer) => Some(buffer.clone()),
+        Memory::Foreign(_) => None,
+    }
+}
+
+/// The buffer whose version counts what is written to an object.
+fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
+    if let Ok(buffer) = object.cast::<PyBuffer>() {
+        return Some(buffer.clone());
+    }
+    let owner = object.cast::<PyView>().ok()?.get().owner.as_ref()?;
+    Some(owner.bind(object.py()).clone())
+}
+
+/// The memory of a device that an object is a view of, lent by others.
+pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+    lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::Cpu)
+}
+
+/// The memory that an object is a view of, lent by others.
+fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
+    match &object.cast::<PyView>().ok()?.get().memory {
+        Memory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+        Memory::Ours(_) => None,
+    }
+}
+
+/// Copies memory of a lender into a buffer; of a device's only where that device copies.
+pub(crate) fn from_lender(
+    py: Python<'_>,
+    target: &Buffer,
+    source: Arc<HostMemory>,
+) -> PyResult<Transfer> {
+    let (from, to) = (source.device, target.device());
+    if from.kind() != DeviceKind::Cpu && from.kind() != to.kind() {
+        let text =
+            format!("memory of {from} that others lend is copied into {} buffers", from.kind());
+        return Err(PyBufferError::new_err(format!("{text} only, not into one of {to}")));
+    }
+    from_host(py, target, source)
+}
+
+/// The bytes of an object with the buffer protocol or DLPack.
+fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyResult<HostMemory> {
+    if let Some(memory) = HostMemory::of_exporter(what, object, is_written)? {
+        return Ok(memory);
+    }
+    if object.hasattr("__dlpack__")? {
+        // Who names a target asks to write it.
+        let is_read_only = is_written.then_some(false);
+        let copy = is_written.then_some(false);
+        let wish = Wish { is_read_only, copy };
+        let view = Bound::new(object.py(), import_from(object, wish)?)?;
+        if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
+            return Ok(memory);
+        }
+    }
+    Err(PyTypeError::new_err(format!(
+        "{what} must be an accelrt.Buffer or have the buffer protocol or DLPack, not {}",
+        type_name(object)
+    )))
+}
+
+/// Copies one buffer into another. Does not block.
+pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
+    // The host's cores do not reach a device's memory; the device reaches the host's.
+    let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::Cpu;
+    let is_to_host = is_on_host(target) && !is_on_host(source);
+    let stream = current_stream(if is_to_host { source } else { target })?;
+    enqueue(py, &stream, || {
+        // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+        // uses a buffer.
+        unsafe { target.copy_from_unordered(source, &stream) }
+    })
+}
+
+/// Copies memory of the host into a buffer and holds it until that is done. Does not block.
+fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
+    let stream = current_stream(target)?;
+    check_apart(target, &source)?;
+    let (address, bytes) = (source.address, source.bytes);
+    enqueue(py, &stream, || {
+        // SAFETY: the lender keeps the bytes valid until the owner is dropped; as everywhere in
+        // Python it is the program that does not write them meanwhile, and that orders the streams
+        // on which it uses a buffer.
+        unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
+    })
+}
+
+fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Transfer> {
+    let stream = current_stream(source)?;
+    check_apart(source, &target)?;
+    let (address, bytes) = (target.address, target.bytes);
+    enqueue(py, &stream, || {
+        // SAFETY: as above; the exporter said that the bytes may be written.
+        unsafe { source.copy_to_host_range(address, bytes, target, &stream) }
+    })
+}
+
+/// An array over a buffer is memory of the host too.
+fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
+    if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
+        let text = "Cannot copy between a buffer and memory that it overlaps";
+        return Err(PyValueError::new_err(text));
+    }
+    Ok(())
+}
+
+/// A copy that its caller may not wait for is refused before it is enqueued.
+fn check_may_end(is_non_blocking: bool) -> PyResult<()> {
+    if is_non_blocking { Ok(()) } else { check_may_wait() }
+}
+
+/// Waits for a transfer where that is asked for. Signal handlers run meanwhile.
+fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> PyResult<()> {
+    drop_parked(py); // also the memory of a copy that was refused
+    let transfer = transfer?;
+    if is_non_blocking {
+        return Ok(());
+    }
+    let is_done = || transfer.is_done();
+    without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))
+}
+
+/// The current stream of this thread on a buffer's device.
+pub(crate) fn current_stream(buffer: &Buffer) -> Result<Stream, Error> {
+    Runtime::global()?.current_stream_of(buffer.device())
+}

@@ -1,0 +1,323 @@
+//! `accelrt.View`: memory with a type and a shape, for others to take.
+#![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
+
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::base::device::DeviceKind;
+use crate::memory::buffer::Buffer;
+use crate::python::memory::buffer::PyBuffer;
+use crate::python::memory::dlpack_export::{Request, device_of};
+use crate::python::memory::element::{BYTE, Element};
+use crate::python::memory::exposure::{self, Exposure};
+use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, acquire, in_argument};
+use crate::python::memory::shape;
+use crate::python::memory::transfers::{copy_into_view, fill_view};
+use crate::python::memory::value::bytes_of;
+use crate::python::memory::view_memory::{Lent, Memory};
+use crate::python::objects::device::PyDevice;
+use crate::python::support::errors::type_name;
+use crate::python::support::parameters::{self, Flag};
+use crate::runtime::Runtime;
+
+/// Memory with a type and a shape, contiguous in C's order: of a buffer, or of another library's
+/// object. It keeps its owner alive.
+///
+/// It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them
+/// waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take it as they take the
+/// buffer.
+///
+/// >>> import accelrt
+/// >>> view = accelrt.zeros(24).view("float32", (2, 3))
+/// >>> memoryview(view).tolist()
+/// [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+#[pyclass(name = "View", module = "accelrt", weakref, frozen)]
+pub(crate) struct PyView {
+    /// Lent to whoever read the array interface. Before the memory: dropped first.
+    interface: OnceLock<Lent>,
+    pub(crate) memory: Memory,
+    /// The buffer that it is a view of, whose version is its own.
+    pub(crate) owner: Option<Py<PyBuffer>>,
+    pub(crate) element: Element,
+    shape: Vec<usize>,
+}
+
+impl PyView {
+    /// A view of a buffer.
+    pub(crate) fn of_buffer(
+        owner: &Bound<'_, PyBuffer>,
+        dtype: &Bound<'_, PyAny>,
+        shape: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let element = Element::extract(dtype)?;
+        let buffer = owner.get().current.buffer(owner.py());
+        let (name, item_bytes, bytes) = (element.name, element.item_bytes, buffer.nbytes());
+        if !buffer.address()?.is_multiple_of(item_bytes.min(8) as u64) {
+            let (address, align_bytes) = (buffer.address()?, item_bytes.min(8));
+            let text = format!(
+                "the buffer begins at {address:#x}, and {name} is aligned to {align_bytes} bytes"
+            );
+            return Err(PyValueError::new_err(text));
+        }
+        let shape = match shape {
+            Some(shape) => shape::read(shape)?,
+            None if bytes.is_multiple_of(item_bytes) => vec![shape::INFERRED],
+            None => {
+                let text = format!("{bytes} bytes are no whole number of {name} elements");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let shape = shape::infer(&shape, element, bytes)?;
+        let view = Self::new(Memory::Ours(buffer), element, shape);
+        Ok(Self { owner: Some(owner.clone().unbind()), ..view })
+    }
+
+    /// A buffer's bytes.
+    pub(crate) fn of_bytes(buffer: Buffer) -> Self {
+        let shape = vec![buffer.nbytes()];
+        Self::new(Memory::Ours(buffer), BYTE, shape)
+    }
+
+    /// A view of a lender's memory.
+    pub(crate) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
+        let memory = Memory::Foreign(DroppedWithGil(Some(Arc::new(memory))));
+        Self::new(memory, element, shape)
+    }
+
+    /// A view of the same elements in a buffer of its own.
+    pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
+        let copy = self.memory.copied(py)?;
+        Ok(Self::new(Memory::Ours(copy), self.element, self.shape.clone()))
+    }
+
+    /// Refuses a source whose elements are of another type, as far as it names one. Bytes without a
+    /// meaning are any type's.
+    fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
+        let given = match source.cast::<Self>() {
+            Ok(view) => Some(view.get().element),
+            Err(_) => source.getattr("dtype").ok().and_then(|it| Element::extract(&it).ok()),
+        };
+        let (own, is_bytes) = (self.element, |element: Element| element == BYTE);
+        match given {
+            Some(given) if given != own && !is_bytes(given) && !is_bytes(own) => {
+                let (own, given) = (own.name, given.name);
+                let text = format!("source must have elements of {own}, as this view, not {given}");
+                Err(PyTypeError::new_err(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn new(memory: Memory, element: Element, shape: Vec<usize>) -> Self {
+        Self { interface: OnceLock::new(), memory, owner: None, element, shape }
+    }
+}
+
+#[pymethods]
+impl PyView {
+    /// The name of the elements' type: NumPy's, or that of bfloat16 and of the floats of 8 bits,
+    /// whose bytes are what NumPy and the buffer protocol see.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.element.name
+    }
+
+    /// How many elements there are in each dimension.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// Size in bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.memory.nbytes()
+    }
+
+    /// The device of the memory.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.memory.device().into()
+    }
+
+    /// True when the memory may not be written.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.memory.is_read_only()
+    }
+
+    /// Address of the first byte. Does not wait: tasks may be writing there.
+    fn data_ptr(&self) -> PyResult<u64> {
+        self.memory.address()
+    }
+
+    /// What NumPy asks for. While this view lives its buffer cannot be released from here on.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let lent = self.memory.lend(py)?;
+        let dict = PyDict::new(py);
+        let (element, shape) = self.element.as_numpy_has_it(&self.shape);
+        dict.set_item("version", 3)?;
+        dict.set_item("shape", PyTuple::new(py, shape)?)?;
+        dict.set_item("typestr", element.type_string())?;
+        dict.set_item("data", (lent.address, lent.is_read_only))?;
+        dict.set_item("strides", py.None())?;
+        let _ = self.interface.set(lent); // the first one is enough
+        Ok(dict)
+    }
+
+    /// What libraries over SYCL ask for; only on xpu. It waits for the work that uses the memory,
+    /// and while this view lives its buffer cannot be released from here on.
+    #[getter]
+    fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let device = self.memory.device();
+        if device.kind() != DeviceKind::Xpu {
+            let text = format!("memory of {device} is no unified shared memory");
+            return Err(PyAttributeError::new_err(text));
+        }
+        let lent = self.memory.lend_where_it_is(py)?;
+        let dict = PyDict::new(py);
+        let (element, shape) = self.element.as_numpy_has_it(&self.shape);
+        dict.set_item("version", 1)?;
+        dict.set_item("shape", PyTuple::new(py, shape)?)?;
+        dict.set_item("typestr", element.type_string())?;
+        dict.set_item("data", (lent.address, lent.is_read_only))?;
+        dict.set_item("strides", py.None())?;
+        dict.set_item("offset", 0)?;
+        let is_gpu = Runtime::global()?.properties(device)?.is_gpu;
+        let kind = if is_gpu { "gpu" } else { "cpu" };
+        dict.set_item("syclobj", format!("opencl:{kind}:{}", device.index()))?;
+        let _ = self.interface.set(lent); // the first one is enough
+        Ok(dict)
+    }
+
+    /// A DLPack capsule over the memory. Versioned when `max_version` is (1, 0) or later; read-only
+    /// memory needs that. `stream` is None or -1 on the cpu.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<Flag<'py>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let device = self.memory.device();
+        let request = Request::read(device, stream, max_version, dl_device, copy)?;
+        request.capsule(py, &self.memory, self.element, &self.shape)
+    }
+
+    /// Type and index of the device as DLPack has them.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        device_of(self.memory.device())
+    }
+
+    /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
+    /// the same size into this view; returns it. Bytes are copied as they are: a source that names
+    /// another type of elements is refused. Runs on the current stream of the device; blocks,
+    /// without the GIL, for this copy alone.
+    #[pyo3(
+        signature = (source, non_blocking=Flag::Is(false)),
+        text_signature = "($self, source, non_blocking=False)"
+    )]
+    fn copy_<'py>(
+        slf: Bound<'py, Self>,
+        source: &Bound<'py, PyAny>,
+        non_blocking: Flag<'_>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let is_non_blocking = non_blocking.get("non_blocking")?;
+        slf.get().check_same_type(source)?;
+        copy_into_view(slf.get(), source, is_non_blocking)?;
+        Ok(slf)
+    }
+
+    /// Sets every element to a number, rounded to the nearest that its type has, on the current
+    /// stream of the device; returns this view. Does not block. `OverflowError` for what the type
+    /// does not have.
+    ///
+    /// >>> import accelrt
+    /// >>> memoryview(accelrt.empty(8).view("float32").fill_(1.5)).tolist()
+    /// [1.5, 1.5]
+    fn fill_<'py>(slf: Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        let pattern = bytes_of(slf.get().element, value)?;
+        fill_view(slf.py(), slf.get(), &pattern)?;
+        Ok(slf)
+    }
+
+    /// A view of some of the rows, which are what the first dimension counts.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let Self { memory, owner, element, shape, .. } = self;
+        let rows = parameters::range("View", key, self.__len__()?)?;
+        let row_bytes = shape[1..].iter().product::<usize>() * element.item_bytes;
+        let part = memory.part(rows.start * row_bytes..rows.end * row_bytes)?;
+        let shape = [&[rows.len()], &shape[1..]].concat();
+        let owner = owner.as_ref().map(|owner| owner.clone_ref(key.py()));
+        Ok(Self { owner, ..Self::new(part, *element, shape) })
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.shape.first().copied();
+        first.ok_or_else(|| PyTypeError::new_err("a view without dimensions has no length"))
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure to fill.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let Self { memory, element, shape, .. } = slf.get();
+        let lent = memory.lend(slf.py())?;
+        let (element, shape) = element.as_numpy_has_it(shape);
+        let (format, item_bytes) = (element.format(), element.item_bytes);
+        // SAFETY: the interpreter gave the structure for this object.
+        unsafe { Exposure { lent, format, item_bytes, shape }.fill(slf.as_any(), view, flags) }
+    }
+
+    /// # Safety
+    /// Called by an interpreter only, with a structure that was filled.
+    #[expect(clippy::unused_self, reason = "the protocol's signature")]
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: filled by `__getbuffer__`, released once.
+        unsafe { exposure::release(view) };
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (shape, name) = (self.shape(py)?.repr()?, self.element.name);
+        let device = self.memory.device();
+        Ok(format!("accelrt.View(dtype='{name}', shape={shape}, device='{device}')"))
+    }
+}
+
+/// A typed view of the bytes of an object with the buffer protocol, without a copy. Elements of
+/// types that no view has are bytes; the exporter's error for memory that is not contiguous.
+///
+/// >>> import accelrt, array
+/// >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
+/// >>> view.dtype, view.shape
+/// ('float64', (3,))
+#[pyfunction]
+pub(crate) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
+    let exported = acquire(obj, ffi::PyBUF_C_CONTIGUOUS);
+    let exported = exported.map_err(|error| in_argument("obj", obj, error))?;
+    let exported = exported.ok_or_else(|| {
+        PyTypeError::new_err(format!("obj must have the buffer protocol, not {}", type_name(obj)))
+    })?;
+    let (format, item_bytes, shape) = exported.description();
+    let memory = exported.checked("obj", obj.py())?;
+    let named = || Element::extract(&obj.getattr("dtype").ok()?).ok();
+    let known = match format {
+        Some(format) => Element::of_format(&format, item_bytes),
+        None if item_bytes == 1 => named().or(Some(BYTE)),
+        None => named().filter(|element| element.item_bytes == item_bytes),
+    };
+    let known = known.map(|element| (element, shape));
+    let (element, shape) = known.unwrap_or_else(|| (BYTE, vec![memory.bytes]));
+    Ok(PyView::foreign(memory, element, shape))
+}

@@ -1,0 +1,164 @@
+//! Memory behind an object that others may ask for: a buffer's, or a lender's.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+
+use crate::base::device::{Device, DeviceKind};
+use crate::memory::buffer::{Buffer, ExportGuard};
+use crate::python::memory::buffer::allocate;
+use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
+use crate::python::memory::transfers::{between, from_lender};
+use crate::python::support::waiting::{check_may_wait, without_gil};
+use crate::runtime::Runtime;
+
+/// Address of memory of no bytes: null would be taken for an error by some.
+const EMPTY_ADDRESS: usize = 64;
+
+/// Where the bytes of a typed view are.
+pub(crate) enum Memory {
+    Ours(Buffer),
+    Foreign(DroppedWithGil<Arc<HostMemory>>),
+}
+
+/// Memory that the host uses, valid while this exists.
+pub(crate) struct Lent {
+    pub(crate) address: usize,
+    pub(crate) is_read_only: bool,
+    _keeper: Keeper,
+}
+
+/// What keeps lent memory where it is.
+#[expect(dead_code, reason = "they are there to be dropped")]
+enum Keeper {
+    Export(ExportGuard),
+    Lender(Option<Arc<HostMemory>>),
+}
+
+impl Lent {
+    pub(crate) fn pointer(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address)
+    }
+}
+
+impl Memory {
+    /// A buffer of its own with the same bytes, once they are there.
+    pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
+        check_may_wait()?;
+        let device = self.device();
+        let origin = Runtime::global()?.origin(device)?;
+        let copy = allocate(py, self.nbytes(), device, &origin)?;
+        let transfer = match self {
+            Self::Ours(buffer) => between(py, &copy, buffer)?,
+            Self::Foreign(DroppedWithGil(Some(memory))) => {
+                from_lender(py, &copy, Arc::clone(memory))?
+            }
+            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // taken by the drop only
+        };
+        let is_done = || transfer.is_done();
+        without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))?;
+        Ok(copy)
+    }
+
+    /// Some of the bytes. Fails after a release.
+    pub(crate) fn part(&self, range: Range<usize>) -> PyResult<Self> {
+        Ok(match self {
+            Self::Ours(buffer) => Self::Ours(buffer.slice(range)?),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                let part = memory.as_ref().map(|it| Arc::new(HostMemory::part(it, range)));
+                Self::Foreign(DroppedWithGil(part))
+            }
+        })
+    }
+
+    pub(crate) fn nbytes(&self) -> usize {
+        match self {
+            Self::Ours(buffer) => buffer.nbytes(),
+            Self::Foreign(DroppedWithGil(memory)) => memory.as_ref().map_or(0, |it| it.bytes),
+        }
+    }
+
+    /// The address as the device sees it. Does not wait; fails after a release.
+    pub(crate) fn address(&self) -> PyResult<u64> {
+        match self {
+            Self::Ours(buffer) => Ok(buffer.address()?),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                Ok(memory.as_ref().map_or(0, |it| it.address.addr() as u64))
+            }
+        }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        match self {
+            Self::Ours(_) => false,
+            Self::Foreign(DroppedWithGil(memory)) => {
+                memory.as_ref().is_some_and(|it| it.is_read_only)
+            }
+        }
+    }
+
+    /// The device; of the host's memory it is cpu:0.
+    pub(crate) fn device(&self) -> Device {
+        match self {
+            Self::Ours(buffer) => buffer.device(),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                memory.as_ref().map_or(Device::cpu(0), |it| it.device)
+            }
+        }
+    }
+
+    /// Lends the bytes to the host. Waits, without the GIL, for everything that uses them.
+    pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
+        let is_reached = match self {
+            Self::Ours(buffer) => buffer.is_host_accessible(),
+            Self::Foreign(_) => self.device().kind() == DeviceKind::Cpu,
+        };
+        check_reached(is_reached, self.device())?;
+        self.lend_where_it_is(py)
+    }
+
+    /// Lends the bytes to others of the same device. Waits as [`Memory::lend`].
+    pub(crate) fn lend_where_it_is(&self, py: Python<'_>) -> PyResult<Lent> {
+        match self {
+            Self::Ours(buffer) => lend_where_it_is(py, buffer),
+            Self::Foreign(DroppedWithGil(memory)) => {
+                let memory = memory.clone();
+                memory.as_ref().map_or(Ok(()), |it| it.wait_for_uses(py))?;
+                let address = memory
+                    .as_ref()
+                    .filter(|it| it.bytes > 0)
+                    .map_or(EMPTY_ADDRESS, |it| it.address.expose_provenance());
+                let is_read_only = self.is_read_only();
+                Ok(Lent { address, is_read_only, _keeper: Keeper::Lender(memory) })
+            }
+        }
+    }
+}
+
+/// Lends a buffer's bytes to the host. Waits, without the GIL, for everything that uses them.
+pub(crate) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
+    check_reached(buffer.is_host_accessible(), buffer.device())?;
+    lend_where_it_is(py, buffer)
+}
+
+fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
+    if is_reached {
+        return Ok(());
+    }
+    let text = format!("the host does not reach memory of {device}: copy_to brings the bytes");
+    Err(PyBufferError::new_err(text))
+}
+
+/// Lends a buffer's bytes to whoever reaches them. Waits as [`lend`].
+pub(crate) fn lend_where_it_is(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
+    let guard = buffer.export()?;
+    let is_done = || buffer.is_unused();
+    without_gil(py, is_done, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;
+    let address = match usize::try_from(buffer.address()?) {
+        Ok(address) if address != 0 => address,
+        _ => EMPTY_ADDRESS,
+    };
+    Ok(Lent { address, is_read_only: false, _keeper: Keeper::Export(guard) })
+}

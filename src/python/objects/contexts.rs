@@ -1,0 +1,120 @@
+//! Contexts: what the `with` statements of a thread made current, and what they replaced.
+//!
+//! One stack a thread for devices, indices and streams: the innermost wins, whichever it is.
+
+use std::cell::RefCell;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Result;
+use crate::engine::stream::Stream;
+use crate::memory::buffer::here;
+use crate::python::objects::device::{PyDevice, kind_argument};
+use crate::runtime::Runtime;
+
+/// What a `with` makes current.
+#[derive(PartialEq)]
+pub(crate) enum Context {
+    /// A device, or a kind alone.
+    Device(PyDevice),
+    /// A device of one kind by its index; none changes nothing.
+    Index(DeviceKind, Option<usize>),
+    /// A stream and its device.
+    Stream(Stream),
+}
+
+struct Entered {
+    context: Context,
+    previous_device: Option<Device>,
+    previous_stream: Option<Stream>,
+}
+
+thread_local! {
+    /// Innermost last.
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Context {
+    /// Begins a `with`. When it fails nothing has changed.
+    pub(crate) fn enter(self) -> Result<()> {
+        let runtime = Runtime::global()?;
+        // The stream first: when that is refused, nothing has changed.
+        let previous_stream = match &self {
+            Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
+            Self::Device(_) | Self::Index(..) => None,
+        };
+        let device = match &self {
+            Self::Device(device) => device.index.map(|index| Device::new(device.kind, index)),
+            Self::Index(kind, index) => index.map(|index| Device::new(*kind, index)),
+            Self::Stream(stream) => Some(Ok(stream.device())),
+        };
+        let exchange = |device: Result<Device>| runtime.exchange_device(device?);
+        let previous_device = device.map(exchange).transpose()?;
+        let entered = Entered { context: self, previous_device, previous_stream };
+        here::forget(); // a kind alone changes nothing else
+        ENTERED.with_borrow_mut(|stack| stack.push(entered));
+        Ok(())
+    }
+
+    /// Ends the innermost `with` of this context.
+    pub(crate) fn exit(&self) -> PyResult<()> {
+        here::forget();
+        let entered = ENTERED.with_borrow_mut(|stack| {
+            let place = stack.iter().rposition(|entered| entered.context == *self);
+            place.map(|place| stack.remove(place))
+        });
+        let Some(entered) = entered else {
+            let what = if matches!(self, Self::Stream(_)) { "Stream" } else { "Device" };
+            return Err(PyRuntimeError::new_err(format!("{what} context stack is empty.")));
+        };
+        let runtime = Runtime::global()?;
+        if let Some(stream) = &entered.previous_stream {
+            runtime.restore_stream(stream);
+        }
+        if let Some(device) = entered.previous_device {
+            runtime.restore_device(device);
+        }
+        Ok(())
+    }
+
+    /// The kind whose current device is meant where none is named.
+    fn kind(&self) -> Option<DeviceKind> {
+        match self {
+            Self::Device(device) => Some(device.kind),
+            Self::Index(kind, index) => index.map(|_| *kind),
+            Self::Stream(stream) => Some(stream.device().kind()),
+        }
+    }
+}
+
+/// Ends every `with` of this thread, restoring nothing: for a thread that runs callables, which may
+/// have left theirs open. The streams in there may end.
+pub(crate) fn forget() {
+    let left = ENTERED.take();
+    drop(left); // outside of the borrow
+}
+
+/// The device that is meant where none is named: the current one of the innermost context's kind,
+/// else of the accelerator.
+pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
+    let innermost =
+        ENTERED.with_borrow(|stack| stack.iter().rev().find_map(|entered| entered.context.kind()));
+    match innermost {
+        Some(kind) => runtime.current_device_of(kind),
+        None => runtime.current_device(),
+    }
+}
+
+/// Begins a `with` of a device's index; a negative one changes nothing.
+#[pyfunction]
+pub(crate) fn enter_index(kind: &str, index: i64) -> PyResult<()> {
+    Ok(Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).enter()?)
+}
+
+/// Ends the innermost `with` of a device's index.
+#[pyfunction]
+pub(crate) fn exit_index(kind: &str, index: i64) -> PyResult<()> {
+    Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).exit()
+}

@@ -1,0 +1,179 @@
+//! `accelrt.device`: a kind with or without an index, as torch's.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
+use crate::base::error::{Error, Result};
+use crate::python::objects::contexts::{Context, default_device};
+use crate::python::support::errors::wrong_type;
+use crate::python::support::parameters::{integer, integer_of};
+use crate::runtime::Runtime;
+
+/// A device by name: a kind and, optionally, an index from 0 to 127.
+///
+/// Whether it exists is checked where it is used. As a context manager it is the current device of
+/// its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use in this thread.
+/// The innermost `with` of a device, an index or a stream decides.
+///
+/// >>> import accelrt
+/// >>> accelrt.device("cpu:0").index
+/// 0
+/// >>> accelrt.device("cpu") == accelrt.device("cpu:0")
+/// False
+#[pyclass(name = "device", module = "accelrt", frozen, eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PyDevice {
+    pub(crate) kind: DeviceKind,
+    pub(crate) index: Option<usize>,
+}
+
+#[pymethods]
+impl PyDevice {
+    #[new]
+    #[pyo3(signature = (r#type, index=None))]
+    fn new(r#type: &Bound<'_, PyAny>, index: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let named = Self::extract(r#type)?;
+        let Some(index) = index else { return Ok(named) };
+        if named.index.is_some() {
+            let text =
+                "type (string) must not include an index because index was passed explicitly";
+            return Err(PyRuntimeError::new_err(format!("{text}: {}", r#type.str()?)));
+        }
+        Ok(Self { index: Some(index_argument(index)?), ..named })
+    }
+
+    /// The kind: `"cpu"`, `"cuda"` or `"xpu"`.
+    #[getter]
+    fn r#type(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The index, or None when the name has none.
+    #[getter]
+    fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash_of((self.kind, self.index))
+    }
+
+    fn __str__(&self) -> String {
+        match self.index {
+            Some(index) => format!("{}:{index}", self.kind),
+            None => self.kind.to_string(),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        match self.index {
+            Some(index) => format!("device(type='{}', index={index})", self.kind),
+            None => format!("device(type='{}')", self.kind),
+        }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let arguments = (slf.get().__str__(),);
+        (slf.get_type(), arguments).into_pyobject(slf.py())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        Context::Device(*slf.get()).enter()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Context::Device(*self).exit()
+    }
+}
+
+impl PyDevice {
+    /// A device from a `device`, a string, or an index of the accelerator.
+    pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(device) = object.cast::<Self>() {
+            return Ok(*device.get());
+        }
+        if let Ok(text) = object.cast::<PyString>() {
+            // Lossy: a lone surrogate is no name of a device, which the error then says.
+            let (kind, index) = parse(&text.to_string_lossy())?;
+            return Ok(Self { kind, index });
+        }
+        if let Some(number) = integer_of(object)? {
+            let index = Some(index_in_range(number, object)?);
+            return Ok(Self { kind: Runtime::global()?.accelerator()?, index });
+        }
+        Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
+    }
+
+    /// The device named, with the current one of its kind where no index is.
+    pub(crate) fn resolve(self, runtime: &Runtime) -> Result<Device> {
+        match self.index {
+            Some(index) => Device::new(self.kind, index),
+            None => runtime.current_device_of(self.kind),
+        }
+    }
+}
+
+impl From<Device> for PyDevice {
+    fn from(device: Device) -> Self {
+        Self { kind: device.kind(), index: Some(device.index()) }
+    }
+}
+
+/// The device of an optional argument; see [`default_device`].
+pub(crate) fn device_or_default(
+    runtime: &Runtime,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Device> {
+    match device {
+        Some(device) => Ok(PyDevice::extract(device)?.resolve(runtime)?),
+        None => Ok(default_device(runtime)?),
+    }
+}
+
+fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
+    let (kind, index) = parse_device(text)?;
+    if kind == DeviceKind::Null {
+        // Only programs that register this kind have it, which Python ones cannot.
+        return Err(Error::UnknownDeviceKind { given: kind.name().to_owned() });
+    }
+    if let Some(index) = index {
+        Device::new(kind, index)?;
+    }
+    Ok((kind, index))
+}
+
+/// An index from an integer argument; its range is 0 to 127.
+fn index_argument(index: &Bound<'_, PyAny>) -> PyResult<usize> {
+    index_in_range(integer("index", index)?, index)
+}
+
+fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match usize::try_from(number) {
+        Ok(index) if index <= usize::from(MAX_DEVICE_INDEX) => Ok(index),
+        Ok(_) => Err(PyRuntimeError::new_err(format!(
+            "Device index {} is out of range: an index is at most {MAX_DEVICE_INDEX}",
+            given.str()?
+        ))),
+        Err(_) => Err(PyRuntimeError::new_err("Device index must not be negative")),
+    }
+}
+
+/// For classes that are hashed by several numbers.
+pub(crate) fn hash_of(parts: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The kind named by a string argument of the facade.
+pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
+    let unknown = || PyTypeError::new_err(format!("kind must be cpu, cuda or xpu, not {kind:?}"));
+    kind.parse().map_err(|_| unknown())
+}

@@ -1,0 +1,184 @@
+//! The class `accelrt.Event`: a mark in a stream.
+
+use std::borrow::Cow;
+
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyTuple};
+
+use crate::base::device::Device;
+use crate::base::error::Error;
+use crate::engine::event::Event;
+use crate::engine::stream::Stream;
+use crate::python::objects::device::PyDevice;
+use crate::python::objects::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
+use crate::python::support::parameters::Given;
+use crate::python::support::parked::drop_parked;
+use crate::python::support::waiting::{enqueue, without_gil};
+use crate::runtime::Runtime;
+
+/// A mark that streams record, wait for and query.
+///
+/// `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
+/// by their places: `Event(True)` is timed. One that was never recorded counts as done. A wait
+/// binds to the record that is the latest at that moment. Of `device` only the kind counts: the
+/// first record gives the index. `blocking` and `interprocess` are accepted and change nothing.
+///
+/// >>> import accelrt
+/// >>> start, end = accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
+/// >>> start.record(); end.record(); end.synchronize()
+/// >>> start.elapsed_time(end) >= 0
+/// True
+#[pyclass(name = "Event", module = "accelrt", subclass, weakref, frozen)]
+pub(crate) struct PyEvent {
+    pub(crate) event: Event,
+    device: PyDevice,
+}
+
+const FORMS: &str = concat!(
+    "Event(device=None, *, enable_timing=False, blocking=False, interprocess=False) or ",
+    "Event(enable_timing, blocking=False, interprocess=False)",
+);
+
+#[pymethods]
+impl PyEvent {
+    #[new]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        // A flag is no device: it is the form of the kinds' own events in torch.
+        let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
+        let flags = ["enable_timing", "blocking", "interprocess"];
+        let positions: &[&str] = if is_flag { &flags } else { &["device"] };
+        let mut given = Given::read(positions, args, kwargs, FORMS)?;
+        // The last two are accepted as torch does, without an effect.
+        let [is_timed, _, _] =
+            [given.flag(flags[0])?, given.flag(flags[1])?, given.flag(flags[2])?];
+        let device = given.device();
+        given.end()?;
+        let device = match device {
+            Some(device) => existing(PyDevice::extract(&device)?)?,
+            None => PyDevice { kind: Runtime::global()?.accelerator()?, index: None },
+        };
+        let event = Event::for_kind(device.kind, is_timed);
+        Ok(Self { event, device: PyDevice { index: None, ..device } })
+    }
+
+    /// The device of the latest record; without an index before the first.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.event.device().map_or(self.device, PyDevice::from)
+    }
+
+    /// Names this event while it lives; 0 before the first record.
+    #[getter]
+    fn event_id(&self) -> u64 {
+        self.event.id()
+    }
+
+    /// Records behind everything enqueued on `stream`, by default the current one. Does not block.
+    #[pyo3(signature = (stream=None))]
+    fn record(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let stream = self.stream_or_current(stream)?;
+        enqueue(py, &stream, || stream.record(&self.event))
+    }
+
+    /// Makes `stream`, by default the current one, wait for the latest record. Does not block.
+    #[pyo3(signature = (stream=None))]
+    fn wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let stream = self.stream_or_current(stream)?;
+        enqueue(py, &stream, || stream.wait_event(&self.event))
+    }
+
+    /// True when everything before the latest record is done, also when it failed.
+    fn query(&self) -> bool {
+        self.event.query()
+    }
+
+    /// Blocks, without the GIL, until everything before the latest record is done; raises the error
+    /// it is failed with.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        if self.event.query() {
+            drop_parked(py);
+            return Ok(self.event.synchronize()?);
+        }
+        let event = &self.event;
+        let is_done = || event.query();
+        without_gil(py, is_done, |is_interrupted| event.synchronize_unless(is_interrupted))
+    }
+
+    /// Milliseconds from this event's record to the other's.
+    fn elapsed_time(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<f64> {
+        let Ok(other) = other.cast::<Self>() else {
+            let text = "expected other to be an accelrt.Event object";
+            return Err(PyRuntimeError::new_err(text));
+        };
+        let other = other.get();
+        // The first conversion of a process may wait until its clock is calibrated.
+        Ok(py.detach(|| self.event.elapsed_ms(&other.event))?)
+    }
+
+    /// Not supported, as in torch.
+    #[expect(clippy::unused_self, reason = "a method in Python")]
+    fn ipc_handle(&self) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err("accelrt.Event ipc is not supported"))
+    }
+
+    /// Not supported, as in torch.
+    #[classmethod]
+    #[pyo3(signature = (device, handle))]
+    fn from_ipc_handle(
+        _class: &Bound<'_, pyo3::types::PyType>,
+        #[expect(unused_variables, reason = "torch's signature")] device: &Bound<'_, PyAny>,
+        #[expect(unused_variables, reason = "torch's signature")] handle: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err("accelrt.Event ipc is not supported"))
+    }
+
+    fn __repr__(&self) -> String {
+        let index =
+            self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
+        // As C++ writes a pointer.
+        let id = match self.event.id() {
+            0 => "0".to_owned(),
+            id => format!("{id:#x}"),
+        };
+        format!(
+            "accelrt.Event device_type={}, device_index={index}, event_flag={}, event_id={id}, {}",
+            self.device.kind,
+            u8::from(self.event.is_timed()),
+            state_of(self.event.query(), self.event.has_failed()),
+        )
+    }
+}
+
+/// A device that may be the one of an event. Only its kind counts, as in torch; but an index that
+/// no device of a kind has is a mistake. A kind that is not there is told at the first use.
+fn existing(device: PyDevice) -> PyResult<PyDevice> {
+    if let Some(index) = device.index {
+        let count = Runtime::global()?.device_count(device.kind)?;
+        if count > 0 && index >= count {
+            let device = Device::new(device.kind, index)?;
+            return Err(Error::NoSuchDevice { device, count }.into());
+        }
+    }
+    Ok(device)
+}
+
+impl PyEvent {
+    pub(crate) fn untimed(stream: &PyStream) -> Self {
+        let device = PyDevice::from(stream.stream.device());
+        let event = Event::for_kind(device.kind, false);
+        Self { event, device: PyDevice { index: None, ..device } }
+    }
+
+    /// Borrowed where it is given: a stream's count of references is a locked operation.
+    fn stream_or_current<'a>(
+        &self,
+        stream: Option<&'a Bound<'_, PyAny>>,
+    ) -> PyResult<Cow<'a, Stream>> {
+        match stream {
+            Some(stream) => Ok(Cow::Borrowed(&stream_argument("stream", stream)?.get().stream)),
+            None => current_stream_of_kind(self.device.kind).map(Cow::Owned),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Functions of `accelrt._core`: devices, what is current, and the runtime as a whole.
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
+use crate::base::error::Error;
+use crate::base::fork;
+use crate::base::size;
+use crate::python::launch::helper;
+use crate::python::objects::device::{PyDevice, kind_argument};
+use crate::python::objects::stream::{PyStream, stream_argument};
+use crate::python::support::errors::wrong_type;
+use crate::python::support::parameters::{Flag, integer_of};
+use crate::python::support::reaper;
+use crate::python::support::waiting::without_gil;
+use crate::runtime::Runtime;
+
+/// What a device is.
+#[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all, eq, hash)]
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct PyDeviceProperties {
+    /// The maker's name.
+    name: String,
+    /// Capacity in bytes.
+    total_memory: usize,
+    /// Cores that this process may use; multiprocessors on a GPU.
+    core_count: usize,
+    /// Data caches in bytes from level 1 up, per instance.
+    cache_bytes: Vec<usize>,
+    /// Size of a page in bytes.
+    page_bytes: usize,
+    /// Size of a huge page in bytes, or None.
+    huge_page_bytes: Option<usize>,
+    /// True for GPUs.
+    is_gpu: bool,
+    /// True when there is memory that the device and the host both reach.
+    has_shared_memory: bool,
+    /// True when the device converts numbers from and to bfloat16 by instructions of its own.
+    has_bfloat16_conversions: bool,
+}
+
+#[pymethods]
+impl PyDeviceProperties {
+    fn __repr__(&self) -> String {
+        format!(
+            "DeviceProperties(name='{}', total_memory={}MB, core_count={})",
+            self.name,
+            self.total_memory >> 20,
+            self.core_count
+        )
+    }
+}
+
+/// The kind of the current accelerator, as a device without index.
+#[pyfunction]
+pub(crate) fn current_accelerator() -> PyResult<PyDevice> {
+    Ok(PyDevice { kind: Runtime::global()?.accelerator()?, index: None })
+}
+
+/// How many devices of a kind there are.
+#[pyfunction]
+pub(crate) fn device_count(kind: &str) -> PyResult<usize> {
+    Ok(Runtime::global()?.device_count(kind_argument(kind)?)?)
+}
+
+/// Why a kind has no device here; None when it has.
+#[pyfunction]
+pub(crate) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
+    let kind = kind_argument(kind)?;
+    match Runtime::global()?.properties(Device::new(kind, 0)?) {
+        Ok(_) => Ok(None),
+        Err(Error::KindUnavailable { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Ok(Some(error.to_string())),
+    }
+}
+
+/// Name and reason of each device of a kind that is there and cannot be used.
+#[pyfunction]
+pub(crate) fn left_out_devices(kind: &str) -> PyResult<Vec<(String, String)>> {
+    let devices = Runtime::global()?.left_out_devices(kind_argument(kind)?);
+    Ok(devices.into_iter().map(|device| (device.name, device.reason)).collect())
+}
+
+/// True when something was used that needed a device.
+#[pyfunction]
+pub(crate) fn is_initialized() -> PyResult<bool> {
+    Ok(Runtime::global()?.is_initialized())
+}
+
+/// Makes the current device of a kind ready, which its first use would do.
+#[pyfunction]
+pub(crate) fn initialize(kind: &str) -> PyResult<()> {
+    let runtime = Runtime::global()?;
+    runtime.default_stream(runtime.current_device_of(kind_argument(kind)?)?)?;
+    Ok(())
+}
+
+/// Index of the current device of a kind in this thread.
+#[pyfunction]
+pub(crate) fn current_device(kind: &str) -> PyResult<usize> {
+    Ok(Runtime::global()?.current_device_of(kind_argument(kind)?)?.index())
+}
+
+/// Makes a device current in this thread; the index that was. A negative index changes nothing.
+#[pyfunction]
+pub(crate) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
+    let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
+    let Ok(index) = usize::try_from(index) else { return Ok(-1) };
+    fork::check()?;
+    let previous = runtime.exchange_device(Device::new(kind, index)?)?;
+    Ok(i64::try_from(previous.index()).unwrap_or(-1))
+}
+
+/// The current stream of a device in this thread.
+#[pyfunction]
+pub(crate) fn current_stream(kind: &str, index: i64) -> PyResult<PyStream> {
+    let stream = Runtime::global()?.current_stream_of(existing(kind, index)?)?;
+    Ok(PyStream { stream })
+}
+
+/// The stream of a device that is current where none was made so.
+#[pyfunction]
+pub(crate) fn default_stream(kind: &str, index: i64) -> PyResult<PyStream> {
+    let stream = Runtime::global()?.default_stream(existing(kind, index)?)?;
+    Ok(PyStream { stream })
+}
+
+/// True when a device reaches the memory of another, `peer`, which may be itself: the cpu devices
+/// share the machine's, and OpenCL tells of no other that they do.
+#[pyfunction]
+pub(crate) fn can_access_peer(kind: &str, index: i64, peer: i64) -> PyResult<bool> {
+    let (device, peer) = (existing(kind, index)?, existing(kind, peer)?);
+    let runtime = Runtime::global()?;
+    runtime.properties(device)?; // fails for a device that does not exist
+    runtime.properties(peer)?;
+    Ok(device == peer || device.kind() == DeviceKind::Cpu)
+}
+
+/// Makes a stream current, and its device, in this thread.
+#[pyfunction]
+pub(crate) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
+    let stream = stream_argument("stream", stream)?;
+    Ok(Runtime::global()?.set_stream(&stream.get().stream)?)
+}
+
+/// Blocks, without the GIL, until all streams of a device are done; raises and ends their errors.
+#[pyfunction]
+pub(crate) fn synchronize(py: Python<'_>, kind: &str, index: i64) -> PyResult<()> {
+    let (runtime, device) = (Runtime::global()?, existing(kind, index)?);
+    let is_done = || runtime.is_passed(device);
+    without_gil(py, is_done, |is_interrupted| runtime.synchronize_unless(device, is_interrupted))
+}
+
+/// Free and total bytes of a device.
+#[pyfunction]
+pub(crate) fn get_memory_info(kind: &str, index: i64) -> PyResult<(usize, usize)> {
+    let info = Runtime::global()?.memory_info(existing(kind, index)?)?;
+    Ok((info.free_bytes, info.total_bytes))
+}
+
+/// What a device is.
+#[pyfunction]
+pub(crate) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDeviceProperties> {
+    let properties = Runtime::global()?.properties(existing(kind, index)?)?;
+    Ok(PyDeviceProperties {
+        name: properties.name,
+        total_memory: properties.total_memory_bytes,
+        core_count: properties.core_count,
+        cache_bytes: properties.cache_bytes,
+        page_bytes: properties.page_bytes,
+        huge_page_bytes: properties.huge_page_bytes,
+        is_gpu: properties.is_gpu,
+        has_shared_memory: properties.has_shared_memory,
+        has_bfloat16_conversions: properties.has_bfloat16_conversions,
+    })
+}
+
+/// The index meant by an argument of `accelrt.accelerator`; `None` means the current device where
+/// `optional`.
+#[pyfunction]
+pub(crate) fn accelerator_index(device: &Bound<'_, PyAny>, optional: bool) -> PyResult<i64> {
+    let runtime = Runtime::global()?;
+    let accelerator = runtime.accelerator()?;
+    let mismatch = |kind: DeviceKind| {
+        let text = format!("{kind} doesn't match the current accelerator {accelerator}.");
+        PyValueError::new_err(text)
+    };
+    index_of(&runtime, accelerator, device, optional, mismatch)
+}
+
+/// The index meant by an argument of the module of a kind.
+#[pyfunction]
+pub(crate) fn kind_index(kind: &str, device: &Bound<'_, PyAny>, optional: bool) -> PyResult<i64> {
+    let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
+    let mismatch = |given: DeviceKind| {
+        PyValueError::new_err(format!("Expected a {kind} device, but got: {given}"))
+    };
+    index_of(&runtime, kind, device, optional, mismatch)
+}
+
+fn index_of(
+    runtime: &Runtime,
+    kind: DeviceKind,
+    device: &Bound<'_, PyAny>,
+    is_optional: bool,
+    mismatch: impl Fn(DeviceKind) -> PyErr,
+) -> PyResult<i64> {
+    if let Some(index) = integer_of(device)? {
+        if index > i64::from(MAX_DEVICE_INDEX) {
+            let (given, allowed) = (device.str()?, format!("at most {MAX_DEVICE_INDEX}"));
+            return Err(PyRuntimeError::new_err(format!(
+                "Device index {given} of {kind} is out of range: an index is {allowed}"
+            )));
+        }
+        return Ok(index);
+    }
+    let named = if device.is_none() {
+        PyDevice { kind, index: None }
+    } else {
+        PyDevice::extract(device).map_err(|error| argument_error(error, device))?
+    };
+    if named.kind != kind {
+        return Err(mismatch(named.kind));
+    }
+    match named.index {
+        Some(index) => Ok(i64::try_from(index).unwrap_or(-1)),
+        None if is_optional => {
+            Ok(i64::try_from(runtime.current_device_of(kind)?.index()).unwrap_or(-1))
+        }
+        None => Err(PyValueError::new_err(format!(
+            "Expected an accelrt.device with a specified index or an integer, but got:{}",
+            device.str()?
+        ))),
+    }
+}
+
+/// A wrong type is named with what an argument may be; other errors stay.
+fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
+    if error.is_instance_of::<PyTypeError>(device.py()) {
+        wrong_type("device", "an accelrt.device, a string, an integer or None", device)
+    } else {
+        error
+    }
+}
+
+/// The flag that an argument of the facade is.
+#[pyfunction]
+pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
+    value.get(name)
+}
+
+/// A device by kind and index. That it exists is checked by its use.
+pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
+    let kind = kind_argument(kind)?;
+    let negative = || {
+        let allowed = format!("an index is 0 to {MAX_DEVICE_INDEX}");
+        PyRuntimeError::new_err(format!("Device index {index} of {kind} is negative: {allowed}"))
+    };
+    let index = usize::try_from(index).map_err(|_| negative())?;
+    Ok(Device::new(kind, index)?)
+}
+
+/// How often something happened since the start.
+#[pyfunction]
+pub(crate) fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let counters = Runtime::global()?.counters();
+    let dict = PyDict::new(py);
+    for (name, count) in [
+        ("num_cancelled_tasks", counters.num_cancelled_tasks),
+        ("num_helped_tasks", counters.num_helped_tasks),
+        ("num_skipped_tasks", counters.num_skipped_tasks),
+        ("num_spare_workers", counters.num_spare_workers),
+        ("num_worker_wakes", counters.num_worker_wakes),
+    ] {
+        dict.set_item(name, count)?;
+    }
+    Ok(dict)
+}
+
+/// What a size with or without a unit means, as `256M`; None when it means nothing.
+#[pyfunction]
+pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
+    size::parse_bytes(text)
+}
+
+/// The settings in force.
+#[pyfunction]
+pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let runtime = Runtime::global()?;
+    let config = runtime.config();
+    let dict = PyDict::new(py);
+    dict.set_item("ACCELRT_ACCELERATOR", config.accelerator.map(DeviceKind::name))?;
+    dict.set_item("ACCELRT_CPU_DEVICES", config.cpu_devices)?;
+    dict.set_item("ACCELRT_CPU_THREADS", config.cpu_threads)?;
+    dict.set_item("ACCELRT_CPU_MEMORY", config.cpu_memory_bytes)?;
+    dict.set_item("ACCELRT_XPU_MEMORY", config.xpu_memory_bytes)?;
+    dict.set_item("ACCELRT_OPENCL_LIBRARY", config.opencl_library.as_deref())?;
+    dict.set_item("ACCELRT_MKL_LIBRARY", config.mkl_library.as_deref())?;
+    dict.set_item("ACCELRT_DNNL_LIBRARY", config.dnnl_library.as_deref())?;
+    dict.set_item("ACCELRT_ALLOC_CONF", &config.allocator_settings)?;
+    dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
+    dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
+    Ok(dict)
+}
+
+/// Ends the runtime at interpreter exit; what was lost is printed.
+#[pyfunction]
+pub(crate) fn shut_down(py: Python<'_>) {
+    // With malformed settings there is no runtime to end, and calls have said so.
+    if let Ok(runtime) = Runtime::global() {
+        // Callables have that long to run: the helper takes the GIL meanwhile.
+        py.detach(|| {
+            runtime.shutdown_and_report();
+            helper::close();
+            reaper::close();
+        });
+        helper::drop_pending(py);
+    }
+}

@@ -1,0 +1,304 @@
+//! `accelrt.Generator`, and the seeds of the default generators.
+#![expect(unsafe_code, reason = "fills whose order the program promises")]
+
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyMemoryView, PyTuple};
+
+use crate::base::device::DeviceKind;
+use crate::base::error::Result;
+use crate::compute::generator::{FloatType, Generator, RawType};
+use crate::engine::stream::Stream;
+use crate::memory::buffer::Buffer;
+use crate::python::memory::element::Element;
+use crate::python::memory::transfers::{current_stream, written};
+use crate::python::memory::view::PyView;
+use crate::python::objects::device::{PyDevice, device_or_default, kind_argument};
+use crate::python::objects::functions::existing;
+use crate::python::support::errors::{type_name, wrong_type};
+use crate::python::support::parameters::size;
+use crate::python::support::parked::drop_parked;
+use crate::python::support::waiting::{enqueue, make_room};
+use crate::runtime::Runtime;
+
+/// A generator of random numbers: Philox 4x32-10, the same bits on every kind of device.
+///
+/// It fills buffers of its device's kind on their current streams. Any thread may use it at any
+/// time: each call gets numbers that no other one gets. Copies and pickles keep the state.
+///
+/// >>> import accelrt
+/// >>> generator = accelrt.Generator("cpu").manual_seed(0)
+/// >>> hex(generator.random_raw(1)[0])
+/// '0xe169c58d6627e8d5'
+/// >>> buffer = generator.fill_uniform_(accelrt.empty(16, device="cpu"), "float32")
+/// >>> all(0 <= number < 1 for number in memoryview(buffer).cast("f"))
+/// True
+#[pyclass(name = "Generator", module = "accelrt", weakref, frozen)]
+pub(crate) struct PyGenerator {
+    generator: Generator,
+}
+
+#[pymethods]
+impl PyGenerator {
+    #[new]
+    #[pyo3(signature = (device=None))]
+    fn new(device: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let runtime = Runtime::global()?;
+        let device = device_or_default(&runtime, device)?;
+        Ok(Self { generator: runtime.generator(device)? })
+    }
+
+    /// The device that it was made for.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.generator.device().into()
+    }
+
+    /// Goes to the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
+    /// 2^64 - 1, and a negative one stands for itself plus 2^64.
+    fn manual_seed<'py>(
+        slf: Bound<'py, Self>,
+        seed: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, Self>> {
+        slf.get().generator.manual_seed(seed_argument(seed)?)?;
+        Ok(slf)
+    }
+
+    /// Seeds with an unpredictable number, and returns that number.
+    fn seed(&self) -> PyResult<u64> {
+        Ok(self.generator.seed()?)
+    }
+
+    /// The seed in force.
+    fn initial_seed(&self) -> PyResult<u64> {
+        Ok(self.generator.initial_seed()?)
+    }
+
+    /// Seed and offset as 16 bytes, for `set_state`.
+    fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.generator.state()?))
+    }
+
+    /// Goes to where `get_state` was called; returns this generator. Takes any object with the
+    /// buffer protocol.
+    fn set_state<'py>(
+        slf: Bound<'py, Self>,
+        state: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, Self>> {
+        slf.get().generator.set_state(state_argument(state)?)?;
+        Ok(slf)
+    }
+
+    /// Another generator in the same state, which goes its own way from here on.
+    fn clone_state(&self) -> PyResult<Self> {
+        Ok(Self { generator: self.generator.clone_state()? })
+    }
+
+    /// How many words of 32 bits were used, in multiples of 4.
+    fn get_offset(&self) -> PyResult<u64> {
+        Ok(self.generator.offset()?)
+    }
+
+    /// Goes to another place of the same sequence: a multiple of 4 up to 2^64 - 4. Returns this
+    /// generator.
+    fn set_offset<'py>(
+        slf: Bound<'py, Self>,
+        offset: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, Self>> {
+        if !is_integer(offset) {
+            return Err(wrong_type("offset", "an integer", offset));
+        }
+        let out_of_range = |_| {
+            let text = format!("offset must be 0 to 18446744073709551612, not {offset}");
+            PyValueError::new_err(text)
+        };
+        slf.get().generator.set_offset(offset.extract().map_err(out_of_range)?)?;
+        Ok(slf)
+    }
+
+    /// The next `n` numbers of 64 bits, as a list: those that `fill_raw_` with "uint64" would
+    /// write.
+    fn random_raw(&self, py: Python<'_>, n: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+        let (count, mut numbers) = (size("n", n)?, Vec::new());
+        let too_many = |_| PyMemoryError::new_err(format!("no memory for {count} numbers"));
+        numbers.try_reserve_exact(count).map_err(too_many)?;
+        py.detach(|| {
+            numbers.resize(count, 0);
+            self.generator.random_raw_into(&mut numbers)
+        })?;
+        Ok(numbers)
+    }
+
+    /// Fills a buffer, or a view of one, with raw numbers of the type "uint32" or "uint64", which a
+    /// view has to be of: integers as wide, or bytes. Returns it. Does not block; the first fill on
+    /// a device other than the cpu compiles a program.
+    fn fill_raw_<'py>(
+        &self,
+        buffer: &Bound<'py, PyAny>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
+        let dtype = number_type(buffer, dtype, known)?;
+        self.fill(buffer, |own, buffer, stream| {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+            // uses a buffer.
+            unsafe { own.fill_raw_unordered(buffer, dtype, stream) }
+        })
+    }
+
+    /// As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of the type
+    /// "float32" or "float64".
+    fn fill_uniform_<'py>(
+        &self,
+        buffer: &Bound<'py, PyAny>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = number_type(buffer, dtype, FLOATS)?;
+        self.fill(buffer, |own, buffer, stream| {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+            // uses a buffer.
+            unsafe { own.fill_uniform_unordered(buffer, dtype, stream) }
+        })
+    }
+
+    /// As `fill_raw_`, with normal numbers of mean 0 and variance 1, of the type "float32" or
+    /// "float64".
+    fn fill_normal_<'py>(
+        &self,
+        buffer: &Bound<'py, PyAny>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = number_type(buffer, dtype, FLOATS)?;
+        self.fill(buffer, |own, buffer, stream| {
+            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
+            // uses a buffer.
+            unsafe { own.fill_normal_unordered(buffer, dtype, stream) }
+        })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let own = slf.get();
+        let (seed, offset) = (own.initial_seed()?, own.get_offset()?);
+        let state = (seed, offset, own.get_state(slf.py())?);
+        (slf.get_type(), (own.device(),), state).into_pyobject(slf.py())
+    }
+
+    fn __setstate__(&self, state: (u64, u64, [u8; 16])) -> PyResult<()> {
+        Ok(self.generator.set_state(state.2)?)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("accelrt.Generator device={}", self.generator.device())
+    }
+}
+
+impl PyGenerator {
+    /// Enqueues a fill on the current stream of the buffer's device.
+    fn fill<'py>(
+        &self,
+        target: &Bound<'py, PyAny>,
+        fill: impl FnOnce(&Generator, &Buffer, &Stream) -> Result<()> + Send,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = target.py();
+        let filled = written(target, |buffer| {
+            let stream = current_stream(buffer)?;
+            if self.generator.device().kind() == DeviceKind::Cpu {
+                return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
+            }
+            make_room(py, &stream)?;
+            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // which may compile
+        });
+        let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
+        filled.ok_or_else(no_buffer)??;
+        drop_parked(py);
+        Ok(target.clone())
+    }
+}
+
+/// True for what has `__index__`, but no bool.
+fn is_integer(object: &Bound<'_, PyAny>) -> bool {
+    !object.is_instance_of::<PyBool>() && object.hasattr("__index__").unwrap_or(false)
+}
+
+/// A seed, with torch's words for what is none.
+fn seed_argument(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if !is_integer(seed) {
+        let text = format!("manual_seed expected a long, but got {}", type_name(seed));
+        return Err(PyRuntimeError::new_err(text));
+    }
+    let negative = |_| seed.extract().map(i64::cast_unsigned);
+    let overflow = |_| PyValueError::new_err("Overflow when unpacking long long");
+    seed.extract().or_else(negative).map_err(overflow)
+}
+
+/// The bytes of a state.
+fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
+    let no_bytes = |_| wrong_type("state", "16 bytes in an object with the buffer protocol", state);
+    let bytes = PyMemoryView::from(state).map_err(no_bytes)?.call_method0("tobytes")?;
+    let bytes = bytes.cast::<PyBytes>()?.as_bytes();
+    bytes.try_into().map_err(|_| {
+        let (found, expected) = (bytes.len(), "Expected a GeneratorState of size 16");
+        let text = format!("{expected} but found the input RNG state size to be {found}");
+        PyRuntimeError::new_err(text)
+    })
+}
+
+const FLOATS: [(&str, FloatType); 2] =
+    [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
+
+/// The type of numbers that an argument names, of two, which what is filled holds.
+fn number_type<T: Copy>(
+    target: &Bound<'_, PyAny>,
+    dtype: &Bound<'_, PyAny>,
+    known: [(&str, T); 2],
+) -> PyResult<T> {
+    let element = Element::extract(dtype)?;
+    let found = known.iter().find(|(name, _)| *name == element.name);
+    let [(first, _), (second, _)] = known;
+    let unknown = || wrong_dtype(&format!("{first} or {second}"), element.name);
+    let (_, found) = found.ok_or_else(unknown)?;
+    check_holds(target, element)?;
+    Ok(*found)
+}
+
+/// A view is read as what it is of: numbers of another type would be none there.
+fn check_holds(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
+    let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
+    let own = view.get().element;
+    if own.holds(dtype) {
+        return Ok(());
+    }
+    let allowed = format!("what a view of {} holds", own.name);
+    Err(wrong_dtype(&allowed, dtype.name))
+}
+
+fn wrong_dtype(allowed: &str, given: &str) -> PyErr {
+    PyTypeError::new_err(format!("dtype must be {allowed}, not {given}"))
+}
+
+/// The default generator of a device. Initialises nothing.
+#[pyfunction]
+pub(crate) fn default_generator(kind: &str, index: i64) -> PyResult<PyGenerator> {
+    let generator = Runtime::global()?.default_generator(existing(kind, index)?)?;
+    Ok(PyGenerator { generator })
+}
+
+/// Seeds the default generators of every device. Initialises nothing.
+#[pyfunction]
+pub(crate) fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<()> {
+    Ok(Runtime::global()?.manual_seed(seed_argument(seed)?)?)
+}
+
+/// Seeds the default generators of every device of a kind. Initialises nothing.
+#[pyfunction]
+pub(crate) fn manual_seed_all(kind: &str, seed: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (seed, kind) = (seed_argument(seed)?, kind_argument(kind)?);
+    Ok(Runtime::global()?.manual_seed_all(kind, seed)?)
+}
+
+/// Seeds the default generator of one device, which need not exist. Initialises nothing.
+#[pyfunction]
+pub(crate) fn manual_seed_device(kind: &str, index: i64, seed: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (seed, device) = (seed_argument(seed)?, existing(kind, index)?);
+    Ok(Runtime::global()?.manual_seed_device(device, seed)?)
+}

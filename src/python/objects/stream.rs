@@ -1,0 +1,317 @@
+//! The class `accelrt.Stream`: in-order work on one device.
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::base::device::{Device, DeviceKind};
+use crate::base::error::Error;
+use crate::base::fork;
+use crate::engine::stream::Stream;
+use crate::python::launch::host_task;
+use crate::python::objects::contexts::Context;
+use crate::python::objects::device::{PyDevice, device_or_default, hash_of};
+use crate::python::objects::event::PyEvent;
+use crate::python::support::errors::wrong_type;
+use crate::python::support::parameters::{Given, integer};
+use crate::python::support::parked::drop_parked;
+use crate::python::support::waiting::{enqueue, make_room, without_gil};
+use crate::runtime::Runtime;
+
+/// In-order work on one device.
+///
+/// `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
+/// of 32, or one that nobody else is given. `Stream(stream_id, device_index, device_type)` finds an
+/// existing one again. As a context manager it is the current stream, and its device the current
+/// device, of this thread.
+///
+/// Who takes more streams of a pool than it has gets some again, or those of others: they share the
+/// order of their tasks and its errors, which the first of them to synchronize ends.
+///
+/// >>> import accelrt
+/// >>> stream = accelrt.Stream()
+/// >>> with stream:
+/// ...     accelrt.accelerator.current_stream() == stream
+/// True
+#[pyclass(name = "Stream", module = "accelrt", subclass, weakref, frozen)]
+pub(crate) struct PyStream {
+    pub(crate) stream: Stream,
+}
+
+#[pymethods]
+impl PyStream {
+    #[new]
+    #[pyo3(signature = (*args, **kwargs))]
+    fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let arguments = Arguments::read(args, kwargs)?;
+        let runtime = Runtime::global()?;
+        let stream = match arguments {
+            Arguments::New { device, priority, is_dedicated } => {
+                let device = device_or_default(&runtime, device.as_ref())?;
+                if is_dedicated {
+                    runtime.dedicated_stream(device, priority)?
+                } else {
+                    runtime.stream_with_priority(device, priority)?
+                }
+            }
+            Arguments::Existing { stream_id, device_index, device_type } => {
+                let kind = DeviceKind::from_type_code(device_type)
+                    .filter(|kind| *kind != DeviceKind::Null)
+                    .ok_or_else(|| unknown_type(device_type))?;
+                let negative = |_| {
+                    let text = format!("Device index must not be negative: {device_index}");
+                    PyRuntimeError::new_err(text)
+                };
+                let index = usize::try_from(device_index).map_err(negative)?;
+                let device = Device::new(kind, index)?;
+                let negative = || {
+                    let text = format!("Device {device} has no stream with id {stream_id}");
+                    PyRuntimeError::new_err(format!("{text}: ids are not negative"))
+                };
+                let stream_id = u64::try_from(stream_id).map_err(|_| negative())?;
+                runtime.stream_by_id(device, stream_id)?
+            }
+        };
+        Ok(Self { stream })
+    }
+
+    /// Unique on its device, never reused; 0 is the default stream.
+    #[getter]
+    fn stream_id(&self) -> u64 {
+        self.stream.id()
+    }
+
+    /// Index of the stream's device.
+    #[getter]
+    fn device_index(&self) -> usize {
+        self.stream.device().index()
+    }
+
+    /// torch's code of the device's type: cpu 0, cuda 1, xpu 12.
+    #[getter]
+    fn device_type(&self) -> u8 {
+        self.stream.device().kind().type_code()
+    }
+
+    /// The stream's device.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.stream.device().into()
+    }
+
+    /// The priority; a smaller number goes first.
+    #[getter]
+    fn priority(&self) -> i32 {
+        self.stream.priority()
+    }
+
+    /// The driver's handle as an integer; `RuntimeError` on kinds without one.
+    #[getter]
+    fn native_handle(&self) -> PyResult<u64> {
+        self.stream.native_handle().map_err(|error| match error {
+            Error::Unsupported { .. } => {
+                PyRuntimeError::new_err("Backend doesn't support getting stream native handle.")
+            }
+            error => error.into(),
+        })
+    }
+
+    /// `(least, greatest)` priorities of a device's streams.
+    #[staticmethod]
+    #[pyo3(signature = (device=None))]
+    fn priority_range(device: Option<&Bound<'_, PyAny>>) -> PyResult<(i32, i32)> {
+        let runtime = Runtime::global()?;
+        let range = runtime.priority_range(device_or_default(&runtime, device)?)?;
+        Ok((range.least, range.greatest))
+    }
+
+    /// True when everything enqueued is done. Does not block.
+    fn query(&self, py: Python<'_>) -> bool {
+        let is_done = self.stream.query();
+        drop_parked(py);
+        is_done
+    }
+
+    /// False: streams are not captured into graphs.
+    #[expect(clippy::unused_self, reason = "a method in Python")]
+    fn is_capturing(&self) -> bool {
+        false
+    }
+
+    /// Blocks, without the GIL, until everything enqueued so far is done; raises and ends the
+    /// stream's error.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        if self.stream.is_quiet() {
+            drop_parked(py);
+            return Ok(fork::check()?);
+        }
+        let stream = &self.stream;
+        // Or a worker would be done before the GIL is left, and the thread never execute anything.
+        stream.expect_wait();
+        let is_done = || stream.is_passed();
+        without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
+    }
+
+    /// What is enqueued from now on runs after everything before the event's latest record. Does
+    /// not block.
+    fn wait_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
+        let expected = || wrong_type("event", "an accelrt.Event", event);
+        let event = event.cast::<PyEvent>().map_err(|_| expected())?;
+        let (py, event) = (event.py(), &event.get().event);
+        enqueue(py, &self.stream, || self.stream.wait_event(event))
+    }
+
+    /// What is enqueued from now on runs after everything enqueued on `stream` so far. Does not
+    /// block.
+    fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        let stream = stream_argument("stream", stream)?;
+        let (py, stream) = (stream.py(), &stream.get().stream);
+        make_room(py, stream)?; // a record goes there
+        enqueue(py, &self.stream, || self.stream.wait_stream(stream))
+    }
+
+    /// Records an event, by default a new one without timing, and returns it. Does not block.
+    #[pyo3(signature = (event=None))]
+    fn record_event<'py>(
+        &self,
+        py: Python<'py>,
+        event: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let event = match event {
+            None => Bound::new(py, PyEvent::untimed(self))?.into_any(),
+            Some(event) => event,
+        };
+        let expected = || PyRuntimeError::new_err("expected event to be an accelrt.Event object");
+        let recorded = event.cast::<PyEvent>().map_err(|_| expected())?;
+        let recorded = &recorded.get().event;
+        enqueue(py, &self.stream, || self.stream.record(recorded))?;
+        Ok(event)
+    }
+
+    /// Enqueues a call of a Python callable. Does not block.
+    ///
+    /// One helper thread of the process calls it, in stream order, with this stream and its device
+    /// as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
+    /// of the `StreamError`. It may enqueue, and read what is done; a wait for unfinished work
+    /// raises.
+    ///
+    /// >>> import accelrt
+    /// >>> stream, seen = accelrt.Stream(), []
+    /// >>> stream.launch_host(seen.append, 1)
+    /// >>> stream.synchronize()
+    /// >>> seen
+    /// [1]
+    #[pyo3(signature = (callable, *args))]
+    fn launch_host(&self, callable: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        host_task::launch_host(&self.stream, callable, args)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        Context::Stream(slf.get().stream.clone()).enter()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        Context::Stream(self.stream.clone()).exit()
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        match other.cast::<Self>() {
+            Ok(other) => Ok((self.stream == other.get().stream)
+                .into_pyobject(py)?
+                .to_owned()
+                .into_any()
+                .unbind()),
+            Err(_) => Ok(py.NotImplemented()),
+        }
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash_of((self.stream.device(), self.stream.id()))
+    }
+
+    #[expect(clippy::unused_self, reason = "a method in Python")]
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("cannot pickle 'accelrt.Stream' object"))
+    }
+
+    fn __repr__(&self) -> String {
+        let (device, id) = (self.stream.device(), self.stream.id());
+        let (kind, index) = (device.kind(), device.index());
+        let state = state_of(self.stream.query(), self.stream.has_failed());
+        format!("accelrt.Stream device_type={kind}, device_index={index}, stream_id={id}, {state}")
+    }
+}
+
+/// What a `repr` says that something is at this moment.
+pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
+    match (has_failed, is_done) {
+        (true, _) => "failed",
+        (false, true) => "done",
+        (false, false) => "pending",
+    }
+}
+
+/// The two forms of the constructor.
+enum Arguments<'py> {
+    New { device: Option<Bound<'py, PyAny>>, priority: i32, is_dedicated: bool },
+    Existing { stream_id: i64, device_index: i64, device_type: i64 },
+}
+
+const FORMS: &str = "Stream(device=None, priority=0, *, dedicated=False) or \
+                     Stream(stream_id, device_index, device_type)";
+
+impl<'py> Arguments<'py> {
+    fn read(args: &Bound<'py, PyTuple>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+        let existing = ["stream_id", "device_index", "device_type"];
+        let is_named =
+            |name: &&str| kwargs.is_some_and(|kwargs| kwargs.contains(*name).unwrap_or(false));
+        let is_existing = args.len() > 2 || existing.iter().any(is_named);
+        let positions: &[&str] = if is_existing { &existing } else { &["device", "priority"] };
+        let mut given = Given::read(positions, args, kwargs, FORMS)?;
+        let arguments = if is_existing {
+            let [stream_id, device_index, device_type] = existing;
+            Self::Existing {
+                stream_id: given.integer(stream_id)?,
+                device_index: given.integer(device_index)?,
+                device_type: given.integer(device_type)?,
+            }
+        } else {
+            let device = given.device();
+            let priority = given.take("priority").map_or(Ok(0), |it| integer("priority", &it))?;
+            let is_dedicated = given.flag("dedicated")?;
+            Self::New { device, priority: nearest(priority), is_dedicated }
+        };
+        given.end()?;
+        Ok(arguments)
+    }
+}
+
+/// The nearest priority that a number of its type holds: what is further off is out of range too.
+fn nearest(priority: i64) -> i32 {
+    let bound = if priority < 0 { i32::MIN } else { i32::MAX };
+    i32::try_from(priority).unwrap_or(bound)
+}
+
+fn unknown_type(device_type: i64) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "Expected isValidDeviceType(device_type) to be true, but got false. \
+         device_type is {device_type}; it is 0 for cpu, 1 for cuda and 12 for xpu"
+    ))
+}
+
+/// A stream argument, or a `TypeError` that says what was given.
+pub(crate) fn stream_argument<'a, 'py>(
+    what: &str,
+    stream: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, PyStream>> {
+    stream.cast::<PyStream>().map_err(|_| wrong_type(what, "an accelrt.Stream", stream))
+}
+
+/// The current stream on the current device of a kind.
+pub(crate) fn current_stream_of_kind(kind: DeviceKind) -> PyResult<Stream> {
+    let runtime = Runtime::global()?;
+    Ok(runtime.current_stream_of(runtime.current_device_of(kind)?)?)
+}

@@ -1,0 +1,288 @@
+//! Errors as Python sees them: torch's types where torch has the error.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::base::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::base::shortage::Shortage;
+use crate::python::launch::function::name_at;
+use crate::python::objects::device::PyDevice;
+use crate::python::objects::stream::PyStream;
+use crate::python::support::parked::{Kept, park_error};
+use crate::runtime::Runtime;
+
+pyo3::create_exception!(
+    accelrt,
+    StreamError,
+    PyRuntimeError,
+    "Work on a stream failed; the cause is in `__cause__`, the failure of each stream in `errors`.
+
+`device` and `stream_id` name the stream, `stream` is it while it exists. `ticket` is the number of
+the task that failed there, `skipped` how many tasks behind it did not run. When several streams
+failed these are the first one's."
+);
+pyo3::create_exception!(
+    accelrt,
+    DeviceLost,
+    PyRuntimeError,
+    "The device is gone for good; only a new process can use it again."
+);
+pyo3::create_exception!(
+    accelrt,
+    OutOfMemoryError,
+    PyRuntimeError,
+    "The device, or the limit set on it, has no room for the request.
+
+`requested_bytes` were asked for; `allocated_bytes` were handed out, `reserved_bytes` taken from the
+device, `limit_bytes` may be taken, and a request like it could have had `largest_bytes` in one
+piece: all of one moment. None is what is not known."
+);
+
+/// A Python exception that a task failed with, carried through the engine. May be dropped by any
+/// thread.
+#[derive(Debug)]
+pub(crate) struct RaisedInTask {
+    message: String,
+    exception: Kept,
+}
+
+impl RaisedInTask {
+    pub(crate) fn new(py: Python<'_>, error: PyErr) -> Self {
+        let message = error.to_string();
+        Self { message, exception: Kept::new(vec![error.into_value(py).into_any()]) }
+    }
+}
+
+/// Has the exception of a failed task let go of the frames of its tracebacks: the stream is gone,
+/// and the error may stay until the process ends. Takes no GIL and does not block.
+pub(crate) fn fade_later(error: &Arc<EngineStreamError>) {
+    if raised_in_task(error).is_some() {
+        park_error(Arc::clone(error));
+    }
+}
+
+/// Replaces the frames by their text. An error that was raised meanwhile is the user's.
+pub(crate) fn fade(py: Python<'_>, error: &EngineStreamError) {
+    if error.is_seen() {
+        return;
+    }
+    let Some(exception) = raised_in_task(error).and_then(|raised| raised.exception.bind(py).next())
+    else {
+        return;
+    };
+    let fade = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
+    if let Err(refusal) = fade() {
+        refusal.write_unraisable(py, None); // its frames stay
+    }
+}
+
+/// What a callable raised on this very stream.
+fn raised_in_task(error: &EngineStreamError) -> Option<&RaisedInTask> {
+    match error.failure() {
+        FailureCause::Returned(returned) => returned.downcast_ref(),
+        _ => None,
+    }
+}
+
+impl std::fmt::Display for RaisedInTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for RaisedInTask {}
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        match error {
+            Error::EventWithoutTiming
+            | Error::EventNotRecorded
+            | Error::PriorityOutOfRange { .. }
+            | Error::InvalidSetting { .. }
+            | Error::AllocatorSetting { .. }
+            | Error::UnknownAllocatorSetting { .. }
+            | Error::AllocatorSettingWithoutEffect { .. }
+            | Error::InvalidVariable { .. }
+            | Error::BufferRange { .. }
+            | Error::GeneratorOffset { .. }
+            | Error::FillAlignment { .. }
+            | Error::LaunchSize { .. }
+            | Error::NoSuchKernel { .. }
+            | Error::CopySizeMismatch { .. }
+            | Error::CopyOverlap { .. } => PyValueError::new_err(message),
+            Error::BufferReleased { .. } | Error::BufferExported { .. } => {
+                PyBufferError::new_err(message)
+            }
+            Error::Unsupported { .. }
+            | Error::KernelArgumentCount { .. }
+            | Error::KernelArgument { .. }
+            | Error::KernelDeviceMismatch { .. } => PyTypeError::new_err(message),
+            Error::OutOfMemory { requested_bytes, total_bytes, cache, .. } => {
+                Python::attach(|py| {
+                    let sizes = Sizes::new(requested_bytes, total_bytes, cache.as_deref());
+                    with_sizes(py, OutOfMemoryError::new_err(message), &sizes)
+                })
+            }
+            Error::DeviceLost { .. } => DeviceLost::new_err(message),
+            Error::Stream(error) => {
+                Python::attach(|py| raised(py, named(message, &error), &[error]))
+            }
+            Error::Streams { errors, .. } => {
+                Python::attach(|py| raised(py, named(message, &errors[0]), &errors))
+            }
+            _ => PyRuntimeError::new_err(message),
+        }
+    }
+}
+
+/// The attributes of an `OutOfMemoryError`, in bytes: what is not known is None.
+#[derive(Default)]
+struct Sizes {
+    requested: Option<usize>,
+    allocated: Option<usize>,
+    reserved: Option<usize>,
+    limit: Option<usize>,
+    largest: Option<usize>,
+}
+
+impl Sizes {
+    fn new(requested_bytes: usize, total_bytes: usize, cache: Option<&Shortage>) -> Self {
+        let limit_bytes = cache.and_then(|cache| cache.limit_bytes);
+        Self {
+            requested: Some(requested_bytes),
+            allocated: cache.map(|cache| cache.allocated_bytes),
+            reserved: cache.map(|cache| cache.reserved_bytes),
+            limit: limit_bytes.or((total_bytes > 0).then_some(total_bytes)),
+            largest: cache.map(|cache| cache.largest_free_bytes),
+        }
+    }
+
+    fn write(&self, target: &Bound<'_, PyAny>) -> PyResult<()> {
+        target.setattr("requested_bytes", self.requested)?;
+        target.setattr("allocated_bytes", self.allocated)?;
+        target.setattr("reserved_bytes", self.reserved)?;
+        target.setattr("limit_bytes", self.limit)?;
+        target.setattr("largest_bytes", self.largest)
+    }
+}
+
+fn with_sizes(py: Python<'_>, raised: PyErr, sizes: &Sizes) -> PyErr {
+    match sizes.write(raised.value(py)) {
+        Ok(()) => raised,
+        Err(error) => error,
+    }
+}
+
+/// Gives the classes what an exception has that no runtime has raised: None everywhere.
+pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    Sizes::default().write(&py.get_type::<OutOfMemoryError>())?;
+    let failed = py.get_type::<StreamError>();
+    for name in ["device", "stream_id", "ticket", "skipped", PROCESS] {
+        failed.setattr(name, py.None())?;
+    }
+    let property = py.import("builtins")?.getattr("property")?;
+    failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
+}
+
+/// The attribute that says in which process a stream has its id: pickles go to others.
+const PROCESS: &str = "_process_id";
+
+/// The stream that failed, while it exists; None in another process.
+#[pyfunction]
+fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
+    let process_id: Option<u32> = error.getattr(PROCESS)?.extract()?;
+    if process_id != Some(std::process::id()) {
+        return Ok(None);
+    }
+    let device = *error.getattr("device")?.cast_into::<PyDevice>()?.get();
+    let stream_id = error.getattr("stream_id")?.extract()?;
+    let find = |runtime: &Runtime| runtime.stream_by_id(device.resolve(runtime)?, stream_id);
+    let stream = Runtime::global().and_then(|runtime| find(&runtime));
+    Ok(stream.ok().map(|stream| PyStream { stream }))
+}
+
+/// A `StreamError` with its `errors` and its cause.
+fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) -> PyErr {
+    let raised = StreamError::new_err(message);
+    let attach = || -> PyResult<()> {
+        let list = match errors {
+            [_] => PyList::new(py, [raised.value(py)])?,
+            several => {
+                let list = several.iter().map(|error| Ok(single(py, error)?.into_value(py)));
+                PyList::new(py, list.collect::<PyResult<Vec<_>>>()?)?
+            }
+        };
+        raised.value(py).setattr("errors", list)?;
+        let Some(first) = errors.first() else { return Ok(()) };
+        add_place(raised.value(py), first)?;
+        add_note(py, &raised, first)
+    };
+    if let Err(error) = attach() {
+        return error;
+    }
+    raised.set_cause(py, errors.first().and_then(|error| cause(py, error)));
+    raised
+}
+
+/// Where a stream failed, as attributes.
+fn add_place(raised: &Bound<'_, PyAny>, error: &EngineStreamError) -> PyResult<()> {
+    raised.setattr("device", PyDevice::from(error.device()))?;
+    raised.setattr("stream_id", error.stream_id())?;
+    raised.setattr("ticket", error.ticket())?;
+    raised.setattr("skipped", error.skipped_count())?;
+    raised.setattr(PROCESS, std::process::id())
+}
+
+/// The message with the name of a native function that failed.
+fn named(message: String, error: &EngineStreamError) -> String {
+    let FailureCause::Status { function, .. } = error.root().failure() else { return message };
+    let Some(name) = name_at(*function as u64) else { return message };
+    let address = format!("function at {function:#x}");
+    message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
+}
+
+/// What a traceback shows below the message of a status: some functions return none.
+fn add_note(py: Python<'_>, raised: &PyErr, error: &EngineStreamError) -> PyResult<()> {
+    if let FailureCause::Status { .. } = error.root().failure() {
+        let text = "check=True takes what the function returns for a status: 0 is success";
+        raised.value(py).call_method1("add_note", (text,))?;
+    }
+    Ok(())
+}
+
+/// The failure of one stream among several: its own `errors`.
+fn single(py: Python<'_>, error: &EngineStreamError) -> PyResult<PyErr> {
+    let single = StreamError::new_err(named(error.to_string(), error));
+    single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
+    add_place(single.value(py), error)?;
+    single.set_cause(py, cause(py, error));
+    Ok(single)
+}
+
+/// What made the original task fail.
+fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
+    match error.root().failure() {
+        FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
+            Some(raised) => PyErr::from_value(raised.exception.bind(py).next()?.clone()),
+            None => PyRuntimeError::new_err(returned.to_string()),
+        }),
+        FailureCause::Backend(error) => Some(error.clone().into()),
+        FailureCause::Panicked(message) => Some(PyRuntimeError::new_err(message.clone())),
+        _ => None,
+    }
+}
+
+/// A `TypeError` that says what was expected and what was given.
+pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+    PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
+}
+
+/// The name of an object's type.
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string())
+}

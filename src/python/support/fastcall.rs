@@ -1,0 +1,139 @@
+//! Methods whose arguments stay where the interpreter has them.
+//!
+//! pyo3 reads a signature at each call and copies `*args` into a tuple: more instructions than an
+//! enqueueing itself. Here a method looks at its arguments first. pyo3 does not know meanwhile that
+//! the thread has the GIL, so whatever drops references calls [`Python::attach`] before.
+#![expect(unsafe_code, reason = "the interpreter passes pointers and lengths")]
+
+use std::any::Any;
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{ptr, slice};
+
+use pyo3::PyClass;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::panic::PanicException;
+use pyo3::prelude::*;
+use pyo3::pyclass::boolean_struct::True;
+use pyo3::types::{PyTuple, PyType};
+
+/// A method that returns None.
+pub(crate) trait Method {
+    type Class: PyClass<Frozen = True> + Sync;
+    const NAME: &'static CStr;
+    /// Begins with the signature, as `inspect.signature` reads it.
+    const DOC: &'static CStr;
+
+    fn call(class: &Self::Class, arguments: &Arguments<'_, '_>) -> PyResult<()>;
+}
+
+/// The arguments of a call.
+pub(crate) struct Arguments<'a, 'py> {
+    pub(crate) positional: &'a [Bound<'py, PyAny>],
+    /// Those given by name, and the names, if there are any.
+    keywords: &'a [Bound<'py, PyAny>],
+    names: Option<&'a Bound<'py, PyTuple>>,
+}
+
+impl<'a, 'py> Arguments<'a, 'py> {
+    /// True when none was given by name.
+    #[inline]
+    pub(crate) fn are_positional(&self) -> bool {
+        self.names.is_none()
+    }
+
+    /// Those given by name; a name that is not `known` is refused.
+    pub(crate) fn by_name<const COUNT: usize>(
+        &self,
+        method: &str,
+        known: [&str; COUNT],
+    ) -> PyResult<[Option<&'a Bound<'py, PyAny>>; COUNT]> {
+        let mut found = [None; COUNT];
+        let names = self.names.into_iter().flatten();
+        for (name, value) in names.zip(self.keywords) {
+            let name: String = name.extract()?;
+            let place = known.iter().position(|known| *known == name).ok_or_else(|| {
+                let text = format!("{method}() got an unexpected keyword argument '{name}'");
+                PyTypeError::new_err(text)
+            })?;
+            found[place] = Some(value);
+        }
+        Ok(found)
+    }
+}
+
+/// Adds a method to its class.
+pub(crate) fn add<M: Method>(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let ml_meth = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter::<M> };
+    let (ml_name, ml_doc) = (M::NAME.as_ptr(), M::DOC.as_ptr());
+    let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
+    // Leaked: the class lives as long as the process.
+    let definition = Box::leak(Box::new(ffi::PyMethodDef { ml_name, ml_meth, ml_flags, ml_doc }));
+    // SAFETY: a type, and a definition that stays, whose function is of the kind that its flags
+    // say.
+    let method = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
+    // SAFETY: a new reference, or null with an exception.
+    let method = unsafe { Bound::from_owned_ptr_or_err(class.py(), method) }?;
+    class.setattr(M::NAME.to_string_lossy(), method)
+}
+
+/// What the interpreter calls.
+///
+/// # Safety
+/// As `METH_FASTCALL | METH_KEYWORDS` of `M::Class` promises: with the GIL, an object of the class,
+/// `count` arguments and behind them those of `names`, if that is not null.
+unsafe extern "C" fn enter<M: Method>(
+    object: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the thread has the GIL during the call: the caller's promise.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: an object of the class, which the method's descriptor checked: the caller's promise.
+    // `Bound` is transparent over a reference, and borrowed it drops none.
+    let object = unsafe { &*(&raw const object).cast::<Bound<'_, M::Class>>() };
+    // SAFETY: as above; the names are a tuple, and null stands for none.
+    let names = unsafe { &*(&raw const names).cast::<Option<Bound<'_, PyTuple>>>() }.as_ref();
+    let (count, keyword_count) = (count.unsigned_abs(), names.map_or(0, PyTupleMethods::len));
+    // SAFETY: so many arguments are lent for the call.
+    let given = unsafe { given(py, arguments, count + keyword_count) };
+    let (positional, keywords) = given.split_at(count);
+    let arguments = Arguments { positional, keywords, names };
+    match catch_unwind(AssertUnwindSafe(|| M::call(object.get(), &arguments))) {
+        Ok(Ok(())) => py.None().into_ptr(),
+        Ok(Err(error)) => raise(py, error),
+        Err(panic) => raise(py, panicked(&*panic)),
+    }
+}
+
+/// # Safety
+/// `count` references stand there, and stay while the result is used.
+#[inline]
+unsafe fn given(
+    _py: Python<'_>,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+) -> &[Bound<'_, PyAny>] {
+    if count == 0 {
+        return &[]; // the pointer may be null then
+    }
+    // SAFETY: so many references stand there: the caller's promise; `Bound` is transparent over
+    // one, and borrowed it drops none.
+    unsafe { slice::from_raw_parts(arguments.cast(), count) }
+}
+
+#[cold]
+fn raise(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
+    error.restore(py);
+    ptr::null_mut()
+}
+
+/// As pyo3 raises panics.
+#[cold]
+fn panicked(panic: &(dyn Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    PanicException::new_err(text.unwrap_or("panic from Rust code").to_owned())
+}

@@ -1,0 +1,11 @@
+//! L4, what all bindings share: errors, parameters, waits without the GIL, drops without it.
+
+pub(crate) mod errors;
+pub(crate) mod fastcall;
+pub(crate) mod identity_cache;
+pub(crate) mod interpreter;
+pub(crate) mod parameters;
+pub(crate) mod parked;
+pub(crate) mod reaper;
+pub(crate) mod turns;
+pub(crate) mod waiting;

@@ -1,0 +1,171 @@
+//! Parameters of the face: flags and integers, refused with a text that names them.
+
+use std::convert::Infallible;
+use std::ops::Range;
+
+use pyo3::Borrowed;
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
+
+use crate::python::support::errors::wrong_type;
+use crate::runtime::check_alignment;
+
+/// A `bool` parameter: taken as it comes, since pyo3's own refusal has other words than ours.
+pub(crate) enum Flag<'py> {
+    Is(bool),
+    Wrong(Bound<'py, PyAny>),
+}
+
+impl Flag<'_> {
+    /// The flag, or a `TypeError` that names it.
+    #[inline]
+    pub(crate) fn get(self, what: &str) -> PyResult<bool> {
+        match self {
+            Self::Is(flag) => Ok(flag),
+            Self::Wrong(given) => Err(wrong_type(what, "True or False", &given)),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
+    type Error = Infallible;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> Result<Self, Infallible> {
+        // NumPy's bool too.
+        Ok(object.extract().map_or_else(|_| Self::Wrong(object.to_owned()), Self::Is))
+    }
+}
+
+/// The arguments of a class with several forms, by name.
+pub(crate) struct Given<'py> {
+    named: Vec<(String, Bound<'py, PyAny>)>,
+    forms: &'static str,
+}
+
+impl<'py> Given<'py> {
+    /// Names the positional ones. Fails with the `forms` that there are when there are too many, or
+    /// one comes twice.
+    pub(crate) fn read(
+        positions: &[&str],
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        forms: &'static str,
+    ) -> PyResult<Self> {
+        if args.len() > positions.len() {
+            return Err(PyTypeError::new_err(format!("too many arguments: it is {forms}")));
+        }
+        let mut named: Vec<_> =
+            positions.iter().map(|name| (*name).to_owned()).zip(args.iter()).collect();
+        for (name, value) in kwargs.into_iter().flatten() {
+            let name: String = name.extract()?;
+            if named.iter().any(|(known, _)| *known == name) {
+                return Err(PyTypeError::new_err(format!("{name} comes twice: it is {forms}")));
+            }
+            named.push((name, value));
+        }
+        Ok(Self { named, forms })
+    }
+
+    /// The one with a name, if it was given.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Bound<'py, PyAny>> {
+        let place = self.named.iter().position(|(given, _)| given == name);
+        place.map(|place| self.named.swap_remove(place).1)
+    }
+
+    /// The integer with a name, which 64 bits hold.
+    pub(crate) fn integer(&mut self, name: &str) -> PyResult<i64> {
+        let forms = self.forms;
+        let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
+        let given = self.take(name).ok_or_else(missing)?;
+        match integer(name, &given)? {
+            i64::MIN | i64::MAX => {
+                let text = format!("{name} must be a number of 64 bits, not {}", given.str()?);
+                Err(PyRuntimeError::new_err(text))
+            }
+            number => Ok(number),
+        }
+    }
+
+    /// The flag with a name; false when it was not given.
+    pub(crate) fn flag(&mut self, name: &str) -> PyResult<bool> {
+        self.take(name).map_or(Ok(false), |given| given.extract::<Flag<'_>>()?.get(name))
+    }
+
+    /// The device; None is as none.
+    pub(crate) fn device(&mut self) -> Option<Bound<'py, PyAny>> {
+        self.take("device").filter(|device| !device.is_none())
+    }
+
+    /// Fails when something else was given.
+    pub(crate) fn end(self) -> PyResult<()> {
+        let Some((name, _)) = self.named.first() else { return Ok(()) };
+        let text = format!("unexpected argument {name:?}: it is {}", self.forms);
+        Err(PyTypeError::new_err(text))
+    }
+}
+
+/// The number in an integer: an int or what has `__index__`, but no bool. One that no machine word
+/// holds becomes the nearest that one does, which is out of every range of ours as well.
+#[inline]
+pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if object.is_instance_of::<PyBool>() {
+        return Ok(None);
+    }
+    match object.extract() {
+        Ok(number) => Ok(Some(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            Ok(Some(if object.lt(0)? { i64::MIN } else { i64::MAX }))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// An integer, as [`integer_of`] takes it.
+#[inline]
+pub(crate) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
+}
+
+/// A number of bytes.
+#[inline]
+pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let number = integer(what, object)?;
+    if let (Ok(size), true) = (usize::try_from(number), number < i64::MAX) {
+        return Ok(size);
+    }
+    let given = object.str()?;
+    let text = format!("{what} must be 0 or more and fit an address, not {given}");
+    Err(PyValueError::new_err(text))
+}
+
+/// What the address of a buffer is to be a multiple of; None is what is usual.
+pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
+    let Some(object) = object else { return Ok(1) };
+    let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
+    check_alignment(align_bytes, &object.str()?)?;
+    Ok(align_bytes)
+}
+
+/// The range that an index of a class names, of so many items.
+pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
+    let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
+    let key = key.cast::<PySlice>().map_err(|_| expected())?;
+    let range = key.indices(isize::try_from(count).unwrap_or(isize::MAX))?;
+    if range.step != 1 {
+        let text = format!("a {class} is sliced with step 1, not {}", range.step);
+        return Err(PyValueError::new_err(text));
+    }
+    let start = usize::try_from(range.start).unwrap_or(0);
+    Ok(start..start + range.slicelength)
+}
+
+/// A pair of integers, or None.
+pub(crate) fn pair<'py, T: FromPyObjectOwned<'py>>(
+    what: &str,
+    object: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<(T, T)>> {
+    let Some(object) = object else { return Ok(None) };
+    let pair = object.extract();
+    pair.map(Some).map_err(|_| wrong_type(what, "a tuple of two integers or None", object))
+}

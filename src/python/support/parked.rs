@@ -1,0 +1,127 @@
+//! Parked: what threads without the GIL let go of, until one that has it drops it.
+//!
+//! A worker that asked for the GIL would make streams wait for Python code. So whatever it holds
+//! for Python's sake is parked, which wakes no thread. The next binding call drops it, unless that
+//! is a callable's: destructors may wait for callables. The helper has the reaper drop what it
+//! finds parked between two of them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::{fmt, mem};
+
+use crossbeam_queue::SegQueue;
+use pyo3::prelude::*;
+
+use crate::base::error::StreamError;
+use crate::base::fork;
+use crate::python::support::errors::fade;
+use crate::python::support::waiting::is_waited_for;
+
+static PARKED: SegQueue<Parked> = SegQueue::new();
+
+thread_local! {
+    /// True while this thread drops what was parked.
+    static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
+}
+
+enum Parked {
+    Objects(Vec<Py<PyAny>>),
+    Lender(Box<dyn Lender>),
+    /// To let go of the frames that it holds.
+    Error(Arc<StreamError>),
+}
+
+/// Who lent us memory: takes it back with the GIL.
+pub(crate) trait Lender: Send {
+    fn take_back(self: Box<Self>, py: Python<'_>);
+}
+
+/// Leaves a lender to the next call of [`drop_parked`]. Takes no GIL and does not block.
+pub(crate) fn park(lender: Box<dyn Lender>) {
+    push(Parked::Lender(lender));
+}
+
+/// Leaves an error that is to fade to the next call of [`drop_parked`].
+pub(crate) fn park_error(error: Arc<StreamError>) {
+    push(Parked::Error(error));
+}
+
+fn push(parked: Parked) {
+    if fork::is_child() {
+        mem::forget(parked); // the list may be in the middle of something
+    } else {
+        PARKED.push(parked);
+    }
+}
+
+/// True when something is parked.
+pub(crate) fn are_parked() -> bool {
+    !PARKED.is_empty()
+}
+
+/// Drops what is parked, where destructors may wait; Python code may run. Costs two loads when
+/// there is nothing.
+#[inline]
+pub(crate) fn drop_parked(py: Python<'_>) {
+    if are_parked() {
+        drop_parked_here(py);
+    }
+}
+
+/// Only as many as there are now: destructors may launch and park more. They may also wait, and
+/// come here again: what is left then is the outer call's, or each would stand on the one before.
+#[cold]
+pub(crate) fn drop_parked_here(_py: Python<'_>) {
+    if fork::is_child() || is_waited_for() || IS_DROPPING.replace(true) {
+        return;
+    }
+    // pyo3 does not know that a method of `fastcall` has the GIL.
+    Python::attach(|py| {
+        for _ in 0..PARKED.len() {
+            match PARKED.pop() {
+                Some(Parked::Objects(objects)) => drop(objects),
+                Some(Parked::Lender(lender)) => lender.take_back(py),
+                Some(Parked::Error(error)) => fade(py, &error),
+                None => break,
+            }
+        }
+    });
+    IS_DROPPING.set(false);
+}
+
+/// Objects that a task keeps alive. May be dropped by any thread.
+pub(crate) struct Kept(Vec<Py<PyAny>>);
+
+impl Kept {
+    pub(crate) fn new(objects: Vec<Py<PyAny>>) -> Self {
+        Self(objects)
+    }
+
+    /// The objects, for a thread that has the GIL.
+    pub(crate) fn bind<'a, 'py: 'a>(
+        &'a self,
+        py: Python<'py>,
+    ) -> impl Iterator<Item = &'a Bound<'py, PyAny>> {
+        self.0.iter().map(move |object| object.bind(py))
+    }
+
+    /// Drops the objects here and now.
+    pub(crate) fn release(mut self, _py: Python<'_>) {
+        drop(mem::take(&mut self.0));
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let objects = mem::take(&mut self.0);
+        if !objects.is_empty() {
+            push(Parked::Objects(objects));
+        }
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kept({})", self.0.len())
+    }
+}
