@@ -1,4 +1,4 @@
-//! The house rules, checked: layers, heads, sizes, homes, unsafe code, orderings, words.
+//! The house rules, checked: layers, heads, sizes, homes, names, unsafe code, orderings, words.
 //!
 //! Every rule is a function over a [`Repository`](tidy::repository::Repository). Beside it stands
 //! the smallest repository that breaks it, so a rule that cannot fail does not pass.
@@ -7,6 +7,7 @@ mod tidy {
     pub(crate) mod homes;
     pub(crate) mod layers;
     pub(crate) mod lexer;
+    pub(crate) mod names;
     pub(crate) mod orderings;
     pub(crate) mod outline;
     pub(crate) mod paths;
@@ -19,7 +20,7 @@ mod tidy {
 use std::path::Path;
 
 use tidy::repository::{Repository, Violation};
-use tidy::{homes, layers, orderings, text, unsafety};
+use tidy::{homes, layers, names, orderings, text, unsafety};
 
 struct Rule {
     name: &'static str,
@@ -61,6 +62,11 @@ const RULES: &[Rule] = &[
         name: "sleeps",
         check: homes::check_sleeps,
         offence: ("tests/a.rs", "fn f() { std::thread::sleep(d); }"),
+    },
+    Rule {
+        name: "names",
+        check: names::check_unique,
+        offence: ("src/a.rs", "pub struct A; mod b { pub(crate) struct A; }"),
     },
     Rule { name: "words", check: homes::check_words, offence: ("src/a.rs", "fn f() { todo!() }") },
     Rule {

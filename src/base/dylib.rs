@@ -81,7 +81,7 @@ impl Library {
 
 /// A function or a variable of a library that is in the process.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundLibrary {
     /// The file that it is defined in.
     pub(crate) path: String,
     /// The library, or one that needs it. It stays open from now on.
@@ -90,9 +90,9 @@ pub(crate) struct Found {
 }
 
 // SAFETY: the address is inside of a library that stays open; what is done with it is proven there.
-unsafe impl Send for Found {}
+unsafe impl Send for FoundLibrary {}
 // SAFETY: as above: nothing about it changes.
-unsafe impl Sync for Found {}
+unsafe impl Sync for FoundLibrary {}
 
 /// The libraries that were in the process at one moment, in the order in which they are searched.
 #[derive(Debug, Default)]
@@ -132,8 +132,8 @@ impl Loaded {
     }
 
     /// Every definition of a symbol in these libraries that is visible from outside.
-    pub(crate) fn definitions(&self, symbol: &str) -> Vec<Found> {
-        let mut found: Vec<Found> = Vec::new();
+    pub(crate) fn definitions(&self, symbol: &str) -> Vec<FoundLibrary> {
+        let mut found: Vec<FoundLibrary> = Vec::new();
         for name in &self.names {
             let Some(handle) = handle_of_loaded(name) else { continue };
             let library = Library(handle);
@@ -141,7 +141,7 @@ impl Loaded {
             let new = library.symbol(symbol).filter(|new| found.iter().all(|f| f.address != *new));
             if let Some(address) = new {
                 let path = file_of(address).unwrap_or_else(|| name.to_string_lossy().into_owned());
-                found.push(Found { path, library, address });
+                found.push(FoundLibrary { path, library, address });
             } else {
                 // SAFETY: `handle_of_loaded` opened it once more, and the handle is not used again.
                 unsafe { libc::dlclose(handle.as_ptr()) };

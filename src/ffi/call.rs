@@ -36,13 +36,13 @@ use crate::ffi::argument::Argument;
 #[derive(Clone)]
 pub struct NativeCall {
     function: Function,
-    placed: Placed,
+    placed: PlacedArguments,
     is_checked: bool,
 }
 
 /// The arguments where the convention has them.
 #[derive(Clone, Debug)]
-pub(crate) enum Placed {
+pub(crate) enum PlacedArguments {
     Short(ShortFrame),
     Long(Box<Frame>),
 }
@@ -62,7 +62,7 @@ impl NativeCall {
         let function = unsafe { mem::transmute::<*const c_void, Option<Function>>(function) };
         let Some(function) = function else { return Err(Error::NullFunction) };
         let placed = if arguments.len() <= MAX_SHORT {
-            Placed::Short(ShortFrame::new(arguments))
+            PlacedArguments::Short(ShortFrame::new(arguments))
         } else {
             Self::place_long(arguments)?
         };
@@ -71,12 +71,12 @@ impl NativeCall {
 
     #[cold]
     #[inline(never)]
-    fn place_long(arguments: &[Argument]) -> Result<Placed> {
+    fn place_long(arguments: &[Argument]) -> Result<PlacedArguments> {
         if arguments.len() > MAX_ARGUMENTS {
             let (count, most) = (arguments.len(), MAX_ARGUMENTS);
             return Err(Error::TooManyArguments { count, most });
         }
-        Ok(Placed::Long(Box::new(Frame::new(arguments))))
+        Ok(PlacedArguments::Long(Box::new(Frame::new(arguments))))
     }
 
     /// The function returns an `int` status: a number other than 0 fails the stream.
@@ -95,7 +95,7 @@ impl NativeCall {
     }
 
     #[inline]
-    pub(crate) fn into_parts(self) -> (Function, Placed) {
+    pub(crate) fn into_parts(self) -> (Function, PlacedArguments) {
         (self.function, self.placed)
     }
 }

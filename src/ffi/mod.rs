@@ -10,4 +10,4 @@ mod call;
 
 pub use argument::Argument;
 pub use call::NativeCall;
-pub(crate) use call::Placed;
+pub(crate) use call::PlacedArguments;

@@ -17,7 +17,7 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::integrations::verbose::library_folder;
-    use super::launch::native_launch::Launch;
+    use super::launch::native_launch::LaunchMethod;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
 
@@ -80,7 +80,7 @@ mod _core {
         interpreter::check_main(module.py())?;
         dylib::set_environment_folder(library_folder(module.py())?);
         errors::add_attributes(module)?;
-        fastcall::add::<Launch>(&module.py().get_type::<PyStream>())
+        fastcall::add::<LaunchMethod>(&module.py().get_type::<PyStream>())
     }
 
     #[pymodule_export]

@@ -132,7 +132,7 @@ fn a_stream_of_a_device_that_is_not_concerned_is_refused() {
 
 #[test]
 fn a_stream_of_the_cpu_does_not_touch_memory_of_another_kind() {
-    let machine = Machine::null(accelrt::backend::null::Completion::AtOnce);
+    let machine = Machine::null(accelrt::backend::null::CompletionMode::AtOnce);
     let cpu_stream = machine.runtime.stream(CPU).unwrap();
     let on_cpu = machine.runtime.zeros(8, CPU).unwrap();
     let on_null = machine.runtime.zeros(8, machine.device()).unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Config, Device, Error, Runtime, StreamGuard};
 
 use crate::numbers::Numbers;
@@ -55,7 +55,7 @@ fn two_threads_that_hold_three_mebibytes_each_have_them_of_sixteen() {
     let load = Load { threads: 2, rounds: 1000, least_bytes: 1, most_bytes: 3 * MIB };
     finishes(move || {
         let seed = seed();
-        for completion in [Completion::AtOnce, Completion::WhenAsked { polls: 2 }] {
+        for completion in [CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: 2 }] {
             let machine = Machine::null_of(16 * MIB, completion, "");
             crowd(&machine, &load, seed);
         }
@@ -71,7 +71,7 @@ fn three_threads_that_hold_a_segment_each_have_them_where_there_is_room_for_thre
         // Where blocks share pages of 20 MiB, each of two threads' may keep two of them.
         let expandable = "policy:torch,expandable_segments:True";
         for (settings, capacity_bytes) in [("policy:torch", 60 * MIB), (expandable, 120 * MIB)] {
-            for completion in [Completion::AtOnce, Completion::WhenAsked { polls: 2 }] {
+            for completion in [CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: 2 }] {
                 let machine = Machine::null_of(capacity_bytes, completion, settings);
                 crowd(&machine, &load, seed);
             }
@@ -86,7 +86,7 @@ fn what_never_fits_is_refused_soon_while_another_thread_goes_on() {
     // request is too large beside what is held, the other finds no page that is nobody's.
     let load = Load { threads: 1, rounds: 100, least_bytes: 1, most_bytes: 2 * MIB };
     finishes(move || {
-        let machine = Machine::null_of(16 * MIB, Completion::AtOnce, "");
+        let machine = Machine::null_of(16 * MIB, CompletionMode::AtOnce, "");
         let (runtime, device) = (&machine.runtime, machine.device());
         let take = |bytes| runtime.empty(bytes, device);
         // Every other of these is freed: what is left is in four pages of eight.

@@ -1,7 +1,7 @@
 //! Kinds whose tasks only submit: memory and owners are kept until the device is done.
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 
 use crate::support::{Drops, Machine};
 
@@ -9,7 +9,7 @@ use crate::support::{Drops, Machine};
 const SMALL: usize = 2 << 20;
 
 fn machine() -> Machine {
-    Machine::null(Completion::WhenAsked { polls: u32::MAX })
+    Machine::null(CompletionMode::WhenAsked { polls: u32::MAX })
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_stream_whose_last_handle_goes_keeps_what_it_holds_until_the_device_is_done(
 
 #[test]
 fn a_transfer_is_done_when_the_device_was_asked_often_enough() {
-    let machine = Machine::null(Completion::WhenAsked { polls: 3 });
+    let machine = Machine::null(CompletionMode::WhenAsked { polls: 3 });
     let buffer = machine.runtime.empty(9, machine.device()).unwrap();
     let transfer = buffer.fill(1, &machine.home()).unwrap();
     let answers: Vec<bool> = (0..5).map(|_| transfer.is_done()).collect();

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Error, Result};
 
 use crate::support::{Drops, Machine, finishes, pattern};
@@ -132,14 +132,14 @@ fn nothing_leaks_on_cpu_whichever_call_fails() {
 fn nothing_leaks_on_a_driver_that_is_done_at_once_whichever_call_fails() {
     let methods: Vec<Method> =
         METHODS.into_iter().filter(|method| !matches!(method, Method::StreamDestroy)).collect();
-    finishes(move || each_call_fails_in_turn(|| Machine::null(Completion::AtOnce), &methods));
+    finishes(move || each_call_fails_in_turn(|| Machine::null(CompletionMode::AtOnce), &methods));
 }
 
 #[test]
 fn nothing_leaks_on_a_driver_that_has_to_be_asked_whichever_call_fails() {
     let methods: Vec<Method> =
         METHODS.into_iter().filter(|method| !matches!(method, Method::StreamDestroy)).collect();
-    let make = || Machine::null(Completion::WhenAsked { polls: 1 });
+    let make = || Machine::null(CompletionMode::WhenAsked { polls: 1 });
     finishes(move || each_call_fails_in_turn(make, &methods));
 }
 

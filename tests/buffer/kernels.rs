@@ -5,7 +5,7 @@
 
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Argument, Device, Error, Kernel, KernelArgument, ProgramSource, Result, Stream};
 
 use crate::support::{CPU, Machine};
@@ -19,7 +19,7 @@ kernel void sum(global const float* values, local float* scratch, ulong count, c
 type Sizes = (&'static [usize], Option<&'static [usize]>);
 
 fn machine() -> Machine {
-    Machine::null(Completion::WhenAsked { polls: u32::MAX })
+    Machine::null(CompletionMode::WhenAsked { polls: u32::MAX })
 }
 
 fn kernel_on(machine: &Machine, device: Device, name: &str) -> Kernel {
@@ -220,7 +220,7 @@ fn kernels_and_buffers_of_other_devices_and_released_buffers_are_refused() {
     let refused = launch(&stream, &scale, &[(&released).into(), 1.0_f32.into()]).unwrap_err();
     assert!(matches!(refused, Error::BufferReleased { .. }), "{refused}");
 
-    let other = Machine::null(Completion::AtOnce);
+    let other = Machine::null(CompletionMode::AtOnce);
     let strangers = [
         (machine.stream_on(there), "a stream of null:1 cannot run it"),
         (other.stream(), "a stream of null:0 cannot run it"),

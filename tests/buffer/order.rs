@@ -239,7 +239,7 @@ fn an_order_takes_no_failure_over() {
 fn streams_of_two_kinds_run_one_behind_the_other_on_memory_of_the_host() {
     // Goal: what no device can wait for is parked and resumed. Method: a driver's stream reads what
     // a stream of the host's writes, and the other way round.
-    use accelrt::backend::null::Completion::{AtOnce, WhenAsked};
+    use accelrt::backend::null::CompletionMode::{AtOnce, WhenAsked};
     finishes(|| {
         for completion in [AtOnce, WhenAsked { polls: 2 }] {
             let machine = Machine::null(completion);

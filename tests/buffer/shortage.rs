@@ -2,7 +2,7 @@
 
 use accelrt::Error;
 use accelrt::backend::fault::Method;
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 
 use crate::support::{CAPACITY, Gate, Machine, finishes};
 
@@ -54,7 +54,7 @@ fn what_would_not_be_enough_is_not_waited_for() {
 fn shared_memory_that_would_not_be_enough_is_not_waited_for() {
     // Goal: the same of what the allocator of shared memory keeps, when the device is short.
     // Method: a driver whose streams go on only when they are waited for; its waits are counted.
-    let machine = Machine::null(Completion::WhenAsked { polls: u32::MAX });
+    let machine = Machine::null(CompletionMode::WhenAsked { polls: u32::MAX });
     let (device, home) = (machine.device(), machine.home());
     let held = machine.runtime.empty(CAPACITY / 2, device).unwrap();
     let shared = machine.runtime.empty_shared(CAPACITY / 4, device).unwrap();
@@ -97,7 +97,7 @@ fn a_task_does_not_wait_for_its_own_stream_to_free() {
 fn a_driver_is_asked_by_the_next_request_without_a_synchronise() {
     // Goal: what the device is done with goes back although nobody ever waits, and a mark serves
     // many frees. Method: two hundred buffers one after the other; marks are counted.
-    let machine = Machine::null(Completion::WhenAsked { polls: 0 });
+    let machine = Machine::null(CompletionMode::WhenAsked { polls: 0 });
     for _ in 0..200 {
         let buffer = machine.runtime.empty(1000, machine.device()).unwrap();
         buffer.fill(1, &machine.home()).unwrap();

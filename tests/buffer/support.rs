@@ -8,7 +8,7 @@ use std::time::Duration;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{Completion, Launched, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, Launched, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError};
 
 use crate::watchdog::finishes_within;
@@ -42,12 +42,16 @@ impl Machine {
         Self::new(config, backend, None)
     }
 
-    pub(crate) fn null(completion: Completion) -> Self {
+    pub(crate) fn null(completion: CompletionMode) -> Self {
         Self::null_of(CAPACITY, completion, "")
     }
 
     /// With as much memory on each device, and settings of the allocator.
-    pub(crate) fn null_of(capacity_bytes: usize, completion: Completion, settings: &str) -> Self {
+    pub(crate) fn null_of(
+        capacity_bytes: usize,
+        completion: CompletionMode,
+        settings: &str,
+    ) -> Self {
         let device_count = 2;
         let config =
             NullConfig { completion, device_count, capacity_bytes, ..NullConfig::default() };
@@ -76,8 +80,8 @@ impl Machine {
             Self::cpu_with(&Config { allocator_settings, ..Config::default() }),
             Self::cpu(1),
             Self::cpu(3),
-            Self::null(Completion::AtOnce),
-            Self::null(Completion::WhenAsked { polls: 2 }),
+            Self::null(CompletionMode::AtOnce),
+            Self::null(CompletionMode::WhenAsked { polls: 2 }),
         ]
     }
 

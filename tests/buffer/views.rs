@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, StreamGuard};
 
 use crate::support::{CAPACITY, Machine};
@@ -47,7 +47,7 @@ fn a_buffer_is_aligned_as_it_was_asked_for() {
 #[test]
 fn an_alignment_that_is_usual_decides_nothing() {
     let [plain, aligned] = [1, 512].map(|align_bytes| {
-        let machine = Machine::null(Completion::AtOnce);
+        let machine = Machine::null(CompletionMode::AtOnce);
         let make = |bytes| machine.runtime.empty_aligned(bytes, align_bytes, machine.device());
         let buffers = [300, 5 << 20, 900, 12 << 20].map(|bytes| make(bytes).unwrap());
         drop(buffers);
@@ -55,7 +55,7 @@ fn an_alignment_that_is_usual_decides_nothing() {
         machine.runtime.memory_statistics(machine.device()).unwrap()
     });
     assert_eq!(plain, aligned);
-    let machine = Machine::null(Completion::AtOnce);
+    let machine = Machine::null(CompletionMode::AtOnce);
     let make = |bytes| machine.runtime.empty(bytes, machine.device()).unwrap();
     drop([300, 5 << 20, 900, 12 << 20].map(make));
     make(4 << 20);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig};
 
 use crate::support::{HostView, Subject};
 use crate::trusted::Trusted;
@@ -24,12 +24,12 @@ impl NullSubject {
     }
 
     pub(crate) fn when_asked() -> Self {
-        let completion = Completion::WhenAsked { polls: 3 };
+        let completion = CompletionMode::WhenAsked { polls: 3 };
         Self::new(NullConfig { completion, ..NullConfig::default() })
     }
 
     pub(crate) fn four_devices() -> Self {
-        let completion = Completion::WhenAsked { polls: 1 };
+        let completion = CompletionMode::WhenAsked { polls: 1 };
         let has_shared_memory = false;
         let null = NullConfig::default();
         Self::new(NullConfig { device_count: 4, completion, has_shared_memory, ..null })

@@ -1,7 +1,7 @@
 //! A driver that refuses: each refusal is an error of whom it concerns, and none is a hang.
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::{Completion, LiveCounts};
+use accelrt::backend::null::{CompletionMode, LiveCounts};
 use accelrt::{Buffer, Config, Device, Error, Event, FailureCause, Runtime, Stream, StreamError};
 
 use crate::driver_kind::Driver;
@@ -18,7 +18,7 @@ fn is_driver_error(error: &StreamError) -> bool {
 #[test]
 fn a_mark_that_is_refused_fails_the_stream_and_the_event_and_the_call_does_not_raise() {
     finishes(|| {
-        for completion in [Completion::AtOnce, Completion::WhenAsked { polls: 2 }] {
+        for completion in [CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: 2 }] {
             let driver = Driver::new(completion);
             let [failed, waiting] = [driver.stream(), driver.stream()];
             plan(&driver, Method::Mark, FaultError::Driver);
@@ -39,7 +39,7 @@ fn a_mark_that_is_refused_fails_the_stream_and_the_event_and_the_call_does_not_r
 
 #[test]
 fn a_timed_mark_that_is_refused_makes_elapsed_time_raise() {
-    let driver = Driver::new(Completion::AtOnce);
+    let driver = Driver::new(CompletionMode::AtOnce);
     let stream = driver.stream();
     let (good, bad) = (Event::timed(), Event::timed());
     stream.record(&good).unwrap();
@@ -64,7 +64,7 @@ fn a_wait_that_the_device_refuses_fails_the_waiting_stream_alone() {
 #[test]
 fn a_driver_that_cannot_tell_is_not_done_and_is_asked_again() {
     finishes(|| {
-        let driver = Driver::new(Completion::WhenAsked { polls: 0 });
+        let driver = Driver::new(CompletionMode::WhenAsked { polls: 0 });
         let stream = driver.stream();
         let event = stream.record_event().unwrap();
         plan(&driver, Method::MarkDone, FaultError::Driver);
@@ -127,7 +127,7 @@ fn one_streams_refusal_in_a_device_synchronise_does_not_lose_anothers_error() {
 
 #[test]
 fn a_stream_that_cannot_be_made_is_an_error_of_that_call() {
-    let driver = Driver::new(Completion::AtOnce);
+    let driver = Driver::new(CompletionMode::AtOnce);
     let device = Driver::device();
     for make in [Runtime::default_stream, Runtime::stream, |runtime: &Runtime, device: Device| {
         runtime.dedicated_stream(device, 0)
@@ -163,7 +163,7 @@ fn a_driver_that_refuses_to_tell_another_kind_is_asked_until_it_is_done() {
 #[test]
 fn a_lost_device_raises_for_good_and_nothing_hangs() {
     finishes(|| {
-        for completion in [Completion::AtOnce, Completion::WhenAsked { polls: 3 }] {
+        for completion in [CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: 3 }] {
             let driver = Driver::new(completion);
             let [stream, waiting] = [driver.stream(), driver.stream()];
             let event = stream.record_event().unwrap();
@@ -187,7 +187,7 @@ fn a_lost_device_raises_for_good_and_nothing_hangs() {
 #[test]
 fn a_stream_of_another_kind_that_waits_for_a_lost_device_fails_and_does_not_ask_for_ever() {
     finishes(|| {
-        for completion in [Completion::AtOnce, Completion::WhenAsked { polls: 3 }] {
+        for completion in [CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: 3 }] {
             let driver = Driver::new(completion);
             let (cpu, [on_host, _there]) = read_by(&driver);
             lose(&driver);
@@ -279,7 +279,7 @@ fn a_failure_at_any_single_call_leaves_nothing_behind_and_the_next_run_succeeds(
 
 #[test]
 fn a_driver_that_cannot_be_counted_is_an_error_of_its_use_and_of_no_other() {
-    let driver = Driver::new(Completion::AtOnce);
+    let driver = Driver::new(CompletionMode::AtOnce);
     driver.calls.plan(Fault::always(Method::DeviceCount, FaultError::Driver));
     assert!(matches!(driver.runtime.stream(Driver::device()), Err(Error::Driver { .. })));
     driver.runtime.stream(Device::cpu(0)).unwrap().synchronize().unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig};
 use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
 
 use crate::support::{CPU, enqueue_question, finishes, stream_error};
@@ -19,7 +19,7 @@ pub(crate) struct Driver {
 pub(crate) const NULL: DeviceKind = DeviceKind::Null;
 
 impl Driver {
-    pub(crate) fn new(completion: Completion) -> Self {
+    pub(crate) fn new(completion: CompletionMode) -> Self {
         let null =
             NullBackend::new(NullConfig { completion, device_count: 2, ..NullConfig::default() });
         let calls = FaultBackend::new(Arc::clone(&null) as Arc<dyn Backend>);
@@ -30,7 +30,7 @@ impl Driver {
 
     /// A device that is done when it is asked, after so many questions.
     pub(crate) fn slow(polls: u32) -> Self {
-        Self::new(Completion::WhenAsked { polls })
+        Self::new(CompletionMode::WhenAsked { polls })
     }
 
     pub(crate) fn device() -> Device {
@@ -46,10 +46,10 @@ impl Driver {
 fn with_each_completion(test: impl Fn(Driver) + Send + 'static) {
     finishes(move || {
         for completion in [
-            Completion::AtOnce,
-            Completion::WhenAsked { polls: 0 },
-            Completion::WhenAsked { polls: 3 },
-            Completion::WhenAsked { polls: u32::MAX },
+            CompletionMode::AtOnce,
+            CompletionMode::WhenAsked { polls: 0 },
+            CompletionMode::WhenAsked { polls: 3 },
+            CompletionMode::WhenAsked { polls: u32::MAX },
         ] {
             test(Driver::new(completion));
         }
@@ -66,7 +66,7 @@ fn a_driver_kind_refuses_functions_of_the_host_as_tasks() {
 
 #[test]
 fn a_driver_kind_has_native_handles_and_its_own_priorities() {
-    let driver = Driver::new(Completion::AtOnce);
+    let driver = Driver::new(CompletionMode::AtOnce);
     let range = driver.runtime.priority_range(Driver::device()).unwrap();
     let stream = driver.stream();
     assert_eq!(stream.priority_range(), range);
@@ -251,7 +251,7 @@ fn elapsed_time_is_the_devices() {
 fn elapsed_time_between_two_devices_of_a_driver_is_an_error_and_not_a_panic() {
     // Goal: misuse is caught above the backend, whose contract is about marks of one device.
     finishes(|| {
-        let driver = Driver::new(Completion::AtOnce);
+        let driver = Driver::new(CompletionMode::AtOnce);
         let elsewhere = driver.runtime.dedicated_stream(Device::new(NULL, 1).unwrap(), 0).unwrap();
         let (here, there) = (Event::timed(), Event::timed());
         driver.stream().record(&here).unwrap();

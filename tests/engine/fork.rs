@@ -12,7 +12,7 @@ use accelrt::allocator::snapshot::Snapshot;
 use accelrt::allocator::{CachingAllocator, Request, Statistics};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{FaultBackend, Method};
-use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{
     AllocatorConfig, Config, DeviceKind, Error, Event, MemPool, PoolOptions, Runtime, Stream,
 };
@@ -313,7 +313,7 @@ fn drops_in_the_child_call_no_driver() {
 
 fn driver() {
     let null = NullBackend::new(NullConfig {
-        completion: Completion::WhenAsked { polls: 100 },
+        completion: CompletionMode::WhenAsked { polls: 100 },
         ..NullConfig::default()
     });
     let driver = FaultBackend::new(null);

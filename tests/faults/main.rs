@@ -24,15 +24,18 @@ mod watchdog;
 mod world;
 
 use accelrt::backend::fault::Method;
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 use accelrt::{Result, backend};
 
 use crate::campaign::Campaign;
 use crate::world::Kind;
 
 /// cpu with several devices, and a driver with both ways to complete.
-const KINDS: [Kind; 3] =
-    [Kind::Cpu, Kind::Null(Completion::AtOnce), Kind::Null(Completion::WhenAsked { polls: 2 })];
+const KINDS: [Kind; 3] = [
+    Kind::Cpu,
+    Kind::Null(CompletionMode::AtOnce),
+    Kind::Null(CompletionMode::WhenAsked { polls: 2 }),
+];
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the table, for who asks")]

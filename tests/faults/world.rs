@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use accelrt::backend::contract::{Backend, Turn, Work};
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{FaultBackend, FaultError, Method};
-use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Completion as Finish, Config, Device, DeviceKind, Error, Event, Result};
 use accelrt::{Runtime, ShutdownReport, Stream};
 
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     /// Three cpu devices.
     Cpu,
     /// Two devices of a driver.
-    Null(Completion),
+    Null(CompletionMode),
     /// What the OpenCL runtime of this machine has.
     #[cfg(feature = "xpu")]
     Xpu,

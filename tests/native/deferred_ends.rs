@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{Completion as Late, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode as Late, NullBackend, NullConfig};
 use accelrt::{Completion, Config, Device, Error, FailureCause, Runtime};
 
 use super::late::LateBackend;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
-use accelrt::backend::null::{Completion, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{Argument, Config, Device, DeviceKind, Error, NativeCall, Result, Runtime, Stream};
 
 use crate::plain::Plain;
@@ -16,7 +16,7 @@ pub(crate) fn runtime() -> Runtime {
 }
 
 /// A runtime that also has the null kind.
-pub(crate) fn runtime_with_null(completion: Completion) -> Runtime {
+pub(crate) fn runtime_with_null(completion: CompletionMode) -> Runtime {
     let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
     Runtime::with_backends(Config::default(), [null as _]).unwrap()
 }
@@ -30,7 +30,7 @@ pub(crate) fn null_stream(runtime: &Runtime) -> Stream {
 pub(crate) fn streams_of_every_kind() -> Vec<(Runtime, Stream)> {
     let cpu = runtime();
     let stream = cpu.stream(Device::cpu(0)).unwrap();
-    let completions = [Completion::AtOnce, Completion::WhenAsked { polls: 3 }];
+    let completions = [CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: 3 }];
     let null = completions.map(|completion| {
         let runtime = runtime_with_null(completion);
         let stream = null_stream(&runtime);

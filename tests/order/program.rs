@@ -1,6 +1,6 @@
 //! Random programs: what each host thread does, drawn from a seed alone.
 
-use accelrt::backend::null::Completion;
+use accelrt::backend::null::CompletionMode;
 
 use crate::numbers::Numbers;
 
@@ -9,7 +9,7 @@ use crate::numbers::Numbers;
 pub(crate) enum Target {
     Cpu,
     /// Numbers instead of memory: no functions of the host.
-    Null(Completion),
+    Null(CompletionMode),
     /// The first device of the machine's OpenCL runtime.
     #[cfg(feature = "xpu")]
     Xpu,
@@ -126,10 +126,10 @@ impl Program {
     pub(crate) fn on_null(seed: u64) -> Self {
         let numbers = &mut Numbers::new(seed);
         let completion = match numbers.below(4) {
-            0 => Completion::AtOnce,
-            polls => {
-                Completion::WhenAsked { polls: u32::try_from(polls - 1).expect("a small number") }
-            }
+            0 => CompletionMode::AtOnce,
+            polls => CompletionMode::WhenAsked {
+                polls: u32::try_from(polls - 1).expect("a small number"),
+            },
         };
         Self::draw(seed, Target::Null(completion), numbers)
     }

@@ -13,10 +13,10 @@ use crate::backend::contract::{
 };
 use crate::backend::cpu::clock::Clock;
 use crate::backend::cpu::copy::{copy_nonoverlapping_streaming, fill_streaming};
-use crate::backend::cpu::memory::Memory;
+use crate::backend::cpu::memory::CpuMemory;
 use crate::backend::cpu::properties;
 use crate::backend::cpu::run_queue::LEVELS;
-use crate::backend::cpu::virtual_memory::VirtualMemory as Pages;
+use crate::backend::cpu::virtual_memory::CpuVirtualMemory;
 use crate::backend::cpu::workers::{Unsubmitted, Workers};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
@@ -34,13 +34,13 @@ const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 pub struct CpuBackend {
     properties: DeviceProperties,
     devices: Vec<CpuDevice>,
-    host: Memory,
+    host: CpuMemory,
 }
 
 struct CpuDevice {
     workers: Workers,
-    memory: Memory,
-    pages: Option<Pages>,
+    memory: CpuMemory,
+    pages: Option<CpuVirtualMemory>,
 }
 
 impl CpuBackend {
@@ -56,14 +56,14 @@ impl CpuBackend {
             let capacity = Arc::new(Capacity::new(device, properties.total_memory_bytes));
             Ok(CpuDevice {
                 workers: Workers::new(format!("{device}"), worker_count, core_count),
-                memory: Memory::new(Arc::clone(&capacity)),
-                pages: Pages::new(capacity),
+                memory: CpuMemory::new(Arc::clone(&capacity)),
+                pages: CpuVirtualMemory::new(capacity),
             })
         };
         let devices = (0..config.cpu_devices).map(device).collect::<Result<_>>()?;
         // Pinned memory is the host's: a device's configured capacity does not limit it.
         let machine_bytes = properties::read(None).total_memory_bytes;
-        let host = Memory::new(Arc::new(Capacity::new(Device::cpu(0), machine_bytes)));
+        let host = CpuMemory::new(Arc::new(Capacity::new(Device::cpu(0), machine_bytes)));
         Ok(Arc::new(Self { properties, devices, host }))
     }
 
@@ -228,7 +228,7 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
-        let owner = |books: &Memory, device_index, memory| {
+        let owner = |books: &CpuMemory, device_index, memory| {
             let (base, bytes) = books.owner(address)?;
             Some(PointerOwner { device_index, base, bytes, memory })
         };

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread::{self, JoinHandle};
 
-use crate::backend::cpu::run_queue::{Found, Help, RunQueue, Unpushed};
+use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue, Unpushed};
 use crate::base::sync::Sleeper;
 use crate::base::sync::models::model_without_fences;
 
@@ -54,13 +54,13 @@ impl Device {
         let sleeper = Sleeper::new();
         loop {
             match this.queue.take() {
-                Found::End => return,
-                Found::Work(work, _, help) => {
+                NextWork::End => return,
+                NextWork::Work(work, _, help) => {
                     assert!(Self::give(this, help).is_none());
                     this.run(work);
                     this.queue.look();
                 }
-                Found::Nothing => {
+                NextWork::Nothing => {
                     if this.queue.begin_sleep(&sleeper) {
                         sleeper.sleep();
                     }
@@ -118,7 +118,7 @@ fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
     model_without_fences(Some(3), || {
         let device = Device::new(2);
         assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this thread is the worker");
-        assert!(matches!(device.queue.take(), Found::Work(1, ..)));
+        assert!(matches!(device.queue.take(), NextWork::Work(1, ..)));
         let producer = {
             let device = Arc::clone(&device);
             thread::spawn(move || Device::submit(&device, 10))
@@ -145,7 +145,7 @@ fn loom_a_sleep_that_ends_by_itself_meets_a_wake() {
             assert!(matches!(device.queue.push(1, 1), Ok(Help::Start)), "this is the first");
             let device = Arc::clone(&device);
             thread::spawn(move || {
-                assert!(matches!(device.queue.take(), Found::Work(1, ..)));
+                assert!(matches!(device.queue.take(), NextWork::Work(1, ..)));
                 device.run(1);
                 device.queue.look();
                 let sleeper = Sleeper::new();

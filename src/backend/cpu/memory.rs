@@ -27,7 +27,7 @@ const LEAST_ALIGN_BYTES: usize = 64;
 /// `allocations` are the live ones by their first address. They do not overlap, and the sum of
 /// their `counted_bytes` is what this memory has taken from the capacity.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct CpuMemory {
     capacity: Arc<Capacity>,
     allocations: Mutex<BTreeMap<u64, Allocation>>,
 }
@@ -48,7 +48,7 @@ enum Source {
     Pages,
 }
 
-impl Memory {
+impl CpuMemory {
     pub(crate) fn new(capacity: Arc<Capacity>) -> Self {
         Self { capacity, allocations: Mutex::new(LockRank::Backend, BTreeMap::new()) }
     }
@@ -105,7 +105,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for CpuMemory {
     fn drop(&mut self) {
         let allocations = std::mem::take(&mut *self.allocations.lock());
         for (address, allocation) in allocations {
@@ -155,8 +155,8 @@ mod tests {
     use crate::base::error::Error;
     use crate::base::size::{GIB, KIB, MIB};
 
-    fn memory(capacity_bytes: usize) -> Memory {
-        Memory::new(Arc::new(Capacity::new(Device::cpu(1), capacity_bytes)))
+    fn memory(capacity_bytes: usize) -> CpuMemory {
+        CpuMemory::new(Arc::new(Capacity::new(Device::cpu(1), capacity_bytes)))
     }
 
     fn write_all(address: Address, bytes: usize) {
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn dropping_gives_back_what_is_left() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 64 * MIB));
-        let memory = Memory::new(Arc::clone(&capacity));
+        let memory = CpuMemory::new(Arc::clone(&capacity));
         for bytes in [1, 100_000, 4 * MIB, 9 * MIB] {
             memory.allocate(bytes, 64).unwrap();
         }

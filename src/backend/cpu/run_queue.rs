@@ -71,7 +71,7 @@ pub(crate) enum Unpushed<W> {
 }
 
 /// What a worker that looks finds.
-pub(crate) enum Found<W> {
+pub(crate) enum NextWork<W> {
     /// Work of a level; the worker is running now.
     Work(W, usize, Help),
     /// Nothing.
@@ -126,19 +126,19 @@ impl<W> RunQueue<W> {
     }
 
     /// A worker that looks asks for work.
-    pub(crate) fn take(&self) -> Found<W> {
+    pub(crate) fn take(&self) -> NextWork<W> {
         let mut state = self.state.lock();
         // The last one that looks stays while there is work: nobody else was told of it.
         if state.has_surplus_workers() && (state.looking > 1 || !state.has_work()) {
             return state.end_looking_worker();
         }
         let Some((work, level)) = state.pop() else {
-            return if state.is_closed { state.end_looking_worker() } else { Found::Nothing };
+            return if state.is_closed { state.end_looking_worker() } else { NextWork::Nothing };
         };
         self.update_hint(&state);
         state.looking -= 1;
         let help = if state.has_work() { state.help() } else { Help::None };
-        Found::Work(work, level, help)
+        NextWork::Work(work, level, help)
     }
 
     /// A worker that ran something looks again.
@@ -262,10 +262,10 @@ impl<W> State<W> {
         self.workers > self.worker_limit + self.blocked.len()
     }
 
-    fn end_looking_worker(&mut self) -> Found<W> {
+    fn end_looking_worker(&mut self) -> NextWork<W> {
         self.looking -= 1;
         self.workers -= 1;
-        Found::End
+        NextWork::End
     }
 
     fn pop(&mut self) -> Option<(W, usize)> {

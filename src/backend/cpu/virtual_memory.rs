@@ -28,13 +28,13 @@ const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 /// [`Reservation::num_mappings`] of each reservation; `capacity` for the sizes of all physical
 /// memory. The lock is held over system calls: that is what makes a range ours at that moment.
 #[derive(Debug)]
-pub(crate) struct VirtualMemory {
+pub(crate) struct CpuVirtualMemory {
     capacity: Arc<Capacity>,
     mappings: &'static MapCount,
     books: Mutex<Books>,
 }
 
-impl VirtualMemory {
+impl CpuVirtualMemory {
     /// Virtual memory that counts against `capacity`; `None` where the kernel cannot move pages.
     pub(crate) fn new(capacity: Arc<Capacity>) -> Option<Self> {
         let can = GRANULE_BYTES.is_multiple_of(pages::page_bytes()) && pages::can_move_keeping();
@@ -157,7 +157,7 @@ impl VirtualMemory {
 }
 
 // SAFETY: ranges and pages are the kernel's, and in the books from `reserve` and `create` on.
-unsafe impl contract::VirtualMemory for VirtualMemory {
+unsafe impl contract::VirtualMemory for CpuVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         GRANULE_BYTES
     }
@@ -262,7 +262,7 @@ fn target(to: Address, bytes: usize) -> Span {
     target
 }
 
-impl Drop for VirtualMemory {
+impl Drop for CpuVirtualMemory {
     fn drop(&mut self) {
         let mut books = std::mem::take(&mut *self.books.lock());
         for range in books.reservations.values_mut() {
@@ -300,7 +300,7 @@ mod tests {
     fn too_many_mappings_and_too_much_memory_are_refused_before_the_kernel_would() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
         let mappings = MapCount::for_test(3);
-        let memory = TrustedPages(Box::new(VirtualMemory::with_mappings(capacity, mappings)));
+        let memory = TrustedPages(Box::new(CpuVirtualMemory::with_mappings(capacity, mappings)));
         let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
         let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());
         assert!(matches!(memory.create(GRANULE_BYTES), Err(Error::OutOfMemory { .. })));
@@ -316,8 +316,10 @@ mod tests {
     fn memory_whose_unmap_was_refused_goes_where_it_is() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
         let mappings = MapCount::for_test(3);
-        let memory =
-            TrustedPages(Box::new(VirtualMemory::with_mappings(Arc::clone(&capacity), mappings)));
+        let memory = TrustedPages(Box::new(CpuVirtualMemory::with_mappings(
+            Arc::clone(&capacity),
+            mappings,
+        )));
         let range = memory.reserve(4 * GRANULE_BYTES).unwrap();
         let middle = range.offset(GRANULE_BYTES);
         let handle = memory.create(GRANULE_BYTES).unwrap();
@@ -335,7 +337,7 @@ mod tests {
     #[should_panic(expected = "holds other pages")]
     fn two_physical_memories_cannot_be_at_one_place() {
         let capacity = Arc::new(Capacity::new(Device::cpu(0), 4 * GRANULE_BYTES));
-        let memory = TrustedPages(Box::new(VirtualMemory::new(capacity).unwrap()));
+        let memory = TrustedPages(Box::new(CpuVirtualMemory::new(capacity).unwrap()));
         let range = memory.reserve(2 * GRANULE_BYTES).unwrap();
         let handles = [1, 2].map(|n| memory.create(n * GRANULE_BYTES).unwrap());
         memory.map(range.offset(GRANULE_BYTES), handles[0]).unwrap();

@@ -11,13 +11,13 @@ use crate::trusted::TrustedPages;
 
 const CAPACITY_BYTES: usize = 64 * GRANULE_BYTES;
 
-fn memory() -> TrustedPages<Box<VirtualMemory>> {
+fn memory() -> TrustedPages<Box<CpuVirtualMemory>> {
     let capacity = Arc::new(Capacity::new(Device::cpu(0), CAPACITY_BYTES));
-    TrustedPages(Box::new(VirtualMemory::with_mappings(capacity, MapCount::for_test(1000))))
+    TrustedPages(Box::new(CpuVirtualMemory::with_mappings(capacity, MapCount::for_test(1000))))
 }
 
 /// What virtual memory promises after everything was given back.
-fn assert_nothing_is_left(memory: &VirtualMemory) {
+fn assert_nothing_is_left(memory: &CpuVirtualMemory) {
     assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES);
     assert_eq!(memory.mappings.used(), 0);
 }

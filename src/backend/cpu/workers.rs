@@ -15,7 +15,7 @@ use crate::backend::contract::{Leftover, Turn, Work};
 use crate::backend::cpu::faults;
 use crate::backend::cpu::left_work::LeftWork;
 use crate::backend::cpu::processor::LastProcessor;
-use crate::backend::cpu::run_queue::{Found, Help, RunQueue, Unpushed};
+use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue, Unpushed};
 use crate::base::blocking::{BlockingHook, set_hook};
 use crate::base::fork;
 use crate::base::signals::with_signals_blocked;
@@ -331,16 +331,16 @@ impl Worker {
                 continue;
             }
             match shared.queue.take() {
-                Found::End => return self.give_back(),
-                Found::Work(work, level, help) => {
+                NextWork::End => return self.give_back(),
+                NextWork::Work(work, level, help) => {
                     Shared::give(&shared, help);
                     match self.unless_left(level, work) {
                         Some(work) => self.run(level, work),
                         None => shared.queue.look(),
                     }
                 }
-                Found::Nothing if self.look() => {}
-                Found::Nothing => self.sleep(),
+                NextWork::Nothing if self.look() => {}
+                NextWork::Nothing => self.sleep(),
             }
         }
     }

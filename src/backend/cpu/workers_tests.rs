@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Backend, Turn, Work};
-use crate::backend::cpu::run_queue::{Found, Help, RunQueue};
+use crate::backend::cpu::run_queue::{Help, NextWork, RunQueue};
 use crate::backend::cpu::workers::Workers;
 use crate::backend::cpu::{CpuBackend, faults};
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
@@ -191,7 +191,7 @@ fn a_worker_that_goes_on_asks_for_what_it_alone_was_trying_to_start() {
     let [first, second] = [(); 2].map(|()| std::thread::spawn(|| ()).thread().clone());
     for work in 0..2 {
         assert!(matches!(queue.push(0, work), Ok(Help::Start)));
-        assert!(matches!(queue.take(), Found::Work(..)));
+        assert!(matches!(queue.take(), NextWork::Work(..)));
     }
     assert!(matches!(queue.begin_block(&first), Help::None));
     assert!(matches!(queue.push(0, 2), Ok(Help::Start)));

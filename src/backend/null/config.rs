@@ -5,7 +5,7 @@ use crate::base::size::{GIB, MIB};
 
 /// How late a device of the null kind reaches what was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
+pub enum CompletionMode {
     /// With the submission.
     AtOnce,
     /// When it, or something later on its stream, is waited for, a callback is asked for, or a poll
@@ -42,7 +42,7 @@ pub struct NullConfig {
     /// Page size of the virtual memory: a power of two of at least 64.
     pub granularity_bytes: usize,
     /// How late marks complete.
-    pub completion: Completion,
+    pub completion: CompletionMode,
     /// How soon addresses come back.
     pub reuse: Reuse,
     /// Whether the kind has a compiler.
@@ -62,7 +62,7 @@ impl Default for NullConfig {
             device_count: 1,
             capacity_bytes: 16 * GIB,
             granularity_bytes: 2 * MIB,
-            completion: Completion::AtOnce,
+            completion: CompletionMode::AtOnce,
             reuse: Reuse::Late,
             has_kernels: true,
             has_fp64: true,

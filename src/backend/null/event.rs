@@ -71,12 +71,12 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::null::Completion;
+    use crate::backend::null::CompletionMode;
 
     #[test]
     fn a_later_marks_completion_completes_the_earlier_ones_of_its_stream() {
         // Goal: marks complete in order. Method: polls go to the last of three only.
-        let mut streams = Streams::new(Completion::WhenAsked { polls: 1 }, 1);
+        let mut streams = Streams::new(CompletionMode::WhenAsked { polls: 1 }, 1);
         let mut marks = Marks::new();
         let stream = streams.create(0);
         let placed = [(); 3].map(|()| marks.place(streams.submit(stream), false));
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn time_passes_by_one_microsecond_a_submission() {
-        let mut streams = Streams::new(Completion::AtOnce, 1);
+        let mut streams = Streams::new(CompletionMode::AtOnce, 1);
         let mut marks = Marks::new();
         let (one, other) = (streams.create(0), streams.create(0));
         let start = marks.place(streams.submit(one), true);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "has no time stamp")]
     fn the_time_of_an_untimed_mark_is_caught() {
-        let mut streams = Streams::new(Completion::AtOnce, 1);
+        let mut streams = Streams::new(CompletionMode::AtOnce, 1);
         let mut marks = Marks::new();
         let stream = streams.create(0);
         let mark = marks.place(streams.submit(stream), false);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "is no live mark")]
     fn a_second_release_is_caught() {
-        let mut streams = Streams::new(Completion::AtOnce, 1);
+        let mut streams = Streams::new(CompletionMode::AtOnce, 1);
         let mut marks = Marks::new();
         let stream = streams.create(0);
         let mark = marks.place(streams.submit(stream), false);

@@ -25,7 +25,7 @@ use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-pub use config::{Completion, LiveCounts, MovedBytes, NullConfig, Reuse};
+pub use config::{CompletionMode, LiveCounts, MovedBytes, NullConfig, Reuse};
 use device::NullDevice;
 use event::Marks;
 use memory::{HostMemory, LEAST_ALIGN_BYTES, Place};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::backend::contract::StreamHandle;
-use crate::backend::null::Completion;
+use crate::backend::null::CompletionMode;
 
 /// A place in a stream: everything up to this submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Submission {
 /// past a wait moves the other stream first.
 #[derive(Debug)]
 pub(super) struct Streams {
-    completion: Completion,
+    completion: CompletionMode,
     /// Which stream each handle stands for: its own number for one we made, another's when wrapped.
     handles: HashMap<u64, u64>,
     by_number: HashMap<u64, Stream>,
@@ -59,7 +59,7 @@ struct Wait {
 }
 
 impl Streams {
-    pub(super) fn new(completion: Completion, device_count: usize) -> Self {
+    pub(super) fn new(completion: CompletionMode, device_count: usize) -> Self {
         Self {
             completion,
             handles: HashMap::new(),
@@ -115,7 +115,7 @@ impl Streams {
         let id = self.native(handle);
         let stream = self.by_number.get_mut(&id).expect("end() found it");
         stream.submitted += 1;
-        if self.completion == Completion::AtOnce {
+        if self.completion == CompletionMode::AtOnce {
             stream.done = stream.submitted;
         }
         let device_index = stream.device_index;
@@ -153,7 +153,7 @@ impl Streams {
         if self.is_done(point) {
             return true;
         }
-        if let Completion::WhenAsked { polls: needed } = self.completion
+        if let CompletionMode::WhenAsked { polls: needed } = self.completion
             && *polls < needed
         {
             *polls += 1;
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn asked(polls: u32) -> Streams {
-        Streams::new(Completion::WhenAsked { polls }, 2)
+        Streams::new(CompletionMode::WhenAsked { polls }, 2)
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::base::blocking::while_blocked;
 use crate::engine::event::core::EventCore;
 use crate::engine::event::shared::Pending;
 use crate::engine::stream::context::TaskContext;
-use crate::engine::stream::marks::Placed;
+use crate::engine::stream::marks::PlacedMark;
 use crate::queue::{Class, Command};
 
 pub(super) struct RecordCommand(pub(super) Pending);
@@ -36,7 +36,7 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     }
     if is_plain && let Some(mark) = context.place(false) {
         // Only times are asked of an event's own mark: a wait takes the stream's.
-        context.effects().mark = Some(Placed::Alone(mark));
+        context.effects().mark = Some(PlacedMark::Alone(mark));
         return;
     }
     finish(event, version, is_plain, context);
@@ -55,6 +55,6 @@ fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut Task
     if is_refused {
         event.complete(version);
     } else if !context.on_host {
-        context.effects().mark = mark.map(Placed::Shared);
+        context.effects().mark = mark.map(PlacedMark::Shared);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::backend::contract::Backend;
-use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
 use crate::engine::event::Event;
 use crate::engine::event::core::EventCore;
@@ -23,7 +23,7 @@ fn begin(event: &Shared) -> Pending {
 }
 
 /// Two streams of a driver whose work is done as is said.
-fn streams(completion: Completion) -> [Stream; 2] {
+fn streams(completion: CompletionMode) -> [Stream; 2] {
     let config = NullConfig { completion, ..NullConfig::default() };
     let null: Arc<dyn Backend> = NullBackend::new(config);
     [1, 2].map(|id| Stream::from_core(stream(&null, id)))
@@ -105,7 +105,7 @@ fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
 #[test]
 fn loom_an_event_that_moves_between_streams_stays_pending() {
     model(Some(3), || {
-        let [first, second] = streams(Completion::WhenAsked { polls: u32::MAX });
+        let [first, second] = streams(CompletionMode::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
         // Past the first place of a queue, where a record would be queued in any case.
@@ -127,7 +127,7 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
 #[test]
 fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
     model_without_fences(Some(3), || {
-        let [first, second] = streams(Completion::WhenAsked { polls: u32::MAX });
+        let [first, second] = streams(CompletionMode::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
         let recorded = event.clone();

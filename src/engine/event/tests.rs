@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedStream;
-use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Error;
 use crate::engine::event::Event;
@@ -28,7 +28,7 @@ fn stream(null: &Arc<NullBackend>, device_index: usize) -> Stream {
 }
 
 fn null(device_count: usize) -> Arc<NullBackend> {
-    let completion = Completion::WhenAsked { polls: u32::MAX };
+    let completion = CompletionMode::WhenAsked { polls: u32::MAX };
     NullBackend::new(NullConfig { device_count, completion, ..NullConfig::default() })
 }
 

@@ -9,7 +9,7 @@ use crate::base::error::{FailureCause, Result, StreamError};
 use crate::engine::stream::action::Since;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::gate::Gate;
-use crate::engine::stream::marks::Placed;
+use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::synchronize::SyncPoint;
 
 /// The consumer's view of one stream. Owned by whoever drains it.
@@ -39,7 +39,7 @@ pub(crate) struct Effects {
     /// The task failed.
     pub(crate) failure: Option<Arc<StreamError>>,
     /// The task marked its place on a driver stream.
-    pub(crate) mark: Option<Placed>,
+    pub(crate) mark: Option<PlacedMark>,
     /// The task is a synchronise.
     pub(crate) sync: Option<Arc<SyncPoint>>,
     /// The task is not ready: what it waits for.

@@ -19,7 +19,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
-use crate::engine::stream::marks::Placed;
+use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::pace::{Shift, Stopwatch};
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::waiters::Waiter;
@@ -264,7 +264,7 @@ impl StreamCore {
         context.is_marker = true; // it may have been one: what waits for it is woken
         if !self.on_host && context.effects.mark.is_none() {
             // It may have been a record: of those the device is asked by their marks.
-            drop_quietly(|| context.effects.mark = context.place(false).map(Placed::Alone));
+            drop_quietly(|| context.effects.mark = context.place(false).map(PlacedMark::Alone));
         }
         // The second time nothing is left that calls the backend.
         while self.progress.retired() < ticket {

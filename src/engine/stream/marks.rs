@@ -26,14 +26,14 @@ static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
 /// A mark in a stream. Nobody asks for most of them, so an owner is made for who does.
 #[derive(Debug)]
-pub(crate) enum Placed {
+pub(crate) enum PlacedMark {
     /// Nobody else has it: whoever takes it out releases it.
     Alone(BareMark),
     /// Others may have it.
     Shared(Arc<OwnedMark>),
 }
 
-impl Placed {
+impl PlacedMark {
     /// The mark, with one more owner.
     ///
     /// # Safety
@@ -58,7 +58,7 @@ pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
     /// A spin lock: each record of a driver's stream comes by, and nothing is called under it.
-    pending: SpinMutex<VecDeque<(u64, Placed)>>,
+    pending: SpinMutex<VecDeque<(u64, PlacedMark)>>,
     held: Mutex<Held>,
 }
 
@@ -81,7 +81,7 @@ impl Marks {
     pub(crate) fn insert(&self, ticket: u64, mark: Arc<OwnedMark>) {
         let mut pending = self.pending.lock();
         let place = pending.partition_point(|(at, _)| *at <= ticket);
-        pending.insert(place, (ticket, Placed::Shared(mark)));
+        pending.insert(place, (ticket, PlacedMark::Shared(mark)));
     }
 
     /// Keeps something until the device has done the task `ticket`.
@@ -139,7 +139,7 @@ impl Marks {
 
     /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that
     /// marks that nobody waits for do not pile up.
-    pub(crate) fn push(&self, ticket: u64, mark: Placed) {
+    pub(crate) fn push(&self, ticket: u64, mark: PlacedMark) {
         let count = {
             let mut pending = self.pending.lock();
             pending.push_back((ticket, mark));
@@ -185,11 +185,11 @@ impl Marks {
     }
 
     /// Releases a mark that was taken out, unless others have it.
-    fn release(&self, mark: Placed) {
+    fn release(&self, mark: PlacedMark) {
         match mark {
             // SAFETY: as in `at`; whatever is alone in here is released by nothing else.
-            Placed::Alone(mark) => unsafe { mark.release(&*self.backend) },
-            Placed::Shared(mark) => drop(mark),
+            PlacedMark::Alone(mark) => unsafe { mark.release(&*self.backend) },
+            PlacedMark::Shared(mark) => drop(mark),
         }
     }
 
@@ -203,7 +203,7 @@ impl Marks {
         self.drop_passed();
     }
 
-    fn take_passed(&self, ticket: u64) -> Option<Placed> {
+    fn take_passed(&self, ticket: u64) -> Option<PlacedMark> {
         let mut pending = self.pending.lock();
         if pending.front()?.0 > ticket {
             return None;

@@ -7,7 +7,7 @@ use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::ffi::abi::{self, Frame, Function, ShortFrame};
-use crate::ffi::{Argument, NativeCall, Placed};
+use crate::ffi::{Argument, NativeCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES};
 
 /// What a native function gets: where its arguments stand.
@@ -119,13 +119,13 @@ impl Stream {
         }
         let is_checked = call.is_checked();
         match call.into_parts() {
-            (function, Placed::Short(arguments)) if is_checked => {
+            (function, PlacedArguments::Short(arguments)) if is_checked => {
                 core.push_on_host(Launch::<_, true, MARKER> { function, arguments })
             }
-            (function, Placed::Short(arguments)) => {
+            (function, PlacedArguments::Short(arguments)) => {
                 core.push_on_host(Launch::<_, false, MARKER> { function, arguments })
             }
-            (function, Placed::Long(arguments)) => {
+            (function, PlacedArguments::Long(arguments)) => {
                 self.push_long::<MARKER>(function, arguments, is_checked)
             }
         }

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::NonNull;
 
-use crate::base::dylib::{Found, Library, Loaded};
+use crate::base::dylib::{FoundLibrary, Library, Loaded};
 use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicPtr;
@@ -80,7 +80,7 @@ pub(super) struct Probe {
 
 impl Probe {
     /// `None` when the library has no `cblas_dgemm`.
-    pub(super) fn of(found: &Found) -> Option<Self> {
+    pub(super) fn of(found: &FoundLibrary) -> Option<Self> {
         let gemm = found.library.symbol("cblas_dgemm")?;
         Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })
     }

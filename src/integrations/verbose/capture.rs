@@ -126,7 +126,7 @@ impl VerboseCapture {
     }
 
     /// Leaves the pipe, without blocking; what is left to do when this was the last capture.
-    pub(crate) fn detach(&self) -> Option<Ended> {
+    pub(crate) fn detach(&self) -> Option<CaptureEnd> {
         if !self.is_attached.swap(false, Ordering::Relaxed) {
             return None;
         }
@@ -184,7 +184,7 @@ impl Session {
 
     /// Gives descriptor 1 back, unless somebody has put something else there meanwhile. `None` in
     /// a child, which has nothing more to do.
-    fn end(self) -> Option<Ended> {
+    fn end(self) -> Option<CaptureEnd> {
         if self.drain.is_output() {
             match &self.drain.target {
                 // Both are open, which is all that the call needs.
@@ -193,17 +193,20 @@ impl Session {
             }
         }
         let is_mine = self.process == process::id();
-        is_mine.then(|| Ended { drain: self.drain, reader: ManuallyDrop::into_inner(self.reader) })
+        is_mine.then(|| CaptureEnd {
+            drain: self.drain,
+            reader: ManuallyDrop::into_inner(self.reader),
+        })
     }
 }
 
 /// A pipe that is out of place, and may have something in it.
-pub(crate) struct Ended {
+pub(crate) struct CaptureEnd {
     drain: Arc<Drain>,
     reader: JoinHandle<()>,
 }
 
-impl Ended {
+impl CaptureEnd {
     /// Hands on what is left, and ends the reader unless a child or a copy of descriptor 1 still
     /// has the pipe: then it goes on for these. May block on who reads the standard output.
     pub(crate) fn finish(self) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::base::config::variable;
-use crate::base::dylib::Found;
+use crate::base::dylib::FoundLibrary;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::verbose::actions;
@@ -156,7 +156,7 @@ impl fmt::Debug for VerboseScope {
 }
 
 /// Sets a level; the files of those that refuse.
-fn apply(library: VerboseLibrary, found: &[Found], level: i32) -> Vec<String> {
+fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Vec<String> {
     if library == VerboseLibrary::Accelrt {
         actions::set(level);
     }

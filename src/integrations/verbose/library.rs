@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 #[cfg(feature = "python")]
 use crate::base::dylib::file_of;
-use crate::base::dylib::{Found, Library, Loaded};
+use crate::base::dylib::{FoundLibrary, Library, Loaded};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::runtime::Runtime;
@@ -154,7 +154,7 @@ impl VerboseLibrary {
     }
 
     /// Those in the process, with one loaded when there is none or a setting names it.
-    pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<Found>> {
+    pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<FoundLibrary>> {
         if let Some((variable, file)) = self.configured()? {
             let missing = |why: &str| Error::VerboseLibraryMissing {
                 library: self.name(),
@@ -218,7 +218,7 @@ impl VerboseLibrary {
     }
 
     /// Those that are in the process now; loads nothing.
-    pub(super) fn in_process(self) -> Vec<Found> {
+    pub(super) fn in_process(self) -> Vec<FoundLibrary> {
         /// The last answer for each library: looking through hundreds of them takes milliseconds.
         static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
         if self == Self::Accelrt {
@@ -234,7 +234,7 @@ impl VerboseLibrary {
     }
 
     /// Sets the level of one library; false when it refuses.
-    pub(super) fn set(self, found: &Found, level: i32) -> bool {
+    pub(super) fn set(self, found: &FoundLibrary, level: i32) -> bool {
         // SAFETY: both libraries' functions of these names take a C integer and return one.
         let set = unsafe {
             transmute::<NonNull<c_void>, unsafe extern "C" fn(c_int) -> c_int>(found.address)
@@ -251,7 +251,7 @@ impl VerboseLibrary {
 /// What was found when the process had these libraries.
 struct Known {
     changes: Option<(u64, u64)>,
-    found: Vec<Found>,
+    found: Vec<FoundLibrary>,
 }
 
 impl Known {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use crate::backend::contract::Backend;
-use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::size::MIB;
 use crate::base::sync::UnsafeCell;
@@ -46,7 +46,7 @@ struct World {
 impl World {
     /// A device that nobody's question moves on: only the model's streams do.
     fn new() -> Arc<Self> {
-        let completion = Completion::WhenAsked { polls: u32::MAX };
+        let completion = CompletionMode::WhenAsked { polls: u32::MAX };
         let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
         let device = Device::new(DeviceKind::Null, 0).unwrap();
         let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&null);

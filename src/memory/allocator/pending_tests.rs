@@ -12,7 +12,7 @@ use std::thread;
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::null::{Completion, NullBackend, NullConfig};
+use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Error;
@@ -58,7 +58,7 @@ impl World {
     }
 
     fn late_of(settings: &str, polls: u32, capacity_bytes: usize) -> Self {
-        let completion = Completion::WhenAsked { polls };
+        let completion = CompletionMode::WhenAsked { polls };
         let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
         let null = NullBackend::new(config);
         let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };

@@ -8,7 +8,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt};
 use crate::ffi::Argument;
 use crate::python::launch::ctypes::{self, Types};
 use crate::python::launch::function::name_of;
-use crate::python::launch::marks::{Mark, Owner, PyMarked, UsedMemory};
+use crate::python::launch::marks::{AccessMark, Owner, PyMarked, UsedMemory};
 use crate::python::launch::signature::{self, Declared};
 use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::host_memory::has_buffer_protocol;
@@ -269,10 +269,10 @@ impl<'py> Passing<'_, 'py> {
     /// `data_ptr()`.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         if let Ok(buffer) = value.cast::<PyBuffer>() {
-            return self.buffers_memory(buffer, Mark::Unmarked).map(Some);
+            return self.buffers_memory(buffer, AccessMark::Unmarked).map(Some);
         }
         if let Ok(view) = value.cast::<PyView>() {
-            return self.views_memory(view, Mark::Unmarked).map(Some);
+            return self.views_memory(view, AccessMark::Unmarked).map(Some);
         }
         let Ok(marked) = value.cast::<PyMarked>() else { return self.pointed_to(value) };
         let PyMarked { memory, mark } = marked.get();
@@ -286,14 +286,18 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    fn buffers_memory(&mut self, value: &Bound<'py, PyBuffer>, mark: Mark) -> PyResult<Argument> {
+    fn buffers_memory(
+        &mut self,
+        value: &Bound<'py, PyBuffer>,
+        mark: AccessMark,
+    ) -> PyResult<Argument> {
         let buffer = value.get().current.buffer(value.py());
         let address = buffer.address()?;
         self.used.memory.push(UsedMemory { owner: Owner::Ours(buffer), mark });
         Ok(Argument::U64(address))
     }
 
-    fn views_memory(&mut self, view: &Bound<'py, PyView>, mark: Mark) -> PyResult<Argument> {
+    fn views_memory(&mut self, view: &Bound<'py, PyView>, mark: AccessMark) -> PyResult<Argument> {
         let used = UsedMemory::of_view(&self.place(), view.get(), mark)?;
         let address = used.address()?;
         if let Owner::Lent(..) = used.owner {

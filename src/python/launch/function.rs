@@ -60,14 +60,14 @@ impl KnownFunction {
 }
 
 /// A function as a launch needs it.
-pub(crate) struct Function {
+pub(crate) struct NativeFunction {
     pub(crate) address: u64,
     pub(crate) signature: Option<Signature>,
     /// True when the code may go with the object.
     pub(crate) is_kept: bool,
 }
 
-impl Function {
+impl NativeFunction {
     /// Finds the function, or says why the object is none that a stream can call.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {

@@ -14,7 +14,7 @@ use crate::ffi::Argument;
 use crate::memory::buffer::Buffer;
 use crate::python::launch::argument::{Passing, Used};
 use crate::python::launch::ctypes::Types;
-use crate::python::launch::marks::{Mark, PyMarked, UsedMemory};
+use crate::python::launch::marks::{AccessMark, PyMarked, UsedMemory};
 use crate::python::launch::program::PyKernel;
 use crate::python::memory::host_memory::HostMemory;
 use crate::python::memory::transfers::{buffer_of, lender_of};
@@ -32,7 +32,7 @@ pub(crate) struct Sizes<'a, 'py> {
 
 /// An argument that owns what it needs.
 enum Owned {
-    Buffer(Buffer, Mark),
+    Buffer(Buffer, AccessMark),
     Value(Argument),
     Bytes(Vec<u8>),
     Local(usize),
@@ -184,14 +184,14 @@ fn memory<'py>(
             let PyMarked { memory: marked, mark } = marked.get();
             used_memory(passing, marked.bind(value.py()), *mark)
         }
-        Err(_) => used_memory(passing, value, Mark::Unmarked),
+        Err(_) => used_memory(passing, value, AccessMark::Unmarked),
     }
 }
 
 fn used_memory<'py>(
     passing: &mut Passing<'_, 'py>,
     value: &Bound<'py, PyAny>,
-    mark: Mark,
+    mark: AccessMark,
 ) -> PyResult<Option<Owned>> {
     let py = value.py();
     let pointer = |address: usize| {
@@ -215,7 +215,7 @@ fn used_memory<'py>(
             PyTypeError::new_err("__sycl_usm_array_interface__ has no entry 'data'")
         })?;
         let (address, is_read_only): (usize, bool) = data.extract()?;
-        if is_read_only && mark != Mark::Reads {
+        if is_read_only && mark != AccessMark::Reads {
             let (place, name) = (passing.place(), type_name(value));
             let text = format!("{place} is a read-only {name}: accelrt.reads() of it is taken");
             return Err(PyBufferError::new_err(text));

@@ -12,19 +12,19 @@ use crate::memory::buffer::Buffer;
 use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, has_buffer_protocol};
 use crate::python::memory::view::{PyView, as_buffer};
-use crate::python::memory::view_memory::Memory;
+use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::wrong_type;
 
 /// How memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum AccessMark {
     /// Not said: it may be read and written.
     Unmarked,
     Reads,
     Writes,
 }
 
-impl Mark {
+impl AccessMark {
     /// Whether it writes, where that is said.
     pub(crate) fn writes(self) -> Option<bool> {
         match self {
@@ -46,7 +46,7 @@ impl Mark {
 /// Memory that a launch uses: whose it is, which bytes, and how.
 pub(crate) struct UsedMemory {
     pub(crate) owner: Owner,
-    pub(crate) mark: Mark,
+    pub(crate) mark: AccessMark,
 }
 
 pub(crate) enum Owner {
@@ -58,10 +58,12 @@ pub(crate) enum Owner {
 
 impl UsedMemory {
     /// The memory of a view. `BufferError`, about `what`, where it is read-only and may be written.
-    pub(crate) fn of_view(what: &str, view: &PyView, mark: Mark) -> PyResult<Self> {
+    pub(crate) fn of_view(what: &str, view: &PyView, mark: AccessMark) -> PyResult<Self> {
         let memory = match &view.memory {
-            Memory::Ours(buffer) => return Ok(Self { owner: Owner::Ours(buffer.clone()), mark }),
-            Memory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+            ViewMemory::Ours(buffer) => {
+                return Ok(Self { owner: Owner::Ours(buffer.clone()), mark });
+            }
+            ViewMemory::Foreign(DroppedWithGil(memory)) => memory.clone(),
         };
         let begin = view.memory.address()?;
         let range = begin..begin.saturating_add(view.memory.nbytes() as u64);
@@ -72,7 +74,7 @@ impl UsedMemory {
     /// The same for memory that is read-only.
     pub(crate) fn checked_read_only(self, what: &str) -> PyResult<Self> {
         let Owner::Lent(range, _) = &self.owner else { return Ok(self) };
-        if self.mark == Mark::Reads {
+        if self.mark == AccessMark::Reads {
             return Ok(self);
         }
         let (begin, bytes) = (range.start, range.end - range.start);
@@ -110,7 +112,7 @@ impl UsedMemory {
 #[pyclass(name = "Marked", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyMarked {
     pub(crate) memory: Py<PyAny>,
-    pub(crate) mark: Mark,
+    pub(crate) mark: AccessMark,
 }
 
 #[pymethods]
@@ -145,17 +147,17 @@ impl PyMarked {
 /// b'text'
 #[pyfunction]
 pub(crate) fn reads(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
-    marked(x, Mark::Reads)
+    marked(x, AccessMark::Reads)
 }
 
 /// Marks an argument of `Stream.launch`: the function writes its memory, and reads nothing of what
 /// was there. Takes what `reads` takes; `BufferError` for read-only memory.
 #[pyfunction]
 pub(crate) fn writes(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
-    marked(x, Mark::Writes)
+    marked(x, AccessMark::Writes)
 }
 
-fn marked(x: &Bound<'_, PyAny>, mark: Mark) -> PyResult<PyMarked> {
+fn marked(x: &Bound<'_, PyAny>, mark: AccessMark) -> PyResult<PyMarked> {
     let py = x.py();
     let is_memory = x.is_instance_of::<PyBuffer>() || x.is_instance_of::<PyView>();
     let memory = if is_memory || has_address(x) {

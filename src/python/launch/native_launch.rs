@@ -9,19 +9,21 @@ use pyo3::prelude::*;
 use crate::engine::stream::Stream;
 use crate::ffi::{Argument, NativeCall};
 use crate::python::launch::argument::{Passing, Used, number};
-use crate::python::launch::function::{Function, KnownFunction, check_returns_status, name_of};
+use crate::python::launch::function::{
+    KnownFunction, NativeFunction, check_returns_status, name_of,
+};
 use crate::python::launch::kernel_launch::{self, Sizes};
 use crate::python::launch::marks::{Owner, UsedMemory};
 use crate::python::objects::stream::PyStream;
-use crate::python::support::fastcall::{Arguments, Method};
+use crate::python::support::fastcall::{Arguments, FastMethod};
 use crate::python::support::parameters::Flag;
 use crate::python::support::parked::{Kept, drop_parked};
 use crate::python::support::waiting::enqueue;
 
 /// `Stream.launch`.
-pub(crate) struct Launch;
+pub(crate) struct LaunchMethod;
 
-impl Method for Launch {
+impl FastMethod for LaunchMethod {
     type Class = PyStream;
     const NAME: &'static CStr = c"launch";
     const DOC: &'static CStr = c"launch($self, function, *args, check=False, global_size=None, \
@@ -34,7 +36,7 @@ Enqueues a call of a native function, which a worker makes without the GIL, or a
 int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
 null pointer; NumPy's numbers go by their values, `float32` as a `float`; objects of ctypes and
 cffi go by their types, bytes and what has `data_ptr()` or `_as_parameter_` as pointers, kept
-alive until the task is done. Memory counts as read and written unless `accelrt.reads` or
+alive until the task is done. ViewMemory counts as read and written unless `accelrt.reads` or
 `accelrt.writes` mark it; what is read-only is refused unless it is marked with `reads`. The
 result is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the
 stream. As with ctypes, a wrong signature or address is undefined behaviour.
@@ -143,7 +145,7 @@ fn launch(
 ) -> PyResult<()> {
     let py = object.py();
     drop_parked(py);
-    let function = Function::of(object)?;
+    let function = NativeFunction::of(object)?;
     if check {
         check_returns_status(object)?;
     }
@@ -212,7 +214,7 @@ fn address(address: u64) -> usize {
 #[inline]
 fn convert<'py>(
     object: &Bound<'py, PyAny>,
-    function: &Function,
+    function: &NativeFunction,
     args: &[Bound<'py, PyAny>],
     places: &mut [Argument],
     used: &mut Used,

@@ -12,13 +12,13 @@ use crate::base::device::Device;
 use crate::base::fork;
 use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::{Buffer, here};
-use crate::python::memory::buffer_state::{Current, is_inference_mode};
-use crate::python::memory::dlpack_export::{Request, device_of};
+use crate::python::memory::buffer_state::{BufferState, is_inference_mode};
+use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::BYTE;
 use crate::python::memory::exposure::{self, Exposure};
 use crate::python::memory::transfers::{between, copy_into, copy_out, current_stream};
 use crate::python::memory::view::PyView;
-use crate::python::memory::view_memory::{Memory, lend};
+use crate::python::memory::view_memory::{ViewMemory, lend};
 use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::stream::{PyStream, state_of, stream_argument};
 use crate::python::support::errors::type_name;
@@ -41,7 +41,7 @@ use crate::runtime::Runtime;
 /// b'\x00\x00ab\x00\x00\x00\x00'
 #[pyclass(name = "Buffer", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyBuffer {
-    pub(crate) current: Current,
+    pub(crate) current: BufferState,
 }
 
 #[pymethods]
@@ -175,7 +175,7 @@ impl PyBuffer {
         };
         let copy = allocate(py, source.nbytes(), device, &origin)?;
         between(py, &copy, &source)?;
-        Ok(Self { current: Current::in_mode(copy) })
+        Ok(Self { current: BufferState::in_mode(copy) })
     }
 
     /// As `clone`: what shares memory before does not afterwards.
@@ -242,9 +242,9 @@ impl PyBuffer {
         copy: Option<Flag<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let buffer = self.current.buffer(py);
-        let request = Request::read(buffer.device(), stream, max_version, dl_device, copy)?;
+        let request = ExportRequest::read(buffer.device(), stream, max_version, dl_device, copy)?;
         let shape = [buffer.nbytes()];
-        request.capsule(py, &Memory::Ours(buffer), BYTE, &shape)
+        request.capsule(py, &ViewMemory::Ours(buffer), BYTE, &shape)
     }
 
     /// Type and index of the device as DLPack has them.
@@ -348,7 +348,7 @@ pub(crate) fn empty(
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
         if let Some(buffer) = here::empty(bytes)? {
-            return Ok(PyBuffer { current: Current::new(buffer) });
+            return Ok(PyBuffer { current: BufferState::new(buffer) });
         }
     }
     empty_on(py, bytes, device, parameters::alignment(alignment)?)
@@ -368,7 +368,7 @@ fn empty_on(
     if named.is_none() && !is_inference_mode() {
         runtime.remember_place(device)?;
     }
-    Ok(PyBuffer { current: Current::in_mode(buffer) })
+    Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
 /// As `empty`, filled with zeros by a task of the current stream.
@@ -406,7 +406,7 @@ pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     let device = if current.kind() == accelerator { current } else { Device::new(accelerator, 0)? };
     let origin = runtime.pinned_origin(device)?;
     let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
-    Ok(PyBuffer { current: Current::in_mode(buffer) })
+    Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
 /// As `empty`, of memory that the device and the host both reach: the buffer protocol, NumPy and
@@ -427,7 +427,7 @@ pub(crate) fn empty_shared(
     let device = device_or_default(runtime, device)?;
     let origin = runtime.shared_origin(device)?;
     let buffer = allocate(nbytes.py(), bytes, device, &origin)?;
-    Ok(PyBuffer { current: Current::in_mode(buffer) })
+    Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
 /// Memory whose home is the current stream of a device.

@@ -29,13 +29,13 @@ struct State {
 }
 
 /// A buffer and its version, for who has the GIL.
-pub(crate) struct Current(UnsafeCell<State>);
+pub(crate) struct BufferState(UnsafeCell<State>);
 
 // SAFETY: every method takes the proof of the GIL and keeps it: what they do inside of the cell is
 // to clone, count and swap, none of which calls Python.
-unsafe impl Sync for Current {}
+unsafe impl Sync for BufferState {}
 
-impl Current {
+impl BufferState {
     /// Memory that was just made, outside of inference mode.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> Self {

@@ -16,16 +16,16 @@ use crate::python::memory::dlpack::{
     Tensor, Version, free,
 };
 use crate::python::memory::element::Element;
-use crate::python::memory::view_memory::{Lent, Memory, lend_where_it_is};
+use crate::python::memory::view_memory::{Lent, ViewMemory, lend_where_it_is};
 use crate::python::support::parameters::{Flag, pair};
 
 /// The arguments of `__dlpack__`, checked.
-pub(crate) struct Request {
+pub(crate) struct ExportRequest {
     is_versioned: bool,
     wants_copy: bool,
 }
 
-impl Request {
+impl ExportRequest {
     pub(crate) fn read<'py>(
         device: Device,
         stream: Option<&Bound<'py, PyAny>>,
@@ -49,7 +49,7 @@ impl Request {
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
-        memory: &Memory,
+        memory: &ViewMemory,
         element: Element,
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {

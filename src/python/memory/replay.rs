@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::memory::allocator::replay::{self, Accounting, Figures, Operation};
+use crate::memory::allocator::replay::{self, Accounting, Operation, ReplayFigures};
 use crate::memory::allocator::snapshot::Snapshot;
 use crate::memory::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::memory::snapshot::snapshot;
@@ -30,7 +30,7 @@ pub(crate) struct PyReplayFigures {
 }
 
 impl PyReplayFigures {
-    fn of(figures: &Figures, granularity_bytes: usize) -> Self {
+    fn of(figures: &ReplayFigures, granularity_bytes: usize) -> Self {
         Self {
             events: figures.events,
             peak_live_bytes: figures.peak_live_bytes,

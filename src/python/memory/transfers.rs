@@ -11,11 +11,11 @@ use crate::base::error::Error;
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Transfer};
 use crate::python::memory::buffer::{PyBuffer, allocate};
-use crate::python::memory::buffer_state::Current;
+use crate::python::memory::buffer_state::BufferState;
 use crate::python::memory::dlpack_import::{Wish, import_from};
 use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::view::PyView;
-use crate::python::memory::view_memory::Memory;
+use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::type_name;
 use crate::python::support::parked::drop_parked;
 use crate::python::support::waiting::{check_may_wait, enqueue, without_gil};
@@ -23,7 +23,7 @@ use crate::runtime::Runtime;
 
 /// Copies `source` into a buffer.
 pub(crate) fn copy_into(
-    target: &Current,
+    target: &BufferState,
     source: &Bound<'_, PyAny>,
     is_non_blocking: bool,
 ) -> PyResult<()> {
@@ -89,11 +89,11 @@ fn write_view(
     staged: impl FnOnce() -> PyResult<Buffer>,
 ) -> PyResult<Transfer> {
     match &view.memory {
-        Memory::Ours(buffer) => match &view.owner {
+        ViewMemory::Ours(buffer) => match &view.owner {
             Some(owner) => owner.get().current.write(py, |_| write(buffer)),
             None => write(buffer),
         },
-        Memory::Foreign(DroppedWithGil(memory)) => {
+        ViewMemory::Foreign(DroppedWithGil(memory)) => {
             let Some(memory) = memory else { return Err(no_longer()) };
             check_may_be_written(memory)?;
             let whole = staged()?;
@@ -200,8 +200,8 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
         return Some(buffer.get().current.buffer(object.py()));
     }
     match &object.cast::<PyView>().ok()?.get().memory {
-        Memory::Ours(buffer) => Some(buffer.clone()),
-        Memory::Foreign(_) => None,
+        ViewMemory::Ours(buffer) => Some(buffer.clone()),
+        ViewMemory::Foreign(_) => None,
     }
 }
 
@@ -222,8 +222,8 @@ pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
 /// The memory that an object is a view of, lent by others.
 fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
-        Memory::Foreign(DroppedWithGil(memory)) => memory.clone(),
-        Memory::Ours(_) => None,
+        ViewMemory::Foreign(DroppedWithGil(memory)) => memory.clone(),
+        ViewMemory::Ours(_) => None,
     }
 }
 

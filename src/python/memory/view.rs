@@ -12,14 +12,14 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::base::device::DeviceKind;
 use crate::memory::buffer::Buffer;
 use crate::python::memory::buffer::PyBuffer;
-use crate::python::memory::dlpack_export::{Request, device_of};
+use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::{BYTE, Element};
 use crate::python::memory::exposure::{self, Exposure};
 use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, acquire, in_argument};
 use crate::python::memory::shape;
 use crate::python::memory::transfers::{copy_into_view, fill_view};
 use crate::python::memory::value::bytes_of;
-use crate::python::memory::view_memory::{Lent, Memory};
+use crate::python::memory::view_memory::{Lent, ViewMemory};
 use crate::python::objects::device::PyDevice;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag};
@@ -40,7 +40,7 @@ use crate::runtime::Runtime;
 pub(crate) struct PyView {
     /// Lent to whoever read the array interface. Before the memory: dropped first.
     interface: OnceLock<Lent>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: ViewMemory,
     /// The buffer that it is a view of, whose version is its own.
     pub(crate) owner: Option<Py<PyBuffer>>,
     pub(crate) element: Element,
@@ -73,26 +73,26 @@ impl PyView {
             }
         };
         let shape = shape::infer(&shape, element, bytes)?;
-        let view = Self::new(Memory::Ours(buffer), element, shape);
+        let view = Self::new(ViewMemory::Ours(buffer), element, shape);
         Ok(Self { owner: Some(owner.clone().unbind()), ..view })
     }
 
     /// A buffer's bytes.
     pub(crate) fn of_bytes(buffer: Buffer) -> Self {
         let shape = vec![buffer.nbytes()];
-        Self::new(Memory::Ours(buffer), BYTE, shape)
+        Self::new(ViewMemory::Ours(buffer), BYTE, shape)
     }
 
     /// A view of a lender's memory.
     pub(crate) fn foreign(memory: HostMemory, element: Element, shape: Vec<usize>) -> Self {
-        let memory = Memory::Foreign(DroppedWithGil(Some(Arc::new(memory))));
+        let memory = ViewMemory::Foreign(DroppedWithGil(Some(Arc::new(memory))));
         Self::new(memory, element, shape)
     }
 
     /// A view of the same elements in a buffer of its own.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
-        Ok(Self::new(Memory::Ours(copy), self.element, self.shape.clone()))
+        Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
     /// Refuses a source whose elements are of another type, as far as it names one. Bytes without a
@@ -113,7 +113,7 @@ impl PyView {
         }
     }
 
-    fn new(memory: Memory, element: Element, shape: Vec<usize>) -> Self {
+    fn new(memory: ViewMemory, element: Element, shape: Vec<usize>) -> Self {
         Self { interface: OnceLock::new(), memory, owner: None, element, shape }
     }
 }
@@ -208,7 +208,7 @@ impl PyView {
         copy: Option<Flag<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let device = self.memory.device();
-        let request = Request::read(device, stream, max_version, dl_device, copy)?;
+        let request = ExportRequest::read(device, stream, max_version, dl_device, copy)?;
         request.capsule(py, &self.memory, self.element, &self.shape)
     }
 

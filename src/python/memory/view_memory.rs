@@ -18,7 +18,7 @@ use crate::runtime::Runtime;
 const EMPTY_ADDRESS: usize = 64;
 
 /// Where the bytes of a typed view are.
-pub(crate) enum Memory {
+pub(crate) enum ViewMemory {
     Ours(Buffer),
     Foreign(DroppedWithGil<Arc<HostMemory>>),
 }
@@ -43,7 +43,7 @@ impl Lent {
     }
 }
 
-impl Memory {
+impl ViewMemory {
     /// A buffer of its own with the same bytes, once they are there.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
@@ -119,7 +119,7 @@ impl Memory {
         self.lend_where_it_is(py)
     }
 
-    /// Lends the bytes to others of the same device. Waits as [`Memory::lend`].
+    /// Lends the bytes to others of the same device. Waits as [`ViewMemory::lend`].
     pub(crate) fn lend_where_it_is(&self, py: Python<'_>) -> PyResult<Lent> {
         match self {
             Self::Ours(buffer) => lend_where_it_is(py, buffer),

@@ -19,7 +19,7 @@ use pyo3::pyclass::boolean_struct::True;
 use pyo3::types::{PyTuple, PyType};
 
 /// A method that returns None.
-pub(crate) trait Method {
+pub(crate) trait FastMethod {
     type Class: PyClass<Frozen = True> + Sync;
     const NAME: &'static CStr;
     /// Begins with the signature, as `inspect.signature` reads it.
@@ -64,7 +64,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
 }
 
 /// Adds a method to its class.
-pub(crate) fn add<M: Method>(class: &Bound<'_, PyType>) -> PyResult<()> {
+pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     let ml_meth = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: enter::<M> };
     let (ml_name, ml_doc) = (M::NAME.as_ptr(), M::DOC.as_ptr());
     let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
@@ -83,7 +83,7 @@ pub(crate) fn add<M: Method>(class: &Bound<'_, PyType>) -> PyResult<()> {
 /// # Safety
 /// As `METH_FASTCALL | METH_KEYWORDS` of `M::Class` promises: with the GIL, an object of the class,
 /// `count` arguments and behind them those of `names`, if that is not null.
-unsafe extern "C" fn enter<M: Method>(
+unsafe extern "C" fn enter<M: FastMethod>(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,

@@ -18,7 +18,7 @@ use accelrt::allocator::{CachingAllocator, PoolId};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{Completion, LiveCounts, NullBackend, NullConfig, Reuse};
+use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig, Reuse};
 use accelrt::{
     Buffer, Config, Device, DeviceKind, Error, HostTransfer, MemPool, PoolOptions, Runtime, Stream,
 };
@@ -71,7 +71,7 @@ const REFUSED: [(Method, FaultError); 11] = [
 /// Runs a program on a device of numbers, whose streams go on when they are waited for, and whose
 /// addresses come back at once.
 pub(crate) fn run_on_numbers(bytes: &[u8]) {
-    let completion = Completion::WhenAsked { polls: u32::MAX };
+    let completion = CompletionMode::WhenAsked { polls: u32::MAX };
     let (capacity_bytes, reuse) = (256 * MIB, Reuse::AtOnce);
     let config = NullConfig { capacity_bytes, completion, reuse, ..NullConfig::default() };
     let null = NullBackend::new(config);
@@ -85,7 +85,8 @@ pub(crate) fn run_on_numbers(bytes: &[u8]) {
 pub(crate) fn run_short_of_memory(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let capacity_bytes = choices.of(&[16, 24, 64, 100]) * MIB;
-    let completion = choices.of(&[Completion::AtOnce, Completion::WhenAsked { polls: u32::MAX }]);
+    let completion =
+        choices.of(&[CompletionMode::AtOnce, CompletionMode::WhenAsked { polls: u32::MAX }]);
     let settings = choices.of(&SHORT_SETTINGS);
     let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
     let null = NullBackend::new(config);

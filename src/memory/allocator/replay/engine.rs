@@ -11,7 +11,7 @@ use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::config::AllocatorConfig;
-use crate::memory::allocator::replay::operation::{Figures, Operation};
+use crate::memory::allocator::replay::operation::{Operation, ReplayFigures};
 
 /// An allocator on a device of numbers in place of memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl Accounting {
 /// assert_eq!((figures.peak_live_bytes, figures.peak_reserved_bytes), (3 << 20, 4 << 20));
 /// # Ok::<(), accelrt::Error>(())
 /// ```
-pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Figures> {
+pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<ReplayFigures> {
     let steps = resolve(events)?;
     let granularity_bytes = allocator.page_bytes();
     allocator.reset_peak_statistics();
@@ -93,7 +93,7 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Figu
     let moved = statistics.num_pages_stolen - before.num_pages_stolen;
     #[expect(clippy::cast_precision_loss, reason = "a figure of a few digits")]
     let ns_per_event = elapsed.as_nanos() as f64 / done.max(1) as f64;
-    Ok(Figures {
+    Ok(ReplayFigures {
         events: done,
         peak_live_bytes: peak_live_bytes(&steps[..done]),
         peak_reserved_bytes: to_usize(statistics.reserved_bytes.all.peak),

@@ -14,6 +14,6 @@ mod rewind;
 
 pub use check::{Agreement, check};
 pub use engine::{Accounting, replay};
-pub use operation::{Figures, Operation};
+pub use operation::{Operation, ReplayFigures};
 pub use recorded::operations;
 pub use rewind::rewind;

@@ -21,7 +21,7 @@ pub enum Operation {
 
 /// What a replay showed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct ReplayFigures {
     /// How many events were replayed: all, or those before the one that failed.
     pub events: usize,
     /// The most bytes that were asked for and not freed at one moment.
