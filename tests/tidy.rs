@@ -49,6 +49,11 @@ const RULES: &[Rule] = &[
         offence: ("src/engine/event.rs", "use std::sync::Mutex;"),
     },
     Rule {
+        name: "features",
+        check: homes::check_features,
+        offence: ("src/a.rs", "#[cfg(feature = \"python\")] mod b;"),
+    },
+    Rule {
         name: "output",
         check: homes::check_output,
         offence: ("src/engine/event.rs", "fn f() { println!(); }"),

@@ -8,18 +8,14 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
 use std::mem::MaybeUninit;
-#[cfg(any(feature = "xpu", feature = "python"))]
 use std::path::PathBuf;
 use std::ptr::NonNull;
-#[cfg(any(feature = "xpu", feature = "python"))]
 use std::sync::OnceLock;
 
 /// Where the environment that this process runs in has libraries which the loader does not find.
-#[cfg(any(feature = "xpu", feature = "python"))]
 static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Names the folder of the environment's libraries, once: Python's wheels put theirs there.
-#[cfg(feature = "python")]
 pub(crate) fn set_environment_folder(folder: PathBuf) {
     let _ = ENVIRONMENT.set(folder);
 }

@@ -81,7 +81,6 @@ impl Life {
 
 /// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
 pub(crate) mod unmodelled {
-    #[cfg(feature = "python")]
     pub(crate) use std::sync::atomic::AtomicPtr;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
@@ -100,14 +99,12 @@ impl<T> UnsafeCell<T> {
 
     /// Calls `read` with a pointer that the caller may read from while nobody writes.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a cell access on every hot path; loom's is a call")]
     pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())
     }
 
     /// Calls `write` with a pointer that the caller alone may use.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a cell access on every hot path; loom's is a call")]
     pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())
     }
@@ -162,7 +159,7 @@ pub(crate) enum LockRank {
     /// The streams of one device.
     StreamTable = 20,
     /// The threads' caches of the host heap, or the slabs of one of its sizes.
-    #[cfg(all(any(feature = "python", test), not(loom)))]
+    #[cfg(not(loom))]
     HostHeap = 24,
     /// Which threads have caches of one allocator.
     ThreadCaches = 25,
@@ -187,7 +184,6 @@ pub(crate) enum LockRank {
     /// Bookkeeping inside one backend: the innermost.
     Backend = 90,
     /// What the Python bindings know of objects.
-    #[cfg(feature = "python")]
     Bindings = 95,
 }
 

@@ -4,10 +4,9 @@
 //! * `mkl_allocator`: which allocator gives oneMKL its memory
 //! * `verbose`: what oneMKL, oneDNN and this runtime print about their calls
 
-#[cfg(all(any(feature = "python", test), not(loom)))] // as `verbose`
-#[cfg_attr(not(feature = "python"), expect(dead_code, reason = "what uses it is Python's"))]
+#[cfg(not(loom))] // as `verbose`
 pub(crate) mod host_heap;
-#[cfg(all(feature = "python", not(loom)))] // as `host_heap`
+#[cfg(not(loom))] // as `host_heap`
 pub(crate) mod mkl_allocator;
 #[cfg(not(loom))] // models have no statics with locks
 pub(crate) mod verbose;

@@ -135,7 +135,7 @@ impl Runtime {
     /// The allocator of the heap: pinned memory that the devices of this one's kind reach and that
     /// no stream uses. Nobody is told of its shortages, because who asks it may hold the GIL, or be
     /// waited for by who does. Fails as [`Runtime::allocator`].
-    #[cfg(all(any(feature = "python", test), not(loom)))]
+    #[cfg(not(loom))]
     pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         let backend = Arc::clone(self.initialized(device)?);
@@ -182,7 +182,6 @@ impl Runtime {
     }
 
     /// The allocators of a device, and of what it shares, of those that were used.
-    #[cfg(feature = "python")]
     pub(crate) fn known_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
         self.properties(device)?; // fails for a device that does not exist
         let mut known = self.known_allocators_of(device.kind())?;
@@ -191,7 +190,6 @@ impl Runtime {
     }
 
     /// The same of all devices of a kind.
-    #[cfg(feature = "python")]
     pub(crate) fn known_allocators_of(
         &self,
         kind: DeviceKind,
@@ -204,7 +202,6 @@ impl Runtime {
     }
 
     /// The allocator of pinned memory of a kind, if that was used.
-    #[cfg(feature = "python")]
     pub(crate) fn known_pinned_allocator(
         &self,
         kind: DeviceKind,

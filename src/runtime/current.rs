@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::base::device::{Device, DeviceKind};
 use crate::engine::stream::Stream;
 use crate::memory::allocator::PoolId;
-#[cfg(feature = "python")]
 use crate::memory::buffer::here;
 
 /// What one thread has set in one runtime.
@@ -45,7 +44,6 @@ fn look<T>(runtime: u64, look: impl FnOnce(&Current) -> Option<T>) -> Option<T> 
 /// What this thread has set in a runtime, to be changed. What follows from it is forgotten. A
 /// thread whose variables have ended sets nothing any more: `None`.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
-    #[cfg(feature = "python")]
     here::forget();
     let changed =
         CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
@@ -99,7 +97,6 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Ent
 
 /// Forgets what this thread has set in a runtime that is gone.
 pub(super) fn forget(runtime: u64) {
-    #[cfg(feature = "python")]
     here::forget();
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
     drop(forgotten);

@@ -323,7 +323,6 @@ impl Runtime {
 
     /// Makes a stream and its device all that is set in this thread, also after a shutdown; `None`
     /// forgets what is set. For a thread that serves many streams.
-    #[cfg(feature = "python")]
     pub(crate) fn serve(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
@@ -349,7 +348,6 @@ impl Runtime {
     }
 
     /// True when a synchronise of the device would wait for nothing. Does not block.
-    #[cfg(feature = "python")]
     pub(crate) fn is_passed(&self, device: Device) -> bool {
         let table = self.inner.tables.lock().get(&device).cloned();
         let streams = table.map(|table| table.all()).unwrap_or_default();

@@ -5,7 +5,6 @@ use crate::base::error::{Error, Result};
 use crate::base::size::MIB;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::Origin;
-#[cfg(feature = "python")]
 use crate::memory::buffer::here;
 use crate::runtime::Runtime;
 
@@ -115,7 +114,6 @@ impl Runtime {
     }
 
     /// This thread means `device` where it names none, until what is current in it changes.
-    #[cfg(feature = "python")]
     pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
         here::remember(self.current_stream_of(device)?, self.origin(device)?);
         Ok(())

@@ -21,7 +21,7 @@ mod generators;
 pub(crate) mod guard;
 mod index;
 mod instance;
-mod memory;
+pub(crate) mod memory;
 mod observers;
 mod pools;
 mod programs;
@@ -30,9 +30,7 @@ mod shutdown;
 
 pub use capability::cpu_capability;
 pub use instance::{Counters, Runtime};
-#[cfg(feature = "python")]
-pub(crate) use memory::check_alignment;
 pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;
-#[cfg(all(any(feature = "python", test), not(loom)))]
+#[cfg(not(loom))]
 pub(crate) use shutdown::before_end_of_process;

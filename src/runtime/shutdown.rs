@@ -147,7 +147,7 @@ static BEFORE_END: OnceLock<fn()> = OnceLock::new();
 
 /// Registers what the shutdown of the process's runtime calls first: a library above the runtime
 /// stops using its memory then. The first registration stays.
-#[cfg(all(any(feature = "python", test), not(loom)))] // as the host heap, which registers
+#[cfg(not(loom))] // as the host heap, which registers
 pub(crate) fn before_end_of_process(handler: fn()) {
     BEFORE_END.get_or_init(|| handler);
 }

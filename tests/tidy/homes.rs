@@ -73,6 +73,27 @@ fn is_home(home: &str, path: &str) -> bool {
     rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
+/// What the bindings need is compiled always, and tested in Rust: only they and the tour ask for
+/// their feature.
+pub(crate) fn check_features(repository: &Repository) -> Vec<Violation> {
+    let is_free = |source: &Source| {
+        source.is_test_file || source.path == "src/lib.rs" || source.path.starts_with("src/python/")
+    };
+    let mut violations = Vec::new();
+    for source in repository.src().filter(|source| !is_free(source)) {
+        let named = source.code.windows(3).enumerate().filter(|(_, tokens)| {
+            tokens[0].is_word("feature")
+                && tokens[1].is_sign("=")
+                && tokens[2].text.contains("python")
+        });
+        for (index, _) in named {
+            let message = "the feature python belongs into src/python and src/lib.rs".to_owned();
+            violations.push(at("features", source, index, message));
+        }
+    }
+    violations
+}
+
 /// Nothing below the runtime (L3) writes to the terminal. Tests are free.
 pub(crate) fn check_output(repository: &Repository) -> Vec<Violation> {
     let macros = ["println", "eprintln", "print", "eprint", "dbg"];

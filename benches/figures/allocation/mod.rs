@@ -63,13 +63,11 @@ impl Memory for CachingAllocator {
 
     // As a program's own call would be: a function between would copy what is returned once more.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "see above")]
     fn allocate(&self, bytes: usize, stream: u64) -> Allocated {
         CachingAllocator::allocate(self, Request::new(bytes, stream)).expect("there is enough")
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn free(&self, block: Allocated) {
         CachingAllocator::free(self, block).expect("it is its own");
     }

@@ -6,7 +6,6 @@
 //! right angles. Logarithm, sine and cosine are polynomials, fitted by Remez' exchange to the least
 //! relative error; the root is Newton's. Source: G. Box, M. Muller, "A note on the generation of
 //! random normal deviates" (1958).
-#![expect(clippy::inline_always, reason = "compiled once for each set of instructions")]
 
 /// Of log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1, from the constant on.
 /// Relative error 2^-27.

@@ -2,11 +2,7 @@
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 //! Several counters are worked on side by side. The sibling for AVX2 does the same by hand.
-#![expect(
-    clippy::cast_possible_truncation,
-    clippy::inline_always,
-    reason = "words are halves of products; compiled once for each set of instructions"
-)]
+#![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
 /// How often the words are mixed.
 pub(super) const ROUNDS: usize = 10;

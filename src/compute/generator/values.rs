@@ -6,10 +6,8 @@
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_precision_loss,
-    clippy::inline_always,
     clippy::needless_range_loop,
-    reason = "bits become numbers, exactly; lanes are indices; compiled once for each set of \
-              instructions"
+    reason = "bits become numbers, exactly; lanes are indices"
 )]
 #![expect(unsafe_code, reason = "calls code for processors that have certain instructions")]
 

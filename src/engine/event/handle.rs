@@ -99,7 +99,6 @@ impl Event {
     }
 
     /// True when the latest record is done, and failed. Never blocks.
-    #[cfg(feature = "python")]
     pub(crate) fn has_failed(&self) -> bool {
         // In a forked child a thread that is not here may hold the locks.
         let is_asked = !fork::is_child() && self.query();

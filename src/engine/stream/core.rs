@@ -64,7 +64,6 @@ pub(crate) struct StreamCore {
     sender: Sender<TaskContext>,
     /// The ticket up to which there was room at the last look: saves producers the look at the
     /// consumer's counter.
-    #[cfg(feature = "python")]
     pub(super) room_until: AtomicU64,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
@@ -117,7 +116,6 @@ impl StreamCore {
                 pace: Pace::new(),
             }),
             sender,
-            #[cfg(feature = "python")]
             room_until: AtomicU64::new(0),
             turnstile: CachePadded::new(Turnstile::new(consumer)),
             backend,

@@ -7,14 +7,11 @@ use std::sync::Arc;
 use crate::backend::contract::PriorityRange;
 use crate::base::device::Device;
 use crate::base::error::{Error, Result};
-#[cfg(feature = "python")]
 use crate::base::fork;
 use crate::base::fork::Inherited;
 use crate::engine::stream::commands::{Call, TaskOutcome};
 use crate::engine::stream::core::StreamCore;
-#[cfg(feature = "python")]
 use crate::engine::stream::frames;
-#[cfg(feature = "python")]
 use crate::engine::stream::own::Keep;
 
 /// In-order work on one device.
@@ -117,14 +114,12 @@ impl Stream {
 
     /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
     /// forked child.
-    #[cfg(feature = "python")]
     pub(crate) fn keep<T: Send + 'static>(&self, owner: T) {
         self.core.push_always(Keep(owner));
     }
 
     /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not
     /// called in a forked child.
-    #[cfg(feature = "python")]
     pub(crate) fn keep_until<T: Send + 'static>(&self, ticket: u64, owner: T) {
         if self.core.on_host {
             self.keep(owner);
@@ -134,7 +129,6 @@ impl Stream {
     }
 
     /// True when a task may be enqueued without being held back.
-    #[cfg(feature = "python")]
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.core.has_room()
@@ -142,7 +136,6 @@ impl Stream {
 
     /// Blocks, helping the stream meanwhile, until there is room. Asks `is_interrupted` as
     /// [`Stream::synchronize_unless`]; fails after a shutdown.
-    #[cfg(feature = "python")]
     pub(crate) fn wait_for_room_unless(
         &self,
         is_interrupted: &mut dyn FnMut() -> bool,
@@ -152,7 +145,6 @@ impl Stream {
 
     /// Calls `task` as a task of the stream: this thread may not wait for the stream meanwhile, and
     /// its enqueueing is not held back.
-    #[cfg(feature = "python")]
     pub(crate) fn inside_task<R>(&self, task: impl FnOnce() -> R) -> R {
         frames::inside(self.core.key(), task)
     }
@@ -165,7 +157,6 @@ impl Stream {
 
     /// This thread will wait for the stream, and does something else for a moment before: workers
     /// leave it short tasks from now on.
-    #[cfg(feature = "python")]
     #[inline]
     pub(crate) fn expect_wait(&self) {
         self.core.expect_helper();
@@ -180,14 +171,12 @@ impl Stream {
     }
 
     /// True when a synchronise would wait for nothing, also not for what is nobody's work.
-    #[cfg(feature = "python")]
     pub(crate) fn is_passed(&self) -> bool {
         // The counter first, as in `query`.
         self.core.progress.retired() >= self.core.pushed() && self.query()
     }
 
     /// True while an error is open, which the next synchronise raises. Never blocks.
-    #[cfg(feature = "python")]
     pub(crate) fn has_failed(&self) -> bool {
         let failures = &self.core.failures;
         // In a forked child a thread that is not here may hold the log's lock.

@@ -212,7 +212,6 @@ impl Lifecycle {
 
     /// Has `fade` told of each error that is kept for a stream that is gone, on the thread that
     /// drops the stream. It is the same at each call.
-    #[cfg(feature = "python")]
     pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamError>)) {
         self.fade.get_or_init(|| fade);
     }

@@ -92,10 +92,6 @@ impl Stream {
     ///
     /// See [`NativeCall`] for an example.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "arguments go straight into the queue's slot instead of through memory twice"
-    )]
     pub unsafe fn launch(&self, call: NativeCall) -> Result<u64> {
         self.push_call::<false>(call)
     }
@@ -111,7 +107,6 @@ impl Stream {
 
     /// Called by the two above only, whose callers promise what running the call needs.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as `launch`, of which it is the body")]
     fn push_call<const MARKER: bool>(&self, call: NativeCall) -> Result<u64> {
         let core = self.core();
         if !core.on_host || !abi::IS_KNOWN {

@@ -64,10 +64,8 @@ impl Command<TaskContext> for Place {
 }
 
 /// Something that is dropped when the stream comes to it.
-#[cfg(feature = "python")]
 pub(crate) struct Keep<T>(pub(crate) T);
 
-#[cfg(feature = "python")]
 impl<T: Send + 'static> Command<TaskContext> for Keep<T> {
     const CLASS: Class = Class::Own;
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::base::blocking::{longest_park, while_blocked};
 use crate::base::error::{Error, Result};
-#[cfg(feature = "python")]
 use crate::base::sync::Ordering;
 use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
 use crate::engine::stream::commands::caught;
@@ -213,20 +212,17 @@ impl StreamCore {
     }
 
     /// True when one more task is not held back.
-    #[cfg(feature = "python")]
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.full_until() == 0
     }
 
     /// Helps or waits until one more task is not held back.
-    #[cfg(feature = "python")]
     pub(crate) fn wait_for_room(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.hold_back(self.full_until(), interrupt)
     }
 
     /// What has to be retired before there is room; 0 when there is.
-    #[cfg(feature = "python")]
     #[inline]
     fn full_until(&self) -> u64 {
         let next = self.pushed() + 1;

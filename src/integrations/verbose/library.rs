@@ -10,7 +10,6 @@ use std::mem::{MaybeUninit, transmute};
 use std::path::Path;
 use std::ptr::NonNull;
 
-#[cfg(feature = "python")]
 use crate::base::dylib::file_of;
 use crate::base::dylib::{FoundLibrary, Library, Loaded};
 use crate::base::error::{Error, Result};
@@ -262,7 +261,6 @@ impl Known {
 
 /// The version of the cuDNN in the process, else of the first that can be loaded, which is done: as
 /// 90100 of 9.1.0. `None` where there is none.
-#[cfg(feature = "python")]
 pub(crate) fn cudnn_version() -> Option<usize> {
     let entry = "cudnnGetVersion";
     let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
@@ -275,7 +273,6 @@ pub(crate) fn cudnn_version() -> Option<usize> {
 }
 
 /// Where an OpenMP runtime is: in the process, else the first that can be loaded, which is done.
-#[cfg(feature = "python")]
 pub(crate) fn openmp() -> Option<String> {
     let entry = "omp_get_max_threads";
     if let Some(found) = Loaded::now().definitions(entry).into_iter().next() {

@@ -13,12 +13,10 @@ mod descriptor;
 mod drain;
 mod environment;
 mod levels;
-mod library;
+pub(crate) mod library;
 mod splitter;
 
 pub use capture::VerboseCapture;
 
 pub use levels::VerboseScope;
 pub use library::VerboseLibrary;
-#[cfg(feature = "python")]
-pub(crate) use library::{cudnn_version, openmp};

@@ -157,7 +157,6 @@ impl Allocated {
 
     /// What it has of its own, in use up to a task of its stream, with what is left of its handle.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn single_until(&self, ticket: u64, handle: Untagged) -> Single {
         let Self { address, busy_until, .. } = *self;
         Single { handle, address, busy_until: busy_until.max(ticket) }
@@ -167,14 +166,12 @@ impl Allocated {
 impl Single {
     /// With what it shares, and its handle again.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn of(self, handle: Handle, bytes: usize, stream: u64) -> Allocated {
         let Self { address, busy_until, .. } = self;
         Allocated { address, bytes, handle, handout: stream, busy_until }
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(super) fn handle(self) -> Untagged {
         self.handle
     }

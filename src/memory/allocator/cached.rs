@@ -13,10 +13,6 @@ impl CachingAllocator {
     /// it does not, and nothing has changed then: the device would have to be asked, or waited
     /// for.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a step of a path of nanoseconds: what is returned stays in registers"
-    )]
     pub(crate) fn allocate_cached(
         &self,
         request: Request,

@@ -104,10 +104,6 @@ impl CachingAllocator {
     /// power of two; nothing has changed then but what was given back. A pool that was not made is
     /// one without users.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a path of nanoseconds: what is returned stays in registers"
-    )]
     pub fn allocate(&self, request: Request) -> Result<Allocated> {
         if let Some(block) = self.caches.take(Front::get(), &request) {
             return Ok(block);
@@ -209,7 +205,6 @@ impl CachingAllocator {
     /// Gives a block back, which no task uses any more, of its own stream either: that one may have
     /// it again at once. Of another allocator it is handed back, and nothing has changed.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub fn free(&self, block: Allocated) -> Result<(), ForeignBlock> {
         if self.caches.keep(Front::get(), &block, 0) {
             return Ok(());
@@ -279,7 +274,6 @@ impl CachingAllocator {
     /// False, and nothing has changed, when there is none: of several frees of one block one is
     /// told true. A free that comes so late that the place is a later block's ends that one: an
     /// address does not say which life is meant.
-    #[cfg_attr(not(any(feature = "python", test)), expect(dead_code, reason = "as `host_heap`"))]
     pub(crate) fn free_at(&self, address: u64) -> bool {
         if self.free_native_at(address) {
             return true;
@@ -329,7 +323,7 @@ impl CachingAllocator {
     }
 
     /// True for an address in memory that it has from the host, in use or not.
-    #[cfg(all(any(feature = "python", test), not(loom)))]
+    #[cfg(not(loom))]
     pub(crate) fn has_memory_at(&self, address: u64) -> bool {
         let books = self.books.lock();
         books.map.containing(address, &books.blocks).is_some()
@@ -354,7 +348,6 @@ impl CachingAllocator {
     }
 
     /// True when no stream has to be waited for to give all free memory back.
-    #[cfg(feature = "python")]
     pub(crate) fn is_idle(&self) -> bool {
         self.caches.empty();
         self.poll_waited_for(ALL);

@@ -48,7 +48,6 @@ impl HostStatistics {
     }
 
     /// What two caches count together. The sum of two peaks is at least the peak of the sum.
-    #[cfg(feature = "python")]
     #[must_use]
     pub(crate) fn with(mut self, other: &Self) -> Self {
         for (stat, more) in [
@@ -99,7 +98,6 @@ impl DurationStat {
         if self.count == 0 { 0.0 } else { self.total_us as f64 / self.count as f64 }
     }
 
-    #[cfg(feature = "python")]
     fn join(&mut self, other: &Self) {
         self.min_us = match (self.count, other.count) {
             (_, 0) => self.min_us,

@@ -21,7 +21,6 @@
 mod allocated;
 mod block;
 mod books;
-#[cfg(feature = "python")]
 mod cached;
 mod caching;
 mod config;

@@ -300,7 +300,6 @@ impl Books {
     }
 
     /// True when nothing uses what is to go back to the device.
-    #[cfg(feature = "python")]
     pub(super) fn is_all_to_go_back(&self) -> bool {
         self.holders(Wanted::Back).is_empty()
     }

@@ -85,12 +85,7 @@ impl Allocation {
 
     /// As [`Allocation::new`], with what is free and in what `take_vacant` gives; `None` when that
     /// needs the device.
-    #[cfg(feature = "python")]
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a step of a path of nanoseconds: what is returned stays in registers"
-    )]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
         bytes: usize,
@@ -103,10 +98,6 @@ impl Allocation {
     }
 
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a step of a path of nanoseconds: what is returned stays in registers"
-    )]
     fn request(home: &Arc<StreamCore>, bytes: usize, origin: &Origin) -> Result<Request> {
         home.lifecycle.check()?;
         if !home.on_host {
@@ -119,10 +110,6 @@ impl Allocation {
     }
 
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a step of a path of nanoseconds: what is returned stays in registers"
-    )]
     fn of(
         block: Allocated,
         home: &Arc<StreamCore>,
@@ -289,10 +276,6 @@ impl Allocation {
 impl Alone<Allocation> {
     /// One that was kept, with memory again.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a step of a path of nanoseconds: what is returned stays in registers"
-    )]
     fn filled(
         mut self,
         block: Allocated,

@@ -13,7 +13,6 @@ use crate::engine::stream::own::Place;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::memory::buffer::counted::Counted;
-#[cfg(feature = "python")]
 use crate::memory::buffer::here;
 use crate::memory::buffer::uses::Task;
 
@@ -67,7 +66,6 @@ impl Buffer {
     }
 
     /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
-    #[cfg(feature = "python")]
     #[cold]
     pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
         let allocation = Allocation::cached(home.core(), bytes, origin, here::take)?;

@@ -10,22 +10,17 @@
 
 use std::cell::RefCell;
 
-#[cfg(feature = "python")]
 use crate::base::error::Result;
-#[cfg(feature = "python")]
 use crate::engine::stream::Stream;
 use crate::memory::buffer::allocation::Allocation;
-#[cfg(feature = "python")]
 use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::counted::Alone;
-#[cfg(feature = "python")]
 use crate::memory::buffer::handle::Buffer;
 
 /// How many vacant allocations a thread keeps.
 const MOST: usize = 64;
 
 struct Here {
-    #[cfg(feature = "python")]
     place: Option<(Stream, Origin)>,
     vacant: Vec<Alone<Allocation>>,
 }
@@ -33,7 +28,6 @@ struct Here {
 thread_local! {
     static HERE: RefCell<Here> = const {
         RefCell::new(Here {
-            #[cfg(feature = "python")]
             place: None,
             vacant: Vec::new(),
         })
@@ -58,12 +52,7 @@ pub(super) fn keep(allocation: Alone<Allocation>) {
 }
 
 /// Memory at the place of this thread, when it is known and free memory is enough.
-#[cfg(feature = "python")]
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "a step of a path of nanoseconds: what is returned stays in registers"
-)]
 pub(crate) fn empty(bytes: usize) -> Result<Option<Buffer>> {
     let allocation = HERE.with_borrow_mut(|here| {
         let Here { place: Some((home, origin)), vacant } = here else { return Ok(None) };
@@ -74,14 +63,12 @@ pub(crate) fn empty(bytes: usize) -> Result<Option<Buffer>> {
 
 /// This thread means this stream and this allocator, until [`forget`]. Both last as long as the
 /// process, but a stream that is current here.
-#[cfg(feature = "python")]
 pub(crate) fn remember(home: Stream, origin: Origin) {
     let replaced = HERE.with_borrow_mut(|here| here.place.replace((home, origin)));
     drop(replaced); // outside the borrow: it may be the last handle of a stream
 }
 
 /// What is current in this thread changes.
-#[cfg(feature = "python")]
 pub(crate) fn forget() {
     let forgotten = HERE.try_with(|here| here.borrow_mut().place.take());
     drop(forgotten); // as above

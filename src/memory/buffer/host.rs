@@ -37,7 +37,6 @@ impl Buffer {
     }
 
     /// True when [`Buffer::wait_for_host`] would not wait. Asks the device.
-    #[cfg(feature = "python")]
     pub(crate) fn is_unused(&self) -> bool {
         let allocation = self.allocation();
         let uses = allocation.uses();
@@ -46,7 +45,6 @@ impl Buffer {
     }
 
     /// True when [`Buffer::wait_for_host`] would raise for a use that is done. Never blocks.
-    #[cfg(feature = "python")]
     pub(crate) fn has_failed(&self) -> bool {
         let is_failed = |point: &Use| {
             let failures = &point.stream.failures;

@@ -9,9 +9,8 @@ use pyo3::types::{PyBool, PyString};
 
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::mkl_allocator::MklAllocator;
-use crate::integrations::verbose::{
-    VerboseCapture, VerboseLibrary, VerboseScope, cudnn_version as cudnn, openmp,
-};
+use crate::integrations::verbose::library::{cudnn_version as cudnn, openmp};
+use crate::integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer;
 use crate::runtime;

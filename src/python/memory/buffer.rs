@@ -335,10 +335,6 @@ impl PyBuffer {
 #[pyfunction]
 #[pyo3(signature = (nbytes, *, device=None, alignment=None))]
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "a step of a path of nanoseconds: what is returned stays in registers"
-)]
 pub(crate) fn empty(
     nbytes: &Bound<'_, PyAny>,
     device: Option<&Bound<'_, PyAny>>,

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 
 use crate::python::support::errors::wrong_type;
-use crate::runtime::check_alignment;
+use crate::runtime::memory::check_alignment;
 
 /// A `bool` parameter: taken as it comes, since pyo3's own refusal has other words than ours.
 pub(crate) enum Flag<'py> {

@@ -108,7 +108,6 @@ impl Caches {
 
     /// What a piece for a request is kept by.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn key(&self, request: &Request) -> Key {
         Key { stream: request.stream, bytes: self.sizes.rounded(request.bytes) }
     }

@@ -60,7 +60,6 @@ pub(super) struct Counted {
 
 impl Counted {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     #[expect(clippy::cast_possible_wrap, reason = "below an exbibyte")]
     fn amounts(self) -> [i64; 3] {
         [1, self.bytes as i64, self.requested_bytes as i64]
@@ -88,7 +87,6 @@ impl Cell {
     /// As [`Cell::begin_taken`], of the class in force. False, and nothing is counted, when a peak
     /// would be passed.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn begin_below_peak(&mut self, counted: Counted) -> bool {
         let mut signs = 0;
         for (moving, amount) in self.moving.iter().zip(counted.amounts()) {
@@ -101,7 +99,6 @@ impl Cell {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn move_by(&mut self, counted: Counted) {
         for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
             moving.room -= amount;
@@ -127,7 +124,6 @@ impl Cell {
 
     /// As [`Cell::end`], of the class in force.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn end_in_force(&mut self, counted: Counted) {
         for (moving, amount) in self.moving.iter_mut().zip(counted.amounts()) {
             moving.room += amount;
@@ -136,7 +132,6 @@ impl Cell {
 
     /// True when pieces of a class are counted in one step.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(super) fn is_in_force(&self, class: PoolClass) -> bool {
         self.class == class
     }

@@ -288,7 +288,6 @@ impl Books {
     }
 
     /// A piece for a request that nothing is moved or mapped for.
-    #[cfg(feature = "python")]
     pub(super) fn take_ready(
         &mut self,
         plan: &NativePlan,

@@ -115,7 +115,6 @@ impl Handle {
     /// The same of a piece that threads may keep, and of the allocator with a tag, with what is
     /// left of the handle: `None` for all else, nothing included. There is a tag.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(in crate::memory::allocator::native) fn untagged(
         self,
         tag: Tag,
@@ -131,14 +130,12 @@ impl Handle {
 impl Untagged {
     /// True for one of a piece.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(in crate::memory::allocator::native) fn is_some(self) -> bool {
         self.0 != 0
     }
 
     /// The handle of an allocator's piece: what it was made of.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(in crate::memory::allocator::native) fn tagged(self, tag: Tag) -> Handle {
         Handle(self.0 ^ tag.0)
     }
@@ -148,7 +145,6 @@ impl Untagged {
     /// # Safety
     /// It is of one.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(in crate::memory::allocator::native) unsafe fn mark(self) -> Mark {
         // SAFETY: `Handle::untagged` made it of a mark's bits.
         unsafe { Mark::from_own_bits(self.0) }

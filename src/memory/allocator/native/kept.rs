@@ -64,7 +64,6 @@ impl Use {
     const ONE_TAKEN: u64 = 1 << u8::BITS;
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     fn count(self) -> u8 {
         self.0.to_le_bytes()[0]
     }
@@ -79,13 +78,11 @@ impl Use {
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn taken(self) -> Self {
         Self(self.0 + (Self::ONE_TAKEN - 1))
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn kept(self) -> Self {
         Self(self.0 + 1)
     }
@@ -100,13 +97,11 @@ pub(super) struct Key {
 
 impl Key {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn of(block: &Allocated) -> Self {
         Self { stream: block.stream(), bytes: block.bytes() }
     }
 
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     fn bin(self) -> usize {
         // The odd number next to 2^64 over the golden ratio spreads neighbours, and streams are
         // numbered.
@@ -130,7 +125,6 @@ impl Bin {
 
     /// The piece that was freed last, if it has any of a key.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     fn top(&self, key: Key) -> Option<Single> {
         let count = self.pieces.count() as usize;
         // SAFETY: the count is at most the limit, which is never above the depth: `Kept::claim`
@@ -142,7 +136,6 @@ impl Bin {
 
     /// Takes its top out, which is in use from now on.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn pop(&mut self, top: Single, key: Key, requested_bytes: usize) {
         self.pieces = self.pieces.taken();
         // SAFETY: `Bin::top` has seen that it is a piece's.
@@ -152,7 +145,6 @@ impl Bin {
 
     /// Keeps a piece more than it had; not beyond the limit.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn push(&mut self, had: Use, single: Single) {
         let count = had.count() as usize;
         // SAFETY: whoever calls has seen that the count is below the limit, which is never above
@@ -184,7 +176,6 @@ impl Kept {
     /// A piece that was kept, which is in use from now on. `None` too where counting it takes more
     /// than a step ([`Kept::take_and_settle`]).
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn take(&mut self, key: Key, requested_bytes: usize) -> Option<Allocated> {
         let bin = &mut self.bins[key.bin()];
         let top = bin.top(key)?;
@@ -215,7 +206,6 @@ impl Kept {
     /// Does nothing when not: for other things, another allocator's among them, without a place, or
     /// where counting it takes more than a step.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn keep(&mut self, block: &Allocated, ticket: u64) -> bool {
         let key = Key::of(block);
         let bin = &mut self.bins[key.bin()];

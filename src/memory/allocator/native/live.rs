@@ -127,7 +127,6 @@ impl Live {
 impl Mark {
     /// A program has the piece now, for a request.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     #[expect(clippy::cast_possible_truncation, reason = "at most 32 KiB; less than a page")]
     pub(super) fn begin(self, bytes: usize, requested_bytes: usize) {
         match self {
@@ -142,7 +141,6 @@ impl Mark {
 
     /// The program gives the piece back: what was asked for. `None` when it does not have it.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn end(self, bytes: usize) -> Option<usize> {
         let requested_bytes = self.requested(bytes);
         match self {
@@ -154,7 +152,6 @@ impl Mark {
 
     /// What was asked for of a piece that a program has.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(super) fn requested(self, bytes: usize) -> Option<usize> {
         match self {
             Self::Small(mark) => {
@@ -183,7 +180,6 @@ impl Mark {
     /// # Safety
     /// That gave it, or there are such bits.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) unsafe fn from_bits(bits: u64) -> Option<Self> {
         match bits >> ADDRESS_BITS {
             // SAFETY: of this sort, as the caller promises.
@@ -199,7 +195,6 @@ impl Mark {
     /// # Safety
     /// [`Mark::to_bits`] gave it.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(super) unsafe fn from_own_bits(bits: u64) -> Self {
         if bits & BLOCK == 0 {
             // SAFETY: of this sort, as the caller promises.
@@ -213,7 +208,6 @@ impl Mark {
     /// # Safety
     /// Such a mark was there.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     #[expect(clippy::cast_possible_truncation, reason = "an address")]
     unsafe fn small_at(address: u64) -> Self {
         // SAFETY: such a mark was there, as the caller promises, and marks stay where they are for
@@ -224,7 +218,6 @@ impl Mark {
     /// # Safety
     /// Such a mark was there.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     #[expect(clippy::cast_possible_truncation, reason = "an address")]
     unsafe fn block_at(address: u64) -> Self {
         // SAFETY: as in `small_at`.

@@ -43,7 +43,6 @@ impl Front {
     /// Of this thread. Where libraries are loaded late it is a call, and best the first thing that
     /// is done.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(in crate::memory::allocator) fn get() -> Self {
         FRONT.get()
     }
@@ -54,7 +53,6 @@ impl Front {
     /// # Safety
     /// It was read by this thread after it entered a cache last.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     unsafe fn cache<'a>(self) -> Option<&'a ThreadCache> {
         // SAFETY: by the invariant of `FRONT` an entry of this thread has it, if there is one: what
         // was copied from there may not leave the thread. Entries go in `bring_to_front` and at the
@@ -95,7 +93,6 @@ impl Caches {
     /// A piece that this thread keeps, for a request that caches serve. `front` is what this thread
     /// has just read.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(in crate::memory::allocator) fn take(
         &self,
         front: Front,
@@ -115,7 +112,6 @@ impl Caches {
     /// for it. Does nothing when not: for other things, for one that was freed before, or without
     /// a place. `front` as above.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(in crate::memory::allocator) fn keep(
         &self,
         front: Front,

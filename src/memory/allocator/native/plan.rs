@@ -43,7 +43,6 @@ impl Sizes {
     /// The size of what a request without an alignment gets. Zero for none, and for more than there
     /// is.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) fn rounded(&self, bytes: usize) -> usize {
         let last = bytes.wrapping_sub(1);
         // Sizes are multiples of a power of two. Two comparisons tell most of them sooner than the
@@ -60,7 +59,6 @@ impl Sizes {
 
     /// As what a piece of a size counts, wherever it is: PyTorch's line.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     pub(super) fn class(bytes: usize) -> PoolClass {
         if bytes > MOST_SMALL_POOL_BYTES { PoolClass::Large } else { PoolClass::Small }
     }

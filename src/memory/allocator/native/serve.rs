@@ -15,7 +15,6 @@ use crate::memory::allocator::native::handle::Handle;
 use crate::memory::allocator::native::own::Stay;
 use crate::memory::allocator::native::piece::Piece;
 use crate::memory::allocator::native::plan::{NativePlan, Sizes};
-#[cfg(feature = "python")]
 use crate::memory::allocator::pending::LOOKS;
 use crate::memory::allocator::pending::{Freed, UsePoint};
 use crate::memory::allocator::pool::PoolId;
@@ -62,7 +61,6 @@ impl CachingAllocator {
     }
 
     /// A piece for a request that nothing is moved, mapped or waited for.
-    #[cfg(feature = "python")]
     pub(in crate::memory::allocator) fn take_native_ready(
         &self,
         request: &Request,

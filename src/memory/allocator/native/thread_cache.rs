@@ -95,7 +95,6 @@ impl ThreadCache {
     /// # Safety
     /// The calling thread has its [`Owner`], is not inside, and keeps what is returned.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     pub(super) unsafe fn enter_at_once(&self, id: u64) -> Option<Inside<'_>> {
         // Relaxed: the fence orders it before the look; partner: `claim`.
         self.door.store(true, Ordering::Relaxed);
@@ -121,7 +120,6 @@ impl ThreadCache {
 
     /// What the look at the gate came to, of the thread that knocked and is not inside already.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
     fn inside_if(&self, is_open: bool) -> Option<Inside<'_>> {
         if !is_open {
             // Release: as in `Inside::drop`. No model: there the fence above releases, which is
@@ -154,7 +152,6 @@ impl Inside<'_> {
 
 impl Drop for Inside<'_> {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "a step of the path that takes nanoseconds")]
     fn drop(&mut self) {
         self.cache.kept.with_mut(|_| ()); // so that models see how long it was in use
         // Release: pairs with a claimer's look.

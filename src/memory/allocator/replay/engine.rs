@@ -105,7 +105,6 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Repl
 
 /// Of blocks that were asked of this allocator, which so takes them back.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "a path of nanoseconds")]
 pub(super) fn free(allocator: &CachingAllocator, block: Allocated) {
     allocator.free(block).expect("it was asked of this allocator");
 }
