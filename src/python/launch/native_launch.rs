@@ -36,7 +36,7 @@ Enqueues a call of a native function, which a worker makes without the GIL, or a
 int is an `int64_t` (from 2**63 on a `uint64_t`), a bool 0 or 1, a float a `double`, None a
 null pointer; NumPy's numbers go by their values, `float32` as a `float`; objects of ctypes and
 cffi go by their types, bytes and what has `data_ptr()` or `_as_parameter_` as pointers, kept
-alive until the task is done. ViewMemory counts as read and written unless `accelrt.reads` or
+alive until the task is done. Memory counts as read and written unless `accelrt.reads` or
 `accelrt.writes` mark it; what is read-only is refused unless it is marked with `reads`. The
 result is ignored; with `check=True` it is a 32-bit status, and one other than 0 fails the
 stream. As with ctypes, a wrong signature or address is undefined behaviour.
