@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import accelrt
-from gates import NATIVE, libc
+from gates import NATIVE, Gate, libc
 from kinds import KIND, content, host_cores
 from kinds import module as kind_module
 from processes import output_of
@@ -80,17 +80,18 @@ def test_copies_between_buffers_and_the_host() -> None:
 
 
 def test_a_non_blocking_copy_holds_the_exporter() -> None:
-    stream = accelrt.Stream()
+    stream = accelrt.Stream(dedicated=True)
     size = 1 << 22
     source = bytearray(b"x" * size)
     buffer = accelrt.empty(size)
+    gate = Gate(stream)
     with stream:
-        for _ in range(20):
-            buffer.fill_(0)
         buffer.copy_(source, non_blocking=True)
-        with pytest.raises(BufferError):
-            source.append(1)
-        stream.synchronize()
+    with pytest.raises(BufferError):
+        source.append(1)
+    gate.open()
+    stream.synchronize()
+    gate.close()
     source.append(1)  # given back
     assert content(buffer) == b"x" * size
 
@@ -111,6 +112,19 @@ def test_refused_copies_give_the_exporter_back() -> None:
             buffer.copy_(np.asarray(buffer))
         with pytest.raises(ValueError, match="overlap"):
             buffer[:3].copy_to(np.asarray(buffer)[1:])
+
+
+@host_cores
+def test_memory_that_touches_a_buffer_does_not_overlap_it() -> None:
+    buffer = accelrt.empty(6).copy_(b"abcdef")
+    below, above = np.asarray(buffer)[:2], np.asarray(buffer)[4:]
+    buffer[2:4].copy_(below)
+    assert content(buffer) == b"ababef"
+    buffer[2:4].copy_(above)
+    assert content(buffer) == b"abefef"
+    buffer[2:4].fill_(0).copy_to(below)
+    buffer[2:4].copy_to(above)
+    assert content(buffer) == bytes(6)
 
 
 def test_slices() -> None:

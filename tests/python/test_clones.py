@@ -34,6 +34,9 @@ def test_a_clone_has_a_version_of_its_own() -> None:
     clone = made.clone()  # a way out of the mode
     assert not clone.is_inference()
     clone.fill_(1)
+    with accelrt.inference_mode():
+        clone = buffer.clone()  # and a way into it
+    assert clone.is_inference()
 
 
 @pytest.mark.parametrize("deep", [False, True])

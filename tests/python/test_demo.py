@@ -4,15 +4,19 @@ Method: the command runs in processes of its own, with files, pipes and limits t
 """
 
 import os
+import pty
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import accelrt
+from accelrt import cli
 from accelrt.cli.demo import kernels, verdict
 from accelrt.cli.demo.job import FileChangedError, Job, Outcome
 from accelrt.cli.demo.lane import Chunk, Lane, WrongResultError
@@ -56,6 +60,28 @@ def test_the_picture_has_a_line_for_each_stream_and_what_it_did(file: Path) -> N
     assert set(rows["2 compute"]) - {" "}
 
 
+def test_on_a_terminal_progress_is_shown_and_wiped(file: Path) -> None:
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "accelrt", "demo", str(file), "--chunk", "128K"]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("ACCELRT_")}
+    subprocess.run(  # noqa: S603  the interpreter of this test
+        command,
+        env=plain,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        check=True,
+        timeout=LIMIT_SECONDS,
+    )
+    os.close(terminal)
+    shown = os.read(master, 4096).decode()
+    os.close(master)
+    serial, overlapped, rest = shown.split("\r\x1b[K")
+    for name, text in (("one by one", serial), ("overlapped", overlapped)):
+        assert text.startswith(f"\r{name} [####")
+        assert text.endswith(f"\r{name} [{40 * '#'}] 100 % checked")
+    assert rest == ""
+
+
 def test_more_chunks_in_flight_than_there_are_take_no_memory(file: Path) -> None:
     ended = demo(file, "--in-flight", 10**12, "--chunk", 100_000)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -92,6 +118,52 @@ def test_wrong_bytes_and_wrong_checksums_are_found() -> None:
         lane.wait()
         with pytest.raises(WrongResultError, match="chunk 5 came back with"):
             lane.check(chunk)
+
+
+@pytest.mark.parametrize("wrong", range(5))
+def test_each_chunk_of_a_run_is_checked(file: Path, wrong: int) -> None:
+    computing = kernels.for_accelerator()
+    calls = iter(range(5))
+
+    def look_up(*arguments: Any) -> None:
+        if next(calls) != wrong:
+            computing.look_up(*arguments)
+
+    broken = SimpleNamespace(checksums=computing.checksums, look_up=look_up)
+    lanes = [Lane(number, 60_000, broken) for number in (1, 2)]
+    job = Job(file, file.stat().st_size, 60_000, lambda _done: None)
+    with pytest.raises(WrongResultError, match=f"chunk {wrong} came back with wrong bytes"):
+        job.run(lanes)
+    accelrt.accelerator.synchronize()  # the lanes' memory is theirs until then
+
+
+def test_what_is_wrong_is_told_and_is_the_status(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = _without(kernels.for_accelerator(), "look_up")
+    monkeypatch.setattr(kernels, "for_accelerator", lambda: broken)
+    assert cli.main(["demo", str(file)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("accelrt demo: WRONG: chunk 0 came back with wrong bytes")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(MemoryError(), "out of memory"), (RuntimeError("it is gone"), "it is gone")],
+)
+def test_what_a_command_runs_into_is_one_line(
+    error: Exception,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_arguments: object, **_names: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli.demo, "run", fail)
+    assert cli.main(["demo"]) == 2
+    assert capsys.readouterr().err == f"accelrt demo: {told}\n"
 
 
 def _without(computing: kernels.Kernels, left_out: str) -> kernels.Kernels:
@@ -148,7 +220,9 @@ def test_what_does_not_fit_is_refused_before_it_is_taken(file: Path, tmp_path: P
     huge = tmp_path / "huge"
     with huge.open("wb") as hole:
         hole.truncate(1 << 43)
-    taken = "1000000 chunks of 262144 bytes in flight need"
+    # Two buffers of a chunk and one of its checksums, on the device and on the host.
+    needed_bytes = 1_000_000 * 2 * (2 * 262_144 + 4 * 64)
+    taken = f"1000000 chunks of 262144 bytes in flight need {needed_bytes} bytes"
     one_line(demo(huge, "--in-flight", 1_000_000), taken)
 
 

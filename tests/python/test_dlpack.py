@@ -163,8 +163,9 @@ def test_flags_say_what_is_read_only_and_what_is_a_copy() -> None:
 def test_arguments_of_dlpack() -> None:
     buffer = accelrt.zeros(8).copy_(b"12345678")
     buffer.__dlpack__(stream=-1, dl_device=(1, 0), copy=False)
-    with pytest.raises(AssertionError, match="stream should be None on cpu"):
-        buffer.__dlpack__(stream=1)
+    for stream in (-2, 0, 1, 1 << 70):
+        with pytest.raises(AssertionError, match="stream should be None on cpu"):
+            buffer.__dlpack__(stream=stream)
     with pytest.raises(TypeError, match="stream must be"):
         buffer.__dlpack__(stream="1")
     with pytest.raises(BufferError, match="no other device"):
@@ -217,6 +218,43 @@ def test_what_cannot_be_taken() -> None:
     assert accelrt.as_buffer(np.zeros(2, "i4,f8")).shape == (24,)
 
 
+def test_memory_without_elements_has_the_strides_that_torch_gives_it() -> None:
+    capsule = accelrt.zeros(0).view("int32", (2, 0, 3)).__dlpack__(max_version=(1, 0))
+    managed = versioned(capsule)
+    assert (managed.shape[:3], managed.strides[:3]) == ([2, 0, 3], [3, 3, 1])
+
+
+class Asked:
+    """An exporter that notes how it is asked for a capsule, and has none."""
+
+    def __init__(self, device_type: int) -> None:
+        self.device_type = device_type
+        self.asked: list[dict[str, Any]] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self.device_type, 0)
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        self.asked.append(keywords)
+        message = "it is busy"
+        raise BufferError(message)
+
+
+def test_memory_of_a_device_that_is_not_taken_is_not_asked_for() -> None:
+    # A capsule may cost its maker a wait, and is made for nobody.
+    exporter = Asked(2)
+    with pytest.raises(BufferError, match="DLPack's device type 2 is neither cpu's nor xpu's"):
+        accelrt.from_dlpack(exporter)
+    assert exporter.asked == []
+
+
+def test_who_refuses_a_versioned_capsule_is_not_asked_for_another() -> None:
+    exporter = Asked(1)
+    with pytest.raises(BufferError, match="it is busy"):
+        accelrt.from_dlpack(exporter)
+    assert exporter.asked == [{"max_version": (1, 1)}]
+
+
 def test_a_stride_that_no_element_is_reached_by_may_be_anything() -> None:
     # Goal: rows and columns of others are taken. Method: torch keeps the strides that such views
     # had; NumPy does not tell of them.
@@ -231,11 +269,12 @@ def test_a_stride_that_no_element_is_reached_by_may_be_anything() -> None:
     accelrt.zeros(1)  # any call gives back what was parked, which reads the tensor
 
 
-def test_an_unknown_major_version_is_refused_and_left_to_its_maker() -> None:
+@pytest.mark.parametrize("major", [0, 2])
+def test_an_unknown_major_version_is_refused_and_left_to_its_maker(major: int) -> None:
     freed: list[int] = []
-    structure = NewMajor(2, 5, None, NewMajor._fields_[3][1](freed.append))
+    structure = NewMajor(major, 5, None, NewMajor._fields_[3][1](freed.append))
     capsule = capsules.capsule(structure)
-    with pytest.raises(BufferError, match=r"DLPack 2\.5"):
+    with pytest.raises(BufferError, match=rf"DLPack {major}\.5"):
         accelrt.from_dlpack(capsule)
     # Its maker's destructor frees it: it sees by the name that nobody took it.
     assert not freed

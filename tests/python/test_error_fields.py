@@ -179,6 +179,21 @@ def test_each_of_several_failures_has_its_own() -> None:
     assert (error.stream, error.ticket, error.skipped) == found[0]
 
 
+def test_an_inherited_failure_has_the_place_where_it_came_in() -> None:
+    first, second = (accelrt.Stream(dedicated=True) for _ in range(2))
+    work(first, 4)
+    fail(first, 1)
+    event = first.record_event()
+    work(first, 3)
+    work(second, 1)
+    second.wait_event(event)
+    work(second, 2)
+    error = raised(accelrt.StreamError, second.synchronize)
+    assert (error.stream, error.ticket, error.skipped) == (second, 2, 2)
+    origin = raised(accelrt.StreamError, first.synchronize)
+    assert (origin.stream, origin.ticket, origin.skipped) == (first, 5, 3)
+
+
 def test_the_stream_of_a_failure_is_none_when_it_is_gone() -> None:
     stream = accelrt.Stream(dedicated=True)
     fail(stream, 1)

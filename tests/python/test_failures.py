@@ -14,6 +14,7 @@ import pytest
 
 import accelrt
 from accelrt import accelerator
+from accelrt._failures import fade
 from gates import NATIVE, Gate, fail, libc, write
 from kinds import KIND, content, host_cores, module, several_devices
 
@@ -230,6 +231,24 @@ def test_a_use_before_the_failure_is_no_failed_one() -> None:
     fail(stream, 18)
     assert bytes(buffer) == b"\x01" * 8
     failure_of(stream.synchronize)
+
+
+def test_what_led_to_a_failure_and_what_is_grouped_in_it_holds_no_frames_either() -> None:
+    def raised(error: Exception) -> Exception:
+        try:
+            raise error
+        except type(error):
+            return error
+
+    members = [raised(ValueError(number)) for number in range(2)]
+    group = raised(ExceptionGroup("several", members))
+    cause, context = raised(KeyError("cause")), raised(KeyError("context"))
+    members[0].__cause__, members[1].__context__ = cause, context
+    every = [group, *members, cause, context]
+    assert all(error.__traceback__ is not None for error in every)
+    fade(group)
+    assert [error.__traceback__ for error in every] == [None] * 5
+    assert all("in raised" in error.__notes__[0] for error in every)
 
 
 def test_errors_of_streams_that_are_gone_are_bounded_and_hold_no_frames() -> None:

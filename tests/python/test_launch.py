@@ -413,6 +413,18 @@ def test_functions_of_cffi_are_called_with_their_types() -> None:
     assert ffi.string(kept) == b"DDD"
 
 
+def test_a_bool_of_cffi_is_0_or_1() -> None:
+    # Method: the C library's function writes what it is given.
+    cffi = pytest.importorskip("cffi")
+    ffi = cffi.FFI()
+    ffi.cdef("void *memset(void *, _Bool, size_t);")
+    work, text = stream(), ffi.new("char[4]")
+    for given, byte in ((2, b"\1"), (0, b"\0"), (256, b"\1"), ("", b"\0"), ([0], b"\1")):
+        work.launch(ffi.dlopen(None).memset, text, given, 4)
+        work.synchronize()
+        assert ffi.buffer(text)[:] == byte * 4, given
+
+
 def test_numba_cfuncs_are_called() -> None:
     numba = pytest.importorskip("numba")
 

@@ -36,6 +36,29 @@ def test_a_mark_says_what_it_marks() -> None:
     assert accelrt.reads(np.zeros(3)).memory.shape == (3,)
 
 
+class Holder:
+    """Memory of another library's, which tells its address alone."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = ctypes.create_string_buffer(text, len(text))
+
+    def data_ptr(self) -> int:
+        return ctypes.addressof(self.text)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_marked_memory_that_tells_its_address_alone_is_given(work: Any, typed: bool) -> None:  # noqa: FBT001
+    memcpy = ctypes.CDLL(None).memcpy
+    if typed:
+        memcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    target, source = Holder(b"none"), Holder(b"mark")
+    mark = accelrt.writes(target)
+    assert (mark.access, mark.memory) == ("writes", target)
+    work.launch(memcpy, mark, accelrt.reads(source), 4)
+    work.synchronize()
+    assert target.text.raw == b"mark"
+
+
 @pytest.mark.parametrize("typed", [False, True])
 def test_marked_memory_is_used_as_any_other(work: Any, typed: bool) -> None:  # noqa: FBT001
     memcpy = ctypes.CDLL(None).memcpy

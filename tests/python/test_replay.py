@@ -244,6 +244,19 @@ def test_a_snapshot_that_differs_fails_and_says_where(tmp_path: Path) -> None:
     assert "first difference: " in ended.stdout
 
 
+@pytest.mark.parametrize(
+    "other", [{"stream": 1}, {"segment_type": "large"}, {"is_expandable": True}]
+)
+def test_a_segment_that_serves_others_is_another_one(tmp_path: Path, other: dict[str, Any]) -> None:
+    # Method: the recording takes the segment itself, so that its request is served alike.
+    taken = {"action": "segment_alloc", "addr": SEGMENT["address"], "size": 2 * MIB, "stream": 0}
+    path = snapshot(tmp_path, segments=[{**SEGMENT, **other}], traces=[[taken, ENTRY]])
+    ended = replay(path, "--check")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "has other blocks" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "addresses 1/1 layouts 0/1"
+
+
 def test_a_snapshot_without_requests_does_not_pass(tmp_path: Path) -> None:
     ended = replay(snapshot(tmp_path, traces=[[]]), "--check")
     assert (ended.returncode, ended.stderr) == (1, "")

@@ -96,12 +96,28 @@ def test_random_numbers_of_the_host_are_seeded_and_restored_at_the_top() -> None
     )
 
 
+@host_cores
+@several_devices
+def test_random_numbers_at_the_top_are_those_of_the_current_cpu_device() -> None:
+    accelrt.manual_seed(5)
+    with accelrt.cpu.device(1):
+        accelrt.cpu.manual_seed(6)
+        assert accelrt.initial_seed() == 6
+        state = accelrt.get_rng_state()
+        accelrt.cpu.default_generator(1).random_raw(4)
+        accelrt.set_rng_state(state)
+        assert accelrt.cpu.get_rng_state(1) == state
+    assert accelrt.initial_seed() == 5
+    assert accelrt.get_rng_state() != state
+
+
 @several_devices
 def test_devices_of_the_host_reach_each_others_memory() -> None:
     assert module.can_device_access_peer(0, 0)
     assert module.can_device_access_peer(0, peer=f"{KIND}:1") == (KIND == "cpu")
-    with pytest.raises(RuntimeError, match="does not exist"):
-        module.can_device_access_peer(0, 55)
+    for device, peer in ((0, 55), (55, 0)):
+        with pytest.raises(RuntimeError, match="does not exist"):
+            module.can_device_access_peer(device, peer)
 
 
 def test_the_native_code_of_a_kind_is_named() -> None:

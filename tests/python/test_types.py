@@ -152,6 +152,10 @@ def test_memory_that_its_lender_calls_read_only_is_never_written() -> None:
     np.asarray(own)[:] = 7
     assert values.tolist() == [0, 1, 2, 3]
     assert accelrt.from_dlpack(values, copy=True, readonly=True).readonly
+    for copied in (values[::2], values):
+        own = accelrt.from_dlpack(copied, copy=True, readonly=False)
+        np.asarray(own)[:] = 7
+    assert values.tolist() == [0, 1, 2, 3]
 
 
 def test_a_copy_is_made_where_it_must_be_or_was_asked_for() -> None:
@@ -197,6 +201,17 @@ def test_a_structure_is_freed_once_and_when_it_is_no_longer_needed(stride: int, 
     del view, capsule
     accelrt.zeros(1)  # any call gives back what was parked
     assert freed == [ctypes.addressof(structure)]
+
+
+@pytest.mark.parametrize(("stride", "copy"), [(1, None), (1, True), (2, None)])
+def test_a_tensor_begins_where_its_offset_says(stride: int, copy: Any) -> None:
+    values = np.arange(8.0)
+    extents, strides = (ctypes.c_int64 * 1)(3), (ctypes.c_int64 * 1)(stride)
+    tensor = Tensor(values.ctypes.data, 1, 0, 1, 2, 64, 1, extents, strides, 16)
+    view = accelrt.from_dlpack(capsules.capsule(tensor), copy=copy)
+    assert np.asarray(view).tolist() == values[2::stride][:3].tolist()
+    del view
+    accelrt.zeros(1)  # any call gives back what was parked, which reads the tensor
 
 
 def test_elements_that_stand_apart_are_copied_in_order() -> None:

@@ -215,6 +215,37 @@ def test_modes_nest_are_of_a_thread_and_decorate() -> None:
         accelrt.inference_mode(3)  # type: ignore[call-overload]
 
 
+def test_threads_that_are_in_one_decorated_function_have_each_their_mode_behind_it() -> None:
+    # Method: the thread that entered it first leaves it first.
+    enabled = accelrt.is_inference_mode_enabled
+    is_inside, may_leave = threading.Event(), threading.Event()
+    seen = list[bool]()
+
+    @accelrt.inference_mode()
+    def both(body: Callable[[], object]) -> None:
+        body()
+
+    def stay() -> None:
+        is_inside.set()
+        may_leave.wait()
+
+    def in_the_mode() -> None:
+        with accelrt.inference_mode():
+            both(stay)
+            seen.append(enabled())
+
+    def begin() -> None:
+        thread.start()
+        is_inside.wait()
+
+    thread = threading.Thread(target=in_the_mode)
+    both(begin)
+    seen.append(enabled())
+    may_leave.set()
+    thread.join()
+    assert seen == [False, True]
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["make", "slice", "detach", "data", "assign", "write", "drop"]),

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_a_copy_into_a_view_is_checked() -> None:
     assert frozen.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("of_others", [False, True])
+def test_bytes_without_a_meaning_are_any_types(of_others: bool) -> None:  # noqa: FBT001
+    held, source = np.zeros(8, np.uint8), np.array([1.5, -2], np.float32)
+    view: Any = accelrt.as_buffer(held) if of_others else accelrt.zeros(8).view("uint8")
+    for given in (
+        source,
+        accelrt.as_buffer(source),
+        accelrt.empty(8).copy_(source).view("float32"),
+    ):
+        view.fill_(0)
+        assert _bytes(view.copy_(given)) == source.tobytes()
+    numbers = accelrt.zeros(8).view("float32")
+    assert _bytes(numbers.copy_(view)) == source.tobytes()
+
+
 def test_overlapping_memory_of_others_is_copied_as_it_was() -> None:
     values = np.arange(6)
     accelrt.from_dlpack(values)[1:].copy_(values[:-1])
@@ -232,6 +248,8 @@ def test_the_ends_of_small_floats(
 ) -> None:
     view = accelrt.zeros(len(nan)).view(name)
     assert _bytes(view.fill_(math.nan)) == nan
+    negative = nan if name.endswith("fnuz") else nan[:-1] + bytes([nan[-1] | 0x80])
+    assert _bytes(view.fill_(math.copysign(math.nan, -1))) == negative
     full = _bytes(view.fill_(largest))
     assert _bytes(view.fill_(largest * (1 + 2**-12))) == full
     before = _bytes(view)
@@ -315,6 +333,60 @@ def test_whoever_reads_others_memory_through_a_view_waits_for_what_we_write_ther
             write(view)
         seen: Any = look(view)
         assert bytes(seen) == bytes([1] * 16)
+
+
+def _would_wait(look: Callable[[], object]) -> bool:
+    """Tell whether a look waits for work: inside of a callable that is refused."""
+    asking = accelrt.Stream(None, dedicated=True)
+    answers: list[bool] = []
+
+    def ask() -> None:
+        try:
+            look()
+        except RuntimeError:
+            answers.append(True)
+        else:
+            answers.append(False)
+
+    asking.launch_host(ask)
+    asking.synchronize()
+    (answer,) = answers
+    return answer
+
+
+@host_cores
+def test_others_memory_has_one_list_of_uses_with_all_of_its_slices() -> None:
+    stream = accelrt.Stream(None, dedicated=True)
+    whole = accelrt.as_buffer(bytearray(32))
+    part = whole[8:16]
+    for written, read in ((part, whole), (whole, part), (part[:4], whole[8:12])):
+        gate = Gate(stream)
+        with stream:
+            written.fill_(1)
+        waits = _would_wait(partial(np.asarray, read))
+        gate.open()
+        stream.synchronize()
+        gate.close()
+        assert waits
+        assert not _would_wait(partial(np.asarray, read))
+
+
+@host_cores
+def test_whoever_may_write_others_memory_waits_for_what_we_read_there() -> None:
+    # Method: an array over the memory is writable, so that who asks for it has to wait.
+    stream, view = accelrt.Stream(None, dedicated=True), accelrt.as_buffer(bytearray(b"old!"))
+    buffer = accelrt.empty(4)
+    accelrt.accelerator.synchronize()
+    gate = Gate(stream)
+    with stream:
+        buffer.copy_(view, non_blocking=True)
+    waits = _would_wait(lambda: np.asarray(view))
+    gate.open()
+    np.asarray(view)[:] = list(b"new!")
+    stream.synchronize()
+    gate.close()
+    assert waits
+    assert content(buffer) == b"old!"
 
 
 @host_cores  # there the view is written and read on one stream, elsewhere on two

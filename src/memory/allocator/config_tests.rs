@@ -266,6 +266,8 @@ fn under_policy_torch_a_text_resets_what_pytorch_resets_and_no_more() {
         assert_eq!(before.followed_by(other).unwrap(), parsed(other), "{other}");
     }
     assert_eq!(parsed("").followed_by(text).unwrap(), before);
+    let native = parsed("per_process_memory_fraction:0.5,pinned_reserve_segment_size_mb:8");
+    assert_eq!(native.followed_by("policy:torch").unwrap(), parsed("policy:torch"));
 }
 
 #[test]

@@ -99,3 +99,31 @@ fn streams_before(stream: &StreamCore, ticket: u64) -> Vec<u64> {
     let others = frontier.iter().flat_map(|frontier| frontier.pending_streams());
     std::iter::once(stream.key()).chain(others).collect()
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ended_stands_in_nobodys_way_and_the_others_do() {
+        let mut waits = Waits::default();
+        let begun = [1, 3, 5].map(|stream| waits.begin(vec![stream], vec![stream + 1]).unwrap());
+        waits.end(begun[1]);
+        for stream in [1, 5] {
+            assert_eq!(waits.begin(vec![stream + 1], vec![stream]), None, "that one goes on");
+        }
+        let other_way = waits.begin(vec![4], vec![3]).unwrap();
+        [begun[0], begun[2], other_way].map(|number| waits.end(number));
+        assert!(waits.under_way.is_empty());
+    }
+
+    #[test]
+    fn a_circle_of_many_waits_is_not_closed() {
+        let mut waits = Waits::default();
+        for stream in 1..5 {
+            assert!(waits.begin(vec![stream], vec![stream + 1]).is_some());
+        }
+        assert_eq!(waits.begin(vec![5], vec![9, 1]), None);
+        assert!(waits.begin(vec![5], vec![9]).is_some(), "what was refused is not under way");
+    }
+}
