@@ -254,6 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_at_the_mount_point_itself_holds_below_it() {
+        let files = [
+            ("/proc/self/cgroup", "0::/job\n"),
+            ("/proc/self/mountinfo", V2_MOUNTS),
+            ("/sys/fs/cgroup/job/memory.max", "max"),
+            ("/sys/fs/cgroup/memory.max", "5000"),
+        ];
+        assert_eq!(limit_with(&files), Some(5_000));
+    }
+
+    #[test]
+    fn a_controller_may_stand_among_others_and_a_mount_point_have_any_name() {
+        let mounts =
+            "35 31 0:32 / /a\\040b\\011c\\012d\\134040 rw - cgroup cgroup rw,cpu,memory,hugetlb\n";
+        let files = [
+            ("/proc/self/cgroup", "4:cpu,memory,hugetlb:/job\n"),
+            ("/proc/self/mountinfo", mounts),
+            ("/a b\tc\nd\\040/job/memory.limit_in_bytes", "77"),
+        ];
+        assert_eq!(limit_with(&files), Some(77));
+    }
+
+    #[test]
     fn memory_is_the_least_of_machine_container_and_setting() {
         let files = |path: &str| match path {
             "/proc/meminfo" => Some("MemFree: 1 kB\nMemTotal:       1000 kB\n".to_owned()),
