@@ -276,6 +276,9 @@ def test_a_view_that_would_be_askew_is_told_where_it_begins() -> None:
         whole[2:6].view("int32")
 
 
+NOTE_ON_STATUS = "check=True takes what the function returns for a status: 0 is success"
+
+
 def test_a_status_is_told_with_the_name_of_the_function() -> None:
     stream = accelrt.Stream("cpu", dedicated=True)
     stream.launch(libc.abs, -3, check=True)
@@ -285,8 +288,15 @@ def test_a_status_is_told_with_the_name_of_the_function() -> None:
     with pytest.raises(accelrt.StreamError) as raised:
         stream.synchronize()
     assert re.match(expected, str(raised.value))
-    note = "check=True takes what the function returns for a status: 0 is success"
-    assert raised.value.__notes__ == [note]
+    assert raised.value.__notes__ == [NOTE_ON_STATUS]
+
+
+def test_each_of_several_statuses_has_the_note() -> None:
+    for stream in (accelrt.Stream("cpu", dedicated=True), accelrt.Stream("cpu", dedicated=True)):
+        stream.launch(libc.abs, -3, check=True)
+    with pytest.raises(accelrt.StreamError) as raised:
+        accelrt.cpu.synchronize()
+    assert [each.__notes__ for each in raised.value.errors] == [[NOTE_ON_STATUS]] * 2
 
 
 def test_one_device_is_told_in_the_singular() -> None:

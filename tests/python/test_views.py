@@ -4,6 +4,7 @@ Method: NumPy's arrays and `ml_dtypes` are the models; random programs print the
 them.
 """
 
+import ctypes
 import itertools
 import math
 import random
@@ -322,6 +323,7 @@ def test_whoever_reads_others_memory_through_a_view_waits_for_what_we_write_ther
     written: list[Callable[[Any], object]] = [
         lambda view: view.fill_(1),
         lambda view: view.copy_(bytes([1] * 16), non_blocking=True),
+        lambda view: accelrt.empty(16).fill_(1).copy_to(view, non_blocking=True),
         lambda view: stream.launch(libc.memset, view, 1, 16),
         lambda view: stream.launch(libc.memset, accelrt.writes(view), 1, 16),
     ]
@@ -369,6 +371,26 @@ def test_others_memory_has_one_list_of_uses_with_all_of_its_slices() -> None:
         gate.close()
         assert waits
         assert not _would_wait(partial(np.asarray, read))
+
+
+def _ask_for(exporter: Any, flags: int) -> None:
+    """Ask by the C interface, as NumPy does; give back what was given."""
+    structure = ctypes.create_string_buffer(256)
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(exporter), structure, flags)
+    ctypes.pythonapi.PyBuffer_Release(structure)
+
+
+@host_cores
+def test_rows_are_not_given_in_the_order_of_fortran() -> None:
+    in_order_of_c, in_order_of_fortran, in_any_order = 0x38, 0x58, 0x98
+    table = accelrt.zeros(24).view("int32", (2, 3))
+    for flags in (in_order_of_c, in_any_order):
+        _ask_for(table, flags)
+    with pytest.raises(BufferError, match=r"shape \[2, 3\] is in C order, not in Fortran's"):
+        _ask_for(table, in_order_of_fortran)
+    for alike in ((6,), (1, 6), (6, 1)):
+        _ask_for(accelrt.zeros(24).view("int32", alike), in_order_of_fortran)
+    _ask_for(accelrt.zeros(0).view("int32", (2, 0, 3)), in_order_of_fortran)
 
 
 @host_cores

@@ -26,7 +26,16 @@ struct Kept {
     strides: Vec<ffi::Py_ssize_t>,
 }
 
+/// The part of `PyBUF_F_CONTIGUOUS` that is not `PyBUF_STRIDES`.
+const FORTRAN_ORDER: c_int = ffi::PyBUF_F_CONTIGUOUS & !ffi::PyBUF_STRIDES;
+
 impl Exposure {
+    /// True when the order of the dimensions shows in the order of the bytes.
+    fn has_rows(&self) -> bool {
+        let is_empty = self.shape.contains(&0);
+        !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1
+    }
+
     /// Fills a consumer's structure; [`release`] ends it.
     ///
     /// # Safety
@@ -39,6 +48,10 @@ impl Exposure {
     ) -> PyResult<()> {
         if self.lent.is_read_only && flags & ffi::PyBUF_WRITABLE != 0 {
             return Err(PyBufferError::new_err("memory is read-only"));
+        }
+        if flags & FORTRAN_ORDER != 0 && self.has_rows() {
+            let text = format!("memory of shape {:?} is in C order, not in Fortran's", self.shape);
+            return Err(PyBufferError::new_err(text));
         }
         let (count, item_bytes) = (self.shape.iter().product::<usize>(), self.item_bytes);
         let strides = strides_of(&self.shape, item_bytes);

@@ -96,12 +96,16 @@ fn write_view(
         ViewMemory::Foreign(DroppedWithGil(memory)) => {
             let Some(memory) = memory else { return Err(no_longer()) };
             check_may_be_written(memory)?;
-            let whole = staged()?;
-            let transfer = to_host(py, &whole, HostMemory::part(memory, 0..memory.bytes))?;
-            memory.record_use(&current_stream(&whole)?)?;
-            Ok(transfer)
+            to_lender(py, &staged()?, memory)
         }
     }
+}
+
+/// Copies a buffer into memory of a lender, who waits for that when the bytes are asked for.
+fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
+    let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
+    target.record_use(&current_stream(source)?)?;
+    Ok(transfer)
 }
 
 /// Memory is taken out of a view by its drop only.
@@ -175,7 +179,13 @@ pub(crate) fn copy_out(
     let py = target.py();
     let transfer = match written(target, |buffer| between(py, buffer, source)) {
         Some(transfer) => transfer,
-        None => to_host(py, source, host_memory("target", target, true)?),
+        None => match lent_memory(target) {
+            Some(memory) => {
+                check_may_be_written(&memory)?;
+                to_lender(py, source, &memory)
+            }
+            None => to_host(py, source, host_memory("target", target, true)?),
+        },
     };
     end(py, transfer, is_non_blocking)
 }

@@ -260,6 +260,7 @@ fn single(py: Python<'_>, error: &EngineStreamError) -> PyResult<PyErr> {
     let single = StreamError::new_err(named(error.to_string(), error));
     single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
     add_place(single.value(py), error)?;
+    add_note(py, &single, error)?;
     single.set_cause(py, cause(py, error));
     Ok(single)
 }
