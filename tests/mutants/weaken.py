@@ -4,9 +4,9 @@
 
 BINARY has the library's loom models. It is told by its environment which access of the text asks
 for less than it says there (`src/base/sync/models.rs`), so nothing is compiled again. The models of
-its room run first, then the quick ones of the others. A weakening is caught when one fails. It is no
-mistake that none does where the comment above the access has the words "No model: " and says why;
-any other survivor is, and so is an access that no model comes to.
+its room run first, then the quick ones of the others. A weakening is caught when one fails. It is
+no mistake that none does where the comment above the access has the words "No model: " and says
+why; any other survivor is, and so is an access that no model comes to.
 
 WORDs choose those whose names, as they are printed, contain one of them; `--sample` so many by
 chance. What was found out about this binary is kept below the target folder, and not asked again.

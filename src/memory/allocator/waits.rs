@@ -113,7 +113,9 @@ mod tests {
             assert_eq!(waits.begin(vec![stream + 1], vec![stream]), None, "that one goes on");
         }
         let other_way = waits.begin(vec![4], vec![3]).unwrap();
-        [begun[0], begun[2], other_way].into_iter().for_each(|number| waits.end(number));
+        for number in [begun[0], begun[2], other_way] {
+            waits.end(number);
+        }
         assert!(waits.under_way.is_empty());
     }
 
