@@ -94,6 +94,10 @@ doc-check:
 tidy: ## the house rules alone
 	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --nocapture
 
+.PHONY: unsafe-list
+unsafe-list: ## writes docs/unsafe.md, the list of files with unsafe code
+	$(CARGO) test --quiet --features $(TEST_FEATURES) --test tidy -- --ignored
+
 .PHONY: test
 test: test-debug test-xpu-fake test-release test-asan test-python test-python-xpu-fake ## every test: Rust in three builds, then Python
 

@@ -120,6 +120,14 @@ fn print_report(report: &[String]) {
 }
 
 #[test]
+#[ignore = "writes a file: `make unsafe-list`"]
+fn the_list_of_files_with_unsafe_code_is_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = unsafety::list(&Repository::on_disk(root));
+    std::fs::write(root.join(unsafety::LIST), list).expect("the list can be written");
+}
+
+#[test]
 fn every_rule_finds_the_offence_it_is_there_for() {
     for Rule { name, check, offence } in RULES {
         let violations = check(&Repository::of(&[*offence]));

@@ -4,8 +4,14 @@ use super::lexer::Kind;
 use super::repository::{Repository, Violation};
 use super::source::Source;
 
-const LIST: &str = "ARCHITECTURE.md";
-const HEADING: &str = "Unsafe files";
+/// Made by [`list`]; `make unsafe-list` writes it.
+pub(crate) const LIST: &str = "docs/unsafe.md";
+
+const HEAD: &str = "# Files with unsafe code\n\n\
+    `unsafe_code` is denied; each of these files lifts that for itself, for the reason that stands\n\
+    on its head and here. Every block names the pre-condition, what makes it true, and what\n\
+    keeps it true. `make unsafe-list` writes this file, and `make tidy` compares it.\n\n\
+    | file | reason |\n|---|---|\n";
 
 /// What an `unsafe` introduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +37,7 @@ pub(crate) fn check_uses(repository: &Repository) -> Vec<Violation> {
         let Some((first, _)) = uses.first() else { continue };
         if source.path.ends_with("/mod.rs") || source.path.ends_with("/lib.rs") {
             found(*first, "unsafe code belongs into a file of its own, not here");
-        } else if !has_exception(source) {
+        } else if exception(source).is_none() {
             found(*first, "the file begins with #![expect(unsafe_code, reason = \"…\")]");
         }
         for (index, what) in uses {
@@ -49,39 +55,33 @@ pub(crate) fn check_uses(repository: &Repository) -> Vec<Violation> {
     violations
 }
 
-/// ARCHITECTURE.md lists exactly the files with unsafe code.
+/// The list has exactly the files with unsafe code, and their reasons.
 pub(crate) fn check_list(repository: &Repository) -> Vec<Violation> {
-    let listed = listed_files(repository);
-    let has_unsafe = |source: &&Source| !unsafe_uses(source).is_empty();
-    let files: Vec<_> = repository.src().filter(has_unsafe).map(|source| &source.path).collect();
-    let mut violations = Vec::new();
-    for path in files.iter().filter(|path| !listed.iter().any(|(listed, _)| listed == **path)) {
-        let message = format!("not listed under \"{HEADING}\" in {LIST}");
-        violations.push(Violation::new("unsafe-list", path, 1, message));
-    }
-    for (path, line) in listed.iter().filter(|(path, _)| !files.contains(&path)) {
-        let message = format!("{path} has no unsafe code");
-        violations.push(Violation::new("unsafe-list", LIST, *line, message));
-    }
-    violations
+    let expected = list(repository);
+    let there = repository.documents.iter().find(|document| document.path == LIST);
+    let there = there.map_or(HEAD, |document| document.text.as_str());
+    let differs = (1..).zip(expected.lines()).find(|(line, text)| {
+        there.lines().nth(line - 1) != Some(text) // of a hundred lines
+    });
+    let line = match differs {
+        Some((line, _)) => line,
+        None if there == expected => return Vec::new(),
+        None => expected.lines().count() + 1,
+    };
+    let message = "differs from the files; `make unsafe-list` writes it".to_owned();
+    vec![Violation::new("unsafe-list", LIST, line, message)]
 }
 
-/// The bullets ``- `src/…` `` under the heading, with their lines.
-fn listed_files(repository: &Repository) -> Vec<(String, usize)> {
-    let mut files = Vec::new();
-    for document in repository.documents.iter().filter(|document| document.path == LIST) {
-        let mut is_inside = false;
-        for (line, text) in (1..).zip(document.text.lines()) {
-            if text.starts_with('#') {
-                is_inside = text.trim_start_matches('#').trim() == HEADING;
-            }
-            let bullet = text.strip_prefix("- `").filter(|path| path.starts_with("src/"));
-            if let Some((path, _)) = bullet.filter(|_| is_inside).and_then(|b| b.split_once('`')) {
-                files.push((path.to_owned(), line));
-            }
-        }
-    }
-    files
+/// A table of the files with unsafe code, by their paths.
+pub(crate) fn list(repository: &Repository) -> String {
+    let with_unsafe = repository.src().filter(|source| !unsafe_uses(source).is_empty());
+    let row = |source: &Source| {
+        let reason = exception(source).unwrap_or("none is given");
+        format!("| `{}` | {reason} |\n", source.path)
+    };
+    let mut rows: Vec<_> = with_unsafe.map(row).collect();
+    rows.sort();
+    HEAD.to_owned() + &rows.concat()
 }
 
 /// The uses of `unsafe` in a file that need a lint exception, by the index of the word.
@@ -105,14 +105,15 @@ fn classify(source: &Source, index: usize) -> Option<Use> {
     }
 }
 
-/// `#![expect(unsafe_code, reason = "…")]`, whatever its line breaks.
-fn has_exception(source: &Source) -> bool {
+/// The reason of `#![expect(unsafe_code, reason = "…")]`, whatever its line breaks; one that is
+/// empty is none.
+fn exception(source: &Source) -> Option<&str> {
     let shape = ["#", "!", "[", "expect", "(", "unsafe_code", ",", "reason", "="];
-    source.code.windows(shape.len() + 1).any(|window| {
+    source.code.windows(shape.len() + 1).find_map(|window| {
         let (start, reason) = window.split_at(shape.len());
-        start.iter().zip(shape).all(|(token, text)| token.text == text)
-            && reason[0].kind == Kind::Text
-            && reason[0].text.len() > "\"\"".len()
+        let is_exception = start.iter().zip(shape).all(|(token, text)| token.text == text);
+        let text = reason[0].text.trim_start_matches('r').trim_matches('"');
+        (is_exception && reason[0].kind == Kind::Text && !text.is_empty()).then_some(text)
     })
 }
 
@@ -222,18 +223,19 @@ mod tests {
 
     #[test]
     fn the_list_is_complete_and_has_nothing_else() {
-        let list = "## Unsafe files\n\nWhy.\n- `src/a.rs`: because.\n- `src/b.rs`\n\n## More\n\
-                    - `src/c.rs`\n";
-        let code = "fn f() { unsafe { g() } }";
-        let found = |files: &[(&str, &str)]| {
+        let code = format!("{EXCEPTION}fn f() {{ unsafe {{ g() }} }}");
+        let both = [("src/a.rs", code.as_str()), ("src/b.rs", code.as_str())];
+        let made = list(&Repository::of(&both));
+        assert!(made.ends_with("| `src/a.rs` | maps memory |\n| `src/b.rs` | maps memory |\n"));
+        let lines_found = |files: &[(&str, &str)]| -> Vec<usize> {
             let violations = check_list(&Repository::of(files));
-            violations.iter().map(|v| (v.path.clone(), v.line)).collect::<Vec<_>>()
+            violations.iter().map(|violation| violation.line).collect()
         };
-        assert_eq!(found(&[("src/a.rs", code), ("src/b.rs", code), (LIST, list)]), []);
-        assert_eq!(found(&[("src/a.rs", code), (LIST, list)]), [(LIST.to_owned(), 5)]);
-        let with_c = [("src/a.rs", code), ("src/b.rs", code), ("src/c.rs", code), (LIST, list)];
-        assert_eq!(found(&with_c), [("src/c.rs".to_owned(), 1)]);
-        assert_eq!(found(&[("src/a.rs", code)]), [("src/a.rs".to_owned(), 1)]);
-        assert_eq!(found(&[("src/a.rs", "fn f() {}")]), []);
+        let head = HEAD.lines().count();
+        assert_eq!(lines_found(&[both[0], both[1], (LIST, &made)]), []);
+        assert_eq!(lines_found(&[both[1], (LIST, &made)]), [head + 1]);
+        assert_eq!(lines_found(&[both[0], (LIST, &made)]), [head + 2]);
+        assert_eq!(lines_found(&[both[0], both[1]]), [head + 1]);
+        assert_eq!(lines_found(&[("src/a.rs", "fn f() {}")]), []);
     }
 }
