@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 #[cfg(all(test, loom))]
@@ -225,10 +225,12 @@ pub(crate) fn assert_no_lock_held() {
     });
 }
 
+// The standard library's: a forked child may wait for it. Locks that park threads in one table of
+// the process find that table locked, by a thread that the child does not have.
 #[cfg(not(loom))]
-type InnerMutex<T> = parking_lot::Mutex<T>;
+type InnerMutex<T> = std::sync::Mutex<T>;
 #[cfg(not(loom))]
-type InnerGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+type InnerGuard<'a, T> = std::sync::MutexGuard<'a, T>;
 #[cfg(loom)]
 type InnerMutex<T> = loom::sync::Mutex<T>;
 #[cfg(loom)]
@@ -253,10 +255,7 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         rank_taken(self.rank);
-        #[cfg(not(loom))]
-        let inner = self.inner.lock();
-        #[cfg(loom)]
-        let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { rank: self.rank, inner }
     }
 }

@@ -101,6 +101,24 @@ fn addresses_in_which_nothing_is_go_back_when_the_device_has_no_more() {
 }
 
 #[test]
+fn a_request_that_finds_no_addresses_is_out_of_memory() {
+    // Goal: who catches that error gets it for every kind of shortage, through all that is tried.
+    let null = NullBackend::new(NullConfig { capacity_bytes: GIB, ..NullConfig::default() });
+    let faults = FaultBackend::new(null as _);
+    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let backend = Arc::clone(&faults) as _;
+    let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
+    faults.plan(Fault::always(Method::VmReserve, FaultError::OutOfMemory));
+    let refused = allocator.allocate(Request::new(40 * MIB, 0));
+    assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    allocator.check_all();
+    let statistics = allocator.statistics();
+    assert_eq!((statistics.num_ooms, statistics.num_alloc_retries), (1, 1));
+    faults.clear();
+    allocator.free(allocator.allocate(Request::new(40 * MIB, 0)).unwrap()).unwrap();
+}
+
+#[test]
 fn small_requests_of_a_stream_have_pages_of_their_own_as_long_as_there_are_some() {
     for settings in [NATIVE, "policy:native,exact_statistics:True"] {
         let bench = Bench::of_capacity(settings, 4 * MIB);

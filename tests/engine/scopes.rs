@@ -45,6 +45,28 @@ fn the_end_of_a_scope_raises_the_streams_error_and_ends_it() {
 }
 
 #[test]
+fn a_scope_whose_error_a_device_synchronise_ended_raises_it_too() {
+    let runtime = workers(1);
+    let stream = stream(&runtime);
+    let ended_elsewhere = |first: fn() -> Result<(), &'static str>| {
+        stream.scope(|scope| {
+            scope.enqueue(first).unwrap();
+            scope.enqueue(|| ()).unwrap();
+            let raised = runtime.synchronize(stream.device());
+            scope.enqueue(|| ()).unwrap();
+            raised
+        })
+    };
+    let error = stream_error(ended_elsewhere(|| Err("broken")).map(drop));
+    assert!(error.to_string().contains("broken"), "{error}");
+    ended_elsewhere(|| Ok(())).unwrap().unwrap();
+    enqueue_failure(&stream, "of others, before");
+    let error = stream_error(runtime.synchronize(stream.device()));
+    assert!(error.to_string().contains("of others, before"), "{error}");
+    stream.scope(|scope| scope.enqueue(|| ())).unwrap().unwrap();
+}
+
+#[test]
 fn a_scope_on_a_failed_stream_raises_what_was_open() {
     let runtime = workers(1);
     let stream = stream(&runtime);
@@ -229,7 +251,8 @@ fn what_a_discarded_task_enqueues_at_its_drop_is_awaited_too() {
             scope.enqueue(task).unwrap();
             inside.recv().unwrap();
         });
-        ended.unwrap(); // the failure came behind the end of the scope
+        // The failure came behind the end of the scope, which ends it not.
+        stream_error(ended);
         assert_eq!(drops.load(Ordering::SeqCst), 1);
         stream_error(stream.synchronize());
     });

@@ -20,7 +20,7 @@ import pytest
 
 import accelrt as _accelrt
 from gates import Gate, libc
-from kinds import content, host_cores
+from kinds import KIND, content, host_cores
 
 accelrt: Any = _accelrt  # arguments of wrong types are tried
 
@@ -371,6 +371,15 @@ def test_others_memory_has_one_list_of_uses_with_all_of_its_slices() -> None:
         gate.close()
         assert waits
         assert not _would_wait(partial(np.asarray, read))
+
+
+def test_an_empty_shape_may_have_extents_whose_product_no_word_holds() -> None:
+    for shape in ((0, 1 << 62, 8), (1, 0, 1 << 62, 8)):
+        view = accelrt.zeros(0).view("uint8", shape)
+        assert view[0:0].shape == (0, *shape[1:])
+        assert view.nbytes == 0
+        if KIND == "cpu":
+            assert memoryview(view).nbytes == 0
 
 
 def _ask_for(exporter: Any, flags: int) -> None:

@@ -8,9 +8,9 @@ use super::source::Source;
 pub(crate) const LIST: &str = "docs/unsafe.md";
 
 const HEAD: &str = "# Files with unsafe code\n\n\
-    `unsafe_code` is denied; each of these files lifts that for itself, for the reason that stands\n\
-    on its head and here. Every block names the pre-condition, what makes it true, and what\n\
-    keeps it true. `make unsafe-list` writes this file, and `make tidy` compares it.\n\n\
+    `unsafe_code` is denied; each of these files lifts that for itself, for the reason that\n\
+    stands on its head and here. Every block names the pre-condition, what makes it true, and\n\
+    what keeps it true. `make unsafe-list` writes this file, and `make tidy` compares it.\n\n\
     | file | reason |\n|---|---|\n";
 
 /// What an `unsafe` introduces.

@@ -20,7 +20,7 @@ pub unsafe trait VirtualMemory: Send + Sync {
     /// Size of one page of this capability.
     fn granularity_bytes(&self) -> usize;
 
-    /// Reserves addresses without memory behind them.
+    /// Reserves addresses without memory behind them. `OutOfMemory` when the process has too few.
     fn reserve(&self, bytes: usize) -> Result<Address>;
 
     /// Gives a reserved range back; nothing is mapped in it.

@@ -167,6 +167,9 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         self.mappings.take(1)?;
         let span = pages::map_closed(bytes, GRANULE_BYTES).map_err(|refusal| {
             self.mappings.give_back(1);
+            if refusal.code == libc::ENOMEM {
+                return self.capacity.out_of_memory(bytes); // a limit of the process
+            }
             refusal.error(&format!("reserving {} of addresses", display_bytes(bytes)))
         })?;
         self.books.lock().reservations.insert(span.base, Reservation::new(span));
@@ -304,6 +307,7 @@ mod tests {
         let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
         let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());
         assert!(matches!(memory.create(GRANULE_BYTES), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(memory.reserve(1 << 60), Err(Error::OutOfMemory { .. })));
         memory.map(range, handles[0]).unwrap();
         let apart = memory.map(range.offset(32 * GRANULE_BYTES), handles[1]).unwrap_err();
         assert!(apart.to_string().contains("vm.max_map_count = 3"), "{apart}");

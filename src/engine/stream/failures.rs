@@ -76,6 +76,13 @@ impl Failures {
         log.iter().find(covers).map(|extent| Arc::clone(&extent.error))
     }
 
+    /// The first error that extends over one of the tasks behind `first` up to `last`.
+    pub(crate) fn within(&self, first: u64, last: u64) -> Option<Arc<StreamError>> {
+        let log = self.log.lock();
+        let meets = |extent: &&Extent| extent.from_ticket <= last && extent.to_ticket > first + 1;
+        log.iter().find(meets).map(|extent| Arc::clone(&extent.error))
+    }
+
     /// The open error.
     pub(crate) fn current(&self) -> Option<Arc<StreamError>> {
         self.at(OPEN - 1)
@@ -138,6 +145,19 @@ mod tests {
         let expected = [(4, None), (5, Some(1)), (7, Some(1)), (8, None)];
         for (ticket, expected) in expected {
             assert_eq!(id_at(&failures, ticket), expected, "ticket {ticket}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_found_by_any_task_that_it_extends_over() {
+        let failures = Failures::new();
+        failures.bind();
+        failures.open(5, error(1));
+        failures.end(8);
+        for (first, last, is_met) in
+            [(0, 4, false), (0, 5, true), (5, 6, true), (6, 20, true), (7, 20, false)]
+        {
+            assert_eq!(failures.within(first, last).is_some(), is_met, "{first} to {last}");
         }
     }
 

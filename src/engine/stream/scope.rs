@@ -13,10 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Result, TaskError};
-use crate::base::sync::unmodelled::AtomicU64;
+use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{Ordering, park};
 use crate::engine::stream::commands::TaskOutcome;
+use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::handle::Stream;
+use crate::engine::stream::synchronize::raise;
 
 /// Between two looks at tasks that a synchronise did not wait for.
 const PENDING_PERIOD: Duration = Duration::from_micros(200);
@@ -26,8 +28,7 @@ type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
 /// Enqueues tasks that borrow; see [`Stream::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     stream: &'scope Stream,
-    /// Tasks that were enqueued here and not yet run or dropped; tasks may enqueue more.
-    pending: Arc<AtomicU64>,
+    tasks: Arc<Tasks>,
     invariant: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -39,7 +40,7 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> R + Send + 'scope,
         R: TaskOutcome,
     {
-        let borrowing = Borrowing { function, pending: Pending::new(&self.pending) };
+        let borrowing = Borrowing { function, pending: Pending::new(&self.tasks) };
         let task: Task<'scope> = Box::new(move || borrowing.run());
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
         // returns, also by a panic, only when no task enqueued here is pending, and `Borrowing`
@@ -58,6 +59,9 @@ impl<'scope> Scope<'scope, '_> {
 impl Stream {
     /// Lets tasks borrow from the caller: everything enqueued through the scope is done when this
     /// returns. The end is a synchronise of the stream: it blocks, and raises and ends its error.
+    /// When a task of the scope failed or was skipped by an error that this synchronise does not
+    /// meet, as one elsewhere ended it before, that is raised here too: `Ok` says that every task
+    /// ran.
     ///
     /// Fails before `tasks` is called inside a task of this stream.
     ///
@@ -79,11 +83,12 @@ impl Stream {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
         self.core().check_wait()?;
-        let pending = Arc::new(AtomicU64::new(0));
-        let end = End { stream: self, pending: &pending };
+        let bound = Bound::new(self.core());
+        let counted = Arc::new(Tasks::default());
+        let end = End { stream: self, tasks: &counted };
         let scope = Scope {
             stream: self,
-            pending: Arc::clone(&pending),
+            tasks: Arc::clone(&counted),
             invariant: PhantomData,
             env: PhantomData,
         };
@@ -91,9 +96,47 @@ impl Stream {
         let synchronized = self.core().synchronize(&mut None);
         drop(end);
         match outcome {
-            Ok(value) => synchronized.map(|()| value),
+            Ok(value) => synchronized.and_then(|()| bound.check(&counted)).map(|()| value),
             Err(panic) => resume_unwind(panic),
         }
+    }
+}
+
+/// What a scope knows of its tasks.
+#[derive(Default)]
+struct Tasks {
+    /// Those that were enqueued and not yet run or dropped; tasks may enqueue more.
+    pending: AtomicU64,
+    /// True when one failed, or was dropped without running.
+    is_any_lost: AtomicBool,
+}
+
+/// The errors of a stream from here on, remembered when a synchronise elsewhere ends them.
+struct Bound<'a> {
+    stream: &'a StreamCore,
+    /// How many tasks the stream had.
+    pushed_before: u64,
+}
+
+impl<'a> Bound<'a> {
+    fn new(stream: &'a StreamCore) -> Self {
+        stream.failures.bind();
+        Self { stream, pushed_before: stream.pushed() }
+    }
+
+    /// The error that a task was lost by, if one was.
+    fn check(&self, tasks: &Tasks) -> Result<()> {
+        // Relaxed: no task is pending, which was seen by an acquire.
+        if !tasks.is_any_lost.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        raise(self.stream.failures.within(self.pushed_before, self.stream.pushed()))
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        self.stream.failures.unbind();
     }
 }
 
@@ -107,28 +150,37 @@ struct Borrowing<F> {
 impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
     fn run(self) -> Result<(), TaskError> {
         // A variable is dropped behind what the function had, also when that panics.
-        let Self { function, pending: _pending } = self;
-        function().into_task_result()
+        let Self { function, mut pending } = self;
+        let result = function().into_task_result();
+        pending.is_done = result.is_ok();
+        result
     }
 }
 
 /// One task of a scope that was not yet run or dropped.
-struct Pending(Arc<AtomicU64>);
+struct Pending {
+    tasks: Arc<Tasks>,
+    is_done: bool,
+}
 
 impl Pending {
-    fn new(count: &Arc<AtomicU64>) -> Self {
+    fn new(tasks: &Arc<Tasks>) -> Self {
         // Relaxed: raised by the scope's thread or inside a pending task, so never from zero while
         // the scope could end.
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
+        tasks.pending.fetch_add(1, Ordering::Relaxed);
+        Self { tasks: Arc::clone(tasks), is_done: false }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        if !self.is_done {
+            // Relaxed: told by the release below.
+            self.tasks.is_any_lost.store(true, Ordering::Relaxed);
+        }
         // Release: the task's borrows ended; pairs with `End`. No model: it is a counter of its
         // own beside the stream's, by which a scope that is not refused has seen the end already.
-        self.0.fetch_sub(1, Ordering::Release);
+        self.tasks.pending.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -136,14 +188,14 @@ impl Drop for Pending {
 /// panics. Tasks may have enqueued more, and a synchronise may be refused.
 struct End<'a> {
     stream: &'a Stream,
-    pending: &'a AtomicU64,
+    tasks: &'a Tasks,
 }
 
 impl End<'_> {
     fn is_reached(&self) -> bool {
         // Acquire: pairs with the release of each task's end. No model: as there. In a forked child
         // nothing is ever run or dropped.
-        self.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
+        self.tasks.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
     }
 }
 

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::python::memory::shape::bytes_of_shape;
 use crate::python::memory::view_memory::Lent;
 
 /// What a consumer of the buffer protocol is given.
@@ -53,7 +54,7 @@ impl Exposure {
             let text = format!("memory of shape {:?} is in C order, not in Fortran's", self.shape);
             return Err(PyBufferError::new_err(text));
         }
-        let (count, item_bytes) = (self.shape.iter().product::<usize>(), self.item_bytes);
+        let (bytes, item_bytes) = (bytes_of_shape(&self.shape, self.item_bytes), self.item_bytes);
         let strides = strides_of(&self.shape, item_bytes);
         let (address, is_read_only) = (self.lent.pointer(), self.lent.is_read_only);
         let shape = self.shape.iter().map(|extent| signed(*extent)).collect();
@@ -66,7 +67,7 @@ impl Exposure {
         let filled = ffi::Py_buffer {
             buf: address.cast(),
             obj: owner.clone().into_ptr(),
-            len: signed(count * item_bytes),
+            len: signed(bytes),
             itemsize: signed(item_bytes),
             readonly: c_int::from(is_read_only),
             ndim: dimensions,

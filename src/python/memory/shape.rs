@@ -11,6 +11,15 @@ use crate::python::support::parameters::integer_of;
 /// The extent that follows from the others, as NumPy writes it.
 pub(crate) const INFERRED: i64 = -1;
 
+/// The bytes of all elements. An empty shape may have other extents whose product no machine word
+/// holds.
+pub(crate) fn bytes_of_shape(shape: &[usize], item_bytes: usize) -> usize {
+    if shape.contains(&0) {
+        return 0;
+    }
+    shape.iter().fold(item_bytes, |bytes, extent| bytes.saturating_mul(*extent))
+}
+
 /// The extents in an integer or a sequence of them, at most one of them inferred.
 pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let wrong = || wrong_type("shape", "an integer or a sequence of them", shape);

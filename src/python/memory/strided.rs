@@ -6,6 +6,7 @@ use std::ptr;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
+use crate::python::memory::shape::bytes_of_shape;
 use crate::python::support::parked::Lender;
 
 /// Elements of another library's memory, at these distances in bytes.
@@ -28,7 +29,7 @@ impl Strided {
         shape: &[usize],
         strides: &[isize],
     ) -> Self {
-        let bytes = shape.iter().product::<usize>() * item_bytes;
+        let bytes = bytes_of_shape(shape, item_bytes);
         let mut dimensions: Vec<(usize, isize)> = Vec::with_capacity(shape.len());
         for (extent, stride) in shape.iter().copied().zip(strides.iter().copied()) {
             let is_one_with_last = dimensions.last_mut().filter(|(_, outer)| {

@@ -253,7 +253,7 @@ impl PyView {
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         let Self { memory, owner, element, shape, .. } = self;
         let rows = parameters::range("View", key, self.__len__()?)?;
-        let row_bytes = shape[1..].iter().product::<usize>() * element.item_bytes;
+        let row_bytes = shape::bytes_of_shape(&shape[1..], element.item_bytes);
         let part = memory.part(rows.start * row_bytes..rows.end * row_bytes)?;
         let shape = [&[rows.len()], &shape[1..]].concat();
         let owner = owner.as_ref().map(|owner| owner.clone_ref(key.py()));

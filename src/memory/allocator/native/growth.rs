@@ -124,7 +124,10 @@ impl CachingAllocator {
                         self.shrink_native(|books, pool| !books.pools.is_somebodys_own(pool));
                         self.reserve(bytes, least_bytes)
                     });
-                    self.books.lock().end_reserve(plan, range?);
+                    match range {
+                        Ok(range) => self.books.lock().end_reserve(plan, range),
+                        Err(refusal) => return none_if_short(refusal),
+                    }
                 }
                 Step::Segment { bytes, is_least } => {
                     let taken = Taken::new(self, bytes);
