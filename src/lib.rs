@@ -97,7 +97,8 @@ pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
 
-/// The README's examples, kept true by running them.
+/// The documents' examples, kept true by running them.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/streams.md")]
+struct Documents;
