@@ -11,6 +11,7 @@ mod tidy {
     pub(crate) mod orderings;
     pub(crate) mod outline;
     pub(crate) mod paths;
+    pub(crate) mod prose;
     pub(crate) mod repository;
     pub(crate) mod source;
     pub(crate) mod text;
@@ -20,7 +21,7 @@ mod tidy {
 use std::path::Path;
 
 use tidy::repository::{Repository, Violation};
-use tidy::{homes, layers, names, orderings, text, unsafety};
+use tidy::{homes, layers, names, orderings, prose, text, unsafety};
 
 struct Rule {
     name: &'static str,
@@ -74,6 +75,11 @@ const RULES: &[Rule] = &[
         offence: ("src/a.rs", "pub struct A; mod b { pub(crate) struct A; }"),
     },
     Rule { name: "words", check: homes::check_words, offence: ("src/a.rs", "fn f() { todo!() }") },
+    Rule {
+        name: "prose",
+        check: prose::check,
+        offence: ("src/a.rs", "// Nobody waits.\nfn f() {}"),
+    },
     Rule {
         name: "unsafe",
         check: unsafety::check_uses,
