@@ -1,9 +1,10 @@
-//! What is told about each task while somebody watches the runtime.
+//! The report about each task, for a watcher of the runtime.
 //!
-//! On kinds that run on the host a task's time is from the first look at it, when everything before
-//! it was done, until it is: for a wait that is how long the stream waited. On a driver kind it is
-//! the device's time, and the device is waited for behind each task, as verbose libraries do on
-//! GPUs: without that, the times of tasks that overlap would be told long after their order.
+//! On kinds that run on the host the time of a task begins when the consumer first looks at it,
+//! with all earlier tasks done, and ends when the task is done; for a wait this is how long the
+//! stream waited. On a driver kind it is the device's time. The consumer waits for the device after
+//! each task, as verbose libraries do on GPUs; otherwise the times of overlapping tasks would be
+//! reported long after the tasks and out of order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::queue::{Class, Entry};
 
-/// Something that was done.
+/// A task that was executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Action {
     pub(crate) device: Device,
@@ -26,7 +27,7 @@ pub(crate) struct Action {
     pub(crate) time: Duration,
 }
 
-/// Since when a task is looked at: its predecessors' number, and the moment.
+/// When the consumer first looked at a task: the number of tasks before it, and the time.
 pub(crate) type Since = Option<(u64, Instant)>;
 
 impl StreamCore {
@@ -50,7 +51,7 @@ impl StreamCore {
         let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
         let start = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
-        // A scope that has ended meanwhile prints elsewhere, or nowhere.
+        // The scope that watched may have ended meanwhile: then another scope prints, or none.
         if stop.is_none() && self.lifecycle.is_watched() {
             let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
             let (device, stream_id) = (context.device, context.stream_id);
@@ -67,7 +68,8 @@ impl StreamCore {
         self.handle.mark(true).ok()
     }
 
-    /// The device's time from a mark until it has done everything so far, which is waited for.
+    /// The device's time from `start` until it has done everything submitted so far. Waits for
+    /// that.
     fn time_since(&self, start: Option<&Arc<OwnedMark>>) -> Option<Duration> {
         let end = start.and_then(|_| self.place_mark())?;
         while_blocked(|| end.wait()).ok()?;

@@ -61,8 +61,8 @@ pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
 }
 
-/// Drops something of a user's: a panic of its drop must not end the thread that retires tasks, and
-/// the task has no second outcome to report it as.
+/// Drops a user's value. A panic of its drop must not end the thread that retires tasks, and the
+/// task has no second outcome that could report it.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if let Err(panic) = caught(drop_it)
         && !panic.is::<&str>()
@@ -93,8 +93,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with a value that is not a text").to_owned()
 }
 
-/// Waits until another stream has passed its task `ticket`, which wakes who waits for it. That is
-/// order alone: whether the task failed is not asked.
+/// Waits until another stream has passed its task `ticket`, a marker, which wakes its waiters. This
+/// orders the two streams only; a failure of the task is not taken over.
 pub(crate) struct Behind {
     source: Arc<StreamCore>,
     ticket: u64,
@@ -114,12 +114,12 @@ impl Behind {
         if source.on_host || source.progress.retired() < ticket {
             return Some(Blocker::Retired(Arc::clone(source), ticket));
         }
-        // Submitted, and perhaps done. A driver that refuses to tell is asked to wait instead.
+        // The task was submitted and may be done. When the driver cannot tell, it is asked to wait.
         let polled = source.marks.poll();
         let mark = source.marks.at(ticket)?;
         if !Arc::ptr_eq(&source.backend, &context.backend) {
             if let Err(lost @ Error::DeviceLost { .. }) = polled {
-                // Nothing goes on there, and nobody will ever tell.
+                // The lost device makes no progress, and no callback will ever come.
                 context.fail(FailureCause::Backend(lost));
                 return None;
             }
@@ -127,8 +127,8 @@ impl Behind {
         }
         if let Err(refusal) = context.handle.wait(&mark) {
             context.fail(FailureCause::Backend(refusal));
-            // The order that was promised holds all the same: this thread waits in place of the
-            // stream. A driver that refuses that too is lost.
+            // The promised order must still hold: this thread waits in place of the stream. A
+            // driver that refuses that too is lost.
             let _ = while_blocked(|| mark.wait());
         }
         None
@@ -154,7 +154,7 @@ impl Command<TaskContext> for Behind {
             // Only records leave marks, so one is placed behind the task when it was submitted.
             let marked = source.marks.at(ticket).map_or_else(|| source.mark_now(), Ok);
             if let Err(refusal) = marked {
-                // What follows is skipped, so it needs no order.
+                // The tasks that follow are skipped, so they need no order.
                 context.fail(FailureCause::Backend(refusal));
                 return true;
             }
@@ -165,7 +165,7 @@ impl Command<TaskContext> for Behind {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// Waits for a task as [`Behind`], which is a record, and takes its failure over.
+/// Waits for a task, which is a record, as [`Behind`] does, and takes its failure over.
 ///
 /// The source's errors are bound from the moment this is made until it is dropped.
 pub(crate) struct WaitFor(Behind);
@@ -202,7 +202,7 @@ impl Drop for WaitFor {
     }
 }
 
-/// Hands a failure on that is known already.
+/// Passes on a failure that is already known.
 pub(crate) struct Inherit(pub(crate) Arc<StreamError>);
 
 impl Command<TaskContext> for Inherit {

@@ -1,4 +1,4 @@
-//! What a command is given when it is asked and run, and what it leaves for the stream to do.
+//! The context in which a command is asked and run, and the effects that it leaves to the stream.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::engine::stream::gate::Gate;
 use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::synchronize::SyncPoint;
 
-/// The consumer's view of one stream. Owned by whoever drains it.
+/// The consumer's view of one stream. Owned by the thread that drains it.
 pub(crate) struct TaskContext {
     pub(crate) device: Device,
     pub(crate) stream_id: u64,
@@ -22,18 +22,18 @@ pub(crate) struct TaskContext {
     pub(crate) on_host: bool,
     /// The open error: user tasks are retired without running.
     pub(crate) error: Option<Arc<StreamError>>,
-    /// What the command leaves to be done when it is retired: nothing for most. In place, because
+    /// What the stream does when it retires the command: nothing for most. Stored in place, because
     /// each record on a driver's stream leaves a mark.
     pub(crate) effects: Effects,
-    /// True when something was left there.
+    /// True when `effects` is not empty.
     pub(crate) has_effects: bool,
-    /// Of the head, while the stream is watched.
+    /// When the consumer first looked at the head, while the stream is watched.
     pub(crate) since: Since,
-    /// Set for commands whose only effect is that somebody may wait for them.
+    /// Set for a command that threads and streams may wait for.
     pub(crate) is_marker: bool,
 }
 
-/// What a command leaves to be done.
+/// What the stream does when it retires a command.
 #[derive(Default)]
 pub(crate) struct Effects {
     /// The task failed.
@@ -46,13 +46,13 @@ pub(crate) struct Effects {
     pub(crate) blocked_on: Option<Blocker>,
 }
 
-/// What a head that is not ready waits for.
+/// What the head of a queue waits for while it is not ready.
 pub(crate) enum Blocker {
     /// Until the stream has retired a marker.
     Retired(Arc<StreamCore>, u64),
     /// Until a driver has reached the mark of a stream's task.
     Reached(Arc<StreamCore>, u64),
-    /// Until somebody opens a gate.
+    /// Until a gate is opened.
     Gate(Arc<Gate<StreamCore>>),
 }
 
@@ -69,7 +69,7 @@ impl TaskContext {
         self.effects().failure.get_or_insert(error);
     }
 
-    /// The running task waited for something that failed.
+    /// The running task waited for a task that failed.
     #[cold]
     pub(crate) fn inherit(&mut self, from: &Arc<StreamError>) {
         let error = StreamError::inherited(self.device, self.stream_id, from);
@@ -82,7 +82,7 @@ impl TaskContext {
         self.told(marked)
     }
 
-    /// The same, for who keeps it alone and releases it.
+    /// The same, for a caller that is the only owner of the mark and releases it.
     #[inline]
     pub(crate) fn place(&mut self, timed: bool) -> Option<BareMark> {
         let placed = self.handle.bare_mark(timed);

@@ -1,8 +1,9 @@
 //! A stream's engine, the same for every kind: push, schedule, leave, park, resume.
 //!
-//! A task's way: [`StreamCore::push`] claims a place and publishes it; an idle stream is handed to
-//! the backend, whose worker (or the pushing thread, for a driver kind) calls [`Work::run`], which
-//! drains (`drain`) and gives the right to do so back as the drain's end demands.
+//! The path of a task: [`StreamCore::push`] claims a place in the queue and publishes it. An idle
+//! stream is handed to the backend, whose worker (for a driver kind: the pushing thread) calls
+//! [`Work::run`]. That drains the queue (`drain`) and then gives up the right to consume, in the
+//! way that the reason for the end of the drain requires.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +42,9 @@ pub(crate) struct Identity {
     pub(crate) is_dedicated: bool,
 }
 
-/// One stream. Shared by its handles, by events recorded on it and by whoever is responsible for it
-/// (the run queue, a drain, or who will resume it), so that queued work keeps it alive.
+/// One stream. Shared by its handles, by events recorded on it and by the component responsible for
+/// it (the run queue, a drain, or the completer that will resume it), so that queued work keeps it
+/// alive.
 pub(crate) struct StreamCore {
     pub(crate) identity: Identity,
     pub(crate) backend: Arc<dyn Backend>,
@@ -56,19 +58,19 @@ pub(crate) struct StreamCore {
     pub(crate) failures: Failures,
     pub(crate) marks: Marks,
     pub(crate) waiters: Waiters<StreamCore>,
-    /// What waiting threads have placed behind the last task.
+    /// Markers that waiting threads have placed behind the last task.
     pub(super) markers: Mutex<MarkerRun>,
     /// Threads inside a synchronise of this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     sender: Sender<TaskContext>,
-    /// The ticket up to which there was room at the last look: saves producers the look at the
-    /// consumer's counter.
+    /// The ticket up to which there was room when it was last computed. Saves producers a read of
+    /// the consumer's counter.
     pub(super) room_until: AtomicU64,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
 
-/// What is written at each batch, on lines away from those that producers read.
+/// Fields written at each batch, on cache lines that producers do not read.
 pub(crate) struct Figures {
     pub(crate) counters: StreamCounters,
     pub(crate) pace: Pace,
@@ -143,8 +145,8 @@ impl StreamCore {
         self.push_directly(command).or_else(|command| self.push_queued(command))
     }
 
-    /// As [`StreamCore::push`], for who knows that the stream runs on the host: the command is made
-    /// in its slot.
+    /// As [`StreamCore::push`], for callers that know that the stream runs on the host: the command
+    /// is constructed in its slot.
     #[inline]
     pub(crate) fn push_on_host<T: Command<TaskContext>>(
         self: &Arc<Self>,
@@ -163,14 +165,14 @@ impl StreamCore {
     }
 
     /// Enqueues a command without having the stream scheduled: the caller holds a lock and calls
-    /// [`StreamCore::published`] when it gave it back.
+    /// [`StreamCore::published`] after releasing it.
     #[inline]
     pub(crate) fn push_unscheduled<T: Command<TaskContext>>(&self, command: T) -> Pushed {
         self.sender.push(command)
     }
 
-    /// Schedules the stream unless somebody is responsible for it; now and then looks at its limit.
-    /// Fails when no thread can execute the task, and none will.
+    /// Schedules the stream if it is idle; checks its limit once a segment. Fails when no thread
+    /// can execute the task, now or later.
     #[inline]
     pub(crate) fn published(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
@@ -187,7 +189,7 @@ impl StreamCore {
     #[inline(never)]
     pub(super) fn submit(self: &Arc<Self>) {
         if self.lifecycle.is_cancelled() {
-            // The workers are ending: what arrives this late is retired here, without running.
+            // The workers are ending: late tasks are retired here, without running.
             return Arc::clone(self).run(&Turn::unshared());
         }
         let work = Arc::clone(self) as Arc<dyn Work>;
@@ -196,8 +198,8 @@ impl StreamCore {
         }
     }
 
-    /// The head that the stream parked on can go on. Called by completers, so nothing is executed
-    /// here: a chain of streams that wait for each other would grow one stack.
+    /// The head that the stream parked on can go on. Called by completers, so it executes no tasks:
+    /// a chain of streams that wait for each other would grow one stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             let work = Arc::clone(self) as Arc<dyn Work>;
@@ -208,8 +210,8 @@ impl StreamCore {
         // When cancelled, the shutdown looks at every stream until all are retired.
     }
 
-    /// Gives the right to drain back as the drain's end demands. [`Next::Schedule`] leaves the
-    /// stream in the caller's responsibility, to be put into the run queue.
+    /// Gives up the right to consume, in the way that `stop` requires. With [`Next::Schedule`] the
+    /// caller is responsible for the stream and puts it into the run queue.
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
         match stop {
@@ -228,15 +230,15 @@ impl StreamCore {
         let blocker = pass.context.effects().blocked_on.take();
         let parking = pass.park();
         if self.lifecycle.is_cancelled() {
-            // A shutdown looks at parked streams for a while; nobody may by now. It is retired
-            // here, by a submit, or by whoever came first.
+            // A shutdown resumes parked streams for a limited time, which may be over. The stream
+            // is retired here, by a submit, or by the thread that resumed it first.
             return self.turnstile.unpark(parking);
         }
         self.await_blocker(blocker.expect("who is not ready says what it waits for"), parking);
         Next::Nothing
     }
 
-    /// Has the parked stream resumed when its blocker is gone.
+    /// Arranges for the parked stream to be resumed when its blocker is gone.
     fn await_blocker(self: &Arc<Self>, blocker: Blocker, parking: Parking) {
         match blocker {
             Blocker::Retired(source, ticket) => {
@@ -263,19 +265,19 @@ impl StreamCore {
         }
     }
 
-    /// Leaves, and puts the stream into the run queue if it has work left.
+    /// Gives up the right to consume, and puts the stream into the run queue if it has work left.
     pub(crate) fn leave_and_submit(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) {
         if self.leave(pass, stop) == Next::Schedule {
             self.submit();
         }
     }
 
-    /// Users' tasks that were not retired, the one that a thread may be inside of included.
+    /// Users' tasks that are not retired, including one that a thread may be executing.
     pub(crate) fn unretired_users_tasks(&self) -> u64 {
         self.sender.users_behind(self.progress.retired())
     }
 
-    /// The error that stays open and that nobody saw.
+    /// The error that stays open and was never raised.
     pub(crate) fn unseen_error(&self) -> Option<Arc<StreamError>> {
         self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
     }
@@ -295,13 +297,13 @@ impl Work for StreamCore {
                 // To the back of the run queue: other streams go first.
                 return self.submit();
             }
-            // A driver kind's streams run where they are: no recursion through the backend.
+            // A driver kind's streams go on here: no recursion through the backend.
         }
     }
 
     fn is_needed(&self) -> bool {
-        // A task is counted before it looks who is responsible for the stream. One that this misses
-        // counts on the run queue, and is found when that gives the stream up.
+        // A producer counts its task before it reads the turnstile. A task that this read misses
+        // relies on the run queue, and is found when the run queue gives the stream up.
         self.sender.pushed() != self.progress.retired()
     }
 
@@ -309,7 +311,7 @@ impl Work for StreamCore {
         if let Some(pass) = self.turnstile.enter_from_run_queue() {
             self.leave_and_submit(pass, Stop::Here);
         }
-        drop_quietly(|| drop(self)); // what the stream failed with is a user's
+        drop_quietly(|| drop(self)); // the stream's error is a user's value
     }
 
     fn refuse(self: Arc<Self>, reason: &Error) {
@@ -326,8 +328,8 @@ impl Drop for StreamCore {
     fn drop(&mut self) {
         let forgotten = self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
-        drop(forgotten); // a user's, which may ask for all streams: this one has ended
-        // Nobody executes it any more: what was not submitted will not be.
+        drop(forgotten); // a user's drop may ask for all streams: this one has ended
+        // No thread executes the stream any more: tasks that were not submitted never will be.
         self.finish_held(u64::MAX);
         if !self.marks.has_abandoned() {
             self.progress.finish();

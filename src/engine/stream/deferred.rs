@@ -1,4 +1,4 @@
-//! Deferred tasks: started in stream order, finished by somebody else, and no thread waits.
+//! Deferred tasks: started in stream order and finished by another thread; no thread waits.
 //!
 //! | stage | the task is asked | becomes |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | queued, approaching | everything before is done: calls `start` | started |
 //! | started | the completion has opened the gate: runs, which reads the outcome | over |
 //!
-//! The stream parks in front of the gate of its stage.
+//! The stream parks on the gate of the task's stage.
 
 use std::fmt;
 use std::mem;
@@ -67,20 +67,20 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// The task. Its stages are on the head of this file.
+/// The task. Its stages are described at the head of this file.
 struct Deferred<F>(Stage<F>);
 
 enum Stage<F> {
     Queued(F),
     Approaching(F, Entrance),
-    /// With how `start` failed.
+    /// With the failure of `start`, if it failed.
     Started(Entrance, Option<Box<FailureCause>>),
-    /// The failure is noted, or the outcome read.
+    /// The failure is recorded, or the outcome was read.
     Over,
 }
 
 impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
-    /// The next stage, if the stream can come there now.
+    /// The next stage, if the stream can enter it now.
     fn next(self, context: &mut TaskContext) -> Self {
         match self {
             Self::Queued(start) if context.on_host => Self::begin(start),
@@ -106,8 +106,8 @@ impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
     }
 }
 
-/// A gate that opens when the device has done everything before; `None` when the driver refuses to
-/// tell, which is the stream's error then, not a hang.
+/// A gate that opens when the device has done everything before. `None` when the driver refuses to
+/// tell: the stream then fails instead of hanging.
 fn approach(context: &mut TaskContext) -> Option<Entrance> {
     let mark = context.mark(false)?;
     let gate = Gate::new();
@@ -143,8 +143,8 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
         let gate = match &self.0 {
-            // Perhaps open by now: the parking is told so then, and the start comes with the next
-            // look. To be ready means to have started.
+            // The gate may be open by now: parking then reports it, and the next look calls
+            // `start`. The task is ready only after that.
             Stage::Approaching(_, Entrance(gate)) => gate,
             Stage::Started(Entrance(gate), _) if !gate.is_open() => gate,
             _ => return true,
@@ -170,17 +170,18 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
 impl Stream {
     /// Enqueues a task that is started here and finished elsewhere. When everything enqueued before
     /// is done, on the device too, `start` is called once, on the thread that executes the stream;
-    /// it hands the [`Completion`] to whoever does the work, and returns quickly. The stream goes
-    /// on when the completion is finished, before `start` returns or at any later time, by any
-    /// thread. Meanwhile no thread waits, so any number of tasks may be under way. Who holds the
-    /// completion must not wait for the stream, by a synchronise, by a request for memory that only
-    /// the stream can give back, or by enqueueing there beyond the limit of its tasks.
+    /// it hands the [`Completion`] to the thread or library that does the work, and returns
+    /// quickly. The stream goes on when the completion is finished, before `start` returns or at
+    /// any later time, by any thread. Meanwhile no thread waits, so any number of tasks may be
+    /// under way. The holder of the completion must not wait for the stream, by a synchronise, by a
+    /// request for memory that only the stream can give back, or by enqueueing there beyond the
+    /// limit of its tasks.
     ///
-    /// Returns the task's ticket, which tells uses of memory apart. An error, a panic of `start` or
-    /// a completion that is dropped unfinished becomes the stream's error. On a failed stream
-    /// `start` is dropped unrun. A shutdown waits for tasks that were started until its time is
-    /// over, and counts the others as cancelled. Does not block, except as [`Stream::enqueue`];
-    /// fails after a shutdown and in a forked child.
+    /// Returns the task's ticket, which identifies this use of memory. An error, a panic of `start`
+    /// or a completion that is dropped unfinished becomes the stream's error. On a failed stream
+    /// `start` is dropped unrun. A shutdown waits for started tasks until its timeout, and counts
+    /// the others as cancelled. Does not block, except as [`Stream::enqueue`]; fails after a
+    /// shutdown and in a forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -1,9 +1,10 @@
-//! The short way of a task on a driver's stream: past an empty queue, on the thread that brings it.
+//! The fast path of a task on a driver's stream: past an empty queue, on the producer's thread.
 //!
-//! A driver's tasks run on the thread that enqueues them. When nobody consumes the stream and
-//! nothing is queued, that thread enters the turnstile first, consumes the next place of the queue
-//! without putting anything there, runs the task and retires it as any consumer does. Who enqueues
-//! meanwhile finds somebody responsible; this thread looks at the queue when it has left.
+//! A driver's tasks run on the thread that enqueues them. When the stream has no consumer and an
+//! empty queue, that thread enters the turnstile first, consumes the next place of the queue
+//! without writing to it, runs the task and retires it as any consumer does. Another producer that
+//! enqueues meanwhile finds the stream in use; this thread looks at the queue again after it has
+//! left.
 
 use std::sync::Arc;
 
@@ -15,28 +16,28 @@ use crate::engine::stream::frames;
 use crate::engine::stream::turnstile::Pass;
 use crate::queue::Command;
 
-/// What became of a task that was announced to those whom it is about.
+/// The outcome of a task that was announced before it ran.
 pub(crate) enum Announced<T, E> {
     /// It ran; a failure is bound.
     Ran { ticket: u64, has_failed: bool },
-    /// It did not run, and a place of the queue is for nothing.
+    /// It did not run; its place in the queue stays unused.
     Refused(E, T),
-    /// It has to be enqueued, and nobody was told.
+    /// It has to be enqueued, and was not announced.
     Queueable(T),
 }
 
-/// The right to consume a driver's stream, given back by the drop. That may run what others have
-/// enqueued meanwhile, so no lock is held then.
+/// The right to consume a driver's stream, released on drop. The drop may run tasks that other
+/// threads have enqueued meanwhile, so the caller holds no lock then.
 pub(crate) struct Direct<'a> {
     core: &'a Arc<StreamCore>,
-    /// There until the drop.
+    /// `Some` until the drop.
     pass: Option<Pass<'a, Consumer>>,
 }
 
 impl StreamCore {
     /// Enters the stream to run a task on this thread. `None` when it has to be enqueued: on kinds
-    /// that run on the host, while somebody else consumes the stream or its head waits, and for
-    /// what the drain alone knows: a stream that failed, is watched or is cancelled.
+    /// that run on the host, while another thread consumes the stream or its head waits, and for a
+    /// stream that failed, is watched or is cancelled, which only the drain handles.
     #[inline]
     pub(crate) fn enter_directly(self: &Arc<Self>) -> Option<Direct<'_>> {
         if self.on_host || self.lifecycle.is_unusual() {
@@ -48,7 +49,8 @@ impl StreamCore {
         (!has_failed).then_some(direct)
     }
 
-    /// Runs a command past the queue; its ticket. Gives it back when it has to be enqueued.
+    /// Runs a command past the queue and returns its ticket; or returns the command when it has to
+    /// be enqueued.
     #[inline(never)]
     pub(super) fn push_directly<T: Command<TaskContext>>(
         self: &Arc<Self>,
@@ -67,8 +69,8 @@ impl StreamCore {
         Some((direct, ticket))
     }
 
-    /// As [`StreamCore::push`], past the queue alone, for who asks later how the task ended: a
-    /// failure is bound. The task runs unless `announce`, which is told its ticket, refuses.
+    /// As [`StreamCore::push`], but only past the queue, for callers that ask later how the task
+    /// ended: a failure is bound. `announce` gets the ticket; the task runs unless it refuses.
     #[inline]
     pub(crate) fn push_watched_directly<T: Command<TaskContext>, E>(
         self: &Arc<Self>,
@@ -84,7 +86,7 @@ impl StreamCore {
         }
         let has_failed = direct.run(|context| command.run(context));
         if has_failed {
-            // Open still: the consumer's right, which ends it, is this thread's.
+            // The error is still open: only a consumer ends it, and this thread is the consumer.
             self.failures.bind();
         }
         Announced::Ran { ticket, has_failed }
@@ -92,8 +94,8 @@ impl StreamCore {
 }
 
 impl Direct<'_> {
-    /// Takes the next place for a task, which the caller then runs; its ticket. `None` when others
-    /// were first, and the task has to be enqueued.
+    /// Takes the next place for a task, which the caller then runs, and returns its ticket. `None`
+    /// when another producer was first, and the task has to be enqueued.
     #[inline]
     pub(crate) fn take_place(&mut self) -> Option<u64> {
         self.pass.as_mut()?.receiver.take_place()

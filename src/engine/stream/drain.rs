@@ -1,11 +1,12 @@
-//! The consumer's side of a stream: runs what stands at the head of its queue and retires it.
+//! The consumer's side of a stream: runs the task at the head of its queue and retires it.
 //!
 //! The drain asks each command whether it is ready, runs it, and advances the counter; effects that
-//! others must see before the counter moves are settled first, waiters are woken after it moved.
+//! other threads must see before the counter moves are settled first, waiters are woken after it
+//! moved.
 //!
 //! A worker that finds its stream empty lingers for a moment: a producer that goes on then hands
-//! its tasks over by their slots alone, without the run queue. Streams that host threads execute
-//! are left at once, because those are faster still.
+//! its tasks over through their slots alone, without the run queue. Streams that host threads
+//! execute are left at once, because a host thread is faster still.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,14 +29,14 @@ use crate::queue::{Class, Entry, Front, Receiver};
 /// Tasks that a worker runs before it looks whether other streams wait.
 const BATCH_TASKS: u32 = 64;
 
-/// Short tasks between two looks at what is more urgent.
+/// Short tasks between two checks for more urgent work.
 const TASKS_BETWEEN_LOOKS: u32 = 8;
 
-/// Looks at a place that its producer has claimed and not published, before the stream goes back to
-/// the run queue: the producer lost its processor.
+/// How often the consumer looks at a place that its producer has claimed and not published, before
+/// the stream goes back to the run queue: the producer was preempted.
 const UNPUBLISHED_LOOKS: u32 = if cfg!(loom) { 1 } else { 200 };
 
-/// What only the draining thread touches.
+/// The state that only the draining thread touches.
 pub(crate) struct Consumer {
     pub(crate) receiver: Receiver<TaskContext>,
     pub(crate) context: TaskContext,
@@ -47,7 +48,7 @@ pub(crate) struct Consumer {
 pub(crate) enum Stop {
     /// The queue is empty, or the wanted task was retired.
     Here,
-    /// Others should have the thread, or a producer is slow to publish.
+    /// Other streams need the thread, or a producer is slow to publish.
     Yield,
     /// A waiting thread has executed tasks for as long as it may without a look at its signals.
     TimeIsUp,
@@ -56,14 +57,14 @@ pub(crate) enum Stop {
 }
 
 impl StreamCore {
-    /// Retires tasks up to `until` on a thread that waits for the stream, which stops before tasks
-    /// that are not for it, and between two when its time is up.
+    /// Retires tasks up to `until` on a thread that waits for the stream. It stops before a task
+    /// that only a worker may execute, and between two tasks when its time is up.
     #[inline]
     pub(crate) fn drain_helping(&self, consumer: &mut Consumer, until: u64) -> Stop {
         if consumer.receiver.consumed() + 1 < until {
             self.drain_shift(consumer, until)
         } else {
-            // One task is what a round trip waits for: nothing comes after it, no clock is read.
+            // A round trip waits for a single task: no task follows it, so no clock is read.
             let stop = self.drain(consumer, until, None);
             self.figures.pace.end_help();
             stop
@@ -93,8 +94,8 @@ impl StreamCore {
         until: u64,
         turn: Option<&Turn<'_>>,
     ) -> Stop {
-        // Deeper only where nobody helps: a driver's streams run where they are pushed to, and so
-        // do those of a runtime that ends.
+        // Frames are nested deeper only without helping: a driver's streams run on the thread that
+        // pushes to them, and so do the streams of a runtime that is shutting down.
         debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
@@ -120,7 +121,7 @@ impl StreamCore {
                 && consumer.receiver.consumed() > first
                 && !self.linger(consumer, turn)
             {
-                return Stop::Here; // what came in this moment is left behind, and seen as that
+                return Stop::Here; // `leave` finds a task that came in this moment
             }
             let Consumer { receiver, context, .. } = consumer;
             let entry = match receiver.front() {
@@ -155,7 +156,7 @@ impl StreamCore {
         Stop::Here
     }
 
-    /// Executes the head, or retires it unrun; why the drain stops, when it is not its turn yet.
+    /// Executes the head, or retires it unrun. When its turn has not come: why the drain stops.
     #[inline]
     fn execute(
         &self,
@@ -196,9 +197,9 @@ impl StreamCore {
         None
     }
 
-    /// True when a thread that waits may execute a task of this class: nothing says that it is
-    /// long, and a native function has the stack that a worker would give it. What closures need is
-    /// Rust's to check, and our own tasks need little.
+    /// True when a waiting thread may execute a task of this class: the task is not known to be
+    /// long, and for a native function this thread's stack is as large as a worker's. The stack
+    /// that closures need is Rust's to check, and our own tasks need little.
     #[inline]
     fn is_for_helpers(&self, class: Class) -> bool {
         class != Class::Native
@@ -214,7 +215,7 @@ impl StreamCore {
         is_cancelled: bool,
     ) {
         drop_quietly(|| entry.discard());
-        context.is_marker = true; // it may have been one: who waits for it is woken
+        context.is_marker = true; // it may have been one: its waiters are woken
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
         self.figures.counters.add(counts);
@@ -222,12 +223,13 @@ impl StreamCore {
             error.count_skipped();
         }
         if is_cancelled {
-            // Who waits for what stands behind is told that it did not run.
+            // Waiters of later records learn that this task did not run.
             context.fail(FailureCause::Cancelled);
         }
     }
 
-    /// Executes a batch, and again behind each task that panics. As long as none does, none pays.
+    /// Executes a batch, and again behind each task that panics. Without a panic this costs nothing
+    /// per task.
     #[inline]
     pub(super) fn past_panics<R>(
         &self,
@@ -242,14 +244,14 @@ impl StreamCore {
         }
     }
 
-    /// Gets past the task that a batch ended in by a panic: of its backend, or of ours.
+    /// Gets past the task in which a batch panicked: the panic is the backend's or our own.
     #[cold]
     fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
         let receiver = &mut consumer.receiver;
         if receiver.consumed() == self.progress.retired()
             && let Front::Ready(head) = receiver.front()
         {
-            // It panicked when it was asked, and would again.
+            // It panicked when it was asked whether it is ready, and would panic again.
             drop_quietly(|| head.discard());
         }
         self.retire_panicked(consumer, panic);
@@ -261,19 +263,19 @@ impl StreamCore {
         let Consumer { receiver, context, .. } = consumer;
         let ticket = receiver.consumed();
         context.fail(panicked(panic));
-        context.is_marker = true; // it may have been one: what waits for it is woken
+        context.is_marker = true; // it may have been one: its waiters are woken
         if !self.on_host && context.effects.mark.is_none() {
-            // It may have been a record: of those the device is asked by their marks.
+            // It may have been a record: the device is asked about records through their marks.
             drop_quietly(|| context.effects.mark = context.place(false).map(PlacedMark::Alone));
         }
-        // The second time nothing is left that calls the backend.
+        // On a second pass no effect is left that calls the backend.
         while self.progress.retired() < ticket {
             drop_quietly(|| self.retire(ticket, context));
         }
     }
 
-    /// Gives producers a moment to go on, unless a host thread wants to execute the stream. False
-    /// ends the turn.
+    /// Waits a moment for producers, unless a host thread wants to execute the stream. False ends
+    /// the turn.
     #[inline(never)]
     fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
         let pace = &self.figures.pace;
@@ -281,7 +283,7 @@ impl StreamCore {
             return true;
         }
         let Consumer { receiver, stopwatch, .. } = consumer;
-        stopwatch.stop(receiver.consumed(), pace); // idleness is not the tasks'
+        stopwatch.stop(receiver.consumed(), pace); // idle time is not task time
         let goes_on = turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
         stopwatch.start(receiver.consumed());
         goes_on
@@ -297,8 +299,8 @@ impl StreamCore {
         }
     }
 
-    /// Retires a task that somebody may wait for. What others may ask once they see the counter is
-    /// done before it moves.
+    /// Retires a task that may have waiters. State that other threads read once they have seen the
+    /// counter is written before the counter moves.
     #[inline]
     fn settle(&self, ticket: u64, context: &mut TaskContext) {
         if context.has_effects {
@@ -314,7 +316,7 @@ impl StreamCore {
     #[inline(never)]
     fn take_effect(&self, ticket: u64, context: &mut TaskContext) {
         context.has_effects = false;
-        // One after the other: a record on a driver's stream leaves a mark alone.
+        // Each effect is checked separately: a record on a driver's stream leaves only a mark.
         if let Some(error) = context.effects.failure.take()
             && context.error.is_none()
         {
@@ -333,7 +335,7 @@ impl StreamCore {
     }
 
     /// The queue passes a synchronise: ends the open error and hands it to every thread that is
-    /// inside a synchronise now. A point that was given up ends nothing.
+    /// inside a synchronise now. A point that was abandoned ends nothing.
     fn pass(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
         let mut synchronizing = self.synchronizing.lock();
         let Some(place) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
@@ -352,7 +354,7 @@ impl StreamCore {
         }
     }
 
-    /// As [`Self::pass`], for a thread that stands at this place itself.
+    /// As [`Self::pass`], for a consumer that is itself synchronising here.
     #[inline]
     pub(crate) fn end_error(
         &self,
@@ -375,7 +377,8 @@ impl StreamCore {
 fn wake(served: Vec<Waiter<StreamCore>>) {
     for waiter in served {
         match waiter {
-            // Quietly: a backend that panics at one keeps none of the others waiting.
+            // Panics are caught: a backend that panics at one stream must not keep the others
+            // waiting.
             Waiter::Stream(stream, parking) => drop_quietly(|| stream.unpark(parking)),
             Waiter::Thread(sleeper) => sleeper.wake(),
         }

@@ -1,9 +1,9 @@
-//! The errors of one stream: over which of its tasks each one extended.
+//! The errors of one stream, and the range of tasks that each one extends over.
 //!
 //! A failing task *opens* an error at its ticket; a synchronise *ends* it. Everything recorded in
-//! between is failed. Whoever waits for a record that is still pending binds the log first; an
-//! error that ended is forgotten as soon as nobody is bound, because every record it extended over
-//! has been passed and knows its own failure.
+//! between is failed. A thread or stream that waits for a pending record binds the log first. An
+//! error that ended is forgotten as soon as nothing is bound, because every record in its range has
+//! been passed and knows its own failure.
 
 use std::sync::Arc;
 
@@ -24,10 +24,9 @@ struct Extent {
 /// The log of one stream.
 #[derive(Debug)]
 pub(crate) struct Failures {
-    /// True while `log` has something, and written under its lock: the usual case is answered
-    /// without it.
+    /// True while `log` has entries. Written under its lock; read without it in the usual case.
     any: AtomicBool,
-    /// Who may ask for an error that ended.
+    /// The number of waits that may ask for an error that ended.
     bound: AtomicUsize,
     log: Mutex<Vec<Extent>>,
 }
@@ -43,8 +42,8 @@ impl Failures {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
         log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
-        // SeqCst: stored before the look at who is bound, in `forget`; partner: `unbind`.
-        // A look that sees a later task retired comes behind this.
+        // SeqCst: stored before `bound` is read in `forget`; partner: `unbind`. A thread that sees
+        // a later task retired sees this store as well.
         self.any.store(true, Ordering::SeqCst);
     }
 
@@ -57,12 +56,13 @@ impl Failures {
             }
             self.forget(&mut log)
         };
-        drop(forgotten); // without the lock: an error of a user's may use the stream in its drop
+        drop(forgotten); // without the lock: a user's error may use the stream in its drop
     }
 
-    /// True when a task failed, until nobody can ask for the error any more.
+    /// True when a task failed, until no wait can ask for the error any more.
     pub(crate) fn has_failed(&self) -> bool {
-        // Relaxed: who asks for an error has seen its task retired, and reads it under the lock.
+        // Relaxed: a caller that asks for an error has seen its task retired, and reads the error
+        // under the lock.
         self.any.load(Ordering::Relaxed)
     }
 
@@ -88,32 +88,32 @@ impl Failures {
         self.at(OPEN - 1)
     }
 
-    /// From now on nothing is forgotten, until [`Failures::unbind`].
+    /// No error is forgotten from now on, until [`Failures::unbind`].
     pub(crate) fn bind(&self) {
-        // Relaxed: who forgets without having seen this was first. Later ones see it: the errors
-        // that are asked for end behind what the caller does next, or he saw them under the lock.
+        // Relaxed: a `forget` that does not see this came first. Later ones see it: the errors that
+        // the caller asks for end after its next step, or it saw them under the lock.
         self.bound.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends one [`Failures::bind`].
     pub(crate) fn unbind(&self) {
-        // SeqCst, both: the last one leaves before it looks for errors; partner: `open`, and the
-        // look at who is bound when the error ends.
+        // SeqCst, both: the last one is subtracted before `any` is read; partner: `open`, and the
+        // load of `bound` when the error ends.
         if self.bound.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
             let forgotten = self.forget(&mut self.log.lock());
             drop(forgotten); // as in `end`
         }
     }
 
-    /// Takes out what nobody can ask for any more, to be dropped without the lock.
+    /// Takes out the errors that no wait can ask for any more, to be dropped without the lock.
     fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
         // SeqCst: as in `unbind`.
         if self.bound.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
         let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
-        // Relaxed: who reads this late finds nothing in the log. Who reads it early has seen no
-        // task of an error that is opened later.
+        // Relaxed: a reader that sees this late finds no entry in the log. One that sees it early
+        // has seen no task of an error that is opened later.
         self.any.store(!log.is_empty(), Ordering::Relaxed);
         ended
     }

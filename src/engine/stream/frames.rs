@@ -1,8 +1,9 @@
-//! Which streams' tasks the calling thread is inside of.
+//! The streams whose tasks the calling thread is executing.
 //!
-//! A worker is inside one; a task that waits for another stream may help it, which is the second.
-//! Deeper than that nobody helps: what is drained there is a driver's submissions, or cancelled.
-//! The record is a list through the thread's own stack, so it is as deep as that goes.
+//! A worker is inside one; a task that waits for another stream may help it, which is the second. A
+//! thread deeper than that does not help: it drains only a driver's submissions, or cancelled
+//! tasks. The frames form a list through the thread's own stack, so the depth is limited by that
+//! alone.
 #![expect(unsafe_code, reason = "the list's nodes are in the stack frames of calls under way")]
 
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use crate::base::sync::per_thread;
 /// A stream that this thread is inside of.
 struct Frame {
     stream_key: u64,
-    /// The one around it; null for the outermost.
+    /// The frame around this one; null for the outermost.
     outer: *const Self,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn inside<R>(stream_key: u64, act: impl FnOnce() -> R) -> R {
         }
     }
     let frame = Frame { stream_key, outer: INNERMOST.with(Cell::get) };
-    // Before the frame goes, also by a panic.
+    // Unlinks the frame before it goes, also by a panic.
     let _leave = Leave(frame.outer);
     INNERMOST.with(|innermost| innermost.set(&raw const frame));
     act()
@@ -45,8 +46,8 @@ fn frames() -> impl Iterator<Item = &'static Frame> {
     let mut next = INNERMOST.with(Cell::get);
     std::iter::from_fn(move || {
         // SAFETY: null, or a frame of a call of `inside` that is under way on this thread, which
-        // takes it off the list before it ends. Nobody here keeps one beyond this file's functions,
-        // inside of which no call of `inside` ends.
+        // takes it off the list before it ends. No caller keeps a frame beyond this file's
+        // functions, and no call of `inside` ends during one of those.
         let frame = unsafe { next.as_ref() }?;
         next = frame.outer;
         Some(frame)

@@ -1,14 +1,14 @@
-//! A gate: closed until somebody opens it, once; a parked stream goes on then.
+//! A gate: closed until it is opened, once; the stream parked on it is then resumed.
 //!
-//! | state | who opens | who waits | who leaves |
+//! | state | on `open` | on `wait` | on `abandon` |
 //! |---|---|---|---|
-//! | closed, nobody waits | open | closed, with the stream | abandoned |
+//! | closed, no stream waits | open | closed, with the stream | abandoned |
 //! | closed, a stream waits | open; resumes the stream | closed, with the newer parking | abandoned |
-//! | open | (an opener opens once) | told that it is open | abandoned |
-//! | abandoned | nothing | told that it is open | (one leaves once) |
+//! | open | (happens once) | returns that it is open | abandoned |
+//! | abandoned | no effect | returns that it is open | (happens once) |
 //!
-//! Whoever comes second, opener or waiter, sees the first: one lock, held for the change alone. So
-//! a gate may be opened before the stream has parked in front of it.
+//! Opener and waiter change the state under one lock, held for the change alone, so the second of
+//! them sees the first. A gate may therefore be opened before the stream has parked on it.
 
 use std::fmt;
 use std::mem;
@@ -18,7 +18,7 @@ use crate::base::error::FailureCause;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::turnstile::Parking;
 
-/// What a gate is opened with: how the work behind it ended.
+/// The value that a gate is opened with: the outcome of the work behind it.
 pub(crate) type Outcome = Result<(), FailureCause>;
 
 /// See the head of this file.
@@ -28,7 +28,7 @@ pub(crate) struct Gate<S> {
 
 enum State<S> {
     Closed(Option<(Arc<S>, Parking)>),
-    /// With the outcome until that is taken.
+    /// With the outcome, until it is taken.
     Open(Option<Outcome>),
     Abandoned,
 }
@@ -38,7 +38,7 @@ impl<S> Gate<S> {
         Arc::new(Self { state: Mutex::new(LockRank::Gate, State::Closed(None)) })
     }
 
-    /// Opens. Returns the stream that waits, for the caller to resume.
+    /// Opens the gate. Returns the waiting stream, for the caller to resume.
     #[must_use]
     pub(crate) fn open(&self, outcome: Outcome) -> Option<(Arc<S>, Parking)> {
         let mut state = self.state.lock();
@@ -48,17 +48,18 @@ impl<S> Gate<S> {
                 *state = State::Open(Some(outcome));
                 waiting
             }
-            // The outcome, a user's, is dropped when the lock is given back: after `state`.
+            // The outcome, a user's value, is dropped after `state`, hence without the lock.
             State::Open(_) | State::Abandoned => None,
         }
     }
 
-    /// True when the gate needs no more waiting.
+    /// True when the gate is open or abandoned.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(*self.state.lock(), State::Closed(_))
     }
 
-    /// The stream parked in front of the gate. False when it is open: the caller resumes it then.
+    /// Registers a stream that parked on the gate. False when the gate is open: the caller then
+    /// resumes the stream.
     #[must_use]
     pub(crate) fn wait(&self, stream: Arc<S>, parking: Parking) -> bool {
         let mut state = self.state.lock();
@@ -69,7 +70,7 @@ impl<S> Gate<S> {
         true
     }
 
-    /// What it was opened with, once; nothing before.
+    /// The outcome of the opening, the first time; `None` before the opening.
     pub(crate) fn take(&self) -> Option<Outcome> {
         match &mut *self.state.lock() {
             State::Open(outcome) => outcome.take(),
@@ -77,7 +78,8 @@ impl<S> Gate<S> {
         }
     }
 
-    /// Nobody will wait or look any more: an opening does nothing from now on, and nothing is kept.
+    /// No command will look at the gate any more: a later opening has no effect, and no outcome or
+    /// stream is kept.
     pub(crate) fn abandon(&self) {
         let before = mem::replace(&mut *self.state.lock(), State::Abandoned);
         drop(before); // after the lock, as above

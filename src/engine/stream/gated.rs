@@ -1,4 +1,4 @@
-//! Streams in front of gates: who looks at a gate, waiting for one as a command, opening one.
+//! Streams parked on gates: abandoning a gate, a command that waits for one, and opening one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::gate::{Gate, Outcome};
 use crate::queue::{Class, Command};
 
-/// A gate that its task will not look at any more once this is dropped.
+/// The task's reference to its gate; abandons the gate on drop.
 pub(super) struct Entrance(pub(super) Arc<Gate<StreamCore>>);
 
 impl Drop for Entrance {
@@ -16,18 +16,18 @@ impl Drop for Entrance {
     }
 }
 
-/// Opens a gate, and resumes the stream in front of it.
+/// Opens a gate, and resumes the stream that is parked on it.
 pub(crate) fn open(gate: &Gate<StreamCore>, outcome: Outcome) {
     if let Some((stream, parking)) = gate.open(outcome) {
         stream.unpark(parking);
     }
 }
 
-/// Waits until a gate is open, whatever it is opened with.
+/// Waits until a gate is open, whatever the outcome.
 pub(crate) struct UntilOpen(Entrance);
 
 impl UntilOpen {
-    /// The one command that looks at the gate.
+    /// For the only command that looks at the gate.
     pub(crate) fn new(gate: Arc<Gate<StreamCore>>) -> Self {
         Self(Entrance(gate))
     }

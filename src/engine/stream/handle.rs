@@ -16,9 +16,9 @@ use crate::engine::stream::own::Keep;
 
 /// In-order work on one device.
 ///
-/// What is enqueued runs in that order; streams are independent of each other except where one
-/// waits for an event of another. Handles are cheap to clone and compare equal when they name the
-/// same stream. Get one from [`Runtime::stream`](crate::Runtime::stream).
+/// Tasks run in the order in which they are enqueued; streams are independent of each other, except
+/// where one waits for an event of another. Handles are cheap to clone and compare equal when they
+/// name the same stream. Get one from [`Runtime::stream`](crate::Runtime::stream).
 ///
 /// A task that fails opens an *error*: later tasks of users are retired without running until
 /// [`Stream::synchronize`] or a device synchronise raises the error and ends it.
@@ -61,7 +61,7 @@ impl Stream {
         self.core.identity.id
     }
 
-    /// The priority it was made with; smaller goes first.
+    /// The priority that the stream was made with; smaller goes first.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.core.identity.priority
@@ -155,8 +155,8 @@ impl Stream {
         self.core.is_quiet()
     }
 
-    /// This thread will wait for the stream, and does something else for a moment before: workers
-    /// leave it short tasks from now on.
+    /// Announces that this thread will soon wait for the stream: from now on workers leave short
+    /// tasks to it.
     #[inline]
     pub(crate) fn expect_wait(&self) {
         self.core.expect_helper();
@@ -170,7 +170,7 @@ impl Stream {
         self.core.is_drained() && (self.core.on_host || is_done(&self.core))
     }
 
-    /// True when a synchronise would wait for nothing, also not for what is nobody's work.
+    /// True when a synchronise would not wait, not even for a marker.
     pub(crate) fn is_passed(&self) -> bool {
         // The counter first, as in `query`.
         self.core.progress.retired() >= self.core.pushed() && self.query()
@@ -179,7 +179,7 @@ impl Stream {
     /// True while an error is open, which the next synchronise raises. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         let failures = &self.core.failures;
-        // In a forked child a thread that is not here may hold the log's lock.
+        // In a forked child the log's lock may be held by a thread that exists in the parent only.
         failures.has_failed() && (fork::is_child() || failures.current().is_some())
     }
 

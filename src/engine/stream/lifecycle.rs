@@ -1,4 +1,4 @@
-//! Where a runtime stands between its first use and its end, as its streams see it.
+//! The phase of a runtime between its first use and its end, as its streams see it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -13,34 +13,36 @@ use crate::engine::stream::action::Action;
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
-/// Added to the first two while somebody watches: what is unusual for a task is one comparison.
+/// Added to the first two while the runtime is watched: a task finds out with one comparison
+/// whether anything is unusual.
 const WATCHED: usize = 4;
 
 /// Shared by all streams of a runtime.
 ///
-/// `phase` only grows: running, stopped (no new work, what is queued runs), cancelled (what is
-/// queued is retired without running). Before the last one the bit of a watcher comes and goes.
+/// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (queued tasks
+/// are retired without running). Before the last one the bit of a watcher is set and cleared.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
-    /// Names the runtime in this process.
+    /// Identifies the runtime in this process.
     pub(crate) runtime: u64,
     phase: AtomicUsize,
-    /// Tasks queued in one stream above which enqueueing helps or waits.
+    /// The number of tasks queued in one stream above which enqueueing helps or waits.
     pub(crate) stream_task_limit: u64,
-    /// Of streams that are gone.
+    /// The counts of streams that are gone.
     retired_counters: StreamCounters,
-    /// Who is told of each task while it is watched.
+    /// Called with each task while the runtime is watched.
     watcher: OnceLock<fn(&Action)>,
-    /// Errors of streams that are gone and that nobody saw.
+    /// Errors of streams that are gone, which were never raised.
     unseen: Mutex<BTreeMap<Device, Unseen>>,
-    /// Is told of each of them: what it holds beside its text is to be let go.
+    /// Called with each of them, to drop all that the error holds but its text.
     fade: OnceLock<fn(&Arc<StreamError>)>,
 }
 
-/// Errors of one device that are kept at most.
+/// The most errors that are kept for one device.
 const MOST_UNSEEN: usize = 16;
 
-/// Errors of streams that are gone and that nobody saw: the newest, and how many there were before.
+/// Errors of streams that are gone, which were never raised: the newest ones, and the number of
+/// those before.
 #[derive(Debug, Default)]
 pub(crate) struct Unseen {
     pub(crate) errors: VecDeque<Arc<StreamError>>,
@@ -48,7 +50,8 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
-    /// Adds later ones. What is forgotten for them is dropped without a lock: it is a user's.
+    /// Adds later errors. Returns those that are forgotten in exchange, to be dropped without a
+    /// lock: they are users' values.
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamError>> {
         self.errors.extend(later.errors);
@@ -58,7 +61,7 @@ impl Unseen {
     }
 }
 
-/// Tasks with a special fate. Each figure is written by one thread at a time.
+/// Counts of helped, skipped and cancelled tasks. Each counter is written by one thread at a time.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
     helped: AtomicU64,
@@ -75,9 +78,9 @@ pub(crate) struct StreamCounts {
 }
 
 impl StreamCounters {
-    /// Adds what the one consumer of a stream did.
+    /// Adds the counts of the stream's consumer.
     pub(crate) fn add(&self, counts: StreamCounts) {
-        // Relaxed: figures order nothing, and streams add to their own.
+        // Relaxed: counters order nothing, and each stream adds to its own.
         for (counter, count) in [
             (&self.helped, counts.helped),
             (&self.skipped, counts.skipped),
@@ -89,7 +92,8 @@ impl StreamCounters {
         }
     }
 
-    /// Adds helped tasks as the one consumer, for the path that must not pay for a locked add.
+    /// Adds helped tasks; called by the consumer alone, on a path that must not pay for a locked
+    /// add.
     #[inline]
     pub(crate) fn add_helped(&self, count: u64) {
         // Relaxed, and two steps: only the consumer writes this counter of its stream.
@@ -134,24 +138,24 @@ impl Lifecycle {
         if phase & !WATCHED == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
     }
 
-    /// Fails when something, named in words, is another runtime's.
+    /// Fails when an object, described by `what`, belongs to another runtime.
     #[inline]
     pub(crate) fn check_own(&self, what: &'static str, given: u64) -> Result<()> {
         let own = self.runtime;
         if given == own { Ok(()) } else { Err(Error::OtherRuntime { what, given, own }) }
     }
 
-    /// No new work from now on. False when that was so before.
+    /// Accepts no new work from now on. False when it was stopped before.
     pub(crate) fn stop(&self) -> bool {
-        // Relaxed: of two shutdowns one is the first, and the other does nothing.
+        // Relaxed: of two shutdowns one is the first, and the other has no effect.
         let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
         self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
     }
 
-    /// What is queued is retired without running from now on.
+    /// Queued tasks are retired without running from now on.
     pub(crate) fn cancel(&self) {
-        // Relaxed, here and below: the phase says nothing of other memory. The shutdown looks at
-        // each stream until it is retired, behind the stream's own words and locks.
+        // Relaxed, here and below: the phase publishes no other memory. The shutdown looks at each
+        // stream until it is retired, through the stream's own atomics and locks.
         self.phase.store(CANCELLED, Ordering::Relaxed);
     }
 
@@ -166,10 +170,10 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Has each task told to `watcher` from now on, which is the same at each call.
+    /// Calls `watcher` with each task from now on. It is the same at each call.
     pub(crate) fn watch(&self, watcher: fn(&Action)) {
         self.watcher.get_or_init(|| watcher);
-        // A cancellation ends it for good.
+        // A cancellation ends the watching for good.
         let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
     }
@@ -180,20 +184,21 @@ impl Lifecycle {
         self.phase.fetch_and(!WATCHED, Ordering::Relaxed);
     }
 
-    /// True while actions are told.
+    /// True while tasks are reported.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.phase.load(Ordering::Relaxed) & WATCHED != 0
     }
 
-    /// Tells what was done.
+    /// Reports a task.
     pub(crate) fn tell(&self, action: &Action) {
         if let Some(watcher) = self.watcher.get() {
             watcher(action);
         }
     }
 
-    /// A stream is gone. Returns the errors that are forgotten for its own.
+    /// Keeps the counts and the error of a stream that is gone. Returns the errors that are
+    /// forgotten in exchange.
     #[must_use = "they are a user's"]
     pub(crate) fn keep(
         &self,
@@ -210,7 +215,7 @@ impl Lifecycle {
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
-    /// Has `fade` told of each error that is kept for a stream that is gone, on the thread that
+    /// Calls `fade` with each error that is kept for a stream that is gone, on the thread that
     /// drops the stream. It is the same at each call.
     pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamError>)) {
         self.fade.get_or_init(|| fade);
@@ -221,17 +226,17 @@ impl Lifecycle {
         self.retired_counters.read()
     }
 
-    /// Takes the errors of a device's streams that are gone and that nobody saw.
+    /// Takes the errors of a device's streams that are gone, which were never raised.
     pub(crate) fn take_unseen(&self, device: Device) -> Unseen {
         self.unseen.lock().remove(&device).unwrap_or_default()
     }
 
-    /// Takes those of all devices.
+    /// Takes the same for all devices.
     pub(crate) fn take_all_unseen(&self) -> Vec<Unseen> {
         std::mem::take(&mut *self.unseen.lock()).into_values().collect()
     }
 
-    /// Keeps errors again that could not be raised.
+    /// Puts errors back that could not be raised.
     pub(crate) fn put_back(&self, device: Device, mut earlier: Unseen) {
         let forgotten = {
             let mut unseen = self.unseen.lock();
@@ -268,7 +273,7 @@ mod tests {
         keep(&lifecycle, devices[0], 0..40);
         let unseen = lifecycle.take_unseen(devices[0]);
         assert_eq!((ids(&unseen), unseen.num_forgotten), ((24..40).collect(), 24));
-        // They could not be raised, and others have come meanwhile.
+        // The errors could not be raised, and later ones have come meanwhile.
         keep(&lifecycle, devices[0], 40..43);
         lifecycle.put_back(devices[0], unseen);
         let unseen = lifecycle.take_unseen(devices[0]);

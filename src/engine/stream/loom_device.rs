@@ -44,7 +44,7 @@ impl HostDevice {
         entry.map(|(_, work)| work.run(&Turn::unshared())).is_some()
     }
 
-    /// As a submitter that finds no room: takes the entries out that nobody needs.
+    /// As a submitter that finds no room: takes out the entries that are not needed.
     pub(crate) fn make_room(&self) {
         let mut unneeded = Vec::new();
         self.run_queue.lock().retain(|(_, work)| {
@@ -58,7 +58,8 @@ impl HostDevice {
     }
 }
 
-// SAFETY: the inner backend keeps the contract of whatever is handed on; work is the models'.
+// SAFETY: the inner backend keeps the contract of the calls passed on to it; the model's threads
+// execute the work.
 unsafe impl Backend for HostDevice {
     hand_on_the_usual!();
     hand_on_unsafe! {

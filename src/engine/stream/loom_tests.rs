@@ -1,8 +1,9 @@
-//! Loom models of the engine: nothing left behind, resumed once, woken in time.
+//! Loom models of the engine: no task left behind, resumed once, woken in time.
 //!
 //! The streams are those of production; the workers of their device are threads of the model, and
-//! what is left in the run queue at the end the model runs. What tasks write has no order of its
-//! own, so loom also reports two consumers at once, and a look that does not come behind a task.
+//! the model runs the entries left in the run queue at its end. The cell that tasks write is not
+//! atomic, so loom also reports two concurrent consumers, and a read that is not ordered after a
+//! task.
 #![expect(unsafe_code, reason = "what tasks write has no order of its own")]
 
 use std::sync::Arc;
@@ -28,11 +29,11 @@ use crate::engine::stream::own::Marker;
 use crate::engine::stream::turnstile::{Next, Parking, Turnstile};
 use crate::queue::{Class, Command};
 
-/// What the tasks of one stream write.
+/// The cell that the tasks of one stream write.
 #[derive(Clone)]
 struct Ran(Arc<UnsafeCell<usize>>);
 
-// SAFETY: one task after the other, or loom reports it.
+// SAFETY: one task at a time accesses the cell, or loom reports it.
 unsafe impl Send for Ran {}
 // SAFETY: as above.
 unsafe impl Sync for Ran {}
@@ -43,7 +44,7 @@ impl Ran {
     }
 
     fn add(&self) {
-        // SAFETY: loom reports an access at the same time.
+        // SAFETY: loom reports a concurrent access.
         self.0.with_mut(|count| unsafe { *count += 1 });
     }
 
@@ -74,7 +75,7 @@ impl Command<TaskContext> for Long {
     }
 }
 
-/// A stream and what its tasks did.
+/// A stream and the record of its tasks.
 #[derive(Clone)]
 struct World {
     device: Arc<HostDevice>,
@@ -93,7 +94,7 @@ impl World {
         self.core.push(Task(self.ran.clone())).unwrap();
     }
 
-    /// A thread of the model does something with the stream.
+    /// Starts a thread of the model that calls `act` with the stream.
     fn spawn<R: 'static>(&self, act: impl FnOnce(&Self) -> R + 'static) -> JoinHandle<R> {
         let world = self.clone();
         thread::spawn(move || act(&world))
@@ -108,7 +109,7 @@ impl World {
     }
 }
 
-/// Goal: a helper that leaves while somebody enqueues leaves nothing behind.
+/// Goal: a helper that leaves while another thread enqueues leaves no task behind.
 #[test]
 fn loom_a_helper_that_leaves_leaves_no_work_behind() {
     model(Some(3), || {
@@ -121,8 +122,8 @@ fn loom_a_helper_that_leaves_leaves_no_work_behind() {
     });
 }
 
-/// Goal: a worker that finds the queue empty and leaves, while somebody enqueues, leaves nothing
-/// behind: the idle edge of a stream.
+/// Goal: a worker that finds the queue empty and leaves, while another thread enqueues, leaves no
+/// task behind: the idle edge of a stream.
 #[test]
 fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     model(Some(3), || {
@@ -135,8 +136,8 @@ fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     });
 }
 
-/// Goal: what is enqueued while a run queue gives the stream up, because a thread that waited has
-/// executed it, is not left behind.
+/// Goal: a task that is enqueued while the run queue gives the stream up, because a waiting thread
+/// has executed it, is not left behind.
 #[test]
 fn loom_a_stream_that_a_run_queue_gives_up_leaves_no_work_behind() {
     model(Some(3), || {
@@ -150,7 +151,7 @@ fn loom_a_stream_that_a_run_queue_gives_up_leaves_no_work_behind() {
     });
 }
 
-/// Goal: helper, worker and producer at once run every task once and leave nothing behind.
+/// Goal: concurrent helper, worker and producer run every task once and leave none behind.
 #[test]
 fn loom_helper_worker_and_producer_share_one_stream() {
     model(Some(2), || {
@@ -179,8 +180,8 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
     });
 }
 
-/// On a driver's stream a task is run past an empty queue while another thread does something with
-/// the stream; each task runs once. One place is left before a seam.
+/// On a driver's stream a task runs past an empty queue while another thread calls `other` with the
+/// stream; each task runs once. One place is left before the end of a segment.
 fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
     model(Some(3), move || {
         let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
@@ -198,20 +199,20 @@ fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
     });
 }
 
-/// Goal: of two threads that bring tasks past the queue at once, each has its task run once, by
-/// itself or by the other.
+/// Goal: two threads push tasks past the queue concurrently; each task runs once, on either thread.
 #[test]
 fn loom_tasks_that_go_past_the_queue_are_run_once() {
     bring_beside(|core, ran| drop(core.push(Task(ran)).unwrap()));
 }
 
-/// Goal: a task that goes past the queue leaves nothing behind that somebody enqueues meanwhile.
+/// Goal: a task that goes past the queue leaves no task behind that another thread enqueues
+/// meanwhile.
 #[test]
 fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
     bring_beside(|core, ran| drop(core.push_always(Task(ran))));
 }
 
-/// What a task wrote is there for a thread that sees it retired, whoever waits for it.
+/// A task's write is visible to a thread that sees the task retired.
 fn write_and_look(push: fn(&World)) {
     model_without_fences(EVERY, move || {
         let world = World::new();
@@ -224,8 +225,8 @@ fn write_and_look(push: fn(&World)) {
     });
 }
 
-/// Goal: what a task wrote is there when it is retired. loom reports a look that does not come
-/// behind it.
+/// Goal: a task's write is visible when the task is retired. loom reports a read that is not
+/// ordered after it.
 #[test]
 fn loom_what_a_task_wrote_is_there_when_it_is_retired() {
     write_and_look(World::enqueue);
@@ -249,8 +250,8 @@ fn loom_what_a_marker_wrote_is_there_when_it_is_retired() {
     write_and_look(|world| drop(world.core.push(MarkedTask(world.ran.clone())).unwrap()));
 }
 
-/// Goal: who finds a stream over comes behind its tasks: what they used is the next stream's.
-/// Method: the thread that runs the task has the last of the stream.
+/// Goal: a thread that finds a stream ended is ordered after its tasks, so the next stream may use
+/// their memory. Method: the thread that runs the task has the last reference to the stream.
 #[test]
 fn loom_who_finds_a_stream_over_comes_behind_its_tasks() {
     model_without_fences(EVERY, || {
@@ -269,8 +270,8 @@ fn loom_who_finds_a_stream_over_comes_behind_its_tasks() {
     });
 }
 
-/// Goal: a stream that parks while its event completes is resumed exactly once, also when somebody
-/// enqueues meanwhile.
+/// Goal: a stream that parks while its event completes is resumed exactly once, also when another
+/// thread enqueues meanwhile.
 #[test]
 fn loom_a_parked_stream_is_resumed_once() {
     model(Some(2), || {
@@ -305,8 +306,8 @@ fn loom_a_sleeping_thread_is_woken_by_the_marker() {
     });
 }
 
-/// Goal: a deferred task that is finished while its stream parks, and while somebody enqueues, is
-/// gone on with exactly once.
+/// Goal: a deferred task that is finished while its stream parks, and while another thread
+/// enqueues, is resumed exactly once.
 #[test]
 fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
     model(Some(2), || {
@@ -328,8 +329,8 @@ fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
     });
 }
 
-/// Goal: an error that ended is forgotten when nobody can ask for it any more. Method: its stream
-/// ends it beside the last who may ask.
+/// Goal: an error that ended is forgotten when no wait can ask for it any more. Method: its stream
+/// ends it concurrently with the last wait that may ask.
 #[test]
 fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
     model(EVERY, || {
@@ -347,8 +348,8 @@ fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
     });
 }
 
-/// Goal: what a task wrote is there for any thread that finds its event done. Method: two threads
-/// ask, of which one may be told by what the other found out.
+/// Goal: a task's write is visible to any thread that finds its event done. Method: two threads
+/// query the event, and one may read the result that the other published.
 #[test]
 fn loom_an_event_that_is_done_shows_what_was_done() {
     model_without_fences(Some(2), || {
@@ -371,13 +372,13 @@ fn loom_an_event_that_is_done_shows_what_was_done() {
     });
 }
 
-/// Ends a parking; how often it was the one that did: once or not at all.
+/// Ends a parking; returns 1 when this call ended it, else 0.
 fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
     usize::from(core.turnstile.unpark(parking) == Next::Schedule)
 }
 
-/// Goal: of a shutdown and a finish one resumes the stream, and a finish that comes later than the
-/// task was discarded finds nobody.
+/// Goal: either a shutdown or a finish resumes the stream, and a finish after the task was
+/// discarded has no effect.
 #[test]
 fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     model(Some(3), || {
@@ -392,7 +393,7 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
             let gate = Arc::clone(&gate);
             thread::spawn(move || finish(&gate, Ok(())))
         };
-        // The shutdown: resumes what is parked and retires it here, which discards the task.
+        // The shutdown: resumes the parked stream and retires its task here, which discards it.
         let parking = world.core.turnstile.parking();
         let by_shutdown = parking.map_or(0, |parking| resume(&world.core, parking));
         gate.abandon();
@@ -403,7 +404,7 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     });
 }
 
-/// A turnstile that was parked at, and a thread that ends the parking.
+/// A parked turnstile, and a thread that ends the parking.
 fn parked() -> (Arc<Turnstile<()>>, Parking) {
     let turnstile = Arc::new(Turnstile::new(()));
     let parking = turnstile.enter_to_help().expect("idle").park();
@@ -415,7 +416,7 @@ fn unpark(turnstile: &Arc<Turnstile<()>>, parking: Parking) -> JoinHandle<Next> 
     thread::spawn(move || turnstile.unpark(parking))
 }
 
-/// Goal: a resumption that is late, after a cancellation resumed the stream, does nothing.
+/// Goal: a late resumption, after a cancellation resumed the stream, has no effect.
 #[test]
 fn loom_of_two_resumptions_of_one_parking_one_counts() {
     model(Some(3), || {
@@ -426,8 +427,8 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
     });
 }
 
-/// Goal: what was meant for one parking leaves the next alone. Method: one parking is ended twice;
-/// the stream parks again before or after the second time, which must not end that one.
+/// Goal: a resumption of one parking does not end the next. Method: one parking is ended twice; the
+/// stream parks again before or after the second attempt, which must not end the new parking.
 #[test]
 fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
     model(Some(3), || {

@@ -1,8 +1,8 @@
-//! Completion marks of one driver stream, by ticket: how far the device is known to be.
+//! Completion marks of one driver stream, by ticket: the known progress of the device.
 //!
-//! Beside them stands what is held until the device has passed a task: memory to give back, and
-//! owners of memory that a copy still uses. It costs no mark of its own; whoever learns how far the
-//! device is drops what it has passed.
+//! The same struct holds values until the device has passed a task: memory to give back, and owners
+//! of memory that a copy still uses. A held value needs no mark of its own; each poll of the device
+//! drops the values of the tasks that it has passed.
 #![expect(unsafe_code, reason = "marks that have no owner are of this stream's backend")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,18 +18,18 @@ use crate::base::sync::{LockRank, Mutex};
 use crate::engine::frontier::Progress;
 use crate::engine::stream::commands::drop_quietly;
 
-/// Pending marks of a stream between two looks at the device.
+/// A stream polls the device each time its pending marks reach a multiple of this number.
 const MARKS_PER_POLL: usize = 64;
 
-/// What a device may still use although nobody can ask it any more.
+/// Values that a device may still use, although it cannot be asked any more. Never dropped.
 static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
-/// A mark in a stream. Nobody asks for most of them, so an owner is made for who does.
+/// A mark in a stream. Most of them are never asked for, so an owner is made on demand.
 #[derive(Debug)]
 pub(crate) enum PlacedMark {
-    /// Nobody else has it: whoever takes it out releases it.
+    /// No other reference exists: the code that takes it out releases it.
     Alone(BareMark),
-    /// Others may have it.
+    /// Other references may exist.
     Shared(Arc<OwnedMark>),
 }
 
@@ -42,8 +42,8 @@ impl PlacedMark {
         match self {
             Self::Shared(mark) => Arc::clone(mark),
             Self::Alone(mark) => {
-                // SAFETY: of this backend, as the caller promises; of nobody else, as the variant
-                // says, which is left here.
+                // SAFETY: the mark is this backend's, as the caller promises. It has no other
+                // owner, as the variant says, which is replaced here.
                 let mark = unsafe { mark.own(backend) };
                 *self = Self::Shared(Arc::clone(&mark));
                 mark
@@ -52,12 +52,12 @@ impl PlacedMark {
     }
 }
 
-/// The marks of a stream that the device was not seen to reach, in order of their tickets.
+/// The marks of a stream that the device is not known to have reached, in order of their tickets.
 #[derive(Debug)]
 pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
-    /// A spin lock: each record of a driver's stream comes by, and nothing is called under it.
+    /// A spin lock: each record of a driver's stream takes it, and calls nothing while holding it.
     pending: SpinMutex<VecDeque<(u64, PlacedMark)>>,
     held: Mutex<Held>,
 }
@@ -77,14 +77,14 @@ impl Marks {
         Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending, held }
     }
 
-    /// Somebody marked a place behind the task `ticket`, while the consumer may be further.
+    /// Adds a mark behind the task `ticket`, while the consumer may be further.
     pub(crate) fn insert(&self, ticket: u64, mark: Arc<OwnedMark>) {
         let mut pending = self.pending.lock();
         let place = pending.partition_point(|(at, _)| *at <= ticket);
         pending.insert(place, (ticket, PlacedMark::Shared(mark)));
     }
 
-    /// Keeps something until the device has done the task `ticket`.
+    /// Keeps `thing` until the device has done the task `ticket`.
     pub(crate) fn hold(&self, ticket: u64, thing: Box<dyn Send>) {
         {
             let mut held = self.held.lock();
@@ -92,16 +92,16 @@ impl Marks {
             let key = (ticket, held.arrivals);
             held.by_ticket.insert(key, thing);
         }
-        // Who moved the counter before this thing was there did not see it.
+        // A thread that moved the counter before the insertion did not see this value.
         self.drop_passed();
     }
 
-    /// The last task that something is held for.
+    /// The last task that a value is held for.
     pub(crate) fn held_until(&self) -> Option<u64> {
         self.held.lock().by_ticket.last_key_value().map(|(key, _)| key.0)
     }
 
-    /// Drops what was held for tasks that are done.
+    /// Drops the values held for tasks that are done.
     pub(crate) fn drop_passed(&self) {
         let passed = {
             let mut held = self.held.lock();
@@ -114,13 +114,13 @@ impl Marks {
             };
             std::mem::replace(&mut held.by_ticket, later)
         };
-        // Without the lock: memory is given back to the driver, and owners are a user's.
+        // Without the lock: memory is given back to the driver, and owners are users' values.
         for thing in passed.into_values() {
             drop_quietly(|| drop(thing));
         }
     }
 
-    /// Forgets what is held without giving it back: nobody can tell whether the device uses it.
+    /// Leaks the held values: it is unknown whether the device still uses them.
     pub(crate) fn abandon_held(&self) {
         let things = {
             let mut held = self.held.lock();
@@ -132,13 +132,13 @@ impl Marks {
         }
     }
 
-    /// True when nobody can tell of something whether the device still uses it.
+    /// True when values were leaked because the device may still use them.
     pub(crate) fn has_abandoned(&self) -> bool {
         self.held.lock().has_abandoned
     }
 
-    /// The consumer marked the place of its task `ticket`. Asks the device now and then, so that
-    /// marks that nobody waits for do not pile up.
+    /// Adds the consumer's mark of its task `ticket`. Polls the device now and then, so that marks
+    /// without a waiter do not pile up.
     pub(crate) fn push(&self, ticket: u64, mark: PlacedMark) {
         let count = {
             let mut pending = self.pending.lock();
@@ -146,12 +146,12 @@ impl Marks {
             pending.len()
         };
         if count.is_multiple_of(MARKS_PER_POLL) {
-            // A refusal is no answer: whoever needs one asks again.
+            // A refusal is no answer: a caller that needs one polls again.
             let _ = self.poll();
         }
     }
 
-    /// True when the device was seen to reach every mark.
+    /// True when the device is known to have reached every mark.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.lock().is_empty()
     }
@@ -165,7 +165,7 @@ impl Marks {
         Some(unsafe { mark.share(&self.backend) })
     }
 
-    /// Asks the device how far it is, and forgets what it has reached.
+    /// Asks the device how far it is, and removes the marks that it has reached.
     pub(crate) fn poll(&self) -> Result<()> {
         loop {
             let Some((ticket, mark)) = self.first() else { return Ok(()) };
@@ -184,10 +184,10 @@ impl Marks {
         Some((*ticket, unsafe { mark.share(&self.backend) }))
     }
 
-    /// Releases a mark that was taken out, unless others have it.
+    /// Releases a mark that was taken out, unless it has other owners.
     fn release(&self, mark: PlacedMark) {
         match mark {
-            // SAFETY: as in `at`; whatever is alone in here is released by nothing else.
+            // SAFETY: as in `at`; an `Alone` mark has no other owner that releases it.
             PlacedMark::Alone(mark) => unsafe { mark.release(&*self.backend) },
             PlacedMark::Shared(mark) => drop(mark),
         }
@@ -196,7 +196,7 @@ impl Marks {
     /// The device has reached the task `ticket`.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.reach(ticket);
-        // One after the other: releasing a mark calls the driver, hence without the lock.
+        // One at a time: releasing a mark calls the driver, hence without the lock.
         while let Some(passed) = self.take_passed(ticket) {
             self.release(passed);
         }
@@ -228,8 +228,9 @@ mod tests {
 
     #[test]
     fn what_is_held_for_a_task_that_was_done_meanwhile_is_dropped_at_once() {
-        // Goal: nothing is kept until some later task of the stream is done. Method: the counter
-        // moves, and its mover looks, before the thing is there; nobody looks again.
+        // Goal: no value is kept until some later task of the stream is done. Method: the counter
+        // moves, and the thread that moves it looks, before the value is inserted; there is no
+        // second look.
         let backend: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
         let progress = Progress::new(1, false);
         let marks = Marks::new(&backend, &progress);

@@ -3,14 +3,17 @@
 //! * [`core`], [`drain`]: push, schedule, park, resume; what the consumer does
 //! * [`direct`]: a driver's tasks past an empty queue
 //! * [`turnstile`]: one consumer at a time, nothing left behind
-//! * [`waiters`], [`wait`], [`synchronize`]: who waits, how a thread waits, what ends an error
-//! * [`context`], [`commands`]: what runs, and what it is given
-//! * [`native`], [`deferred`]: calls of C functions, tasks that somebody else finishes
-//! * [`gate`], [`gated`]: what a stream stands in front of until somebody opens it
-//! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: what is known of a stream
-//! * [`action`]: what is told of each task to who watches
-//! * [`refusal`]: what becomes of tasks for which no worker can be started
-//! * [`own`]: what the runtime itself needs of a stream, whatever state that is in
+//! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
+//!   synchronise ends an error
+//! * [`context`], [`commands`]: the commands, and the context that each one runs with
+//! * [`native`], [`deferred`]: calls of C functions, tasks that are finished outside of the stream
+//! * [`gate`], [`gated`]: a gate, which a parked stream waits for, and the command that waits for
+//!   one
+//! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: the state and figures of a
+//!   stream
+//! * [`action`]: the report about each task, for a watcher of the runtime
+//! * [`refusal`]: tasks for which no worker can be started
+//! * [`own`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
 

@@ -10,9 +10,9 @@ use crate::ffi::abi::{self, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, NativeCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES};
 
-/// What a native function gets: where its arguments stand.
+/// The placed arguments of a native function.
 trait Arguments: Send + 'static {
-    /// Calls; what the function returned, if it returns an `int`.
+    /// Calls the function and returns its result, if it returns an `int`.
     ///
     /// # Safety
     /// As [`ShortFrame::call`].
@@ -34,7 +34,7 @@ impl Arguments for Box<Frame> {
     }
 }
 
-/// A call of a function; its result is a status when `CHECKED`, and it wakes who waits for this
+/// A call of a function; its result is a status when `CHECKED`, and it wakes the waiters of this
 /// very task when `MARKER`.
 struct Launch<A, const CHECKED: bool, const MARKER: bool> {
     function: Function,
@@ -57,8 +57,8 @@ impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
             context.is_marker = true;
         }
         // SAFETY: the function and its arguments belong together and may be used when the stream
-        // comes here: promised to `Stream::launch` and its like, who alone make this
-        // command.
+        // comes here: promised by the callers of `Stream::launch` and `Stream::launch_marker`, the
+        // only functions that make this command.
         let status = unsafe { self.arguments.call(self.function) };
         if CHECKED && status != 0 {
             let function = self.function as usize;
@@ -72,12 +72,12 @@ const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTE
 impl Stream {
     /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure: it runs once,
     /// on some thread, after everything enqueued before, and is dropped unrun when the stream has
-    /// an error then. Returns the task's ticket, which tells uses of memory apart.
+    /// an error then. Returns the task's ticket, which identifies this use of memory.
     ///
     /// A status other than 0 fails the stream when the call is [checked](NativeCall::checked).
-    /// Allocates nothing for up to 4 arguments. While nothing is known of the stream's tasks, the
-    /// call counts as long, and threads that wait for it leave it to a worker; so do threads with
-    /// less stack left than a worker has, of 8 MiB but for a tolerance of one.
+    /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, the call
+    /// counts as long, and threads that wait for it leave it to a worker; so do threads with less
+    /// stack left than a worker has (8 MiB, with a tolerance of 1 MiB).
     ///
     /// Fails on kinds whose streams do not run on the host, on processors whose calling convention
     /// is unknown (known are those of x86-64 and aarch64 on Unix), after a shutdown, and in a
@@ -87,8 +87,8 @@ impl Stream {
     /// The address is that of a function of the C convention that takes exactly these arguments; it
     /// returns its result in a register, as `void`, integers and floats do, and an `int` when the
     /// call is checked. It does not unwind. It, and what its arguments point to, may be used from
-    /// any thread until it returned or the stream passed it: a synchronise says so. Whatever else
-    /// the function asks for holds when the stream comes to it.
+    /// any thread until it returned or the stream passed it: a synchronise says so. Its other
+    /// requirements hold when the stream comes to it.
     ///
     /// See [`NativeCall`] for an example.
     #[inline(always)]
@@ -96,7 +96,7 @@ impl Stream {
         self.push_call::<false>(call)
     }
 
-    /// As [`Stream::launch`], as a marker: for who waits for this very task.
+    /// As [`Stream::launch`], as a marker: for callers that wait for this very task.
     ///
     /// # Safety
     /// As [`Stream::launch`].

@@ -1,7 +1,7 @@
-//! What the runtime itself needs of a stream: commands that are never refused, marks on demand.
+//! The runtime's own use of a stream: commands that are never refused, marks on demand.
 //!
-//! Memory is freed whatever happened to the stream: it failed, its runtime was shut down, or more
-//! is queued in it than its limit.
+//! Memory is freed in every state of the stream: after a failure, after the shutdown of its
+//! runtime, and above the limit of its queued tasks.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Command};
 
-/// A place that threads wait for.
+/// A place in the queue that threads wait for.
 pub(crate) struct Marker;
 
 impl Command<TaskContext> for Marker {
@@ -25,7 +25,7 @@ impl Command<TaskContext> for Marker {
     }
 }
 
-/// Markers that stand one behind the other in a queue, with nothing between them.
+/// Adjacent markers in a queue.
 #[derive(Debug)]
 pub(super) struct MarkerRun {
     first: u64,
@@ -33,11 +33,11 @@ pub(super) struct MarkerRun {
 }
 
 impl MarkerRun {
-    /// Without any.
+    /// The empty run.
     pub(super) const EMPTY: Self = Self { first: 1, last: 0 };
 
-    /// Notes one more. Threads may come in another order than their markers: one that stands apart
-    /// and is older is left out, as if it were somebody's work.
+    /// Adds a marker. Threads may call this in another order than that of their markers. An older
+    /// marker that is not adjacent is left out and counts as work.
     fn add(&mut self, ticket: u64) {
         if ticket == self.last + 1 {
             self.last = ticket;
@@ -48,13 +48,13 @@ impl MarkerRun {
         }
     }
 
-    /// True when everything behind `retired`, up to `pushed`, is one of these.
+    /// True when every task behind `retired`, up to `pushed`, is one of these markers.
     fn is_all_behind(&self, retired: u64, pushed: u64) -> bool {
         self.last == pushed && self.first <= retired + 1
     }
 }
 
-/// A place that has a number, and nothing else.
+/// A task that takes a ticket and has no effect.
 pub(crate) struct Place;
 
 impl Command<TaskContext> for Place {
@@ -63,7 +63,7 @@ impl Command<TaskContext> for Place {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// Something that is dropped when the stream comes to it.
+/// A value that is dropped when the stream comes to it.
 pub(crate) struct Keep<T>(pub(crate) T);
 
 impl<T: Send + 'static> Command<TaskContext> for Keep<T> {
@@ -73,8 +73,8 @@ impl<T: Send + 'static> Command<TaskContext> for Keep<T> {
 }
 
 impl StreamCore {
-    /// Enqueues an own command, also after a stop, and never waits for the stream's limit; its
-    /// ticket. Not called in a forked child.
+    /// Enqueues an own command and returns its ticket. Works after a stop, and never waits for the
+    /// stream's limit. Not called in a forked child.
     pub(crate) fn push_always<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
         debug_assert_eq!(T::CLASS, Class::Own, "a user's task can be refused");
         let pushed = self.push_unscheduled(command);
@@ -82,32 +82,32 @@ impl StreamCore {
         pushed.ticket
     }
 
-    /// Places a marker behind all tasks, for a thread that waits for one which is none.
+    /// Places a marker behind all tasks, for a thread that waits for a task that is no marker.
     pub(super) fn push_marker(self: &Arc<Self>) {
         let ticket = self.push_always(Marker);
         self.markers.lock().add(ticket);
     }
 
-    /// True when all tasks are out of the queue but markers: those are nobody's work, and whoever
-    /// waited for the last task finds the stream done.
+    /// True when only markers are left in the queue. Markers are no work, so a thread that waited
+    /// for the last task finds the stream done.
     pub(crate) fn is_drained(&self) -> bool {
-        // The stream's counter first: what is enqueued meanwhile does not make it look done.
+        // The stream's counter is read first: a task enqueued meanwhile does not make it look done.
         let retired = self.progress.retired();
         let pushed = self.pushed();
         pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
     }
 
-    /// Has the stream executed, unless somebody is responsible for it; nobody is held back.
+    /// Schedules the stream if it is idle; never holds the caller back.
     pub(crate) fn schedule(self: &Arc<Self>) {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
-            // Our own tasks run here where there is no worker.
+            // When no worker can be started, our own tasks run here.
             let _ = self.submit_for(0);
         }
     }
 
     /// Marks the place on a driver stream behind everything submitted so far.
     pub(super) fn mark_now(&self) -> Result<Arc<OwnedMark>> {
-        // The counter first: what it counts was submitted before the mark.
+        // The counter is read first: the tasks that it counts were submitted before the mark.
         let submitted = self.progress.retired();
         let mark = self.handle.mark(false)?;
         self.marks.insert(submitted, Arc::clone(&mark));
@@ -115,7 +115,7 @@ impl StreamCore {
     }
 
     /// True when the task `ticket` is known to be done. Asks the device, and places a mark when
-    /// none would ever tell; a refusal is no answer yet.
+    /// none is pending at or behind the task. A refusal counts as no answer.
     pub(crate) fn poll_ticket(&self, ticket: u64) -> bool {
         if self.progress.done() >= ticket {
             return true;
@@ -130,8 +130,8 @@ impl StreamCore {
         self.progress.done() >= ticket
     }
 
-    /// Keeps something until the device has done the task `ticket` of this driver stream. After a
-    /// shutdown nobody asks any more, so the device is waited for.
+    /// Keeps `thing` until the device has done the task `ticket` of this driver stream. After a
+    /// shutdown no thread polls any more, so this waits for the device.
     pub(crate) fn hold(&self, ticket: u64, thing: Box<dyn Send>) {
         self.marks.hold(ticket, thing);
         if self.lifecycle.is_cancelled() {
@@ -139,22 +139,23 @@ impl StreamCore {
         }
     }
 
-    /// Drops what the device is done with; true when nothing is held any more. A mark that is on
-    /// its way is enough, whoever placed it: what stands behind it gets the next one.
+    /// Drops the held values of tasks that the device has done; true when no value is held any
+    /// more. A pending mark is enough, wherever it stands: values held for tasks behind it get the
+    /// next one.
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
             let _ = self.marks.poll();
             if self.marks.is_empty() {
                 self.poll_ticket(ticket.min(self.progress.retired()));
             }
-            // A driver's callback only moves the counter.
+            // A driver's callback moves the counter and drops nothing.
             self.marks.drop_passed();
         }
         self.marks.held_until().is_none()
     }
 
-    /// Waits for the device, if something is held, and drops what is held for tasks up to `until`.
-    /// Where the device cannot be waited for, that stays with the driver: it may still be used.
+    /// Waits for the device, if a value is held, and drops the values held for tasks up to `until`.
+    /// When the device cannot be waited for, the values are leaked: it may still use them.
     pub(super) fn finish_held(&self, until: u64) {
         if self.marks.held_until().is_none() {
             return;
@@ -165,8 +166,8 @@ impl StreamCore {
         }
     }
 
-    /// Blocks until the device executes nothing of what was submitted: it is done, or it is lost. A
-    /// driver that refuses to wait for the stream is asked to wait for a mark.
+    /// Blocks until the device executes no submitted task any more: all are done, or the device is
+    /// lost. A driver that refuses to wait for the stream is asked to wait for a mark.
     pub(super) fn wait_idle(&self) -> Result<()> {
         let by_mark = |_| self.handle.mark(false)?.wait();
         let waited = while_blocked(|| self.handle.synchronize().or_else(by_mark));

@@ -1,6 +1,7 @@
-//! Who executes a stream best: how long its tasks have taken lately, and who has executed them.
+//! The choice of the thread that executes a stream: recent task times, and recent executors.
 //!
-//! A waiting thread executes short tasks itself; a worker lingers where no thread does so.
+//! A waiting thread executes short tasks itself; a worker lingers at a stream that no host thread
+//! executes.
 //!
 //! Reading a clock around every task would cost more than an empty task. A drain reads it at one
 //! batch in 64 while tasks are short, and at every batch while they are long or unknown.
@@ -21,14 +22,14 @@ const SAMPLED_BATCHES: u32 = 64;
 /// No batch was measured yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Turns in which workers execute something before a stream counts as theirs again.
+/// Turns in which workers execute tasks before a stream counts as theirs again.
 const TURNS_AFTER_HELP: u32 = 8;
 
-/// As many, and a worker came while a thread helped.
+/// The same number of turns, and in addition a worker came while a thread helped.
 const MET: u32 = TURNS_AFTER_HELP + 1;
 
-/// How long a worker first leaves a stream to a host thread: what that takes from one round trip to
-/// the next. Doubled each time, up to about what waking a sleeping worker takes.
+/// How long a worker first leaves a stream to a host thread: the time from one round trip to the
+/// next. Doubled each time, up to about what waking a sleeping worker takes.
 const FIRST_LEAVE: Duration = Duration::from_micros(4);
 const LEAVE_DOUBLINGS: u32 = 4;
 
@@ -36,14 +37,14 @@ const LEAVE_DOUBLINGS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Pace {
     recent_ns: AtomicU64,
-    /// Turns that workers still have to win before they linger at this stream.
+    /// Turns that workers still have to execute before they linger at this stream.
     turns_after_help: AtomicU32,
     /// How many tasks were retired when a worker last left the stream to host threads, and how
-    /// often in a row it did. One worker at a time comes to a stream.
+    /// often in a row it did. One worker at a time visits a stream.
     left_at: AtomicU64,
     times_left: AtomicU32,
-    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]. A clock that
-    /// the waiting thread need not read.
+    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]. Saves the
+    /// waiting thread a reading of the clock.
     met_ns: AtomicU64,
 }
 
@@ -58,16 +59,16 @@ impl Pace {
         }
     }
 
-    /// A host thread executes the stream while it waits, or wants to: workers do not linger.
+    /// A host thread executes the stream while it waits, or is about to: workers do not linger.
     #[inline]
     pub(crate) fn note_helper(&self) {
-        // Relaxed, here and below: figures for heuristics order nothing.
+        // Relaxed, here and below: these are figures for heuristics and order nothing.
         if self.turns_after_help.load(Ordering::Relaxed) != TURNS_AFTER_HELP {
             self.turns_after_help.store(TURNS_AFTER_HELP, Ordering::Relaxed);
         }
     }
 
-    /// A worker executed something in its turn.
+    /// A worker executed at least one task in its turn.
     #[inline]
     pub(crate) fn note_worker(&self) {
         let turns = self.turns_after_help.load(Ordering::Relaxed);
@@ -82,8 +83,8 @@ impl Pace {
         self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
-    /// A worker came, and another thread executes the stream: since now at the latest. A thread
-    /// that begins to help, and notes that, forgets it.
+    /// A worker came while another thread was already executing the stream. A thread that begins to
+    /// help resets this in [`Pace::note_helper`].
     #[cold]
     pub(crate) fn note_met(&self) {
         if self.is_wanted_by_host() {
@@ -92,7 +93,7 @@ impl Pace {
         }
     }
 
-    /// A waiting thread has executed one task. When a worker came long ago, that has overrun.
+    /// A waiting thread has executed one task. If a worker came long ago, the task has overrun.
     #[inline]
     pub(crate) fn end_help(&self) {
         if self.turns_after_help.load(Ordering::Relaxed) == MET {
@@ -109,8 +110,8 @@ impl Pace {
         }
     }
 
-    /// For how long a worker leaves the stream to host threads that execute it: longer each time
-    /// that they went on meanwhile. `None` when nobody retired anything in that time.
+    /// How long a worker leaves the stream to the host threads that execute it: longer each time
+    /// that they made progress meanwhile. `None` when no task was retired in that time.
     pub(crate) fn leave_for(&self, retired: u64) -> Option<Duration> {
         let times = self.times_left.load(Ordering::Relaxed);
         let stands = times > 0 && self.left_at.load(Ordering::Relaxed) == retired;
@@ -154,16 +155,16 @@ fn now_ns() -> u64 {
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a waiting thread executes tasks without a look at what interrupts it; what takes longer
-/// than that overruns. A model has no clock.
+/// How long a waiting thread executes tasks without asking its interrupt check; a longer task
+/// overruns. A model has no clock.
 pub(crate) const LONGEST_SHIFT: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 
-/// A waiting thread's time in a stream with more than one task for it.
+/// The time of a waiting thread in a stream with more than one task for it.
 #[derive(Debug)]
 pub(crate) struct Shift {
     began: Instant,
-    /// Since when the running task runs.
+    /// When the running task began.
     task_began: Instant,
 }
 
@@ -173,8 +174,8 @@ impl Shift {
         Self { began: now, task_began: now }
     }
 
-    /// A task has ended: true when the thread has to look at what interrupts it. One that overran
-    /// makes the stream a long one, whatever ran before it, so no thread helps it.
+    /// A task has ended: true when the thread has to ask its interrupt check. A task that overran
+    /// makes the stream a long one, whatever ran before, so no thread helps it.
     pub(crate) fn is_over(&mut self, pace: &Pace) -> bool {
         let now = Instant::now();
         let task = now - self.task_began;

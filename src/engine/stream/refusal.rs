@@ -1,9 +1,9 @@
-//! Streams that no thread executes: the system starts none, or the backend panics at one.
+//! Streams that no worker can execute: the system starts no thread, or the backend panics.
 //!
-//! The thread that made such a stream runnable retires what is queued: our own tasks run, users' do
-//! not. The call that brought one of these is refused, and its task leaves nothing but its number.
-//! What other threads brought in that moment fails the stream, as their calls have returned, and so
-//! do waits that stand in front of the task.
+//! The thread that made such a stream runnable retires its queue: our own tasks run, users' tasks
+//! do not. The call that enqueued a user's task is refused, and only the task's ticket remains.
+//! Tasks that other threads enqueued in that moment fail the stream, because their calls have
+//! returned; so do waits in front of the task.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,7 +19,7 @@ use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Front};
 
 thread_local! {
-    /// The task for which this thread hands a stream to its backend.
+    /// The task because of which this thread hands a stream to its backend.
     static BROUGHT: Cell<Brought> = const { Cell::new(NOTHING) };
     /// Why it was refused.
     static REASON: RefCell<Option<Error>> = const { RefCell::new(None) };
@@ -31,28 +31,30 @@ type Brought = (u64, u64);
 /// No task has this ticket.
 const NOTHING: Brought = (0, 0);
 
-/// In the place of the task that was refused.
+/// Replaces the task once it was refused.
 const IS_REFUSED: Brought = (0, u64::MAX);
 
-/// Why this thread's task was refused. A thread whose variables are ending does not know any more.
+/// Why this thread's task was refused. A thread whose thread-locals are already destroyed has lost
+/// the reason.
 fn take_reason() -> Error {
     REASON.try_with(RefCell::take).ok().flatten().unwrap_or(Error::ShutDown)
 }
 
 impl StreamCore {
     /// Hands the stream, which the caller is responsible for, to the backend because of the task
-    /// `ticket`; 0 is one of our own. Fails when no thread can execute that: it was dropped unrun.
+    /// `ticket`; 0 stands for one of our own tasks. Fails when no thread can execute the task,
+    /// which was then dropped unrun.
     #[cold]
     #[inline(never)]
     pub(super) fn submit_for(self: &Arc<Self>, ticket: u64) -> Result<()> {
-        // What is dropped on the way may bring tasks of its own.
+        // Values dropped on the way may enqueue tasks of their own.
         let outer = BROUGHT.replace((self.key(), ticket));
         self.submit();
         if BROUGHT.replace(outer) == IS_REFUSED { Err(take_reason()) } else { Ok(()) }
     }
 
-    /// The backend panicked when it was handed the stream, and nobody else will execute it. If it
-    /// did take it, whoever comes finds nothing to do.
+    /// The backend panicked when it was handed the stream, so no other thread will execute it. If
+    /// the backend did accept the stream, its worker finds no task.
     #[cold]
     pub(super) fn retire_unaccepted(
         self: &Arc<Self>,
@@ -63,7 +65,7 @@ impl StreamCore {
         self.retire_refused(&Error::Driver { kind, call, code: 0, message });
     }
 
-    /// Retires what is queued without a worker.
+    /// Retires the queue without a worker.
     pub(super) fn retire_refused(self: &Arc<Self>, reason: &Error) {
         while let Some(mut pass) = self.turnstile.enter_from_run_queue() {
             let batch = |consumer: &mut Consumer| self.drain_refused(consumer, reason);
@@ -71,7 +73,7 @@ impl StreamCore {
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
             }
-            // What came meanwhile is refused as well.
+            // Tasks that came meanwhile are refused as well.
         }
     }
 
@@ -92,7 +94,7 @@ impl StreamCore {
             } else {
                 context.effects().blocked_on = None;
                 drop_quietly(|| entry.discard());
-                context.is_marker = true; // it may have been one: who waits for it is woken
+                context.is_marker = true; // it may have been one: its waiters are woken
                 if BROUGHT.get() == (self.key(), ticket) {
                     BROUGHT.set(IS_REFUSED);
                     let _ = REASON.try_with(|place| place.replace(Some(reason.clone())));

@@ -20,7 +20,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::handle::Stream;
 use crate::engine::stream::synchronize::raise;
 
-/// Between two looks at tasks that a synchronise did not wait for.
+/// The time between two looks at tasks that a synchronise did not wait for.
 const PENDING_PERIOD: Duration = Duration::from_micros(200);
 
 type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
@@ -44,7 +44,7 @@ impl<'scope> Scope<'scope, '_> {
         let task: Task<'scope> = Box::new(move || borrowing.run());
         // SAFETY: only the lifetime changes. The task must not outlive 'scope: `Stream::scope`
         // returns, also by a panic, only when no task enqueued here is pending, and `Borrowing`
-        // ends that behind everything that borrows.
+        // drops its `Pending` after everything that borrows.
         let task = unsafe { std::mem::transmute::<Task<'scope>, Task<'static>>(task) };
         self.stream.enqueue(task)
     }
@@ -59,9 +59,8 @@ impl<'scope> Scope<'scope, '_> {
 impl Stream {
     /// Lets tasks borrow from the caller: everything enqueued through the scope is done when this
     /// returns. The end is a synchronise of the stream: it blocks, and raises and ends its error.
-    /// When a task of the scope failed or was skipped by an error that this synchronise does not
-    /// meet, as one elsewhere ended it before, that is raised here too: `Ok` says that every task
-    /// ran.
+    /// When another synchronise has already ended the error by which a task of the scope failed or
+    /// was skipped, that error is raised here too: `Ok` says that every task ran.
     ///
     /// Fails before `tasks` is called inside a task of this stream.
     ///
@@ -102,16 +101,16 @@ impl Stream {
     }
 }
 
-/// What a scope knows of its tasks.
+/// The state of a scope's tasks.
 #[derive(Default)]
 struct Tasks {
-    /// Those that were enqueued and not yet run or dropped; tasks may enqueue more.
+    /// The number of tasks enqueued and not yet run or dropped; tasks may enqueue more.
     pending: AtomicU64,
     /// True when one failed, or was dropped without running.
     is_any_lost: AtomicBool,
 }
 
-/// The errors of a stream from here on, remembered when a synchronise elsewhere ends them.
+/// Keeps the errors of a stream from here on, also when another thread's synchronise ends them.
 struct Bound<'a> {
     stream: &'a StreamCore,
     /// How many tasks the stream had.
@@ -124,9 +123,9 @@ impl<'a> Bound<'a> {
         Self { stream, pushed_before: stream.pushed() }
     }
 
-    /// The error that a task was lost by, if one was.
+    /// Raises the error by which a task was lost, if any.
     fn check(&self, tasks: &Tasks) -> Result<()> {
-        // Relaxed: no task is pending, which was seen by an acquire.
+        // Relaxed: an acquire load has seen that no task is pending.
         if !tasks.is_any_lost.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -141,7 +140,7 @@ impl Drop for Bound<'_> {
 }
 
 /// A task of a scope. The order of the fields is the order in which they are dropped, run or not:
-/// the task is pending until nothing of it borrows any more.
+/// the task is pending until no part of it borrows any more.
 struct Borrowing<F> {
     function: F,
     pending: Pending,
@@ -149,7 +148,7 @@ struct Borrowing<F> {
 
 impl<F: FnOnce() -> R, R: TaskOutcome> Borrowing<F> {
     fn run(self) -> Result<(), TaskError> {
-        // A variable is dropped behind what the function had, also when that panics.
+        // `pending` is dropped after the function's captures, also when the function panics.
         let Self { function, mut pending } = self;
         let result = function().into_task_result();
         pending.is_done = result.is_ok();
@@ -165,8 +164,8 @@ struct Pending {
 
 impl Pending {
     fn new(tasks: &Arc<Tasks>) -> Self {
-        // Relaxed: raised by the scope's thread or inside a pending task, so never from zero while
-        // the scope could end.
+        // Relaxed: incremented by the scope's thread or inside a pending task, so never from zero
+        // while the scope could end.
         tasks.pending.fetch_add(1, Ordering::Relaxed);
         Self { tasks: Arc::clone(tasks), is_done: false }
     }
@@ -175,7 +174,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.is_done {
-            // Relaxed: told by the release below.
+            // Relaxed: published by the release below.
             self.tasks.is_any_lost.store(true, Ordering::Relaxed);
         }
         // Release: the task's borrows ended; pairs with `End`. No model: it is a counter of its
@@ -184,8 +183,8 @@ impl Drop for Pending {
     }
 }
 
-/// The end of a scope: dropped when no task is pending, whatever a synchronise said and whatever
-/// panics. Tasks may have enqueued more, and a synchronise may be refused.
+/// The end of a scope: its drop returns when no task is pending, whatever the synchronise returned
+/// and whatever panicked. Tasks may have enqueued more, and a synchronise may be refused.
 struct End<'a> {
     stream: &'a Stream,
     tasks: &'a Tasks,
@@ -194,7 +193,7 @@ struct End<'a> {
 impl End<'_> {
     fn is_reached(&self) -> bool {
         // Acquire: pairs with the release of each task's end. No model: as there. In a forked child
-        // nothing is ever run or dropped.
+        // no task is ever run or dropped.
         self.tasks.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
     }
 }

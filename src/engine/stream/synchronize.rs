@@ -1,4 +1,5 @@
-//! Synchronise: a point in the queue that raises the open error to all who wait, and ends it.
+//! Synchronise: a point in the queue that raises the open error to all waiting threads, and ends
+//! it.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::engine::stream::frames;
 use crate::engine::stream::wait::{Interrupt, ask_now};
 use crate::queue::{Class, Command};
 
-/// One thread inside a synchronise: where a consumer leaves the error that it ended meanwhile.
+/// One thread inside a synchronise: the place where a consumer leaves the error that it ended
+/// meanwhile.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
     errors: Mutex<Vec<Arc<StreamError>>>,
@@ -25,7 +27,7 @@ impl SyncPoint {
         Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// Leaves an error: usually one, several when others synchronise meanwhile.
+    /// Adds an error: usually one, several when other threads synchronise meanwhile.
     pub(crate) fn give(&self, error: &Arc<StreamError>) {
         self.errors.lock().push(Arc::clone(error));
     }
@@ -47,7 +49,7 @@ impl Command<TaskContext> for Synchronize {
     }
 }
 
-/// An error that goes on.
+/// Opens an error again.
 struct Reopen(Arc<StreamError>);
 
 impl Command<TaskContext> for Reopen {
@@ -91,8 +93,8 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
-    /// This thread is about to execute the stream while it waits: a worker that lingers there
-    /// leaves. False when the thread has to sleep instead.
+    /// This thread is about to execute the stream while it waits: a worker that lingers at the
+    /// stream leaves it. False when the thread has to sleep instead.
     #[inline]
     pub(crate) fn expect_helper(&self) -> bool {
         let pace = &self.figures.pace;
@@ -103,8 +105,8 @@ impl StreamCore {
         may_help
     }
 
-    /// Executes the stream here; the point is then where this thread stands, not a task. `None`
-    /// when somebody else executes the stream.
+    /// Executes the stream on this thread, which then needs no task as its point. `None` when
+    /// another thread executes the stream.
     fn synchronize_by_helping(
         self: &Arc<Self>,
         interrupt: &mut Interrupt<'_>,
@@ -129,7 +131,7 @@ impl StreamCore {
     /// Enqueues the point.
     pub(crate) fn begin_synchronize(self: &Arc<Self>) -> Result<Pending> {
         let point = SyncPoint::new();
-        // First the list, then the queue: whoever runs the point finds it there.
+        // First the list, then the queue: the consumer that runs the point finds it in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
         match self.push(Synchronize(Arc::clone(&point))) {
             Ok(ticket) => Ok(Pending { point, ticket }),
@@ -140,8 +142,7 @@ impl StreamCore {
         }
     }
 
-    /// Waits for the point and raises what it has ended. When something stands in the way of that,
-    /// nothing has ended.
+    /// Waits for the point and raises what it has ended. When that fails, no error has ended.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
@@ -156,7 +157,7 @@ impl StreamCore {
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
     ) -> Result<Vec<Arc<StreamError>>> {
-        // A backend that panics is in the way as one that refuses.
+        // A backend that panics is treated as one that refuses.
         let waited = caught(|| self.wait_for(pending, interrupt));
         if let Ok(Ok(())) = waited {
             return Ok(pending.point.take());
@@ -174,12 +175,12 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Takes a point back: when the queue passes it, it ends nothing.
+    /// Takes a point back: when the queue passes it, it ends no error.
     fn give_up(&self, point: &Arc<SyncPoint>) {
         self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
     }
 
-    /// Ends a synchronise that was begun and is not waited for to the end.
+    /// Abandons a synchronise that was begun.
     pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
         self.give_up(&pending.point);
         for error in pending.point.take() {
@@ -187,20 +188,20 @@ impl StreamCore {
         }
     }
 
-    /// Opens an error again that was ended and could not be raised.
+    /// Reopens an error that was ended and could not be raised.
     pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamError>) {
-        // Refused after a shutdown only, when nothing is raised any more.
+        // Refused only after a shutdown, when no error is raised any more.
         let _ = self.push(Reopen(error));
     }
 }
 
-/// An error as a result, now seen. Work that a shutdown cancelled is told as that.
+/// An error as a result, marked as seen. Work that a shutdown cancelled is reported as that.
 #[inline]
 pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
     error.map_or(Ok(()), |error| raise_all(vec![error]))
 }
 
-/// Several errors as one result, each now seen.
+/// Several errors as one result, each marked as seen.
 #[cold]
 pub(crate) fn raise_all(errors: Vec<Arc<StreamError>>) -> Result<()> {
     raise_counted(errors, 0)
@@ -214,7 +215,7 @@ pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamError>>, num_forgotten: u6
     }
     let count = errors.len();
     errors.retain(|error| !error.is_cancellation());
-    errors.sort_by_key(|error| error.inherited_from().is_some()); // what others inherited first
+    errors.sort_by_key(|error| error.inherited_from().is_some()); // originals before inherited ones
     match (&errors[..], count) {
         ([], 0) => Ok(()),
         ([], _) => Err(Error::ShutDown),

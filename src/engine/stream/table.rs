@@ -22,7 +22,7 @@ pub(crate) const POOL_STREAMS: usize = 32;
 /// The id of the default stream.
 pub(crate) const DEFAULT_ID: u64 = 0;
 
-/// Between two looks at a stream that another thread drops, which takes nanoseconds.
+/// The time between two looks at a stream that another thread drops, which takes nanoseconds.
 const ENDS: Duration = Duration::from_micros(20);
 
 /// All streams of one device.
@@ -46,7 +46,7 @@ struct Streams {
     next_id: u64,
 }
 
-/// A stream that ends with its last handle and its work.
+/// A stream that ends with its last handle and its last task.
 #[derive(Debug)]
 struct Dedicated {
     id: u64,
@@ -83,7 +83,7 @@ impl StreamTable {
         if let Some(stream) = &self.streams.lock().default {
             return Ok(Arc::clone(stream));
         }
-        // Made without the lock, because the backend is called; whoever was first is kept.
+        // Made without the lock, because the backend is called; the first stream stored is kept.
         let made = self.make(DEFAULT_ID, 0, false)?;
         let kept = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&made)));
         Ok(kept)
@@ -106,10 +106,10 @@ impl StreamTable {
         let made = self.make(id, priority, false)?;
         let mut streams = self.streams.lock();
         let kept = streams.pool(priority).streams[place].get_or_insert_with(|| Arc::clone(&made));
-        Ok(Arc::clone(kept)) // a stream that was made for nothing is dropped behind the lock
+        Ok(Arc::clone(kept)) // a surplus stream is dropped after the lock
     }
 
-    /// A stream that nobody else is given; it ends with its last handle.
+    /// A stream that is handed out once; it ends with its last handle.
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
         let id = self.streams.lock().take_id();
@@ -120,7 +120,7 @@ impl StreamTable {
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
         let (stream, progress) = (Arc::downgrade(&made), Arc::clone(&made.progress));
-        // At the end, unless a thread that took a later id was faster.
+        // The last place, unless a thread with a later id was faster.
         let place = streams.place_of(id);
         streams.dedicated.insert(place, Dedicated { id, stream, progress });
         Ok(made)
@@ -135,8 +135,8 @@ impl StreamTable {
         found.ok_or(Error::NoSuchStream { device: self.device, stream_id })
     }
 
-    /// Every stream that was made and did not end. What the others counted and failed with is with
-    /// the lifecycle when this returns: nothing is missed between the two.
+    /// Every stream that was made and has not ended. The counts and errors of the others are in the
+    /// lifecycle when this returns, so a caller that reads both misses none.
     pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
         let mut ending = Vec::new();
         let streams = self.streams.lock();
@@ -150,7 +150,7 @@ impl StreamTable {
             }
         }
         drop(streams); // a dedicated stream that ends right now is dropped without the lock
-        // In a forked child a thread that was about to hand something on is not there.
+        // In a forked child the thread that was dropping the stream does not exist.
         let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
         while ending.iter().any(is_ending) {
             park(Some(ENDS)); // the thread that drops it may need this one's processor
@@ -182,7 +182,7 @@ impl Streams {
         self.next_id - 1
     }
 
-    /// Where the dedicated stream with an id is, or would be.
+    /// The index of the dedicated stream with an id, or the index to insert it at.
     fn place_of(&self, id: u64) -> usize {
         self.dedicated.partition_point(|dedicated| {
             step();

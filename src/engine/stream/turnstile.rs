@@ -1,6 +1,6 @@
 //! The turnstile of a stream: at most one thread consumes its queue, and no work is left behind.
 //!
-//! One word says who is responsible for a stream:
+//! One word records which component is responsible for a stream:
 //!
 //! | state | meaning |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | QUEUED | an entry stands in the device's run queue; a worker will come |
 //! | DRAINING | a thread consumes, and looks once more after it left |
 //! | DRAINING, QUEUED | a helper consumes, a worker will come anyway |
-//! | PARKED | the head waits; who completes it resumes the stream |
+//! | PARKED | the head waits; its completer resumes the stream |
 //! | PARKED, QUEUED | a helper parked it; the worker that comes only clears QUEUED |
 //!
 //! A producer pushes, then looks at this word; a consumer leaves, then looks at the queue: a Dekker
@@ -35,7 +35,7 @@ pub(crate) struct Turnstile<T> {
 // SAFETY: the DRAINING bit lets one thread at a time to the consumer, as a mutex does.
 unsafe impl<T: Send> Sync for Turnstile<T> {}
 
-/// Which parking of a stream this is.
+/// Identifies one parking of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parking(u64);
 
@@ -43,13 +43,13 @@ pub(crate) struct Parking(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// Somebody else is responsible.
+    /// Another component is responsible.
     Nothing,
     /// The caller puts the stream into the run queue.
     Schedule,
 }
 
-/// The right to consume. It is given back explicitly: what is to be done next depends on the queue.
+/// The right to consume. It is given back explicitly: the next step depends on the queue.
 pub(crate) struct Pass<'a, T>(&'a Turnstile<T>);
 
 impl<T> Turnstile<T> {
@@ -57,7 +57,7 @@ impl<T> Turnstile<T> {
         Self { state: AtomicU64::new(0), consumer: UnsafeCell::new(consumer) }
     }
 
-    /// After a push: takes the responsibility for scheduling if nobody has any.
+    /// After a push: takes the responsibility for scheduling if the stream is idle.
     #[inline]
     pub(crate) fn schedule_if_idle(&self) -> Next {
         // SeqCst: looked at after the push; partner: `leave`.
@@ -68,12 +68,12 @@ impl<T> Turnstile<T> {
         self.schedule(state)
     }
 
-    /// Idle → QUEUED, if it still is as seen.
+    /// Idle → QUEUED, if the word is unchanged.
     #[inline(never)]
     fn schedule(&self, idle: u64) -> Next {
-        // Relaxed: the last consumer's state is handed on in the release sequence of its leaving.
-        // On failure: what changed the word took the responsibility, and looks at the queue when it
-        // leaves.
+        // Relaxed: the last consumer's state is published by the release sequence that its leave
+        // heads. On failure: the thread that changed the word took the responsibility, and looks at
+        // the queue when it leaves.
         let change =
             self.state.compare_exchange(idle, idle | QUEUED, Ordering::Relaxed, Ordering::Relaxed);
         if change.is_ok() { Next::Schedule } else { Next::Nothing }
@@ -115,19 +115,20 @@ impl<T> Turnstile<T> {
         (state & PARKED != 0).then_some(Parking(state / PARKING))
     }
 
-    /// True when nobody is responsible for the stream.
+    /// True when no component is responsible for the stream.
     pub(crate) fn is_idle(&self) -> bool {
-        // Relaxed: a guess; who enters is told by the exchange.
+        // Relaxed: a guess; a thread that enters learns the truth from the exchange.
         self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
     }
 
-    /// Changes the word as `next` says; the old word, or `None` when `next` says so.
+    /// Changes the word to `next` of it and returns the old word; `None`, unchanged, when `next`
+    /// returns `None`.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
-        // AcqRel: acquires what the last consumer left of the consumer's state, and releases what
-        // this one did when it parks or leaves work. Who enters has no part in the Dekker pair of
-        // `leave`: it looks at the queue when it leaves.
-        // Relaxed: a guess that the exchange checks.
+        // AcqRel: acquires the consumer's state as the last consumer left it, and releases this
+        // one's changes when it parks or leaves work. A thread that enters has no part in the
+        // Dekker pair of `leave`: it looks at the queue when it leaves. Relaxed: a guess that the
+        // exchange checks.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             let wanted = next(state)?;
@@ -145,13 +146,13 @@ impl<T> Turnstile<T> {
 }
 
 impl<T> Pass<'_, T> {
-    /// Gives the right back. True when nobody else is responsible now: the caller looks at the
-    /// queue and, unless it is empty, calls [`Turnstile::schedule_if_idle`].
+    /// Gives the right back. True when the stream is idle now: the caller looks at the queue and,
+    /// unless it is empty, calls [`Turnstile::schedule_if_idle`].
     #[inline]
     pub(crate) fn leave(self) -> bool {
         // SeqCst: left before the look at the queue; partner: the claim in `Sender::push`. Its
-        // release half publishes the consumer's state; pairs with `change`.
-        // A subtraction is one instruction where clearing a bit and asking for the rest is a loop.
+        // release half publishes the consumer's state; pairs with `change`. A subtraction is one
+        // instruction; clearing a bit and returning the rest is a loop.
         let old = self.0.state.fetch_sub(DRAINING, Ordering::SeqCst);
         old & QUEUED == 0
     }
@@ -176,7 +177,8 @@ impl<T> Deref for Pass<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a pass exists only while its thread has the DRAINING bit, which one thread has.
+        // SAFETY: a pass exists only while its thread has the DRAINING bit, which one thread has at
+        // a time.
         self.0.consumer.with(|consumer| unsafe { &*consumer })
     }
 }
@@ -191,7 +193,7 @@ impl<T> DerefMut for Pass<'_, T> {
 
 impl<T> fmt::Debug for Turnstile<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Relaxed: for people.
+        // Relaxed: for debug output.
         let state = self.state.load(Ordering::Relaxed);
         let bits = [(QUEUED, "queued"), (DRAINING, "draining"), (PARKED, "parked")];
         f.debug_list()

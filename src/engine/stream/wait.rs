@@ -26,12 +26,12 @@ const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
 /// Sleep of a producer that is ahead of its stream's limit, between two looks.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 
-/// How often a thread looks at the counter itself while it waits for a task that is no marker: the
-/// marker that is to wake it may stand behind something long.
+/// How often a thread reads the counter itself while it waits for a task that is no marker: the
+/// marker that is to wake it may stand behind a long task.
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
-/// Asked every 50 ms by a thread that waits, also between tasks that it executes meanwhile; true
-/// gives the wait up with [`Error::Interrupted`]. The work goes on.
+/// A waiting thread calls this every 50 ms, also between tasks that it executes meanwhile; true
+/// ends the wait with [`Error::Interrupted`]. The work goes on.
 pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
@@ -64,8 +64,8 @@ impl StreamCore {
     }
 
     /// Blocks until the task `ticket` is done: on a driver kind by the device, which may have to
-    /// finish what was submitted behind it. A marker wakes this thread; for any other task one is
-    /// pushed, and looked at the counter meanwhile. Raises and ends nothing.
+    /// finish later tasks too. A marker wakes this thread; for any other task this pushes a marker
+    /// and polls the counter meanwhile. Raises and ends no error.
     pub(crate) fn wait_ticket(
         self: &Arc<Self>,
         ticket: u64,
@@ -95,29 +95,29 @@ impl StreamCore {
         let marked = self.marks.at(ticket).map_or_else(|| self.mark_now(), Ok);
         while_blocked(|| match marked {
             Ok(mark) => mark.wait(),
-            // Without a mark the whole stream is waited for.
+            // Without a mark this waits for the whole stream.
             Err(_) => self.handle.synchronize(),
         })?;
         self.marks.reached(ticket);
         Ok(())
     }
 
-    /// Blocks until the task `ticket` does not touch its memory any more, also where a wait is
-    /// refused or panics, or the device cannot be asked: the memory is borrowed from the caller.
+    /// Blocks until the task `ticket` no longer touches its memory, even when a wait is refused or
+    /// panics, or the device cannot be asked: the memory is borrowed from the caller.
     pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
         while self.progress.retired() < ticket && !crate::base::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
         }
         let is_over =
             || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
-        // Whatever else a driver refuses to say: the memory may still be used. A panic must not get
-        // past it, nor meet the one that this may be called in.
+        // After any refusal but a lost device the memory may still be in use. A panic must not
+        // leave this function, which may itself run during the unwinding of one.
         while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
     }
 
-    /// Executes the stream up to `ticket` while it can be; true when `ticket` is retired.
+    /// Executes the stream up to `ticket` as far as possible; true when `ticket` is retired.
     pub(super) fn help(
         self: &Arc<Self>,
         ticket: u64,
@@ -132,7 +132,7 @@ impl StreamCore {
             }
             match stop {
                 Stop::Here => {}
-                // Asked outside of the stream: the answer may be a signal handler of a user's.
+                // Asked outside of the stream: the check may run a user's signal handler.
                 Stop::TimeIsUp => ask_now(interrupt)?,
                 Stop::Yield | Stop::Blocked => break,
             }
@@ -190,7 +190,7 @@ impl StreamCore {
         let mut asked = Instant::now();
         let mut outcome = Ok(());
         while outcome.is_ok() && self.progress.retired() < ticket {
-            let _ = longest_park(); // this one is shorter
+            let _ = longest_park(); // the park below is shorter
             park(Some(UNMARKED_PERIOD));
             outcome = ask(interrupt, &mut asked);
         }
@@ -198,15 +198,15 @@ impl StreamCore {
         outcome
     }
 
-    /// Holds a producer back while its stream has more tasks queued than its limit. Tasks are never
-    /// held back: they would wait for themselves.
+    /// Holds a producer back while its stream has more tasks queued than its limit. A push from
+    /// inside a task is never held back: the task would wait for itself.
     #[cold]
     pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
         let limit = self.lifecycle.stream_task_limit;
         if let Some(enough) = pushed.checked_sub(limit)
             && !frames::is_inside_task()
         {
-            // After a shutdown nothing is held back, and the next call says so.
+            // After a shutdown no producer is held back, and the next call reports it.
             let _ = self.hold_back(enough, &mut None);
         }
     }
@@ -222,7 +222,7 @@ impl StreamCore {
         self.hold_back(self.full_until(), interrupt)
     }
 
-    /// What has to be retired before there is room; 0 when there is.
+    /// The ticket that has to be retired before there is room; 0 when there is room.
     #[inline]
     fn full_until(&self) -> u64 {
         let next = self.pushed() + 1;
@@ -251,7 +251,7 @@ impl StreamCore {
     }
 }
 
-/// Asks an interrupt check whose turn has come.
+/// Calls the interrupt check when its period is over.
 fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
     if let Some(is_interrupted) = interrupt
         && asked.elapsed() >= INTERRUPT_PERIOD
@@ -262,13 +262,13 @@ fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
     Ok(())
 }
 
-/// Asks an interrupt check.
+/// Calls the interrupt check.
 pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
     let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
     if is_interrupted { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// True where spinning only keeps the awaited thread from running.
+/// True on a single processor, where spinning only keeps the awaited thread from running.
 pub(crate) fn is_single_cpu() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();
     let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn waits_that_are_interrupted_leave_nobody_with_the_stream() {
         // Goal: a program that waits in short steps does not grow. Method: each form of wait for a
-        // stream that is held is given up; then those who wait are counted.
+        // busy stream is interrupted; then the registered waiters are counted.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
         let stream = runtime.dedicated_stream(Device::cpu(0), 0).unwrap();
         let ((enter, entered), (open, opened)) = (channel(), channel::<()>());
@@ -296,7 +296,7 @@ mod tests {
             opened.recv().unwrap_or_default();
         };
         stream.enqueue(task).unwrap();
-        entered.recv().unwrap(); // by a worker: nobody helps
+        entered.recv().unwrap(); // by a worker: no thread helps
         let event = stream.record_event().unwrap();
         let mut always = || true;
         for _ in 0..2 {
@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn a_stream_whose_tasks_were_waited_for_is_done_whatever_the_wait_left_in_it() {
-        // Goal: a marker is nobody's work. Method: the only worker is held elsewhere, so that two
-        // markers stay; then a task stands between a third one and those.
+        // Goal: a marker does not count as work. Method: the only worker is kept busy on another
+        // stream, so that two markers stay queued; then a task stands between them and a third one.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
         let [stream, other] =
             [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());

@@ -1,9 +1,9 @@
-//! Who waits for a stream's counter: parked streams and sleeping threads, by ticket.
+//! The waiters for a stream's counter: parked streams and sleeping threads, by ticket.
 //!
 //! A waiter registers, then looks at the counter; a consumer that retires a *marker* (a record, a
-//! synchronise, a task with buffers: what is waited for) advances the counter, then looks for
-//! waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no wake is
-//! lost, and tasks that are not markers pay nothing.
+//! synchronise, a task with buffers: anything that can be waited for) advances the counter, then
+//! looks for waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no
+//! wake is lost, and tasks that are not markers pay nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper};
 use crate::engine::frontier::Progress;
 use crate::engine::stream::turnstile::Parking;
 
-/// Somebody who waits.
+/// One waiter.
 pub(crate) enum Waiter<S> {
     /// A parked stream, to be resumed.
     Stream(Arc<S>, Parking),
@@ -33,7 +33,7 @@ struct List<S> {
     arrivals: u64,
 }
 
-/// Names one registration: ticket, then number of arrival.
+/// Identifies one registration: ticket, then number of arrival.
 pub(crate) type Registration = (u64, u64);
 
 impl<S> Waiters<S> {
@@ -74,12 +74,12 @@ impl<S> Waiters<S> {
         waiter
     }
 
-    /// Everybody who waits for a ticket up to `retired`, called by the consumer after it stored
-    /// that number with [`Progress::settle`]; `None` for nobody. The caller wakes them without a
-    /// lock.
+    /// Removes and returns all waiters for tickets up to `retired`; `None` when there are none. The
+    /// consumer calls it after storing that number with [`Progress::settle`], and wakes the waiters
+    /// without a lock.
     #[inline]
     pub(crate) fn served(&self, retired: u64) -> Option<Vec<Waiter<S>>> {
-        // SeqCst: looked at after the counter was stored; partner: `update_lowest` in `register`.
+        // SeqCst: loaded after the counter was stored; partner: `update_lowest` in `register`.
         let is_waited_for = self.lowest.load(Ordering::SeqCst) <= retired;
         is_waited_for.then(|| self.take_served(retired))
     }
@@ -93,7 +93,7 @@ impl<S> Waiters<S> {
         served.into_values().collect()
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn count(&self) -> usize {
         self.list.lock().by_ticket.len()
@@ -101,7 +101,7 @@ impl<S> Waiters<S> {
 
     fn update_lowest(&self, list: &List<S>) {
         let lowest = list.by_ticket.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        // SeqCst: stored before the look at the counter; partner: `served`.
+        // SeqCst: stored before the counter is loaded; partner: `served`.
         self.lowest.store(lowest, Ordering::SeqCst);
     }
 }
