@@ -1,6 +1,6 @@
-//! The record as a task: leaves its time stamp or its failure with the event, where there is one.
+//! The record as a task: stores its time stamp or its failure, if any, in the event.
 //!
-//! That it is done needs no word of its own: the stream's counter says so, and on a driver's stream
+//! A record needs no flag for its completion: the stream's counter tells, and on a driver's stream
 //! the mark that the record leaves there.
 
 use crate::base::blocking::while_blocked;
@@ -35,20 +35,20 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
         return;
     }
     if is_plain && let Some(mark) = context.place(false) {
-        // Only times are asked of an event's own mark: a wait takes the stream's.
+        // An event's own mark serves elapsed times only: a wait uses the stream's mark.
         context.effects().mark = Some(PlacedMark::Alone(mark));
         return;
     }
     finish(event, version, is_plain, context);
 }
 
-/// Leaves what a record is asked for later: its time, or how it failed.
+/// Stores what is asked of a record later: its time, or its failure.
 #[inline(never)]
 fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut TaskContext) {
     let mark = if was_refused { None } else { context.mark(event.finished.is_timed) };
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
-        // The record is failed, and still not complete before the device is there.
+        // The record has failed, and is still not complete before the device has reached it.
         let _ = while_blocked(|| context.handle.synchronize());
     }
     event.finish(version, mark.clone(), context.failure().cloned());

@@ -1,4 +1,4 @@
-//! What the handles and the queued records of one event share: its versions and how they ended.
+//! The state that the handles and queued records of one event share: versions and their outcomes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,46 +15,47 @@ use crate::engine::stream::wait::Interrupt;
 
 /// The state of one event.
 ///
-/// Threads that record write the first words, consumers those of `finished`, which stand on a line
-/// of their own: a pipeline of records would hand a common line over at each.
+/// Threads that record write the first fields, consumers those of `finished`, which have a cache
+/// line of their own: a pipeline of records would move a shared line between processors at each
+/// record.
 pub(super) struct EventCore {
-    /// Of all its records: an event does not change its device. Read without the lock, also in a
+    /// The device of all its records: an event does not change it. Read without the lock, also in a
     /// forked child.
     pub(super) device: OnceLock<Device>,
-    /// The latest version: how many records were begun.
+    /// The latest version: the number of records begun.
     pub(super) recorded: AtomicU64,
-    /// Of them those that no queue had (`shared`).
+    /// The number of those that bypassed the queue (`shared`).
     pub(super) direct: AtomicU64,
-    /// Handles that exist.
+    /// The number of handles.
     pub(super) handles: AtomicU64,
     pub(super) latest: SpinMutex<Latest>,
     pub(super) finished: CachePadded<Finished>,
     pub(super) life: Life,
 }
 
-/// What consumers need.
+/// The fields that consumers use.
 pub(super) struct Finished {
     pub(super) is_timed: bool,
-    /// The highest version that somebody found done: saves later queries the look at its stream.
+    /// The highest version that a thread found done. Saves later queries a look at its stream.
     completed: AtomicU64,
-    /// How many records were passed or dropped, and whether the last handle is gone (`shared`).
+    /// The number of records passed or dropped, and whether the last handle is gone (`shared`).
     pub(super) records: AtomicU64,
 }
 
-/// Where the latest version was recorded, and how the highest finished one ended.
+/// The place where the latest version was recorded, and the outcome of the highest finished one.
 pub(super) struct Latest {
-    /// The kind it was made for, or the kind of the first record.
+    /// The kind that the event was made for, or the kind of the first record.
     kind: Option<DeviceKind>,
-    /// Where the version `recorded` stands.
+    /// The stream and ticket of the version `recorded`.
     source: Option<(Arc<StreamCore>, u64)>,
-    /// How the version `finished_version` ended. Successful untimed records leave nothing.
+    /// The version whose outcome the next two fields hold. Successful untimed records store none.
     finished_version: u64,
     mark: Option<Arc<OwnedMark>>,
     failure: Option<Arc<StreamError>>,
 }
 
-/// One version of an event, looked up in one step. The source's errors are bound to it, so that the
-/// one that extends over it is not forgotten before this is dropped.
+/// One version of an event, looked up in one step. It binds the source's errors, so that the error
+/// that extends over it is not forgotten before this is dropped.
 pub(super) struct Record {
     pub(super) source: Arc<StreamCore>,
     pub(super) ticket: u64,
@@ -89,13 +90,13 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: advanced under the lock.
         let version = self.recorded.load(Ordering::Relaxed);
-        // Bound under the lock: until then the record is the latest, and knows its own failure.
+        // Bound under the lock: until then the record is the latest, and the event has its failure.
         source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
     }
 
-    /// Takes the lock to record the event on a stream, which its device and kind allow. The latest
-    /// record stays where it is until [`Latest::stand_at`].
+    /// Takes the lock to record the event on a stream; fails when the event's kind, device or
+    /// runtime does not allow that. The latest record stays where it is until [`Latest::stand_at`].
     #[inline]
     pub(super) fn lock_for(&self, core: &Arc<StreamCore>) -> Result<SpinGuard<'_, Latest>> {
         let mut latest = self.latest.lock();
@@ -105,8 +106,8 @@ impl EventCore {
         Ok(latest)
     }
 
-    /// The event is about to be recorded on another stream than before, where its kind, device and
-    /// runtime let it.
+    /// Checks that kind, device and runtime allow to record the event on another stream than
+    /// before.
     #[cold]
     fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
         let device = core.identity.device;
@@ -150,8 +151,8 @@ impl EventCore {
     #[inline]
     pub(super) fn is_latest_complete(&self) -> bool {
         let completed = self.completed();
-        // Relaxed, and behind that look, where its acquire keeps it: a record that began before an
-        // older one was found done is seen here.
+        // Relaxed; the acquire load above keeps it behind: a record that began before an older one
+        // was found done is seen here.
         completed >= self.recorded.load(Ordering::Relaxed)
     }
 
@@ -163,8 +164,8 @@ impl EventCore {
     }
 
     pub(super) fn complete(&self, version: u64) {
-        // Release: what was done before, and how it ended, is visible to who sees it complete;
-        // pairs with the loads of `completed`.
+        // Release: the work before the record and its outcome are visible to a thread that sees it
+        // complete; pairs with the loads of `completed`.
         self.finished.completed.fetch_max(version, Ordering::Release);
     }
 
@@ -178,7 +179,7 @@ impl EventCore {
         is_reached
     }
 
-    /// Notes how a version ended, unless a later one ended before.
+    /// Stores the outcome of a version, unless a later one ended before.
     pub(super) fn finish(
         &self,
         version: u64,
@@ -192,7 +193,7 @@ impl EventCore {
             std::mem::swap(&mut latest.mark, &mut mark);
             std::mem::swap(&mut latest.failure, &mut failure);
         }
-        drop(latest); // what was there before is dropped without the lock
+        drop(latest); // the previous outcome is dropped without the lock
     }
 
     pub(super) fn mark_of(&self, record: &Record) -> Option<Arc<OwnedMark>> {
@@ -247,8 +248,9 @@ impl Latest {
         self.source.as_ref().is_some_and(|(source, _)| Arc::ptr_eq(source, core))
     }
 
-    /// The latest record stands at this ticket of the stream, in one step: between two pending
-    /// records there is no place that is done. Returns what is to be dropped without the lock.
+    /// Moves the latest record to this ticket of the stream in one step: a query never sees a done
+    /// state between two pending records. Returns the reference that the caller drops without the
+    /// lock.
     #[inline]
     #[must_use]
     pub(super) fn stand_at(

@@ -42,7 +42,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event without timing; its kind is that of the first stream it is recorded on.
+    /// An event without timing; its kind is that of the first stream that it is recorded on.
     #[must_use]
     pub fn new() -> Self {
         Self::build(None, false)
@@ -76,15 +76,16 @@ impl Event {
         self.core.device.get().copied()
     }
 
-    /// How often the event was recorded: names the latest record; 0 before the first.
+    /// The number of times that the event was recorded, which identifies the latest record; 0
+    /// before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
-        // Acquire: who sees the version sees its device; pairs with `Shared::begin`. No model: the
-        // device stands in a cell of the standard library, which models do not see.
+        // Acquire: a thread that sees the version sees its device; pairs with `Shared::begin`. No
+        // model: the device is stored in a cell of the standard library, which models do not see.
         self.core.recorded.load(Ordering::Acquire)
     }
 
-    /// Names this event while it lives; 0 before the first record.
+    /// Identifies this event while it lives; 0 before the first record.
     #[must_use]
     pub fn id(&self) -> u64 {
         if self.version() == 0 { 0 } else { self.core.address() }
@@ -100,7 +101,7 @@ impl Event {
 
     /// True when the latest record is done, and failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
-        // In a forked child a thread that is not here may hold the locks.
+        // In a forked child the locks may be held by a thread that exists in the parent only.
         let is_asked = !fork::is_child() && self.query();
         is_asked && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
     }
@@ -110,7 +111,7 @@ impl Event {
     fn poll(&self) -> bool {
         let core = &self.core;
         if fork::is_child() {
-            // A thread that is not here may hold the lock; nothing goes on here.
+            // The lock may be held by a thread that exists in the parent only; no task runs here.
             return core.latest.try_lock().is_some_and(|latest| core.is_passed(&latest));
         }
         let (is_passed, is_on_host) = {
@@ -123,19 +124,19 @@ impl Event {
         let Some(record) = core.record() else { return true };
         match record.source.marks.poll() {
             Ok(()) => core.is_reached(&record) && core.is_latest_complete(),
-            // On a lost device nothing goes on; any other refusal is no answer yet.
+            // A lost device executes nothing any more; any other refusal is no answer.
             Err(error) => matches!(error, Error::DeviceLost { .. }),
         }
     }
 
-    /// Blocks until everything before the latest record is done; raises the error it is failed
-    /// with, and ends nothing. Fails inside a task of the stream that has not reached the record.
+    /// Blocks until everything before the latest record is done; raises the error that it failed
+    /// with, and ends no error. Fails inside a task of the stream that has not reached the record.
     pub fn synchronize(&self) -> Result<()> {
         self.wait_on_host(&mut None)
     }
 
-    /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms; when that says
-    /// true the wait is given up with [`Error::Interrupted`] and the work goes on.
+    /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms; when that returns true, the
+    /// wait ends with [`Error::Interrupted`] and the work goes on.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_on_host(&mut Some(is_interrupted))
     }
@@ -147,7 +148,7 @@ impl Event {
         raise(self.core.failure_of(&record))
     }
 
-    /// Milliseconds from this event's record to the other's; negative when it came first.
+    /// Milliseconds from this event's record to the other's; negative when the other came first.
     ///
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
     /// one runtime.
@@ -215,7 +216,7 @@ impl Stream {
             let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
             (pushed, latest.stand_at(core, pushed.ticket))
         };
-        drop(previous); // perhaps the last reference to a stream: without the lock
+        drop(previous); // it may be the last reference to a stream: without the lock
         core.published(pushed)
     }
 
@@ -230,11 +231,11 @@ impl Stream {
         };
         let version = event.core.begin_direct(&mut latest);
         let previous = latest.stand_at(core, ticket);
-        // Without the lock: the task, and what others enqueued meanwhile.
+        // The task, and tasks that other threads enqueued meanwhile, run without the lock.
         drop(latest);
         direct.run(|context| command::run(&event.core, version, context));
         drop(direct);
-        drop(previous); // perhaps the last reference to a stream: that waits for its device
+        drop(previous); // it may be the last reference to a stream, whose drop waits for its device
         Ok(())
     }
 
@@ -245,9 +246,8 @@ impl Stream {
         Ok(event)
     }
 
-    /// What is enqueued from now on runs after everything before the event's latest record. No
-    /// thread waits. Nothing to do when the event was never recorded. A failed event fails this
-    /// stream.
+    /// Tasks enqueued from now on run after everything before the event's latest record. No thread
+    /// waits. Has no effect when the event was never recorded. A failed event fails this stream.
     ///
     /// Fails when the event belongs to another kind or another runtime.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
@@ -275,8 +275,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The record was passed, while the device may be on its way: of an error that ended
-            // since, the event alone knows.
+            // The record was passed, while the device may not have reached it. An error that ended
+            // since is kept by the event alone.
             core.push(Inherit(error))?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
@@ -284,7 +284,7 @@ impl Stream {
         Ok(())
     }
 
-    /// What is enqueued from now on runs after everything enqueued on `other` so far. Fails as
+    /// Tasks enqueued from now on run after everything enqueued on `other` so far. Fails as
     /// [`Stream::wait_event`].
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         let lifecycle = &self.core().lifecycle;
@@ -293,8 +293,8 @@ impl Stream {
     }
 
     /// True when this stream's next task is known to run after the event's latest record: the
-    /// record is done, it is on this stream, or this stream waits for it, directly or through
-    /// others. May lag behind waits that are being enqueued; never runs ahead of them.
+    /// record is done, it is on this stream, or this stream waits for it, directly or through other
+    /// streams. May lag behind waits that are being enqueued; never runs ahead of them.
     #[must_use]
     pub fn is_ordered_after(&self, event: &Event) -> bool {
         if fork::is_child() {

@@ -22,20 +22,20 @@ fn begin(event: &Shared) -> Pending {
     event.begin(&mut event.latest.lock())
 }
 
-/// Two streams of a driver whose work is done as is said.
+/// Two streams of a driver whose work is done as `completion` says.
 fn streams(completion: CompletionMode) -> [Stream; 2] {
     let config = NullConfig { completion, ..NullConfig::default() };
     let null: Arc<dyn Backend> = NullBackend::new(config);
     [1, 2].map(|id| Stream::from_core(stream(&null, id)))
 }
 
-/// What a consumer does with a record.
+/// Completes and drops a record, as a consumer does.
 fn pass(record: Pending) {
     record.complete(record.version);
 }
 
-/// Goal: whoever of two consumers and the last handle comes last frees the core. loom reports a
-/// core that is not freed, and one that is freed while somebody still uses it.
+/// Goal: the last one of two consumers and the last handle frees the core. loom reports a core that
+/// is not freed, and one that is freed while it is still used.
 #[test]
 fn loom_the_core_is_freed_by_whoever_comes_last() {
     model_without_fences(EVERY, || {
@@ -62,8 +62,8 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
     });
 }
 
-/// Goal: a record that no queue had is not waited for, whoever is last. Method: a consumer's record
-/// and the handles end beside it.
+/// Goal: a record that bypassed the queue does not delay the free, whichever reference is last.
+/// Method: a consumer's record and the handles end concurrently with it.
 #[test]
 fn loom_a_record_that_no_queue_had_holds_nothing_up() {
     model_without_fences(EVERY, || {
@@ -80,8 +80,9 @@ fn loom_a_record_that_no_queue_had_holds_nothing_up() {
     });
 }
 
-/// Goal: the end of an older record leaves alone what a newer one left. Method: two threads record
-/// one event on two streams of a driver; whichever record is the latest has its time.
+/// Goal: the end of an older record does not overwrite the outcome of a newer one. Method: two
+/// threads record one event on two streams of a driver; whichever record is the latest has its
+/// time.
 #[test]
 fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
     model_without_fences(Some(2), || {
@@ -100,15 +101,15 @@ fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
 }
 
 /// Goal: an event that is recorded on another stream of a driver is never done between two records
-/// that are pending. Method: a device that no question moves on; one thread records, one takes the
-/// place in the queue that the record wants, one asks.
+/// that are pending. Method: a device that makes no progress when polled; one thread records, one
+/// takes the place in the queue that the record wants, one queries.
 #[test]
 fn loom_an_event_that_moves_between_streams_stays_pending() {
     model(Some(3), || {
         let [first, second] = streams(CompletionMode::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
-        // Past the first place of a queue, where a record would be queued in any case.
+        // Skips the first place of the queue, where a record would be queued in any case.
         second.core().push_always(Place);
         let (recorder, moved) = (second.clone(), event.clone());
         let recorder = thread::spawn(move || recorder.record(&moved).unwrap());
@@ -122,8 +123,9 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
     });
 }
 
-/// Goal: a query says no between two records that are pending, also when the older one is found
-/// done in the middle of it. Method: as above; who records again completes the older record then.
+/// Goal: a query returns false between two pending records, also when the older one is found done
+/// in the middle of it. Method: as above; the thread that records again then completes the older
+/// record.
 #[test]
 fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
     model_without_fences(Some(3), || {

@@ -2,15 +2,15 @@
 //!
 //! Source of the behaviour: torch 2.13's `Event`, with its argument checks made complete.
 //!
-//! * [`core`]: what the handles and the queued records of one event share
-//! * [`shared`]: how long that lives, counted without a cache line that both sides write
+//! * [`core`]: the state that the handles and the queued records of one event share
+//! * [`shared`]: the lifetime of that state, counted without a cache line that both sides write
 //! * [`command`]: the record as a task
 //! * [`handle`]: the public face
 //!
 //! Each record makes a new *version*. The event is done when its highest version known to be done
-//! is the latest one. Recording is: under the lock, push a command that names the event and its
-//! version, note stream and ticket; then schedule the stream. It is O(1) and clones no frontier:
-//! the ticket is looked up in the stream's history by who waits.
+//! is the latest one. To record an event, a thread takes its lock, pushes a command that names the
+//! event and its version, notes stream and ticket, releases the lock and schedules the stream. That
+//! is O(1) and clones no frontier: a stream that waits looks the ticket up in the stream's history.
 
 mod command;
 mod core;

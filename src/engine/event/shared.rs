@@ -1,12 +1,13 @@
-//! The life of an event's core: handles and queued records are counted on lines of their own.
+//! The lifetime of an event's core: handles and queued records are counted on separate cache lines.
 //!
-//! One reference count would be raised by the thread that records and lowered by the consumer, and
-//! its cache line would change hands at every record. Here records are counted up twice instead:
-//! `recorded` when one is begun, `finished.records` when it was passed or dropped. The last handle
-//! subtracts the first count, final now, from the second; whoever brings that to zero then frees
-//! the core: the last handle itself or the last record. Who does not see zero does not touch the
-//! core again. A record that no queue had is over before the handle that began it: `direct` counts
-//! those, which leave the first count again.
+//! With a single reference count the recording thread would increment it and the consumer decrement
+//! it, and its cache line would move between them at every record. Instead there are two counts
+//! that are incremented: `recorded` when a record is begun, and `finished.records` when it was
+//! passed or dropped. The last handle subtracts the first count, now final, from the second. The
+//! last handle or the last record, the one that brings the result to zero, frees the core. The
+//! others do not touch the core again. A record that bypasses the queue is over before the handle
+//! that began it: `direct` counts those records, and the last handle subtracts them from the first
+//! count.
 #![expect(unsafe_code, reason = "a core is reached by raw pointers whose counts are kept here")]
 
 use std::ops::Deref;
@@ -31,7 +32,7 @@ unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Pending {}
 
-#[cfg(not(loom))] // whose `life` is a cell
+#[cfg(not(loom))] // in models `life` is a cell
 const _: () = {
     const fn is_shareable<T: Send + Sync>() {}
     is_shareable::<EventCore>();
@@ -46,19 +47,19 @@ impl Shared {
     /// together.
     #[inline]
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
-        // Relaxed, and two steps: advanced under the lock only.
+        // Relaxed, and a load and a store: advanced under the lock only.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
-        // Release: who sees the version sees its device; pairs with `Event::version`. No model: as
-        // there.
+        // Release: a thread that sees the version sees its device; pairs with `Event::version`. No
+        // model: as there.
         self.recorded.store(version, Ordering::Release);
         Pending { core: self.0, version }
     }
 
-    /// As [`Shared::begin`], for a record that is over before the caller's handle is: that keeps
-    /// the core alive. Its version.
+    /// As [`Shared::begin`], for a record that is over before the caller's handle, which keeps the
+    /// core alive. Returns the version.
     #[inline]
     pub(super) fn begin_direct(&self, _under_lock: &mut Latest) -> u64 {
-        // Relaxed, and two steps, three times: as in `begin`.
+        // Relaxed, and loads and stores: as in `begin`.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
         self.direct.store(self.direct.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Release: as in `begin`. No model: as there.
@@ -66,7 +67,7 @@ impl Shared {
         version
     }
 
-    /// Where the core stands: names the event.
+    /// The address of the core, which identifies the event.
     pub(super) fn address(&self) -> u64 {
         self.0.addr().get() as u64
     }
@@ -74,7 +75,7 @@ impl Shared {
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        // Relaxed: as `Arc`: this handle keeps the core alive meanwhile.
+        // Relaxed, as in `Arc`: this handle keeps the core alive meanwhile.
         self.handles.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
@@ -93,16 +94,17 @@ impl Deref for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.life.note_use();
-        // AcqRel: what other handles did comes before the last one's orphaning.
+        // AcqRel: the other handles' uses come before the subtraction below by the last one.
         if self.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        // Relaxed: the handles that began records came before this one's end, above.
+        // Relaxed: the handles that began records are ordered before this by the AcqRel above.
         let begun = self.recorded.load(Ordering::Relaxed) - self.direct.load(Ordering::Relaxed);
-        // AcqRel: acquires what records that finished did with the core; releases what the handles
-        // did to the record that frees it.
+        // AcqRel: acquires the finished records' uses of the core; releases the handles' uses to
+        // the record that frees it.
         if self.finished.records.fetch_sub(begun, Ordering::AcqRel) == begun {
-            // SAFETY: no handle is left, and no record: the last one saw a number above zero.
+            // SAFETY: no handle and no record is left, and no record frees the core: the last one
+            // saw a count that was not below zero.
             unsafe { free(self.0) };
         }
     }
@@ -114,7 +116,7 @@ impl Deref for Pending {
     #[inline]
     fn deref(&self) -> &EventCore {
         // SAFETY: the core is freed only when every record is finished (head of this file), and
-        // this one is when it is dropped.
+        // this one finishes when it is dropped.
         unsafe { self.core.as_ref() }
     }
 }
@@ -123,20 +125,21 @@ impl Drop for Pending {
     #[inline]
     fn drop(&mut self) {
         self.life.note_use();
-        // AcqRel: releases what this record did with the core to whoever frees it, and acquires
-        // what the others did, should that be this one. Below zero only without handles.
+        // AcqRel: releases this record's uses of the core to the thread that frees it, and acquires
+        // the others' uses in case this one frees it. The count is below zero only when no handle
+        // is left.
         if self.finished.records.fetch_add(1, Ordering::AcqRel) == u64::MAX {
-            // SAFETY: no handle is left, and no other record: they all saw another number.
+            // SAFETY: no handle and no other record is left: all the others saw another number.
             unsafe { free(self.core) };
         }
     }
 }
 
 /// # Safety
-/// The core came from [`Shared::new`], and nobody uses it again.
+/// The core came from [`Shared::new`] and is not used again.
 #[cold]
 unsafe fn free(core: NonNull<EventCore>) {
-    // SAFETY: it was leaked from a box, and nobody uses it again: the caller's promise.
+    // SAFETY: it was leaked from a box and is not used again: the caller's promise.
     let core = unsafe { Box::from_raw(core.as_ptr()) };
     core.life.note_end();
     drop(core);

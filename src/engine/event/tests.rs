@@ -1,7 +1,7 @@
 //! Tests of events that move to another stream of a driver kind: pending between two records.
 //!
-//! A task that asks the event stands in the queue when the second record comes past it, so it is
-//! asked in the middle of that record.
+//! A task that queries the event is queued when the second record bypasses the queue, so the query
+//! runs in the middle of that record.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -18,7 +18,7 @@ use crate::engine::stream::core::{Identity, StreamCore};
 use crate::engine::stream::lifecycle::Lifecycle;
 use crate::queue::{Class, Command};
 
-/// A stream of a device that nobody's question moves on.
+/// A stream of a device that makes no progress when it is polled.
 fn stream(null: &Arc<NullBackend>, device_index: usize) -> Stream {
     let device = Device::new(DeviceKind::Null, device_index).unwrap();
     let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(null);
@@ -32,7 +32,7 @@ fn null(device_count: usize) -> Arc<NullBackend> {
     NullBackend::new(NullConfig { device_count, completion, ..NullConfig::default() })
 }
 
-/// Asks an event when the stream comes here.
+/// Queries an event when the stream comes to it.
 struct Ask(Event, Sender<bool>);
 
 impl Command<TaskContext> for Ask {
