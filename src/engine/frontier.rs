@@ -1,14 +1,15 @@
-//! Frontiers: which work of other streams is ordered before a stream's next task (vector clocks).
+//! Frontiers: the work of other streams that is ordered before a stream's next task (vector
+//! clocks).
 //!
-//! Source: Fidge and Mattern's vector clocks, kept sparse and pruned by what is done.
+//! Source: Fidge and Mattern's vector clocks, kept sparse; points that are done are pruned.
 //!
 //! Every stream numbers its tasks; a [`Point`] is one stream and one number. A record carries no
 //! clock: its point names a place in the stream's [`History`] of joins, which is looked up only
-//! when somebody waits for the event while it is pending. So a record is O(1) and clones nothing,
-//! and what is known about a point is exact for its place, whatever was enqueued later.
+//! when a stream waits for the event while it is pending. So a record is O(1) and clones nothing,
+//! and the frontier found for a point is exact for its place, whatever was enqueued later.
 //!
-//! A frontier may lag behind the queue and never runs ahead: first the wait stands in the queue,
-//! then the join is published.
+//! A frontier may lag behind the queue and never runs ahead: the wait is enqueued first, then the
+//! join is published.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -19,14 +20,15 @@ use crate::base::fork;
 use crate::base::spin::SpinMutex;
 use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
-/// Points of a frontier. Streams that wait for thousands of others know the order of some: the rest
-/// is found by asking whether it is done.
+/// The most points of a frontier. A stream that waits for thousands of others knows the order of
+/// some; for the rest it asks whether they are done.
 const MOST_POINTS: usize = 64;
 
-/// Numbers of what was kept for streams that are over: who keeps it need not search for it.
+/// Numbers of the entries that an owner keeps for streams that are over, so that it need not search
+/// for them.
 pub(crate) type Ended = SegQueue<u32>;
 
-/// How far one stream has come: shared by the stream and by every frontier that names it.
+/// The progress of one stream: shared by the stream and by every frontier that names it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Unique in the process, never reused.
@@ -37,11 +39,11 @@ pub(crate) struct Progress {
     retired: AtomicU64,
     /// Tasks that a driver is known to have done; unused on host.
     device_done: AtomicU64,
-    /// The stream is gone, and what it counted and failed with is kept elsewhere.
+    /// The stream is gone, and the lifecycle keeps its counts and its error.
     has_ended: AtomicBool,
-    /// It is gone, and the device uses nothing that was freed behind its tasks.
+    /// The stream is gone, and the device no longer uses memory that was freed behind its tasks.
     is_over: AtomicBool,
-    /// Who is told that, and which number.
+    /// The lists that `finish` adds a number to, and the number.
     to_tell: SpinMutex<Vec<(Weak<Ended>, u32)>>,
 }
 
@@ -65,11 +67,11 @@ impl Progress {
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
         // SeqCst: half of the Dekker pair of a registering waiter; partner: `settle`. Its acquire
-        // half pairs with `retire`: what the tasks wrote is visible.
+        // half pairs with `retire`: the tasks' writes are visible.
         self.retired.load(Ordering::SeqCst)
     }
 
-    /// Tasks known to be done; may lag on a driver kind until somebody polls.
+    /// Tasks known to be done; may lag on a driver kind until the next poll.
     #[inline]
     pub(crate) fn done(&self) -> u64 {
         if self.on_host {
@@ -79,17 +81,18 @@ impl Progress {
         self.device_done.load(Ordering::Acquire)
     }
 
-    /// The consumer retired the task `ticket`, and nobody can be waiting for exactly this one.
+    /// The consumer retired the task `ticket`, which is no marker, so no waiter waits for exactly
+    /// it.
     #[inline]
     pub(crate) fn retire(&self, ticket: u64) {
-        // Release: what the task wrote comes first; pairs with `retired`.
+        // Release: publishes the task's writes; pairs with `retired`.
         self.retired.store(ticket, Ordering::Release);
     }
 
     /// The consumer retired the task `ticket`, and will look for waiters next.
     #[inline]
     pub(crate) fn settle(&self, ticket: u64) {
-        // SeqCst: stored before the look at the waiters; partner: `retired` after a registration.
+        // SeqCst: stored before the waiters are read; partner: `retired` after a registration.
         self.retired.store(ticket, Ordering::SeqCst);
     }
 
@@ -99,27 +102,28 @@ impl Progress {
         self.device_done.fetch_max(ticket, Ordering::Release);
     }
 
-    /// The stream is gone; what it counted and failed with was handed on before.
+    /// The stream is gone; its counts and its error were passed to the lifecycle before.
     pub(crate) fn end(&self) {
-        // Release: pairs with `has_ended`. No model: what is handed on are figures, which models do
-        // not have.
+        // Release: pairs with `has_ended`. No model: the values passed on are figures, which models
+        // do not have.
         self.has_ended.store(true, Ordering::Release);
     }
 
     /// True after [`Progress::end`].
     pub(crate) fn has_ended(&self) -> bool {
-        // Acquire: pairs with `end`. Who sees it sees what was handed on. No model: as there.
+        // Acquire: pairs with `end`. A thread that sees it sees the values passed on. No model: as
+        // there.
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// The stream is gone, and nothing that was freed behind its tasks is used any more.
+    /// The stream is gone, and memory that was freed behind its tasks is no longer used.
     pub(crate) fn finish(&self) {
         // Release: pairs with `is_over`; the last uses come first.
         self.is_over.store(true, Ordering::Release);
         if fork::is_child() {
-            return; // who was telling somebody in the parent is not there, and would be waited for
+            return; // the lock's holder may exist in the parent only
         }
-        // Nobody has a reference to the stream who could ask for one more.
+        // No reference to the stream is left through which one more could be registered.
         let mut to_tell = std::mem::take(&mut *self.to_tell.lock());
         tidy(&mut to_tell);
         for (ended, number) in to_tell {
@@ -129,14 +133,15 @@ impl Progress {
         }
     }
 
-    /// Has a number told when the stream is over, by who has a reference to it. Once, however often
-    /// it is asked for; and nobody is kept who is not there any more.
+    /// Has `number` pushed to `ended` when the stream is over: once, however often it is
+    /// registered. The caller has a reference to the stream. Entries of lists that are gone are
+    /// dropped.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
         let mut to_tell = self.to_tell.lock();
         if to_tell.len() == to_tell.capacity() {
             tidy(&mut to_tell);
             let count = to_tell.len();
-            to_tell.reserve(count + 1); // as many come before the next look at all of them
+            to_tell.reserve(count + 1); // as many more fit before the next tidying
         }
         to_tell.push((Arc::downgrade(ended), number));
     }
@@ -148,7 +153,7 @@ impl Progress {
     }
 }
 
-/// Leaves out who is not there any more, and what is said twice.
+/// Removes lists that are gone, and duplicates.
 fn tidy(to_tell: &mut Vec<(Weak<Ended>, u32)>) {
     to_tell.retain(|(ended, _)| ended.strong_count() > 0);
     to_tell.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
@@ -168,7 +173,7 @@ impl Point {
     }
 }
 
-/// Points that are ordered before something: at most one a stream, sorted by stream, immutable.
+/// Points that are ordered before a task: at most one a stream, sorted by stream, immutable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier(Vec<Point>);
 
@@ -178,7 +183,7 @@ impl Frontier {
         self.0.binary_search_by(find).ok().map(|place| self.0[place].ticket)
     }
 
-    /// True when the point is ordered before, as far as this frontier knows.
+    /// True when the point is known to be ordered before.
     pub(crate) fn dominates(&self, point: &Point) -> bool {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
@@ -188,9 +193,9 @@ impl Frontier {
         self.0.iter().filter(|point| !point.is_done()).map(|point| point.progress.stream_key())
     }
 
-    /// Both frontiers and the point, without what is done, without streams that are gone and
-    /// without `own_key`'s; at most [`MOST_POINTS`], of which the point is one. Knowing less is
-    /// lagging, which is allowed.
+    /// Both frontiers and the point, without points that are done, without streams that are gone
+    /// and without `own_key`'s; at most [`MOST_POINTS`], always with the point itself. A frontier
+    /// with fewer points lags, which is allowed.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
             .concat()
@@ -198,7 +203,7 @@ impl Frontier {
             .filter(|point| point.progress.stream_key() != own_key)
             .filter(|point| !point.is_done() && !point.progress.has_ended())
             .collect();
-        // Per stream the largest ticket first, of which the dedup keeps the first.
+        // The largest ticket of each stream first: the dedup keeps the first.
         points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
         points.dedup_by_key(|point| point.progress.stream_key());
         if points.len() > MOST_POINTS {
@@ -216,8 +221,9 @@ impl Frontier {
 
 /// The frontiers of one stream, each valid from one of its tasks on.
 ///
-/// Kept are the latest one and those that a pending record may still be looked up in: an entry goes
-/// when the next one's task is done, because then every record before that task is done too.
+/// The history keeps the latest frontier and those that a pending record may still be looked up in.
+/// An entry is removed when the task of the next entry is done, because then every record before
+/// that task is done too.
 #[derive(Debug)]
 pub(crate) struct History {
     progress: Arc<Progress>,
@@ -226,7 +232,7 @@ pub(crate) struct History {
 
 #[derive(Debug)]
 struct Version {
-    /// The wait that made this version; what is enqueued behind it is ordered after `frontier`.
+    /// The wait that made this version; tasks enqueued behind it are ordered after `frontier`.
     from_ticket: u64,
     frontier: Arc<Frontier>,
 }
@@ -236,23 +242,24 @@ impl History {
         Self { progress, versions: Mutex::new(LockRank::Frontier, VecDeque::new()) }
     }
 
-    /// What is ordered before the task `ticket` of this stream, besides the stream itself; `None`
-    /// stands for nothing.
+    /// The frontier before the task `ticket` of this stream, without the stream itself; `None` when
+    /// it is empty.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<Frontier>> {
         let versions = self.versions.lock();
         let known = versions.iter().rev().find(|version| version.from_ticket <= ticket);
         known.map(|version| Arc::clone(&version.frontier))
     }
 
-    /// What is ordered before the next task of this stream, besides the stream itself.
+    /// The frontier before the next task of this stream, without the stream itself.
     pub(crate) fn latest(&self) -> Option<Arc<Frontier>> {
         self.at(u64::MAX)
     }
 
-    /// The stream waits, at its task `ticket`, for `point`, before which stands `before`.
+    /// Adds a wait of the stream, its task `ticket`, for `point`; `before` is the frontier of
+    /// `point`.
     ///
-    /// Called when the wait stands in the queue. Joins of concurrent callers may arrive out of
-    /// order: this one then also holds for the later versions.
+    /// Called after the wait was enqueued. Joins of concurrent callers may arrive out of order:
+    /// this one is then also added to the later versions.
     pub(crate) fn join(&self, ticket: u64, point: &Point, before: Option<&Frontier>) {
         let nothing = Frontier::default();
         let before = before.unwrap_or(&nothing);
@@ -269,7 +276,8 @@ impl History {
         let previous = place.checked_sub(1).map_or(&nothing, |place| &*versions[place].frontier);
         let frontier = Arc::new(previous.joined(before, point, own_key));
         let version = Version { from_ticket: ticket, frontier };
-        // No record stands between two waits in a row, so nothing is looked up in the first one.
+        // No record stands between two adjacent waits, so the version of the first is never looked
+        // up.
         match place.checked_sub(1).map(|place| &mut versions[place]) {
             Some(last) if last.from_ticket + 1 == ticket => *last = version,
             _ => versions.insert(place, version),
@@ -349,7 +357,7 @@ mod tests {
     fn streams_that_are_gone_take_no_place_of_others() {
         let (_, history) = stream(1);
         for key in 2..200 {
-            // On a driver nobody asks how far a stream is that is gone.
+            // On a driver kind a stream that is gone is not polled any more.
             let gone = Progress::new(key, false);
             history.join(key, &point(&gone, 1), None);
             gone.end();
@@ -365,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_a_stream_is_to_tell_when_it_is_over_does_not_grow() {
-        // Two streams are asked by the same: one that asks is gone although both know it.
+        // Two streams have the same lists: one of the lists is gone although both streams name it.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
         for _ in 0..1000 {
