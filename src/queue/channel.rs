@@ -5,23 +5,25 @@
 //! * `index`: the next free place; advancing it claims one. Only grows.
 //! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it
 //!   may be one lap behind while `index` stands exactly at a seam.
-//! * `installing`: who may be reading a segment that is not his: producers through `segment` at a
-//!   seam, and who counts what is queued through `oldest`.
+//! * `installing`: the number of threads that may be reading a segment in which they have no place:
+//!   producers through `segment` at a seam, and threads that count queued commands through
+//!   `oldest`.
 //!
 //! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
-//! `index` from what was read; (4) write the command, (5) publish it by the slot's sequence number.
-//! `index` did not move between 1 and 3 and `segment` is changed only while `index` stands at its
-//! seam, so at 3 the segment read at 2 is the claimed place's. It cannot be retired before 5.
+//! `index` from the value read; (4) write the command, (5) publish it by the slot's sequence
+//! number. `index` did not move between 1 and 3 and `segment` is changed only while `index` stands
+//! at its seam, so at 3 the segment read at 2 is the claimed place's. It cannot be retired before
+//! 5.
 //!
-//! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless
-//! another is there, (4) swing `segment` to it, (5) `installing` down. Anyone can do each step.
+//! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless one is
+//! linked already, (4) swing `segment` to it, (5) `installing` down. Any thread can do each step.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment` if nobody did yet, and `oldest`,
-//! (2) read `installing`. Zero: nobody can reach the old segment. Else it waits in a list of
-//! retired ones until a later retirement reads zero. A later count reads the moved `oldest`: steps
-//! 1 and 2 here, up and read there are a Dekker pair. A later install needs none: a segment is
-//! linked while `installing` is up, so it is raised from what the linking thread left there, and
-//! that thread has seen the swing, its own or another's.
+//! Retire (the consumer leaves a segment): (1) swing `segment` if no thread did yet, and `oldest`,
+//! (2) read `installing`. Zero: no thread can reach the old segment. Else it waits in a list of
+//! retired segments until a later retirement reads zero. A later count reads the moved `oldest`:
+//! steps 1 and 2 here form a Dekker pair with up and read there. A later install needs none: a
+//! segment is linked while `installing` is up, so a later installation increments the value that
+//! the linking thread left, and that thread has seen the swing, its own or another's.
 #![expect(unsafe_code, reason = "places are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
@@ -69,15 +71,16 @@ struct Tail<C: 'static> {
 struct Shared<C: 'static> {
     tail: CachePadded<Tail<C>>,
     installing: AtomicUsize,
-    /// The segment of lap 0, once there is one; then the one that the consumer stands in.
+    /// The segment of lap 0, once there is one; then the segment that the consumer is in.
     oldest: AtomicPtr<Segment<C>>,
-    /// One segment that the consumer left, for the next installation.
+    /// One unused segment, for the next installation.
     spare: AtomicPtr<Segment<C>>,
-    /// Where the consumer stopped, left by its drop for the drop of what remains.
+    /// The final position of the consumer, stored by its drop for the drop of the remaining
+    /// commands.
     consumer: UnsafeCell<Option<Position<C>>>,
 }
 
-/// Where the consumer stands.
+/// The position of the consumer.
 struct Position<C: 'static> {
     /// The place to be consumed next.
     head: u64,
@@ -85,7 +88,7 @@ struct Position<C: 'static> {
     segment_end: u64,
     /// The segment that ends there; null before the first.
     segment: *mut Segment<C>,
-    /// Segments that were left while somebody was installing; linked by `next_retired`.
+    /// Segments that were left while `installing` was not zero; linked by `next_retired`.
     retired: *mut Segment<C>,
 }
 
@@ -94,7 +97,7 @@ unsafe impl<C> Send for Shared<C> {}
 // SAFETY: as above; `consumer` is touched by the one receiver's drop and by `Shared`'s own.
 unsafe impl<C> Sync for Shared<C> {}
 
-/// The producers' end. Any thread may push through a shared reference.
+/// The producers' end. Any thread may push through a shared reference to it.
 pub(crate) struct Sender<C: 'static>(Arc<Shared<C>>);
 
 /// The consumer's end: one thread at a time.
@@ -106,18 +109,18 @@ pub(crate) struct Receiver<C: 'static> {
 // SAFETY: the raw pointers are to segments of the shared queue, whose commands are `Send`.
 unsafe impl<C> Send for Receiver<C> {}
 
-/// Where a command went.
+/// The place of a pushed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
     /// Number of commands up to and including this one.
     pub(crate) ticket: u64,
-    /// True for one command a segment: a good moment for what should not be checked at each.
+    /// True for one command a segment: the moment for checks that are too expensive for each push.
     pub(crate) is_first_of_segment: bool,
 }
 
-/// What stands at the head of a queue.
+/// The head of a queue.
 pub(crate) enum Front<'a, C: 'static> {
-    /// Nothing: every claimed place was consumed.
+    /// Every claimed place was consumed.
     Empty,
     /// A place that a producer claimed and has not published yet.
     Unpublished,
@@ -159,9 +162,9 @@ impl<C: 'static> Sender<C> {
         let packed = Packed::new(command); // before the claim: it may allocate
         let shared = &*self.0;
         let tail = &shared.tail;
-        // Acquire, here and at each retry: pairs with the release of the claim that wrote it, which
-        // makes the swing to this lap's segment visible to the next load. No model: an older
-        // segment has another tag, unless it is 64 laps older.
+        // Acquire, here and at each retry: pairs with the release of the claim that wrote the
+        // index, which makes the swing to this lap's segment visible to the next load. No model: an
+        // older segment has another tag, unless it is 64 laps older.
         let mut index = tail.index.load(Ordering::Acquire);
         let segment = loop {
             // Acquire: pairs with the release of the swing, which publishes a linked segment.
@@ -198,7 +201,7 @@ impl<C: 'static> Sender<C> {
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
     }
 
-    /// How many commands were pushed so far: the ticket of the latest.
+    /// The number of commands pushed so far: the ticket of the latest.
     #[inline]
     pub(crate) fn pushed(&self) -> u64 {
         // SeqCst: the reader may be one half of a Dekker pair; partner: the claim in `push`.
@@ -207,19 +210,19 @@ impl<C: 'static> Sender<C> {
 }
 
 impl<C: 'static> Sender<C> {
-    /// How many users' commands were pushed behind the first `consumed` ones. Exact when nobody
-    /// pushes: one that is not published yet counts as a user's. Looks at each of them, so that a
-    /// push counts nothing.
+    /// The number of users' commands pushed behind the first `consumed` commands. Exact when no
+    /// thread pushes: a command that is not published yet counts as a user's. Looks at each
+    /// command, so that a push needs no counting.
     pub(crate) fn users_behind(&self, consumed: u64) -> u64 {
         let shared = &*self.0;
-        // SeqCst: raised before the read of `oldest`; partner: `Receiver::retire`, which moves that
-        // before it reads this.
+        // SeqCst: incremented before `oldest` is read; partner: `Receiver::retire`, which moves
+        // `oldest` before it reads `installing`.
         shared.installing.fetch_add(1, Ordering::SeqCst);
         let mut next = shared.oldest.load(Ordering::SeqCst);
         let mut own = 0;
         while let Some(segment) = NonNull::new(next) {
-            // SAFETY: the consumer had not left the segment when `installing` was raised, so it is
-            // not reclaimed before that is lowered (head of this file).
+            // SAFETY: the consumer had not left the segment when `installing` was incremented, so
+            // it is not reclaimed before the decrement (head of this file).
             let segment = unsafe { segment.as_ref() };
             #[cfg(loom)]
             segment.note_reached();
@@ -227,40 +230,40 @@ impl<C: 'static> Sender<C> {
             // Acquire: pairs with the release of the linking.
             next = segment.next().load(Ordering::Acquire);
         }
-        // Release: what was read stays before; pairs with `retire`'s load.
+        // Release: keeps the reads of the segments before; pairs with `retire`'s load.
         shared.installing.fetch_sub(1, Ordering::Release);
         self.pushed().saturating_sub(consumed + own)
     }
 }
 
 impl<C: 'static> Shared<C> {
-    /// Makes `tail.segment` the segment of the lap that `tail.index` stands in, if it is not.
+    /// Makes `tail.segment` the segment of the lap of `tail.index`, if it is not.
     #[cold]
     #[inline(never)]
     fn install(&self) {
-        // Acquire: pairs with the lowering below, of the thread that swung to the segment that the
+        // Acquire: pairs with the decrement below, by the thread that swung to the segment that the
         // consumer is in (head of this file).
         self.installing.fetch_add(1, Ordering::Acquire);
         // Acquire: pairs with the release of the swing.
         let current = self.tail.segment.load(Ordering::Acquire);
-        // Relaxed: the segment that is current now is not reclaimed meanwhile, so an old index is
-        // of its lap or an earlier one, and nothing is done then.
+        // Relaxed: the current segment is not reclaimed meanwhile, so an old index is of its lap or
+        // an earlier one, and then this function has no effect.
         let lap = lap_of(self.tail.index.load(Ordering::Relaxed));
         if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
             let segment = untagged(current);
             let link = if segment.is_null() {
-                &self.oldest // if it is not lap 0's any more, the swing below fails
+                &self.oldest // if lap 0 is over, the swing below fails
             } else {
-                // SAFETY: the segment was current while `installing` was raised, so it is not
-                // reclaimed before it is lowered (head of this file).
+                // SAFETY: the segment was current after `installing` was incremented, so it is not
+                // reclaimed before the decrement (head of this file).
                 let segment = unsafe { &*segment };
                 #[cfg(loom)]
                 segment.note_reached();
                 segment.next()
             };
             let next = self.linked(link);
-            // Release: the linked segment, to the loads in `push`. Failure is another thread's
-            // success, and nothing is read on it: relaxed.
+            // Release: publishes the linked segment to the loads in `push`. Relaxed on failure:
+            // another thread has succeeded, and the value is not used.
             let _ = self.tail.segment.compare_exchange(
                 current,
                 tagged(next, lap),
@@ -268,23 +271,23 @@ impl<C: 'static> Shared<C> {
                 Ordering::Relaxed,
             );
         }
-        // Release: what was read of the segment stays before, and so does the swing; pairs with
-        // `retire`'s load, and with the raise of the next installation.
+        // Release: keeps the reads of the segment and the swing before; pairs with `retire`'s load,
+        // and with the increment of the next installation.
         self.installing.fetch_sub(1, Ordering::Release);
     }
 
-    /// The segment behind `link`, linking one if there is none.
+    /// The segment behind `link`; links one if there is none.
     fn linked(&self, link: &AtomicPtr<Segment<C>>) -> *mut Segment<C> {
         // Acquire: pairs with the release below, by which another installer published the segment.
         let present = link.load(Ordering::Acquire);
         if !present.is_null() {
             return present;
         }
-        // Acquire: what the consumer wrote into the spare segment before it left it here.
+        // Acquire: pairs with `keep_or_give_back`, whose stores into the spare segment come first.
         let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::Acquire));
         let fresh = spare.unwrap_or_else(segment::take);
-        // Release: the fresh segment's cleared state, to the consumer and other installers. Acquire
-        // on failure: as above.
+        // Release: publishes the fresh segment's cleared state to the consumer and other
+        // installers. Acquire on failure: as above.
         let linking = link.compare_exchange(
             ptr::null_mut(),
             fresh.as_ptr(),
@@ -302,7 +305,7 @@ impl<C: 'static> Shared<C> {
 
     /// Keeps an unused segment for the next installation, or gives it back.
     fn keep_or_give_back(&self, segment: NonNull<Segment<C>>) {
-        // Release: pairs with the swap in `linked`. Failure reads nothing: relaxed.
+        // Release: pairs with the swap in `linked`. Relaxed on failure: the value is not used.
         let keeping = self.spare.compare_exchange(
             ptr::null_mut(),
             segment.as_ptr(),
@@ -310,14 +313,14 @@ impl<C: 'static> Shared<C> {
             Ordering::Relaxed,
         );
         if keeping.is_err() {
-            // SAFETY: an unused segment that came from `take`; nobody else has its address.
+            // SAFETY: an unused segment that came from `take`; no other thread has its address.
             unsafe { segment::give_back(segment) };
         }
     }
 }
 
 impl<C: 'static> Receiver<C> {
-    /// How many commands were consumed so far.
+    /// The number of commands consumed so far.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.position.head
@@ -326,12 +329,12 @@ impl<C: 'static> Receiver<C> {
     /// True when every claimed place was consumed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: who stops here looks again, by `Sender::pushed`, when it has left.
+        // Relaxed: a consumer that stops here looks again, by `Sender::pushed`, when it has left.
         self.shared.tail.index.load(Ordering::Relaxed) == self.position.head
     }
 
-    /// True when there is a command to be consumed next, or soon is. Reads no line but the one that
-    /// the next producer writes.
+    /// True when the next command is published, or soon will be. Reads only the cache line that the
+    /// next producer writes.
     #[inline]
     pub(crate) fn is_published(&self) -> bool {
         let Position { head, segment_end, segment, .. } = self.position;
@@ -347,7 +350,7 @@ impl<C: 'static> Receiver<C> {
         is_published(segment.slot(head).sequence.load(Ordering::Relaxed), head)
     }
 
-    /// What is to be consumed next.
+    /// The head of the queue.
     #[inline]
     pub(crate) fn front(&mut self) -> Front<'_, C> {
         if self.position.head == self.position.segment_end && !self.advance() {
@@ -367,16 +370,17 @@ impl<C: 'static> Receiver<C> {
     }
 
     /// Consumes the next place without a command: claims it as a producer does, so that it has a
-    /// number and nobody puts anything there. That number; `None` when something is queued, and at
-    /// a seam, where a producer has a segment to install.
+    /// ticket and no producer writes to it. Returns the ticket; `None` when a command is queued,
+    /// and at a seam, where a producer has to install a segment.
     #[inline]
     pub(crate) fn take_place(&mut self) -> Option<u64> {
         let Position { head, segment_end, .. } = self.position;
         if head == segment_end {
             return None;
         }
-        // Relaxed: who claims behind it reads on in the release sequence of the last producer's
-        // claim, and the consumer itself needs to tell nobody. On failure nothing is read.
+        // Relaxed: this continues the release sequence of the last producer's claim, which the next
+        // claimer reads, and the consumer itself publishes no data. On failure the value is not
+        // used.
         let index = &self.shared.tail.index;
         index.compare_exchange(head, head + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         self.position.head = head + 1;
@@ -409,19 +413,19 @@ impl<C: 'static> Receiver<C> {
     /// Leaves a segment whose commands are all consumed.
     fn retire(&mut self, old: NonNull<Segment<C>>, next: *mut Segment<C>) {
         let lap = lap_of(self.position.segment_end);
-        // Release: the linked segment, to the loads in `push`. Failure is an installer's success,
-        // and nothing is read on it: relaxed.
+        // Release: publishes the linked segment to the loads in `push`. Relaxed on failure: an
+        // installer has succeeded, and the value is not used.
         let _ = self.shared.tail.segment.compare_exchange(
             tagged(old.as_ptr(), lap.wrapping_sub(1)),
             tagged(next, lap),
             Ordering::Release,
             Ordering::Relaxed,
         );
-        // SeqCst: moved before the read of `installing`; partner: `users_behind`.
+        // SeqCst: moved before `installing` is read; partner: `users_behind`.
         self.shared.oldest.store(next, Ordering::SeqCst);
-        // SAFETY: nobody reclaims the segment but this consumer, below.
+        // SAFETY: only this consumer reclaims the segment, below.
         let link = unsafe { old.as_ref() }.next_retired();
-        // Relaxed: the list of retired segments is this consumer's alone.
+        // Relaxed: only this consumer uses the list of retired segments.
         link.store(self.position.retired, Ordering::Relaxed);
         self.position.retired = old.as_ptr();
         if self.shared.installing.load(Ordering::SeqCst) == 0 {
@@ -429,15 +433,16 @@ impl<C: 'static> Receiver<C> {
         }
     }
 
-    /// Gives the retired segments back: nobody can reach them any more.
+    /// Gives the retired segments back: no other thread can reach them any more.
     fn reclaim(&mut self) {
         while let Some(segment) = NonNull::new(self.position.retired) {
-            // SAFETY: retired segments are this consumer's alone once `installing` was seen at
-            // zero.
+            // SAFETY: only this consumer can reach retired segments once it has read `installing`
+            // as zero.
             let links = unsafe { segment.as_ref() };
             #[cfg(loom)]
             links.note_reclaimed();
-            // Relaxed, three times: ours alone; giving it away releases the cleared links.
+            // Relaxed, three times: no other thread has the segment; giving it away publishes the
+            // cleared links.
             self.position.retired = links.next_retired().load(Ordering::Relaxed);
             links.next_retired().store(ptr::null_mut(), Ordering::Relaxed);
             links.next().store(ptr::null_mut(), Ordering::Relaxed);
@@ -453,7 +458,7 @@ impl<C: 'static> Entry<'_, C> {
         // SAFETY: the slot's segment is retired only by this consumer, which the entry borrows.
         let slot = unsafe { self.slot.as_ref() };
         // SAFETY: the command was published, no producer claims the place again before it is
-        // consumed, and the entry has the consumer alone.
+        // consumed, and the entry borrows the consumer exclusively.
         let packed = |packed: *mut MaybeUninit<Packed<C>>| unsafe { &mut *packed };
         slot.packed.with_mut(|place| {
             // SAFETY: published means initialised.
@@ -461,13 +466,13 @@ impl<C: 'static> Entry<'_, C> {
         })
     }
 
-    /// Whose work the command is.
+    /// The class of the command.
     #[inline]
     pub(crate) fn class(&mut self) -> Class {
         self.with(|packed| packed.class())
     }
 
-    /// What is told of the command to who watches.
+    /// The description of the command, for the report to a watcher.
     pub(crate) fn description(&mut self) -> Option<(&'static str, usize)> {
         // SAFETY: the command at the head was neither run nor discarded: both consume the place.
         self.with(|packed| unsafe { packed.description() })
@@ -506,12 +511,12 @@ impl<C: 'static> Drop for Receiver<C> {
 }
 
 impl<C: 'static> Drop for Shared<C> {
-    /// Discards the commands that are left and gives every segment back. Both ends are gone.
+    /// Discards the remaining commands and gives every segment back. Both ends are gone.
     fn drop(&mut self) {
-        // SAFETY: `&mut self`: nobody else has the queue.
+        // SAFETY: `&mut self`: no other thread has the queue.
         let position = self.consumer.with_mut(|consumer| unsafe { (*consumer).take() });
         let Some(mut position) = position else { return };
-        // Relaxed, in all of this function: nobody else has the queue.
+        // Relaxed, in all of this function: no other thread has the queue.
         let end = self.tail.index.load(Ordering::Relaxed);
         loop {
             if position.head == position.segment_end {
@@ -521,7 +526,7 @@ impl<C: 'static> Drop for Shared<C> {
                     Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
                 };
                 if let Some(old) = NonNull::new(position.segment) {
-                    // SAFETY: every command in it was consumed, and nobody else has the queue.
+                    // SAFETY: every command in it was consumed, and no other thread has the queue.
                     unsafe { segment::give_back(old) };
                 }
                 let Some(next) = NonNull::new(next) else { break };
@@ -539,11 +544,11 @@ impl<C: 'static> Drop for Shared<C> {
         while let Some(segment) = NonNull::new(retired) {
             // SAFETY: retired segments were not given back yet.
             retired = unsafe { segment.as_ref() }.next_retired().load(Ordering::Relaxed);
-            // SAFETY: it holds no command, and nobody else has the queue.
+            // SAFETY: it holds no command, and no other thread has the queue.
             unsafe { segment::give_back(segment) };
         }
         if let Some(spare) = NonNull::new(self.spare.load(Ordering::Relaxed)) {
-            // SAFETY: the spare holds no command, and nobody else has the queue.
+            // SAFETY: the spare holds no command, and no other thread has the queue.
             unsafe { segment::give_back(spare) };
         }
     }

@@ -1,4 +1,4 @@
-//! Commands: what a queue carries, packed into 48 bytes with the payload inline where it fits.
+//! Commands: the elements of a queue, packed into 48 bytes with the payload inline where it fits.
 #![expect(unsafe_code, reason = "a payload of any type is stored in and taken out of plain words")]
 
 use std::fmt;
@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 /// Bytes of a command that are stored in the slot itself; larger ones are boxed.
 pub(crate) const INLINE_BYTES: usize = 40;
 
-/// Whose work a command is, which decides whether it runs on a failed stream and how long it is
-/// expected to take before anything was measured.
+/// The owner and kind of a command's work. Decides whether it runs on a failed stream, and how long
+/// it is expected to take before any task was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The runtime's own: always runs, short.
@@ -19,15 +19,15 @@ pub(crate) enum Class {
     Native,
 }
 
-/// Something to execute once, with a context of type `C`.
+/// Work to execute once, with a context of type `C`.
 pub(crate) trait Command<C>: Send + Sized + 'static {
-    /// Whose work this is.
+    /// The class of its work.
     const CLASS: Class;
     /// True when [`Command::is_ready`] may answer false.
     const MAY_WAIT: bool = false;
 
-    /// What is told of it to who watches, and how many bytes it is about; `None` for what only the
-    /// runtime knows of.
+    /// Its name in the report to a watcher, and the number of bytes that it is about; `None` for
+    /// work that is internal to the runtime.
     fn description(&self) -> Option<(&'static str, usize)> {
         None
     }
@@ -37,13 +37,13 @@ pub(crate) trait Command<C>: Send + Sized + 'static {
         true
     }
 
-    /// Executes. Must not panic: what runs user code catches.
+    /// Executes the command. Must not panic: commands that run user code catch its panics.
     fn run(self, context: &mut C);
 }
 
 type Words = [u64; INLINE_BYTES / 8];
 
-/// What is known of a packed command's type.
+/// The functions and properties of a packed command's type.
 struct Table<C> {
     class: Class,
     description: unsafe fn(*mut Words) -> Option<(&'static str, usize)>,
@@ -111,7 +111,7 @@ unsafe fn take<T>(payload: *mut Words) -> T {
 unsafe fn description<T: Command<C>, C>(payload: *mut Words) -> Option<(&'static str, usize)> {
     // SAFETY: `place` needs a packed `T`: the caller's promise.
     let place = unsafe { place::<T>(payload) };
-    // SAFETY: the place is initialised and aligned, and the caller has it alone.
+    // SAFETY: the place is initialised and aligned, and only the caller uses it.
     unsafe { &*place }.description()
 }
 
@@ -120,7 +120,7 @@ unsafe fn description<T: Command<C>, C>(payload: *mut Words) -> Option<(&'static
 unsafe fn is_ready<T: Command<C>, C>(payload: *mut Words, context: &mut C) -> bool {
     // SAFETY: `place` needs a packed `T`: the caller's promise.
     let place = unsafe { place::<T>(payload) };
-    // SAFETY: the place is initialised and aligned, and the caller has it alone.
+    // SAFETY: the place is initialised and aligned, and only the caller uses it.
     unsafe { &mut *place }.is_ready(context)
 }
 
@@ -154,13 +154,13 @@ impl<C: 'static> Packed<C> {
         Self { table: Tables::<T, C>::TABLE, payload }
     }
 
-    /// Whose work this is.
+    /// The class of its work.
     #[inline]
     pub(crate) fn class(&self) -> Class {
         self.table.class
     }
 
-    /// What is told of the command.
+    /// The description of the command, for the report to a watcher.
     ///
     /// # Safety
     /// It was neither run nor discarded.

@@ -6,10 +6,10 @@ use loom::thread::{self, JoinHandle};
 use crate::base::sync::models::{model, model_without_fences};
 use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
 
-/// What the consumer saw.
+/// The producer and number of each command that the consumer ran.
 type Seen = Vec<(u8, u8)>;
 
-/// A command that says who pushed it and as which one; loom reports it when it is leaked.
+/// A command with its producer and its number; loom reports it when it is leaked.
 struct Item(u8, u8, #[expect(dead_code, reason = "its leak is what loom looks for")] Arc<()>);
 
 impl Command<Seen> for Item {
@@ -30,7 +30,7 @@ fn push(sender: &Sender<Seen>, producer: u8, number: u8) {
     sender.push(Item(producer, number, Arc::new(())));
 }
 
-/// A thread that pushes the first `count` commands of a producer.
+/// Starts a thread that pushes the first `count` commands of a producer.
 fn pushing(sender: &Arc<Sender<Seen>>, producer: u8, count: u8) -> JoinHandle<()> {
     let sender = Arc::clone(sender);
     thread::spawn(move || (0..count).for_each(|number| push(&sender, producer, number)))
@@ -90,8 +90,8 @@ fn loom_segments_are_reused_only_when_nobody_reaches_them() {
     });
 }
 
-/// Goal: what is never consumed is dropped exactly once. Method: drop both ends with commands in
-/// two segments; loom reports what leaks.
+/// Goal: a command that is never consumed is dropped exactly once. Method: drop both ends with
+/// commands in two segments; loom reports leaks.
 #[test]
 fn loom_what_is_left_is_dropped_with_the_queue() {
     model(Some(3), || {
@@ -105,9 +105,9 @@ fn loom_what_is_left_is_dropped_with_the_queue() {
     });
 }
 
-/// Goal: who counts what is queued reads no segment that is reclaimed. Method: the count goes on
+/// Goal: a thread that counts queued commands reads no reclaimed segment. Method: the count goes on
 /// while the consumer leaves two segments and a producer reuses one; loom reports a reclamation
-/// that does not come after the count.
+/// that is not ordered after the count.
 #[test]
 fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
     model(Some(3), || {
@@ -125,9 +125,9 @@ fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
     });
 }
 
-/// Goal: a consumer that takes a place without a command leaves order and numbers as they are.
-/// Method: it takes what it can while a producer pushes over a seam; loom reports a command that is
-/// lost, and a place of two owners.
+/// Goal: a consumer that takes a place without a command leaves order and tickets intact. Method:
+/// it tries to take a place while a producer pushes over a seam; loom reports a lost command, and a
+/// place with two owners.
 #[test]
 fn loom_a_consumer_takes_places_between_commands() {
     model(Some(3), || {
@@ -147,8 +147,8 @@ fn loom_a_consumer_takes_places_between_commands() {
     });
 }
 
-/// Goal: producers that meet at a seam push into the one segment that is linked there, and see it
-/// as it was made. Method: without fences, nobody consumes meanwhile.
+/// Goal: producers that meet at a seam push into the one segment that is linked there, and see its
+/// initial state. Method: without fences; no thread consumes meanwhile.
 #[test]
 fn loom_two_producers_meet_at_a_seam() {
     model_without_fences(Some(3), || {
@@ -162,8 +162,8 @@ fn loom_two_producers_meet_at_a_seam() {
     });
 }
 
-/// Goal: a producer that enters a segment by the consumer's swing sees it as who linked it made it.
-/// Method: without fences; one producer links, and the consumer may swing before it does.
+/// Goal: a producer that enters a segment by the consumer's swing sees its initial state. Method:
+/// without fences; one producer links, and the consumer may swing before it does.
 #[test]
 fn loom_a_producer_follows_the_consumers_swing() {
     model_without_fences(Some(2), || {
@@ -183,8 +183,9 @@ fn loom_a_producer_follows_the_consumers_swing() {
     });
 }
 
-/// Goal: a consumer sees what was pushed and linked, and a producer what the consumer left for it.
-/// Method: without fences, one producer goes over two seams while the consumer follows.
+/// Goal: a consumer sees pushed commands and linked segments, and a producer the spare segment that
+/// the consumer left. Method: without fences, one producer goes over two seams while the consumer
+/// follows.
 #[test]
 fn loom_a_consumer_follows_a_producer_over_seams() {
     model_without_fences(Some(1), || {

@@ -1,13 +1,14 @@
-//! The command queue: linked segments of slots, places claimed by one counter.
+//! The command queue: linked segments of slots; one counter claims places.
 //!
-//! Source: crossbeam's segmented queue, with helping at the seams after Kogan and Petrank.
+//! Source: crossbeam's segmented queue, with helping at the seams (the boundaries of segments)
+//! after Kogan and Petrank.
 //!
 //! Many producers, one consumer at a time, unbounded, first in first out over all producers. A
-//! place is claimed by advancing one 64-bit counter, which is also the task's *ticket*. Nobody
-//! waits for a producer that stopped at the seam of two segments: whoever needs the next segment
-//! links it.
+//! producer claims a place by advancing one 64-bit counter, which is also the task's *ticket*. No
+//! thread waits for a producer that stopped at the seam of two segments: each thread that needs the
+//! next segment links it itself.
 //!
-//! * [`command`]: what stands in a slot: a command, inline up to 40 bytes, boxed above
+//! * [`command`]: the content of a slot: a command, inline up to 40 bytes, boxed above
 //! * [`segment`]: 64 slots on a cache line each, and the pool that lends them
 //! * [`mod@channel`]: the protocol between [`Sender`] and [`Receiver`]
 

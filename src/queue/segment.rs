@@ -1,4 +1,5 @@
-//! Segments: 64 slots on a cache line each in one block of 4 KiB, and the pool that queues share.
+//! Segments: one block of 4 KiB with 64 slots, each on its own cache line; and the pool of
+//! segments.
 #![expect(
     unsafe_code,
     reason = "segments are raw blocks that producers reach through tagged pointers"
@@ -21,22 +22,22 @@ pub(crate) const SLOTS: usize = 2;
 /// Places in the queue's order are 64 bits wide.
 pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
 
-/// How far ahead of a place the next ones are fetched: what a line takes from processor to
-/// processor, in pushes.
+/// How many places ahead of the current one a line is prefetched: the time that a line takes from
+/// processor to processor, in pushes.
 const PLACES_AHEAD: u64 = 8;
 
 /// One place of a queue.
 ///
-/// `sequence` says which place's command is published here, and whether it is the runtime's own
-/// ([`published`]); any other place means not yet. Numbers of one queue only grow, so a reused slot
-/// needs no reset within its queue.
+/// `sequence` names the place whose command is published here, and whether it is the runtime's own
+/// ([`published`]). While it names another place, the command is not published yet. Numbers of one
+/// queue only grow, so a reused slot needs no reset within its queue.
 #[repr(C)]
 pub(super) struct Slot<C: 'static> {
     pub(super) sequence: AtomicU64,
     pub(super) packed: UnsafeCell<MaybeUninit<Packed<C>>>,
 }
 
-/// A slot, and what fills its cache line up.
+/// A slot, and a link that fills up its cache line.
 #[repr(C)]
 struct Line<C: 'static> {
     slot: Slot<C>,
@@ -45,7 +46,7 @@ struct Line<C: 'static> {
 }
 
 impl<C> Slot<C> {
-    /// A place nobody published.
+    /// A slot without a published command.
     fn empty() -> Self {
         Self { sequence: AtomicU64::new(0), packed: UnsafeCell::new(MaybeUninit::uninit()) }
     }
@@ -57,35 +58,36 @@ impl<C> Line<C> {
     }
 }
 
-/// What `sequence` says once the command of a place is published: never 0.
+/// The value of `sequence` once the command of a place is published: never 0.
 #[inline]
 pub(super) fn published(place: u64, is_own: bool) -> u64 {
     (place + 1) << 1 | u64::from(is_own)
 }
 
-/// True when a `sequence` says that the command of this place is published.
+/// True when this `sequence` means that the command of this place is published.
 #[inline]
 pub(super) fn is_published(sequence: u64, place: u64) -> bool {
     sequence >> 1 == place + 1
 }
 
-/// A run of slots. The last line has no link, so that a block has room for the 8 bytes that the C
-/// library keeps of its own: with them it is 4 KiB, and without it would be 16 bytes larger.
+/// A run of slots. The last line has no link, which leaves room in the block for the 8 bytes that
+/// the C library's allocator adds: with them the block is 4 KiB. With a link it would be 16 bytes
+/// larger.
 #[cfg_attr(not(loom), repr(C))]
-#[cfg_attr(loom, repr(C, align(64)))] // of a box; else `LAYOUT` says so
+#[cfg_attr(loom, repr(C, align(64)))] // aligns the box; else `LAYOUT` does
 pub(super) struct Segment<C: 'static> {
     lines: [Line<C>; LINES],
     #[cfg(not(loom))]
     last: Slot<C>,
-    /// Read by who reaches the segment, written by who reclaims it: lets loom see a reclamation
-    /// that does not come after every reach.
+    /// Read by each thread that accesses the segment, written by the consumer that reclaims it:
+    /// lets loom report a reclamation that is not ordered after every access.
     #[cfg(loom)]
     reach: UnsafeCell<()>,
 }
 
 #[cfg(not(loom))]
 const LINES: usize = SLOTS - 1;
-#[cfg(loom)] // the second of its two has the link of retired segments
+#[cfg(loom)] // the second line has the link of retired segments
 const LINES: usize = SLOTS;
 
 /// Each slot on a line of its own.
@@ -109,8 +111,8 @@ impl<C> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Has the processor fetch the line that is written some places on. The consumer had it last,
-    /// and each claim waits, as every locked instruction, until the line before has arrived.
+    /// Prefetches the line of a later place. The consumer had it last, and each claim, like every
+    /// locked instruction, waits until the line written before has arrived.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {
         let ahead = index % SLOTS_PER_SEGMENT + PLACES_AHEAD;
@@ -128,14 +130,15 @@ impl<C> Segment<C> {
     /// How many of the runtime's own commands are published here at this place or behind it.
     pub(super) fn own_from(&self, place: u64) -> usize {
         let is_own = |index: &u64| {
-            // Relaxed: the number itself is all that is read.
+            // Relaxed: only the number itself is used.
             let sequence = self.slot(*index).sequence.load(Ordering::Relaxed);
             sequence & 1 != 0 && sequence >= published(place, true)
         };
         (0..SLOTS_PER_SEGMENT).filter(is_own).count()
     }
 
-    /// Somebody who keeps the consumer from reclaiming this segment reads its links or slots.
+    /// Notes an access to the links or slots by a thread that keeps the consumer from reclaiming
+    /// this segment.
     #[cfg(loom)]
     pub(super) fn note_reached(&self) {
         self.reach.with(|_| ());
@@ -153,12 +156,12 @@ impl<C> Segment<C> {
     }
 }
 
-/// Without this hint a line arrives to be read, and is asked for once more to be written.
+/// Without this hint the line is fetched in shared state, and requested again for the write.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline]
 fn prefetch_to_write<T>(place: &T) {
-    // SAFETY: a hint, which touches no memory and no register, and is passed over by processors
-    // that do not know it. The compiler's own intrinsic becomes the hint to read.
+    // SAFETY: a hint, which changes no memory and no register; processors that do not know it
+    // ignore it. The compiler's own intrinsic becomes the hint for a read.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
@@ -171,7 +174,7 @@ fn prefetch_to_write<T>(place: &T) {
 #[cfg(not(all(target_arch = "x86_64", not(loom))))]
 fn prefetch_to_write<T>(_place: &T) {}
 
-/// A segment nobody else uses, with cleared sequence numbers and links: from the pool, else new.
+/// A segment for exclusive use, with cleared sequence numbers and links: from the pool, else new.
 pub(super) fn take<C>() -> NonNull<Segment<C>> {
     #[cfg(not(loom))]
     if let Some(segment) = pool::take() {
@@ -183,12 +186,11 @@ pub(super) fn take<C>() -> NonNull<Segment<C>> {
 /// Gives back a segment that no producer can reach any more.
 ///
 /// # Safety
-/// It came from [`take`], holds no command, and nobody uses it again.
+/// It came from [`take`], holds no command, and is not used again.
 pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
     #[cfg(not(loom))]
     let Some(segment) = pool::give(segment) else { return };
-    // SAFETY: it came from `take`, hence from `new`, and nobody uses it again: the caller's
-    // promise.
+    // SAFETY: it came from `take`, hence from `new`, and is not used again: the caller's promise.
     unsafe { free(segment) };
 }
 
@@ -198,12 +200,13 @@ fn new<C>() -> NonNull<Segment<C>> {
     let block = unsafe { alloc(LAYOUT) };
     let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(LAYOUT));
     let segment = block.cast::<Segment<C>>();
-    // SAFETY: the block is ours alone, large and aligned enough, and may hold anything.
+    // SAFETY: no other thread has the block; it is large and aligned enough, and may be
+    // uninitialised.
     let lines = unsafe { segment.cast::<[MaybeUninit<Line<C>>; LINES]>().as_mut() };
     for line in lines {
         line.write(Line::empty());
     }
-    // SAFETY: the place of a field in the block.
+    // SAFETY: the address of a field inside the block.
     let last = unsafe { &raw mut (*segment.as_ptr()).last };
     // SAFETY: as above.
     unsafe { last.write(Slot::empty()) };
@@ -218,7 +221,7 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
     unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
-/// loom's types are not plain words: they are built and dropped as values.
+/// loom's types are not plain memory: they are built and dropped as values.
 #[cfg(loom)]
 fn new<C>() -> NonNull<Segment<C>> {
     NonNull::from(Box::leak(Box::new(Segment {
@@ -235,12 +238,12 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// Segments between two uses, shared by all queues: a backlog of one stream becomes that of the
-/// next without the allocator of the system. Bounded, so that a drained backlog goes back to the
+/// Segments between two uses, shared by all queues: a segment passes from the backlog of one stream
+/// to the next without the system's allocator. Bounded, so that a drained backlog goes back to the
 /// system.
 ///
-/// Last in, first out: what was used last is in a cache still. First in, first out would go round
-/// through all that a large backlog once left, each of them out of the caches.
+/// Last in, first out: the segment used last is still in a cache. First in, first out would cycle
+/// through all segments that a large backlog once left, each of them no longer in a cache.
 #[cfg(not(loom))]
 mod pool {
     use super::{NonNull, Ordering, Segment, ptr};
@@ -250,27 +253,28 @@ mod pool {
     const CAPACITY: usize = 1024;
 
     struct Idle {
-        /// The others follow by their links.
+        /// The first idle segment; the others follow by their links.
         top: *mut Segment<()>,
         count: usize,
     }
     // SAFETY: an idle segment is reachable through the pool alone and holds no command.
     unsafe impl Send for Idle {}
 
-    // Nobody waits for it: its holder may have lost the processor, or be no thread of this process.
+    // No thread waits for it: its holder may be preempted, or exist in the parent process only.
     static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
-    /// `None` when there is none, or another thread is at the pool.
+    /// `None` when the pool is empty or another thread holds its lock.
     pub(super) fn take<C>() -> Option<NonNull<Segment<C>>> {
         let mut idle = IDLE.try_lock()?;
         let segment = NonNull::new(idle.top)?;
-        // SAFETY: it is in the pool, which this thread has, so it is allocated and ours alone.
+        // SAFETY: it is in the pool, whose lock this thread holds, so it is allocated and no other
+        // thread uses it.
         let links = unsafe { segment.as_ref() };
-        // Relaxed, here and below: the lock orders what is in the pool.
+        // Relaxed, here and below: the lock orders accesses to pooled segments.
         idle.top = links.next().load(Ordering::Relaxed);
         idle.count -= 1;
         drop(idle);
-        // Relaxed: ours alone; whoever links the segment into a queue publishes this.
+        // Relaxed: no other thread has the segment; linking it into a queue publishes these stores.
         for line in &links.lines {
             line.slot.sequence.store(0, Ordering::Relaxed);
             line.link.store(ptr::null_mut(), Ordering::Relaxed);
@@ -280,13 +284,14 @@ mod pool {
         Some(segment.cast())
     }
 
-    /// Takes the segment in; hands it back when the pool is full, or another thread is at it.
+    /// Puts the segment into the pool; returns it when the pool is full or another thread holds the
+    /// lock.
     pub(super) fn give<C>(segment: NonNull<Segment<C>>) -> Option<NonNull<Segment<C>>> {
         let Some(mut idle) = IDLE.try_lock().filter(|idle| idle.count < CAPACITY) else {
             return Some(segment);
         };
         let given = segment.cast::<Segment<()>>();
-        // SAFETY: it is allocated and ours alone.
+        // SAFETY: it is allocated, and no other thread uses it.
         unsafe { given.as_ref() }.next().store(idle.top, Ordering::Relaxed);
         idle.top = given.as_ptr();
         idle.count += 1;
