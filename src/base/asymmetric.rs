@@ -1,23 +1,23 @@
-//! A fence between two sides of which one runs often and the other seldom: nearly free for the one.
+//! An asymmetric fence: nearly free for the side that runs often, expensive for the rare side.
 //!
-//! Both publish something and then look at what the other published (Dekker): each needs a fence
-//! between. Where the kernel can interrupt every thread of the process with a fence
-//! (`membarrier(2)`), the seldom side asks for that, and the often side only keeps the compiler
-//! from reordering. Elsewhere, and in models, both use an ordinary one.
+//! Each side stores a value and then loads the other's (Dekker), and needs a fence in between.
+//! Where the kernel can interrupt every thread of the process with a fence (`membarrier(2)`), the
+//! seldom side asks for that, and the often side only keeps the compiler from reordering.
+//! Elsewhere, and in models, both use an ordinary one.
 #![expect(unsafe_code, reason = "asks the kernel for a fence on every thread")]
 
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, compiler_fence, fence};
 
-/// True when the kernel does it. Decided once, before the first fence.
+/// True when the kernel provides the fence. Decided once, before the first fence.
 static IS_EXPEDITED: AtomicBool = AtomicBool::new(false);
 
-/// Decides which fences are used. Called before either.
+/// Decides which fences are used. Called before any fence.
 pub(crate) fn prepare() {
     static PREPARING: std::sync::Once = std::sync::Once::new();
     PREPARING.call_once(|| {
         let is_expedited = !cfg!(loom) && ask_kernel(REGISTER);
-        // Relaxed: whoever uses a fence was made after this, which `Once` publishes.
+        // Relaxed: every user of a fence is created after this, which `Once` publishes.
         IS_EXPEDITED.store(is_expedited, Ordering::Relaxed);
     });
 }
@@ -25,7 +25,7 @@ pub(crate) fn prepare() {
 /// The fence of the side that runs often.
 #[inline]
 pub(crate) fn light() {
-    // Relaxed: written once, before.
+    // Relaxed: written once, before the first fence.
     if IS_EXPEDITED.load(Ordering::Relaxed) {
         compiler_fence(Ordering::SeqCst); // partner: `heavy`
     } else {
@@ -35,7 +35,7 @@ pub(crate) fn light() {
 
 /// True where [`light`] costs nothing, for good.
 pub(crate) fn is_light_free() -> bool {
-    // Relaxed: written once, before.
+    // Relaxed: written once, before the first fence.
     IS_EXPEDITED.load(Ordering::Relaxed)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn light_if_free() {
 
 /// The fence of the side that runs seldom: about a microsecond for each other core.
 pub(crate) fn heavy() {
-    // Relaxed: written once, before.
+    // Relaxed: written once, before the first fence.
     if IS_EXPEDITED.load(Ordering::Relaxed) {
         assert!(ask_kernel(FENCE), "it did so when it was asked first");
     } else {

@@ -1,23 +1,23 @@
 //! Tells a pool that one of its threads blocks, so that it can start another one meanwhile.
 //!
-//! A pool registers a hook on each of its threads; whoever makes a thread wait asks for it here. On
-//! a thread without a hook nothing happens.
+//! A pool registers a hook on each of its threads; code that blocks a thread calls it through this
+//! module. On a thread without a hook this has no effect.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two tries to start a thread that the system refused.
+/// The time between two attempts to start a thread that the system refused.
 const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
-/// What a pool wants to know.
+/// The callbacks of a pool.
 pub(crate) trait BlockingHook {
     /// The calling thread is about to block.
     fn begin(&self);
-    /// It no longer blocks.
+    /// The thread no longer blocks.
     fn end(&self);
-    /// Asked while it blocks: tries again to start a thread that the system refused. True when it
-    /// is refused still; a pool that is refused one later unparks the thread.
+    /// Called while the thread blocks: tries again to start a thread that the system refused. True
+    /// when the system still refuses. When the pool is refused a thread later, it unparks this one.
     fn try_again(&self) -> bool {
         false
     }
@@ -27,7 +27,7 @@ thread_local! {
     static HOOK: RefCell<Option<Arc<dyn BlockingHook>>> = const { RefCell::new(None) };
 }
 
-/// From now on `hook` is told when this thread blocks.
+/// Registers `hook`, which is called from now on when this thread blocks.
 pub(crate) fn set_hook(hook: Arc<dyn BlockingHook>) {
     HOOK.replace(Some(hook));
 }
@@ -47,13 +47,14 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     wait()
 }
 
-/// Asked before each park inside of [`while_blocked`]: how long that may be, for the sake of the
-/// pool, which has tried again then what the system refused it. `None` when it misses nothing.
+/// Called before each park inside of [`while_blocked`]. Lets the pool try again to start a thread
+/// that the system refused, and returns the longest time to park before the next attempt; `None`
+/// when no thread is missing.
 pub(crate) fn longest_park() -> Option<Duration> {
     hook().is_some_and(|hook| hook.try_again()).then_some(RETRY_PERIOD)
 }
 
 fn hook() -> Option<Arc<dyn BlockingHook>> {
-    // `try_with`: handlers at the exit of a process run after the thread's own variables are gone.
+    // `try_with`: handlers at process exit run after the thread's thread-locals are destroyed.
     HOOK.try_with(|hook| hook.borrow().clone()).ok().flatten()
 }

@@ -10,10 +10,10 @@ use crate::base::size;
 /// The longest time for an orderly end: a day.
 const MOST_EXIT_MS: u64 = 86_400_000;
 
-/// No object is larger.
+/// The largest size of an object.
 const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
-/// What begins the names of our variables, and what stands in those that only tests read.
+/// The prefix of the runtime's variables, and the infix of those that only tests read.
 const PREFIX: &str = "ACCELRT_";
 const OF_TESTS: &str = "_TEST_";
 
@@ -56,14 +56,14 @@ pub struct Config {
     /// the container allow.
     pub cpu_memory_bytes: Option<usize>,
     /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is what its driver says.
-    /// OpenCL does not tell what is free, so what others use is not known.
+    /// OpenCL does not report free memory, so the use by other processes is not known.
     pub xpu_memory_bytes: Option<usize>,
     /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
     /// `None` is the system's `libOpenCL.so.1`; where that has no device that can be used, from
     /// Python, Intel's `libintelocl.so` in the environment's `lib`.
     pub opencl_library: Option<String>,
     /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` takes
-    /// those of the process, else the first that is found.
+    /// those loaded in the process, else the first that is found.
     pub mkl_library: Option<String>,
     /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
     pub dnnl_library: Option<String>,
@@ -101,8 +101,8 @@ impl Config {
         Self::from_variables(variable)
     }
 
-    /// The variables that are set with our prefix and that nothing reads, in order: misspelt ones.
-    /// Those of tests have `_TEST_` in their names.
+    /// The variables that are set with the runtime's prefix but never read, in order: misspelt
+    /// ones. Variables of tests have `_TEST_` in their names and are left out.
     ///
     /// ```
     /// assert!(!accelrt::Config::unknown_variables().contains(&"ACCELRT_EXIT_MS".to_owned()));
@@ -143,7 +143,7 @@ impl Config {
             config.dnnl_library = Some(value);
         }
         if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
-            config.allocator_settings = value; // read by the first runtime, a layer up
+            config.allocator_settings = value; // parsed by the first runtime, a layer up
         }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
             let allowed = "a number of milliseconds from 0 to 86400000";
@@ -158,7 +158,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks what was set by hand as the environment is checked.
+    /// Checks settings made in code as those of the environment are checked.
     pub(crate) fn validate(&self) -> Result<()> {
         let check = |name, value: String, is_right: bool, allowed| {
             is_right.then_some(()).ok_or(Error::InvalidSetting { name, value, allowed })
@@ -185,7 +185,7 @@ impl Config {
     }
 }
 
-/// The text of a variable that is set; also for those of other libraries, whose meaning is theirs.
+/// The text of a variable that is set; also used for variables of other libraries.
 pub(crate) fn variable(name: &'static str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
@@ -210,7 +210,7 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
     }
 }
 
-/// Those of the names that look like ours and are not read.
+/// The names with the runtime's prefix that are not read.
 fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_unknown = |name: &String| {
         name.starts_with(PREFIX) && !name.contains(OF_TESTS) && !VARIABLES.contains(&name.as_str())

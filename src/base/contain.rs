@@ -1,8 +1,8 @@
-//! Functions of ours that C calls: a panic must not get out, it would end the process.
+//! For callbacks from C: a panic must not leave them, because it would end the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Acts where the caller is C. Of a panic its message is printed, and nothing else comes of it.
+/// Calls `act` in a callback from C. A panic prints its message and has no other effect.
 pub(crate) fn contain(act: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
         std::mem::forget(panic); // its drop may panic as well
@@ -13,7 +13,7 @@ pub(crate) fn contain(act: impl FnOnce()) {
 mod tests {
     use super::*;
 
-    /// Panics when it is dropped, as a panic's value.
+    /// A panic payload that panics when it is dropped.
     struct Strange;
 
     impl Drop for Strange {

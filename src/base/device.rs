@@ -18,7 +18,7 @@ pub enum DeviceKind {
     Cpu = 0,
     /// NVIDIA GPUs through the CUDA driver API.
     Cuda = 1,
-    /// Addresses without memory behind them, as torch's `meta` device: for tests and accounting.
+    /// Addresses without memory, as torch's `meta` device: for tests and accounting.
     Null = 9,
     /// Intel GPUs and other OpenCL devices with unified shared memory.
     Xpu = 12,

@@ -1,8 +1,8 @@
-//! Shared libraries opened at run time: the only place that opens any.
+//! Shared libraries opened at run time; no other file opens any.
 //!
-//! Through the C library's own functions. A crate such as `libloading` wraps the same three calls,
-//! and adds that a library is closed with its owner, which must not happen here: a driver has
-//! threads, and handlers for the end of the process, whose code would be gone.
+//! This calls the C library directly. A crate such as `libloading` wraps the same three calls, and
+//! closes a library with its owner. That must not happen here: a driver has threads, and handlers
+//! for the end of the process, whose code would be unmapped.
 #![expect(unsafe_code, reason = "calls the dynamic loader")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -12,15 +12,15 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Where the environment that this process runs in has libraries which the loader does not find.
+/// The folder of the environment's libraries, which the loader does not search.
 static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
 
-/// Names the folder of the environment's libraries, once: Python's wheels put theirs there.
+/// Sets the folder of the environment's libraries, once: Python's wheels install theirs there.
 pub(crate) fn set_environment_folder(folder: PathBuf) {
     let _ = ENVIRONMENT.set(folder);
 }
 
-/// The folder of the environment's libraries, where one was named.
+/// The folder of the environment's libraries, if it was set.
 #[cfg(feature = "xpu")]
 pub(crate) fn environment_folder() -> Option<&'static std::path::Path> {
     ENVIRONMENT.get().map(|folder| &**folder)
@@ -33,15 +33,15 @@ pub(crate) struct Library(NonNull<c_void>);
 // SAFETY: the handle names a library that is never closed; looking symbols up in it is allowed from
 // any thread.
 unsafe impl Send for Library {}
-// SAFETY: as above: nothing about the handle changes.
+// SAFETY: as above: the handle never changes.
 unsafe impl Sync for Library {}
 
-/// Why no library was opened: what the loader said of each name.
+/// Why no library was opened: the loader's message for each name.
 #[derive(Debug)]
 pub(crate) struct NotOpened(Vec<String>);
 
 impl NotOpened {
-    /// What the loader said, name by name.
+    /// The loader's messages, one for each name.
     pub(crate) fn refusals(&self) -> &[String] {
         &self.0
     }
@@ -54,8 +54,8 @@ impl fmt::Display for NotOpened {
 }
 
 impl Library {
-    /// Opens the first of these names or paths that can be opened. Runs what the library does when
-    /// it is loaded.
+    /// Opens the first of these names or paths that can be opened. Runs the library's
+    /// initialisation code.
     pub(crate) fn open_first(names: &[&str]) -> Result<Self, NotOpened> {
         let mut refusals = Vec::new();
         for name in names {
@@ -67,7 +67,7 @@ impl Library {
         Err(NotOpened(refusals))
     }
 
-    /// Where the library has a symbol, if it has one.
+    /// The address of a symbol, if the library has it.
     pub(crate) fn symbol(self, name: &str) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle is of a library that is open, the name ends with a zero.
@@ -75,7 +75,7 @@ impl Library {
     }
 }
 
-/// A function or a variable of a library that is in the process.
+/// A function or a variable of a loaded library.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLibrary {
     /// The file that it is defined in.
@@ -85,25 +85,26 @@ pub(crate) struct FoundLibrary {
     pub(crate) address: NonNull<c_void>,
 }
 
-// SAFETY: the address is inside of a library that stays open; what is done with it is proven there.
+// SAFETY: the address is inside of a library that stays open; its users prove their own accesses.
 unsafe impl Send for FoundLibrary {}
-// SAFETY: as above: nothing about it changes.
+// SAFETY: as above: it never changes.
 unsafe impl Sync for FoundLibrary {}
 
-/// The libraries that were in the process at one moment, in the order in which they are searched.
+/// The libraries loaded at one moment, in search order.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// How many were loaded and unloaded until then: the same figures mean the same libraries.
+    /// The numbers of loads and unloads until then: equal numbers mean the same libraries.
     pub(crate) changes: (u64, u64),
-    /// As the loader knows them; the program itself has no name.
+    /// The loader's names; that of the program itself is empty.
     pub(crate) names: Vec<CString>,
 }
 
 impl Loaded {
-    /// Those of now.
+    /// The libraries loaded now.
     pub(crate) fn now() -> Self {
         /// # Safety
-        /// `info` describes a library, `loaded` is a [`Loaded`] that nothing else uses meanwhile.
+        /// `info` describes a library, `loaded` is a [`Loaded`] that is not used otherwise
+        /// meanwhile.
         unsafe extern "C" fn note(
             info: *mut libc::dl_phdr_info,
             _size: usize,
@@ -121,8 +122,8 @@ impl Loaded {
             0
         }
         let mut loaded = Self::default();
-        // SAFETY: `note` fits the loader's type and calls nothing of it; the pointer is to a local
-        // that outlives the call.
+        // SAFETY: `note` has the loader's callback type and calls no function of the loader; the
+        // pointer is to a local that outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut loaded).cast()) };
         loaded
     }
@@ -133,13 +134,13 @@ impl Loaded {
         for name in &self.names {
             let Some(handle) = handle_of_loaded(name) else { continue };
             let library = Library(handle);
-            // Through a library what it needs is found as well: each definition counts once.
+            // A lookup also searches the library's dependencies: each definition counts once.
             let new = library.symbol(symbol).filter(|new| found.iter().all(|f| f.address != *new));
             if let Some(address) = new {
                 let path = file_of(address).unwrap_or_else(|| name.to_string_lossy().into_owned());
                 found.push(FoundLibrary { path, library, address });
             } else {
-                // SAFETY: `handle_of_loaded` opened it once more, and the handle is not used again.
+                // SAFETY: `handle_of_loaded` added a reference, and the handle is not used again.
                 unsafe { libc::dlclose(handle.as_ptr()) };
             }
         }
@@ -147,11 +148,11 @@ impl Loaded {
     }
 }
 
-/// A handle of a library that is there; loads nothing.
+/// A handle of a library that is already loaded; loads none.
 fn handle_of_loaded(name: &CStr) -> Option<NonNull<c_void>> {
-    // The program itself is what the null pointer names.
+    // The null pointer names the program itself.
     let name = if name.is_empty() { std::ptr::null() } else { name.as_ptr() };
-    // SAFETY: null, or a name that ends with a zero; nothing is loaded, so no code runs.
+    // SAFETY: null, or a name that ends with a zero; no library is loaded, so no code runs.
     NonNull::new(unsafe { libc::dlopen(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
 }
 
@@ -173,8 +174,8 @@ fn open(name: &str) -> Result<Library, String> {
     let Ok(c_name) = CString::new(name) else {
         return Err(format!("{name:?}: a name has no zero byte in it"));
     };
-    // Now: a library that lacks something fails here instead of in the middle of a call. Local: its
-    // names do not take the place of other libraries'.
+    // `NOW`: a library with a missing symbol fails here instead of in the middle of a call.
+    // `LOCAL`: its symbols do not replace those of other libraries.
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
     // SAFETY: the name ends with a zero. The library's own start-up code runs, which is what the
     // caller asked for by the name.
@@ -182,7 +183,7 @@ fn open(name: &str) -> Result<Library, String> {
     NonNull::new(handle).map(Library).ok_or_else(|| refusal(name))
 }
 
-/// What the loader says about the call of this thread that just failed; it names the file.
+/// The loader's message about this thread's failed call, with the file's name.
 fn refusal(name: &str) -> String {
     // SAFETY: without arguments; the text is this thread's until its next call of the loader.
     let text = unsafe { libc::dlerror() };

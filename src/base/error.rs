@@ -14,7 +14,7 @@ pub use failure::{FailureCause, StreamError};
 /// The result of every call that can fail for a reason the caller cannot rule out.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a user's task may fail with.
+/// The error that a user's task may return.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// The message of several streams' errors.
@@ -27,7 +27,7 @@ fn several(errors: &[Arc<StreamError>], num_forgotten: u64) -> String {
     format!("{count} streams failed{more}; the first: {first}")
 }
 
-/// Everything that can go wrong.
+/// Every error of the runtime.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,7 +40,7 @@ pub enum Error {
         /// What was given.
         given: String,
     },
-    /// A device index that no integer of ours holds.
+    /// A device index that does not fit into an integer.
     #[error("Could not parse device index '{digits}' in device string '{given}'")]
     UnparsableDeviceIndex {
         /// The digits after the colon.
@@ -62,7 +62,7 @@ pub enum Error {
         /// The index asked for.
         index: usize,
     },
-    /// A device that is not there.
+    /// A device that does not exist.
     #[error(
         "Device {device} does not exist: there {}",
         devices(device.kind(), *count)
@@ -109,7 +109,7 @@ pub enum Error {
         /// The keys there are.
         allowed: String,
     },
-    /// A key of PyTorch's for something that is not there or is no choice here.
+    /// A key of PyTorch's for a feature that does not exist or is not optional here.
     #[error("Allocator setting '{key}' would have no effect: {reason}. Leave it out")]
     AllocatorSettingWithoutEffect {
         /// The key.
@@ -161,7 +161,7 @@ pub enum Error {
         /// The id of the runtime that was to use it.
         own: u64,
     },
-    /// Two things that must belong to one kind do not.
+    /// An event and a stream of different kinds.
     #[error("Event device type {event} does not match {role} stream's device type {stream}.")]
     EventKindMismatch {
         /// The event's kind.
@@ -244,7 +244,7 @@ pub enum Error {
         /// Its size.
         bytes: usize,
     },
-    /// A release of a buffer whose memory others use without us.
+    /// A release of a buffer whose memory is exported.
     #[error(
         "Buffer of {} at {address:#x} on {device} cannot be released: {exports} exports of its \
          memory exist",
@@ -424,7 +424,7 @@ pub enum Error {
         /// True when the stream runs on the host.
         on_host: bool,
     },
-    /// A library that prints verbose lines and is not to be found.
+    /// A library that prints verbose lines and was not found.
     #[error("No {library} was found whose verbose level could be set: searched were {searched}")]
     VerboseLibraryMissing {
         /// The library's name.
@@ -439,7 +439,7 @@ pub enum Error {
         library: &'static str,
         /// The level asked for.
         level: i32,
-        /// Who refuses, or what would be accepted.
+        /// The refusing component, or what would be accepted.
         reason: String,
     },
     /// An allocator that cannot be oneMKL's, or that it does not use.
@@ -472,11 +472,11 @@ pub enum Error {
     Streams {
         /// One error per stream.
         errors: Arc<[Arc<StreamError>]>,
-        /// How many more streams failed whose errors are not kept: they were dropped before anybody
-        /// asked, and of those the newest errors are kept.
+        /// The number of further failed streams whose errors are not kept: of streams dropped
+        /// before their error was raised, only the newest errors are kept.
         num_forgotten: u64,
     },
-    /// A task waits for the stream it runs on, or one that is below it on this thread's stack.
+    /// A task waits for the stream that it runs on, or for one below it on this thread's stack.
     #[error(
         "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would \
          never end"
@@ -501,7 +501,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// What a stream takes in place of a kernel.
+/// Names what a host stream runs in place of a kernel.
 fn what_fits(on_host: bool) -> &'static str {
     let fitting = " (it runs native functions, by launch, and callables, by launch_host)";
     if on_host { fitting } else { "" }

@@ -1,4 +1,4 @@
-//! Whether this process was forked from one that had initialised the runtime.
+//! Detects a fork of a process that had initialised the runtime.
 //!
 //! Threads do not survive a fork: in the child, work that needs them raises, queries answer, and
 //! drops of inherited objects do nothing. Source: `pthread_atfork(3)`.
@@ -18,16 +18,16 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 pub(crate) fn watch() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {
-        // SAFETY: the handler is a function of this library that does nothing but store a flag,
-        // which is allowed between fork and exec. A library that registered one stays loaded: the
-        // C library removes the handlers of a library that is closed.
+        // SAFETY: the handler is a function of this library that only stores a flag, which is
+        // allowed between fork and exec. When this library is closed, the C library removes its
+        // handlers.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         assert_eq!(refused, 0, "pthread_atfork fails only without memory");
     });
 }
 
 extern "C" fn in_child() {
-    // Relaxed, here and below: the child has one thread, and those it starts see its past.
+    // Relaxed, here and below: the child has one thread, and threads that it starts see the store.
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn check() -> Result<()> {
     if is_child() { Err(Error::BadFork) } else { Ok(()) }
 }
 
-/// A value whose drop does nothing in a forked child: its threads are not there.
+/// A value whose drop has no effect in a forked child, which does not have the parent's threads.
 #[derive(Debug)]
 pub(crate) struct Inherited<T>(ManuallyDrop<T>);
 

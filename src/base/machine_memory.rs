@@ -1,7 +1,7 @@
-//! The memory of the machine and of the container around this process: all, and what is available.
+//! The memory of the machine and of the container around this process: total and available.
 //!
-//! Everything is read from the kernel's text files and parsed without trust: what is missing or odd
-//! is unknown.
+//! All numbers are read from the kernel's text files. Missing or malformed content counts as
+//! unknown.
 
 use crate::base::size::KIB;
 
@@ -13,18 +13,18 @@ pub(crate) fn file(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The least of what the machine has, what the cgroups allow and what was configured.
+/// The minimum of the machine's memory, the cgroups' limits and the configured size.
 pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize {
     let machine_bytes = machine(files, "MemTotal:");
     let cgroup_bytes = cgroup_limit(files);
     let limits = [machine_bytes, cgroup_bytes, configured_bytes];
-    // With nothing known at all the kernel is left to refuse.
+    // When no number is known, there is no limit here and the kernel refuses.
     limits.into_iter().flatten().min().unwrap_or(isize::MAX.unsigned_abs())
 }
 
-/// How much this process may still take before the machine or its container has to swap or to
-/// refuse; `None` where the kernel tells neither. Files in the page cache that nobody used lately
-/// count as available, as in `MemAvailable`.
+/// How many bytes this process may still take before the machine or its container has to swap or to
+/// refuse; `None` where the kernel reports neither. Inactive files in the page cache count as
+/// available, as in `MemAvailable`.
 pub(crate) fn available() -> Option<usize> {
     available_by(&file)
 }
@@ -33,14 +33,14 @@ fn available_by(files: Files<'_>) -> Option<usize> {
     [machine(files, "MemAvailable:"), cgroup_available(files)].into_iter().flatten().min()
 }
 
-/// A size that the kernel tells of the machine's memory.
+/// A size from the kernel's report on the machine's memory.
 fn machine(files: Files<'_>, key: &str) -> Option<usize> {
     let text = files("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(KIB)
 }
 
-/// Where one version of cgroups keeps memory limits.
+/// The files of the memory limits of one cgroup version.
 struct Hierarchy {
     /// The file system type in the table of mounts.
     file_system: &'static str,
@@ -48,9 +48,9 @@ struct Hierarchy {
     controller: Option<&'static str>,
     /// The file with the limit in each directory.
     limit_file: &'static str,
-    /// The one with what is in use.
+    /// The file with the memory in use.
     usage_file: &'static str,
-    /// What `memory.stat` says of files in the page cache that nobody used lately.
+    /// The key in `memory.stat` for inactive files in the page cache.
     reclaimable_key: &'static str,
 }
 
@@ -76,7 +76,7 @@ fn cgroup_limit(files: Files<'_>) -> Option<usize> {
     least_of_cgroups(files, &|hierarchy, directory| hierarchy.limit(files, directory))
 }
 
-/// What the fullest of them has left.
+/// The memory that the fullest of these cgroups has left.
 fn cgroup_available(files: Files<'_>) -> Option<usize> {
     least_of_cgroups(files, &|hierarchy, directory| hierarchy.available(files, directory))
 }
@@ -158,9 +158,9 @@ impl Hierarchy {
     }
 }
 
-/// The process's path as seen below a mount of `root`. A container may see its own part of the
-/// hierarchy mounted while its path is still told from the whole one's top. A path outside of what
-/// is mounted (`/..`, or another root) leaves the mount point alone to look at.
+/// The process's path as seen below a mount of `root`. In a container only its own part of the
+/// hierarchy may be mounted, while its path still starts at the top of the whole one. For a path
+/// outside of the mount (`/..`, or another root) only the mount point remains.
 fn below_root(path: &str, root: &str) -> String {
     let below = match root {
         "/" => Some(path),

@@ -1,33 +1,35 @@
-//! What an allocator had when it could not serve a request: the numbers of the error.
+//! The state of an allocator when it could not serve a request: the numbers of the error.
 
 use std::fmt;
 
 use crate::base::size::display_bytes;
 
-/// What an allocator had at a request that failed.
+/// The state of an allocator at a failed request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shortage {
-    /// Blocks that were handed out and not freed.
+    /// Bytes of blocks that were handed out and not freed.
     pub allocated_bytes: usize,
-    /// The same with those that are freed while streams use them.
+    /// The same, with blocks that are freed while streams still use them.
     pub active_bytes: usize,
-    /// What was taken from the device.
+    /// Bytes taken from the device.
     pub reserved_bytes: usize,
-    /// What may be taken from the device, when there is a limit besides its size.
+    /// The most bytes that may be taken from the device, when there is a limit besides its size.
     pub limit_bytes: Option<usize>,
-    /// What the device is asked for to serve the request, where that is more than a page above it:
-    /// under policy `torch` and of pinned memory, whose segments have least sizes.
+    /// The size of the segment that the request would take from the device, where it exceeds the
+    /// request by more than a page: under policy `torch` and for pinned memory, whose segments have
+    /// minimum sizes.
     pub segment_bytes: Option<usize>,
-    /// The largest request like it that could be had. Under policy `native` one of any size, from
-    /// free memory and from what the device and the limit have left; under `torch` the largest
-    /// free block of its stream, its pool and its class of sizes, and of pools that help out.
+    /// The largest request of this kind that could be served. Under policy `native` a request of
+    /// any size, from free memory and from what the device and the limit have left; under `torch`
+    /// the largest free block of its stream, its pool and its size class, and of the pools that it
+    /// may fall back to.
     pub largest_free_bytes: usize,
-    /// True when that counts what the device and the limit have left.
+    /// True when that includes what the device and the limit have left.
     pub is_growth_counted: bool,
-    /// True when the device has enough, and the limit alone stands in the way.
+    /// True when the device has enough memory, and only the limit prevents the request.
     pub is_only_limited: bool,
-    /// True of pinned host memory, of which each piece comes from one segment.
+    /// True for pinned host memory, where each block comes from a single segment.
     pub is_pinned: bool,
 }
 

@@ -1,15 +1,16 @@
-//! Signals: threads that we start block them, but for those that tell of a thread's own fault.
+//! Signals: the runtime's threads block all but those that report a fault of the thread itself.
 #![expect(unsafe_code, reason = "calls the system's signal functions")]
 
 use std::mem::MaybeUninit;
 
-/// What a thread is told that did something forbidden. Blocked, it would end the process without a
-/// word: no handler that prints where would run, whether Python's, Rust's or a crash reporter's.
+/// The signals that a thread gets for its own faults. If they were blocked, a fault would end the
+/// process silently: no handler could report its place, whether Python's, Rust's or a crash
+/// reporter's.
 const OWN_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Calls `start` while this thread blocks the signals that others send: threads it starts inherit
-/// that.
+/// Calls `start` while this thread blocks all other signals: threads that it starts inherit the
+/// mask.
 pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut others = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the pointer is to a set that the call initialises.

@@ -22,8 +22,9 @@ pub const fn round_up(bytes: usize, granule_bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(granule_bytes)
 }
 
-/// A size as people write it: `"1048576"`, `"512B"`, `"256M"`, `"8GiB"`. Units are powers of 1024,
-/// in either case; `MB` and the like are refused, because some mean powers of 1000 by them.
+/// Parses a size with an optional unit: `"1048576"`, `"512B"`, `"256M"`, `"8GiB"`. Units are powers
+/// of 1024, in either case; `MB` and the like are refused, because some mean powers of 1000 by
+/// them.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<usize> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -39,7 +40,7 @@ pub fn parse_bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(unit_bytes)
 }
 
-/// A size as people read it, with two decimals: `"1.50 GiB"`, `"512 B"`.
+/// A size for messages, with two decimals: `"1.50 GiB"`, `"512 B"`.
 #[must_use]
 pub fn display_bytes(bytes: usize) -> String {
     let (unit_bytes, unit) = match bytes {

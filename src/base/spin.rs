@@ -1,8 +1,7 @@
 //! A lock for a few words, held for nanoseconds: one exchange to take it, one store to give it.
 //!
-//! A parking mutex needs a second exchange to give back, which is a quarter of an event record.
-//! Nothing is called while it is held but pushes to a queue and clones; a holder that lost its
-//! processor is waited for by yielding.
+//! A parking mutex needs a second exchange to unlock, which costs a quarter of an event record. A
+//! holder only pushes to queues and clones values; when it is preempted, waiting threads yield.
 #![expect(unsafe_code, reason = "the flag is the lock of the value")]
 
 use std::fmt;
@@ -10,10 +9,10 @@ use std::ops::{Deref, DerefMut};
 
 use crate::base::sync::{AtomicBool, Ordering, UnsafeCell, spin_hint, yield_now};
 
-/// Turns before a waiting thread gives its processor away.
+/// Attempts before a waiting thread yields its processor.
 const SPINS: u32 = 64;
 
-/// A value that one thread at a time uses.
+/// A value that one thread at a time may use.
 pub(crate) struct SpinMutex<T> {
     is_taken: AtomicBool,
     value: UnsafeCell<T>,
@@ -30,7 +29,7 @@ impl<T> SpinMutex<T> {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    #[cfg(loom)] // whose types register themselves
+    #[cfg(loom)] // loom's constructors are not `const`
     pub(crate) fn new(value: T) -> Self {
         Self { is_taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
@@ -40,16 +39,17 @@ impl<T> SpinMutex<T> {
         self.try_lock().unwrap_or_else(|| self.wait())
     }
 
-    /// `None` when a thread has it, which in a forked child may be one that is not there.
+    /// `None` when the lock is held; in a forked child the holder may exist in the parent only.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        // Acquire: pairs with the release in the guard's drop. Relaxed on failure: nothing is read.
+        // Acquire: pairs with the release in the guard's drop. Relaxed on failure: no value is
+        // read.
         let taking =
             self.is_taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         taking.is_ok().then(|| SpinGuard(self))
     }
 
-    /// The value, without the lock: nobody else has it.
+    /// Access to the value without locking: the exclusive borrow rules out other users.
     #[inline]
     pub(crate) fn with_mut<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: borrowed exclusively, so there is no guard.

@@ -1,26 +1,26 @@
-//! Whether the calling thread's stack is as large as a worker's, asked of the system once a thread.
+//! Whether the calling thread's stack is as large as a worker's. Asks the system once per thread.
 #![expect(unsafe_code, reason = "asks the C library where a thread's stack is")]
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Stack of a thread that executes tasks: native functions expect what a main thread has.
+/// Stack of a thread that executes tasks: native functions expect the stack of a main thread.
 pub(crate) const WORKER_STACK_BYTES: usize = 8 << 20;
 
-/// What may be missing of that: a thread has called functions before, and the system keeps a part
-/// of a main thread's eight mebibytes for the program's arguments and for guards.
+/// How much less a stack may have left: the thread already has frames on it, and the system uses a
+/// part of a main thread's eight mebibytes for the program's arguments and for guards.
 const TOLERANCE_BYTES: usize = 1 << 20;
 
-/// No frame stands as high.
+/// Above every frame: stands for a stack that is too small.
 const TOO_SMALL: usize = usize::MAX;
 
 thread_local! {
-    /// Frames at this address and above have room enough below them; 0 before the first question.
+    /// Frames at this address or above have enough room below them; 0 before the first query.
     static LOWEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// True when a function that is called here has the room that it would have on a worker.
+/// True when a function called here has as much stack as it would have on a worker.
 #[inline]
 pub(crate) fn is_as_large_as_a_workers() -> bool {
     let here = MaybeUninit::<u8>::uninit();
@@ -31,20 +31,20 @@ pub(crate) fn is_as_large_as_a_workers() -> bool {
 #[cold]
 fn ask() -> usize {
     let room_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
-    // A stack that the system does not tell of counts as small: a worker's is known.
+    // A stack that the system does not describe counts as small; workers' stacks are described.
     let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(room_bytes));
     LOWEST.set(lowest);
     lowest
 }
 
-/// The lowest address of the calling thread's stack; that of a main thread as far as its limit lets
-/// it grow.
+/// The lowest address of the calling thread's stack; for a main thread, the lowest address that its
+/// limit lets it grow to.
 fn lowest_address() -> Option<usize> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: the function has no pre-condition.
     let own = unsafe { libc::pthread_self() };
-    // SAFETY: the handle is the calling thread's, and the pointer is to what the call initialises
-    // when it returns 0.
+    // SAFETY: the handle is the calling thread's, and the call initialises the attributes behind
+    // the pointer when it returns 0.
     let refused = unsafe { libc::pthread_getattr_np(own, attributes.as_mut_ptr()) };
     if refused != 0 {
         return None;
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// What a thread with a stack of `bytes` says.
+    /// The result of `ask` on a thread with a stack of `bytes`.
     fn on_a_stack_of<R: Send + 'static>(bytes: usize, ask: fn() -> R) -> R {
         std::thread::Builder::new().stack_size(bytes).spawn(ask).unwrap().join().unwrap()
     }
@@ -74,8 +74,8 @@ mod tests {
     fn a_stack_is_as_large_as_a_workers_up_to_the_tolerance() {
         assert!(on_a_stack_of(WORKER_STACK_BYTES, is_as_large_as_a_workers));
         assert!(on_a_stack_of(64 << 20, is_as_large_as_a_workers));
-        // The C library may give a thread the stack of one that ended, but none of four times the
-        // size.
+        // The C library may reuse the stack of an ended thread, but none of four times the
+        // requested size.
         assert!(!on_a_stack_of(WORKER_STACK_BYTES / 8, is_as_large_as_a_workers));
         assert!(!on_a_stack_of(256 << 10, is_as_large_as_a_workers));
     }

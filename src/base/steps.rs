@@ -1,6 +1,6 @@
-//! Steps of paths whose length must not grow: counted in unit tests, nothing elsewhere.
+//! Step counts of code paths whose length must not grow: counted in unit tests, no code elsewhere.
 
-/// One more step of this thread.
+/// Counts one step of this thread.
 #[inline]
 pub(crate) fn step() {
     #[cfg(test)]

@@ -1,24 +1,24 @@
-//! Values by stream: a few are compared, many are hashed, and looks in turns find old ones.
+//! A map by stream: linear search for few entries, a hash table for many, incremental cleanup.
 //!
-//! Streams come and go, and what is known of them must not be searched as a whole to be tidied up.
-//! Each look goes on where the last one ended and takes a bounded number of steps, so what is over
-//! is found after a number of looks that is proportional to what is there.
+//! Streams come and go, and a cleanup must not scan all entries at once. Each cleanup starts where
+//! the last one ended and takes a bounded number of steps, so an entry that is over is found after
+//! a number of cleanups proportional to the number of entries.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::base::steps::step;
 
-/// Entries up to which there is no table.
+/// The number of entries up to which there is no table.
 const FEW: usize = 8;
 
 /// Values by the keys of streams, in no order.
 #[derive(Debug)]
 pub(crate) struct StreamMap<V> {
     entries: Vec<(u64, V)>,
-    /// Where each entry is; made when there are many, and kept until none is left.
+    /// The index of each entry; made when there are many, and kept until none is left.
     places: Option<HashMap<u64, usize, BuildHasherDefault<Mixer>>>,
-    /// The entry that is looked at next.
+    /// The entry that the next cleanup starts at.
     next_look: usize,
 }
 
@@ -57,7 +57,7 @@ impl<V> StreamMap<V> {
         self.place_of(key).map(|place| &mut self.entries[place].1)
     }
 
-    /// The value of a stream, which is made when there is none.
+    /// The value of a stream, made if absent.
     pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
         let place = self.place_of(key).unwrap_or_else(|| {
             self.insert(key, make());
@@ -90,17 +90,17 @@ impl<V> StreamMap<V> {
         value
     }
 
-    /// True when one more would not fit in.
+    /// True when one more entry would not fit without growing.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() == self.entries.capacity()
     }
 
-    /// Makes room for as many as there are.
+    /// Reserves room for as many entries again.
     pub(crate) fn make_room(&mut self) {
         self.entries.reserve(self.entries.len());
     }
 
-    /// Memory for many entries goes when few are left: after as many removals as it is copied for.
+    /// Shrinks the memory when few entries are left: the removals before pay for the copy.
     fn give_room_back(&mut self) {
         let count = self.entries.len();
         if count == 0 {
@@ -113,8 +113,8 @@ impl<V> StreamMap<V> {
         }
     }
 
-    /// Looks at the next entries, `most` of them, and takes those out that are over. The same ones
-    /// come again when all others were looked at.
+    /// Removes and returns the values that are over among the next `most` entries. An entry is
+    /// looked at again only after all others.
     pub(crate) fn take_over(
         &mut self,
         most: usize,
@@ -122,7 +122,7 @@ impl<V> StreamMap<V> {
     ) -> Vec<V> {
         let mut over = Vec::new();
         if most >= self.entries.len() {
-            self.next_look = 0; // or one that moves to the front would be looked at for another
+            self.next_look = 0; // else a moved entry is looked at twice, another not
         }
         for _ in 0..most.min(self.entries.len()) {
             step();
@@ -134,13 +134,13 @@ impl<V> StreamMap<V> {
                 self.next_look += 1;
                 continue;
             }
-            let next_look = self.next_look; // where the last entry stands now
+            let next_look = self.next_look; // the last entry is moved here
             over.push(self.remove_at(next_look));
         }
         over
     }
 
-    /// The entries that are looked at next.
+    /// The entries that the next cleanup looks at.
     pub(crate) fn next(&self, most: usize) -> impl Iterator<Item = (u64, &V)> {
         let (behind, first) = self.entries.split_at(self.next_look.min(self.entries.len()));
         let next = first.iter().chain(behind).take(most);
@@ -161,7 +161,7 @@ impl<V> StreamMap<V> {
     }
 }
 
-/// A hash of a few numbers that nobody chooses to collide: streams are numbered by us.
+/// A hash of a few numbers. It need not resist chosen collisions: the runtime numbers the streams.
 #[derive(Debug, Default)]
 pub(crate) struct Mixer(u64);
 
@@ -261,7 +261,7 @@ mod tests {
             let key = (number >> 33) % 300;
             *map.get_or_insert_with(key, || 0) += round;
             *model.entry(key).or_insert(0) += round;
-            // Most are over for a while, then few.
+            // For some rounds few entries are over, then many.
             let part = if round / 2000 % 2 == 0 { 50 } else { 2 };
             map.take_over(3, |key, value| {
                 let is_over = (*value + key) % part == 0;

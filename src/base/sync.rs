@@ -1,13 +1,13 @@
-//! The one door to atomics, locks and parking: std in production, loom's models under `--cfg loom`.
+//! The only source of atomics, locks and parking: std in production, loom under `--cfg loom`.
 //!
-//! Orderings. A protocol of the shape "publish mine, then look at yours" (Dekker) uses `SeqCst` on
-//! all four accesses, which is enough in the language's model and costs no fence on x86 where the
-//! publishing access is a read-modify-write. loom treats `SeqCst` accesses as `AcqRel`; in models
-//! the atomics add what is missing, so that a model fails when any of the four asks for less
-//! (`sync/modelled.rs`).
+//! Orderings. A protocol in which each side stores its value and then loads the other's (Dekker)
+//! uses `SeqCst` on all four accesses, which is enough in the language's model and costs no fence
+//! on x86 where the publishing access is a read-modify-write. loom treats `SeqCst` accesses as
+//! `AcqRel`; in models the atomics add the missing fences, so that a model fails when any of the
+//! four asks for less (`sync/modelled.rs`).
 //!
-//! Locks have ranks: a thread takes them in increasing order, which debug builds assert. No lock is
-//! held while the GIL is asked for, a user's function runs or a device is waited for.
+//! Locks have ranks: a thread takes them in increasing order, which debug builds assert. A thread
+//! holds no lock while it acquires the GIL, runs a user's function or waits for a device.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -31,7 +31,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize
 
 pub(crate) use std::sync::atomic::{Ordering, compiler_fence};
 
-/// `thread_local`, of which each thread of a model has its own.
+/// `thread_local`, with a separate value for each thread of a model.
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $initial:expr;) => {
         #[cfg(not(loom))]
@@ -48,8 +48,8 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// A place that a value's users read and whoever frees it writes: lets loom see a free that does
-/// not come after every use, and one that never comes. Nothing outside of models.
+/// A cell that a value's users read and the thread that frees it writes. Lets loom report a free
+/// that is not ordered after every use, and a missing free. Empty outside of models.
 pub(crate) struct Life {
     #[cfg(loom)]
     place: loom::alloc::Track<UnsafeCell<()>>,
@@ -97,7 +97,7 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Calls `read` with a pointer that the caller may read from while nobody writes.
+    /// Calls `read` with a pointer that the caller may read from while no thread writes.
     #[inline(always)]
     pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())
@@ -129,7 +129,7 @@ pub(crate) fn spin_hint() {
     std::hint::spin_loop();
 }
 
-/// Gives the rest of this thread's time slice away.
+/// Yields the rest of this thread's time slice.
 #[inline]
 pub(crate) fn yield_now() {
     #[cfg(loom)]
@@ -138,62 +138,62 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Where a lock stands in the order in which one thread may take several.
+/// The rank of a lock: a thread takes locks in increasing order of rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum LockRank {
-    /// Where one library that prints verbose lines is.
+    /// The location of one library that prints verbose lines.
     Libraries = 4,
     /// The verbose levels of one library.
     VerboseLevels = 5,
-    /// Whether descriptor 1 is a pipe of ours.
+    /// Whether descriptor 1 is a pipe of the runtime.
     Capture = 6,
-    /// What reads that pipe.
+    /// The reader of that pipe.
     Drain = 7,
     /// Start, fork and shutdown of a runtime.
     Runtime = 10,
     /// The default generators of a runtime.
     Defaults = 12,
-    /// What a runtime's generators know of its devices.
+    /// The per-device state of a runtime's generators.
     Generators = 14,
     /// The streams of one device.
     StreamTable = 20,
     /// The threads' caches of the host heap, or the slabs of one of its sizes.
     #[cfg(not(loom))]
     HostHeap = 24,
-    /// Which threads have caches of one allocator.
+    /// The list of threads with caches of one allocator.
     ThreadCaches = 25,
-    /// What the allocator of one device knows.
+    /// The state of the allocator of one device.
     Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
-    /// What one synchronising thread is told.
+    /// The errors that one synchronising thread is given.
     SyncPoint = 45,
     /// The frontier history of one stream.
     Frontier = 50,
-    /// What is held until a device has passed a task of one driver stream.
+    /// Values held until a device has passed a task of one driver stream.
     Marks = 60,
-    /// Who waits for one stream's counter.
+    /// The waiters for one stream's counter.
     Waiters = 70,
-    /// What one deferred task's end is waited for with.
+    /// The gate of one deferred task.
     Gate = 75,
     /// The worker threads of one device.
     Workers = 78,
     /// Work handed to the threads of one device.
     RunQueue = 80,
-    /// Bookkeeping inside one backend: the innermost.
+    /// Internal state of one backend: the innermost lock of the engine.
     Backend = 90,
-    /// What the Python bindings know of objects.
+    /// The object tables of the Python bindings.
     Bindings = 95,
 }
 
 thread_local! {
-    /// Of the locks that this thread holds, oldest first; used in debug builds.
+    /// The ranks of the locks that this thread holds, oldest first; used in debug builds.
     static HELD_RANKS: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `check` with the ranks held by this thread, in debug builds. At the exit of a process the
-/// handlers run after the thread's own variables are gone: nothing is checked then.
+/// Calls `check` with the ranks held by this thread, in debug builds. Handlers at process exit run
+/// after the thread-locals are destroyed: then this checks nothing.
 fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
     if cfg!(debug_assertions) {
         let _ = HELD_RANKS.try_with(|held| check(&mut held.borrow_mut()));
@@ -216,8 +216,8 @@ fn rank_given_back(rank: LockRank) {
     });
 }
 
-/// Asserts in debug builds that this thread holds no lock of ours: before a user's function or a
-/// wait for a device (law 7).
+/// Asserts in debug builds that this thread holds no lock of the runtime: before a user's function
+/// or a wait for a device (law 7).
 #[inline]
 pub(crate) fn assert_no_lock_held() {
     with_held_ranks(|held| {
@@ -225,8 +225,8 @@ pub(crate) fn assert_no_lock_held() {
     });
 }
 
-// The standard library's: a forked child may wait for it. Locks that park threads in one table of
-// the process find that table locked, by a thread that the child does not have.
+// The standard library's mutex, which works in a forked child. A mutex that parks threads in one
+// global table may find that table locked there, by a thread that exists in the parent only.
 #[cfg(not(loom))]
 type InnerMutex<T> = std::sync::Mutex<T>;
 #[cfg(not(loom))]
@@ -266,7 +266,7 @@ impl<T> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Access to what a [`Mutex`] holds, until dropped.
+/// Access to the value of a [`Mutex`], until dropped.
 pub(crate) struct MutexGuard<'a, T> {
     rank: LockRank,
     inner: InnerGuard<'a, T>,
@@ -305,7 +305,7 @@ pub(crate) fn current_thread() -> Thread {
     return loom::thread::current();
 }
 
-/// A thread that sleeps until somebody wakes it; a wake before the sleep is not lost.
+/// A thread that sleeps until another thread wakes it; a wake before the sleep is not lost.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     thread: Thread,
@@ -313,7 +313,7 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// For the calling thread, which alone may sleep on it.
+    /// A sleeper for the calling thread, the only one that may sleep on it.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { thread: current_thread(), is_woken: AtomicBool::new(false) })
     }
@@ -325,13 +325,13 @@ impl Sleeper {
         self.thread.unpark();
     }
 
-    /// True once somebody called [`Sleeper::wake`].
+    /// True once [`Sleeper::wake`] was called.
     pub(crate) fn is_woken(&self) -> bool {
-        // Acquire: pairs with `wake`; what the waker wrote is visible.
+        // Acquire: pairs with `wake`; the waker's writes are visible.
         self.is_woken.load(Ordering::Acquire)
     }
 
-    /// Sleeps until woken, and is ready for another sleep then.
+    /// Sleeps until woken, then resets the sleeper for another sleep.
     pub(crate) fn sleep(&self) {
         while !self.is_woken() {
             park(None);
@@ -339,7 +339,7 @@ impl Sleeper {
         self.get_ready();
     }
 
-    /// As [`Sleeper::sleep`]. False when `end` comes first: somebody may still wake it.
+    /// As [`Sleeper::sleep`]. False when `end` comes first: a wake may still follow.
     pub(crate) fn sleep_until(&self, end: Instant) -> bool {
         while !self.is_woken() {
             let left = end.saturating_duration_since(Instant::now());
@@ -353,12 +353,12 @@ impl Sleeper {
     }
 
     fn get_ready(&self) {
-        // Relaxed: whoever wakes next has learned of this sleeper after this.
+        // Relaxed: the next waker learns of this sleeper after this store.
         self.is_woken.store(false, Ordering::Relaxed);
     }
 }
 
-/// Sleeps until this thread is woken, `timeout` passed, or for no reason: callers loop.
+/// Sleeps until this thread is woken or `timeout` passed; may wake spuriously, so callers loop.
 pub(crate) fn park(timeout: Option<Duration>) {
     #[cfg(not(loom))]
     match timeout {
@@ -367,7 +367,7 @@ pub(crate) fn park(timeout: Option<Duration>) {
     }
     #[cfg(loom)]
     {
-        // A model has no clock: a timed wait is one that is always woken.
+        // A model has no clock: a timed wait ends only by a wake.
         let _ = timeout;
         loom::thread::park();
     }

@@ -60,7 +60,7 @@ impl StreamError {
     }
 
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
-        // Straight to the origin: a chain as long as the streams would be dropped recursively.
+        // Refers to the origin directly: a chain of all the streams would be dropped recursively.
         let origin = from.inherited_from.as_ref().unwrap_or(from);
         Self::with(device, stream_id, FailureCause::Inherited, Some(Arc::clone(origin)))
     }
@@ -93,7 +93,7 @@ impl StreamError {
     #[must_use]
     pub fn ticket(&self) -> u64 {
         // Relaxed, here and below: written by the stream's consumer before it retires the task, and
-        // read by who has seen it retired.
+        // read by threads that have seen it retired.
         self.ticket.load(Ordering::Relaxed)
     }
 
@@ -104,18 +104,19 @@ impl StreamError {
         self.skipped_count.load(Ordering::Relaxed)
     }
 
-    /// The stream fails with it at a task. Of an error that goes on the first one counts.
+    /// Sets the task that the stream failed at, once: a reopened error keeps its first task.
     pub(crate) fn begin_at(&self, ticket: u64) {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The stream's consumer retired a task behind it.
+    /// The stream's consumer retired a task unrun because of this error.
     pub(crate) fn count_skipped(&self) {
         self.skipped_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What failed here; [`FailureCause::Inherited`] when the failure came through an event. Not
-    /// named `cause`: behind an `Arc` that is the deprecated method of the standard trait.
+    /// The cause of the failure; [`FailureCause::Inherited`] when the failure came through an
+    /// event. Not named `cause`: behind an `Arc` that is the deprecated method of the standard
+    /// trait.
     #[must_use]
     pub fn failure(&self) -> &FailureCause {
         &self.cause
@@ -127,7 +128,7 @@ impl StreamError {
         self.inherited_from.as_ref()
     }
 
-    /// The stream's error that the task which failed here, or first, returned.
+    /// The stream error that the task at the root of this failure returned.
     fn returned(self: &Arc<Self>) -> Option<&Arc<Self>> {
         match &self.root().cause {
             FailureCause::Returned(error) => returned_stream_error(error),
@@ -135,19 +136,19 @@ impl StreamError {
         }
     }
 
-    /// True when nothing failed but a shutdown came first.
+    /// True when no task failed but a shutdown came first.
     pub(crate) fn is_cancellation(&self) -> bool {
         matches!(self.root().cause, FailureCause::Cancelled)
     }
 
-    /// This error was raised to somebody.
+    /// Marks this error as raised.
     pub(crate) fn set_seen(&self) {
         // Relaxed, here and below: read at exit, to decide what is printed.
         self.is_seen.store(true, Ordering::Relaxed);
         self.root().is_seen.store(true, Ordering::Relaxed);
     }
 
-    /// True when this error, or the one it came from, was raised to somebody.
+    /// True when this error, or the one it came from, was raised.
     pub(crate) fn is_seen(&self) -> bool {
         self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
     }
@@ -160,7 +161,7 @@ impl StreamError {
 }
 
 impl Drop for StreamError {
-    /// The last owner is often the engine, which a panic of a user's drop must not unwind through.
+    /// The last owner is often the engine; a panic of a user's drop must not unwind through it.
     fn drop(&mut self) {
         let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(cause))) {
@@ -169,9 +170,9 @@ impl Drop for StreamError {
     }
 }
 
-/// An error of a stream that a task returned keeps the one behind it only where that is the first:
-/// a program that hands the last error on each time builds no chain, which is printed and dropped
-/// recursively.
+/// Shortens a stream error that a task returned to the first one of its chain. Chains are printed
+/// and dropped recursively, so a program that passes on the last error each time must not build
+/// one.
 fn without_middle(error: TaskError) -> TaskError {
     match returned_stream_error(&error).and_then(StreamError::returned) {
         Some(first) => Box::new(Error::Stream(Arc::clone(first))),
@@ -179,7 +180,7 @@ fn without_middle(error: TaskError) -> TaskError {
     }
 }
 
-/// The error of a stream that a task returned, as it gets it from us.
+/// The stream error that a task returned, in any form in which the runtime raises it.
 fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamError>> {
     match error.downcast_ref::<Error>() {
         Some(Error::Stream(error)) => Some(error),

@@ -1,4 +1,4 @@
-//! The text of an error of memory that ran out.
+//! The message of an out-of-memory error.
 //!
 //! It begins as PyTorch's, which programs search for "out of memory".
 

@@ -1,4 +1,4 @@
-//! Loom model of a sleeper's word.
+//! Loom model of a sleeper's flag.
 #![expect(unsafe_code, reason = "what the waker wrote has no order of its own")]
 
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use loom::thread;
 use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{Sleeper, UnsafeCell};
 
-/// Goal: who finds a sleeper woken sees what the waker wrote before. Method: a thread asks that is
-/// not the sleeper: to that one loom's `unpark` hands everything, whatever the word asks for.
+/// Goal: a thread that finds a sleeper woken sees the waker's earlier writes. Method: a third
+/// thread asks, because loom's `unpark` orders the sleeper after the waker whatever ordering the
+/// flag has.
 #[test]
 fn loom_who_finds_a_sleeper_woken_sees_what_the_waker_wrote() {
     model_without_fences(EVERY, || {
@@ -17,13 +18,13 @@ fn loom_who_finds_a_sleeper_woken_sees_what_the_waker_wrote() {
         let written = Arc::new(UnsafeCell::new(0));
         let (to_wake, to_write) = (Arc::clone(&sleeper), Arc::clone(&written));
         let waker = thread::spawn(move || {
-            // SAFETY: nobody else looks before the wake, which is what the model is about.
+            // SAFETY: no other thread reads before the wake, which the model verifies.
             to_write.with_mut(|written| unsafe { *written = 1 });
             to_wake.wake();
         });
         let asked = Arc::clone(&sleeper);
         let asking = thread::spawn(move || {
-            // SAFETY: nobody writes behind the wake, which is what the model is about.
+            // SAFETY: no thread writes after the wake, which the model verifies.
             let seen = || written.with(|written| unsafe { *written });
             assert!(!asked.is_woken() || seen() == 1);
         });

@@ -1,14 +1,13 @@
-//! loom's atomics, with what the language promises of `SeqCst` beyond acquire and release.
+//! loom's atomics, with the guarantees of `SeqCst` beyond acquire and release.
 //!
-//! loom takes an access that asks for `SeqCst` as `AcqRel`; only its fences order what is stored
-//! before what is loaded behind it. So such an access comes with a fence here: a run puts them all
-//! behind stores and exchanges, or all before loads and exchanges ([`Fences`]). Either is enough
-//! for a Dekker pair, as `SeqCst` on all four accesses is in the language. Where the text of a
-//! store asks for less the first run has no fence in the place, where that of a load does the
-//! second.
+//! loom treats a `SeqCst` access as `AcqRel`; only its fences order a store before a later load. So
+//! such an access gets a fence here: a run puts all of them behind stores and exchanges, or all
+//! before loads and exchanges ([`Fences`]). Either is enough for a Dekker pair, as `SeqCst` on all
+//! four accesses is in the language. When the source asks for less on a store, the fence is missing
+//! in the first run; when it does on a load, in the second.
 //!
-//! A fence of loom's synchronizes with every other one, which is more than the language says, and
-//! may hide that a release is missing. What needs no pair is therefore run without any.
+//! A fence of loom's synchronizes with every other one, which is more than the language guarantees,
+//! and may hide a missing release. Models without a Dekker pair therefore run without fences.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,10 +18,10 @@ use crate::base::sync::Ordering;
 #[cfg(test)]
 use crate::base::sync::models::asked;
 
-/// Where an access that asks for `SeqCst` has its fence.
+/// The position of the fence of a `SeqCst` access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fences {
-    /// It has none: it is `AcqRel`, and no more.
+    /// No fence: the access is only `AcqRel`.
     Nowhere,
     BehindStores,
     BeforeLoads,
@@ -42,18 +41,19 @@ fn fence_behind(ordering: Ordering) {
 }
 
 fn fence_in(run: Fences, ordering: Ordering) {
-    // SeqCst: the partners are all the other accesses that ask for it.
+    // SeqCst: the partners are all other `SeqCst` accesses.
     if FENCES.get() == run && ordering == Ordering::SeqCst {
         atomic::fence(Ordering::SeqCst);
     }
 }
 
-/// What loom is asked for: it gives `SeqCst` accesses a little more than `AcqRel`, at random.
+/// The ordering passed to loom, which gives `SeqCst` accesses a little more than `AcqRel`, at
+/// random.
 fn of_one_place(ordering: Ordering) -> Ordering {
     if ordering == Ordering::SeqCst { Ordering::AcqRel } else { ordering }
 }
 
-/// What the text asks for: in tests one access may be given less.
+/// The orderings of the source: in tests one access may be given a weaker one.
 #[cfg(not(test))]
 fn asked<const N: usize>(orderings: [Ordering; N]) -> [Ordering; N] {
     orderings
@@ -102,8 +102,8 @@ macro_rules! modelled {
                 }
             )*
 
-            /// One that fails is a load that asks for `failure`. It is not known before, so the
-            /// fence stands there for either.
+            /// A failing exchange is a load with the ordering `failure`. The outcome is not known
+            /// before, so the fence is there for either.
             #[track_caller]
             pub(crate) fn compare_exchange(
                 &self,

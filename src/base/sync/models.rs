@@ -1,4 +1,4 @@
-//! How models are explored, and with which access made weaker: see `make weaken`.
+//! Runs models, optionally with one access weakened: see `make weaken`.
 
 use std::panic::Location;
 use std::sync::{Arc, Once, OnceLock};
@@ -9,14 +9,14 @@ use crate::base::sync::modelled::{FENCES, Fences};
 /// Explores a model in every interleaving.
 pub(crate) const EVERY: Option<usize> = None;
 
-/// Explores `test` with up to so many forced switches of threads, in two runs: with the fences of
+/// Explores `test` with up to `switches` forced thread switches, in two runs: with the fences of
 /// `SeqCst` behind stores, and with them before loads.
 pub(crate) fn model(switches: Option<usize>, test: impl Fn() + Send + Sync + 'static) {
     explore(&[Fences::BehindStores, Fences::BeforeLoads], switches, test);
 }
 
-/// As [`model`] for what needs no order over several places, in one run: without fences there is
-/// more to be seen than in either.
+/// As [`model`], in one run, for protocols that need no order across several atomics: without
+/// fences loom explores more behaviours than in either run.
 pub(crate) fn model_without_fences(
     switches: Option<usize>,
     test: impl Fn() + Send + Sync + 'static,
@@ -36,12 +36,12 @@ fn explore(runs: &[Fences], switches: Option<usize>, test: impl Fn() + Send + Sy
     FENCES.set(Fences::Nowhere);
 }
 
-/// One ordering of the text, and the weaker one that its access has instead.
+/// One ordering of the source, and the weaker one that its access gets instead.
 struct Weakening {
     file: String,
     line: u32,
     column: u32,
-    /// Which of the access's orderings.
+    /// The index among the access's orderings.
     place: usize,
     ordering: Ordering,
 }
@@ -72,7 +72,7 @@ impl Weakening {
     }
 }
 
-/// The orderings that the caller's caller asks for, but for the one that is made weaker.
+/// The orderings that the caller's caller asks for, except for the one that is weakened.
 #[track_caller]
 pub(super) fn asked<const N: usize>(mut orderings: [Ordering; N]) -> [Ordering; N] {
     static WEAKENING: OnceLock<Option<Weakening>> = OnceLock::new();
