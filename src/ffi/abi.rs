@@ -1,14 +1,15 @@
-//! The C calling convention: which argument stands where, and calls that fit every signature.
+//! The C calling convention: the place of each argument, and calls that fit every signature.
 //!
 //! Source: System V AMD64 ABI 1.0, section 3.2.3; Procedure Call Standard for the Arm 64-bit
 //! Architecture, section 6.8.2.
 //!
 //! Both conventions give integers and floats register files of their own, filled in order of the
-//! arguments of that kind; what finds its file full goes to the stack in order of the arguments, a
-//! word each. So the mixture does not matter, only each argument's place, and a register that the
-//! function does not look at may hold anything: one function type with all registers calls every
-//! signature, and nothing has to be interpreted at the call. Not covered, and the caller's promise:
-//! functions with a variable number of arguments, structures by value, results returned in memory.
+//! arguments of that kind; arguments that find their file full go to the stack in order, one word
+//! each. So only each argument's place matters, not the order of the kinds, and a register that the
+//! function does not read may hold any value. One function type with all registers therefore calls
+//! every signature, and the call interprets no signature. Not supported, which the caller has to
+//! rule out: functions with a variable number of arguments, structures by value, results returned
+//! in memory.
 #![expect(unsafe_code, reason = "calls a function whose signature only the caller knows")]
 
 use crate::ffi::argument::{Argument, Word};
@@ -26,16 +27,16 @@ const INTEGERS: usize = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
 /// Registers for floats.
 const FLOATS: usize = 8;
 
-/// Words on the stack: every argument is an integer, and so 26 or fewer find no register.
+/// The most words on the stack: when every argument is an integer, 26 at most find no register.
 const STACK: usize = MAX_ARGUMENTS - 6;
 
-/// Words on the stack of the middle one of the three calls.
+/// Words on the stack in the second of the three call variants.
 const SHORT_STACK: usize = 8;
 
-/// How many arguments a call may have. The longest signatures of LAPACK have 29.
+/// The most arguments of a call. The longest signatures of LAPACK have 29.
 pub(crate) const MAX_ARGUMENTS: usize = 32;
 
-/// How many of them need no memory beside the command itself.
+/// The most arguments that are stored in the command itself.
 pub(crate) const MAX_SHORT: usize = 4;
 
 /// A function of any signature.
@@ -50,7 +51,7 @@ impl ShortFrame {
     #[inline]
     pub(super) fn new(arguments: &[Argument]) -> Self {
         // Loops with fixed bounds: unrolled, the words stay in registers on their way to the queue,
-        // and where the kinds are known when compiling nothing is left to decide.
+        // and with kinds known at compile time no branch is left.
         let (mut words, mut integers, mut floats) = ([0; MAX_SHORT], 0, 0);
         for place in 0..MAX_SHORT {
             let Some(argument) = arguments.get(place) else { break };
@@ -74,8 +75,8 @@ impl ShortFrame {
     /// Calls the function; what it returned, if it returns an `int`.
     ///
     /// # Safety
-    /// The function may be called now with the arguments that this frame was made of, and returns
-    /// an integer of up to 32 bits, or something that is not looked at and not returned in memory.
+    /// The function may be called now with the arguments that this frame was made of. It returns an
+    /// integer of up to 32 bits, or a value that is ignored and not returned in memory.
     #[inline]
     pub(crate) unsafe fn call(&self, function: Function) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, f64, f64, f64, f64) -> i32;
@@ -83,10 +84,10 @@ impl ShortFrame {
         let function = unsafe { std::mem::transmute::<Function, Call>(function) };
         let words = self.0;
         let floats = words.map(f64::from_bits);
-        // SAFETY: that the call is allowed is the caller's promise. That the type differs from the
-        // function's is for the convention alone to judge, since the optimiser does not know which
-        // function it is: each argument is where the convention has it, and registers with words
-        // that are no arguments may hold anything.
+        // SAFETY: that the call is allowed is the caller's promise. The type differs from the
+        // function's, which only matters to the calling convention, since the optimiser does not
+        // know the function: each argument is where the convention expects it, and registers
+        // without an argument may hold any value.
         unsafe {
             function(
                 words[0], words[1], words[2], words[3], //
@@ -122,8 +123,8 @@ macro_rules! call {
         let function = unsafe { std::mem::transmute::<Function, Call>($function) };
         let Frame { integers, floats: x, stack, .. } = $frame;
         let _ = stack; // unused by the call without a stack
-        // SAFETY: as in `ShortFrame::call`; words of the stack behind the arguments are not looked
-        // at, and are the caller's to take away.
+        // SAFETY: as in `ShortFrame::call`; the function does not read the stack words behind the
+        // arguments, and the caller removes them.
         unsafe {
             function(
                 $(integers[$integer],)*
@@ -134,7 +135,7 @@ macro_rules! call {
     }};
 }
 
-/// The type of a word, whatever its number.
+/// The type of a word, for any index.
 macro_rules! word {
     ($number:literal) => {
         u64

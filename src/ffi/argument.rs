@@ -1,4 +1,4 @@
-//! One argument of a native call: a number or a pointer, as C has them.
+//! One argument of a native call: a number or a pointer of C.
 
 use std::ffi::c_void;
 
@@ -38,7 +38,7 @@ pub enum Argument {
     Pointer(*mut c_void),
 }
 
-/// A word, and the kind of register that it goes into.
+/// An argument as a word, with the kind of register that it goes into.
 pub(super) enum Word {
     Integer(u64),
     Float(u64),

@@ -1,4 +1,4 @@
-//! A native call: a function of the C convention with its arguments, to be made by a stream.
+//! A native call: a function of the C convention with its arguments, for a stream to call.
 #![expect(unsafe_code, reason = "an address becomes a function that nobody calls here")]
 
 use std::ffi::c_void;
@@ -40,7 +40,7 @@ pub struct NativeCall {
     is_checked: bool,
 }
 
-/// The arguments where the convention has them.
+/// The arguments, placed as the convention requires.
 #[derive(Clone, Debug)]
 pub(crate) enum PlacedArguments {
     Short(ShortFrame),
@@ -48,7 +48,7 @@ pub(crate) enum PlacedArguments {
 }
 
 impl NativeCall {
-    /// A call of the function at this address. Nothing is called yet.
+    /// A call of the function at this address. Does not call it yet.
     ///
     /// Fails when the address is null, and when there are more than 32 arguments.
     #[inline]
@@ -57,8 +57,8 @@ impl NativeCall {
         reason = "kept, not used: `Stream::launch` is unsafe and asks for what a call needs"
     )]
     pub fn new(function: *const c_void, arguments: &[Argument]) -> Result<Self> {
-        // SAFETY: null becomes `None`, and every other address is one that a function may have;
-        // whether there is one is promised by who launches the call.
+        // SAFETY: null becomes `None`, and every other address is one that a function may have.
+        // That there is one is the promise of the caller that launches the call.
         let function = unsafe { mem::transmute::<*const c_void, Option<Function>>(function) };
         let Some(function) = function else { return Err(Error::NullFunction) };
         let placed = if arguments.len() <= MAX_SHORT {
@@ -87,7 +87,7 @@ impl NativeCall {
         self
     }
 
-    /// True when the function's result is looked at.
+    /// True when the function's result is checked.
     #[must_use]
     #[inline]
     pub fn is_checked(&self) -> bool {
