@@ -6,20 +6,20 @@
 //!
 //! The nouns:
 //!
-//! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is the process's
+//! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is that of the process
 //! * [`Device`]: a kind and an index, `cpu:0`
 //! * [`Stream`]: in-order work; functions are enqueued, workers run them
 //! * [`NativeCall`]: a C function with [`Argument`]s, for a stream to call
-//! * [`Completion`]: the end of a stream's task that somebody else finishes
+//! * [`Completion`]: finishes a task of a stream from outside, on any thread
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
 //! * [`CachingAllocator`]: memory that is kept when it is freed; its [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`Generator`]: random numbers, the same bits on every kind
-//! * [`DeviceGuard`], [`StreamGuard`]: what is current in this thread, for a while
-//! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, for a while
-//! * [`Error`]: everything that can go wrong, with the numbers that explain it
-//! * [`backend`]: the contract for makers of devices, with the kinds at hand
+//! * [`DeviceGuard`], [`StreamGuard`]: the current device or stream of this thread, within a scope
+//! * [`VerboseScope`]: oneMKL, oneDNN or this runtime print their calls, within a scope
+//! * [`Error`]: every error, with the numbers that explain it
+//! * [`backend`]: the contract for authors of backends, and the built-in kinds
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,7 +43,7 @@
 //! # Ok::<(), accelrt::Error>(())
 //! ```
 //!
-//! `ARCHITECTURE.md` has the map of the house and walks one task from enqueue to done.
+//! `ARCHITECTURE.md` has a map of the code and follows one task from enqueue to done.
 
 #![cfg_attr(
     not(all(feature = "python", feature = "xpu")),
@@ -97,7 +97,7 @@ pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
 
-/// The documents' examples, kept true by running them.
+/// Runs the examples of the documents as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../docs/streams.md")]
