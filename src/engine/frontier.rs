@@ -1,5 +1,4 @@
-//! Frontiers: the work of other streams that is ordered before a stream's next task (vector
-//! clocks).
+//! Frontiers: the other streams' work that is ordered before a stream's next task (vector clocks).
 //!
 //! Source: Fidge and Mattern's vector clocks, kept sparse; points that are done are pruned.
 //!

@@ -1,5 +1,4 @@
-//! Segments: one block of 4 KiB with 64 slots, each on its own cache line; and the pool of
-//! segments.
+//! Segments: blocks of 4 KiB with 64 slots, each on its own cache line, and their pool.
 #![expect(
     unsafe_code,
     reason = "segments are raw blocks that producers reach through tagged pointers"

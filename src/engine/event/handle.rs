@@ -80,8 +80,9 @@ impl Event {
     /// before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
-        // Acquire: a thread that sees the version sees its device; pairs with `Shared::begin`. No
-        // model: the device is stored in a cell of the standard library, which models do not see.
+        // Acquire: a thread that sees the version also sees its device; pairs with `Shared::begin`.
+        // No model: the device is stored in a cell of the standard library, which models do not
+        // see.
         self.core.recorded.load(Ordering::Acquire)
     }
 

@@ -49,8 +49,8 @@ impl Shared {
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
         // Relaxed, and a load and a store: advanced under the lock only.
         let version = self.recorded.load(Ordering::Relaxed) + 1;
-        // Release: a thread that sees the version sees its device; pairs with `Event::version`. No
-        // model: as there.
+        // Release: a thread that sees the version also sees its device; pairs with
+        // `Event::version`. No model: as there.
         self.recorded.store(version, Ordering::Release);
         Pending { core: self.0, version }
     }

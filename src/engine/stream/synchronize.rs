@@ -1,5 +1,4 @@
-//! Synchronise: a point in the queue that raises the open error to all waiting threads, and ends
-//! it.
+//! Synchronise: a point in the queue that ends the open error and raises it to all waiting threads.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
