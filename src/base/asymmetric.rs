@@ -33,13 +33,13 @@ pub(crate) fn light() {
     }
 }
 
-/// True where [`light`] costs nothing, for good.
+/// True where [`light`] is free, from [`prepare`] on.
 pub(crate) fn is_light_free() -> bool {
     // Relaxed: written once, before the first fence.
     IS_EXPEDITED.load(Ordering::Relaxed)
 }
 
-/// [`light`] where that costs nothing; nothing elsewhere.
+/// [`light`] where it is free; no fence elsewhere.
 #[inline]
 pub(crate) fn light_if_free() {
     compiler_fence(Ordering::SeqCst); // partner: `heavy`

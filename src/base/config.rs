@@ -52,8 +52,8 @@ pub struct Config {
     pub cpu_devices: usize,
     /// `ACCELRT_CPU_THREADS`: workers per cpu device, 1 to 1024; `None` is max(2, cores / devices).
     pub cpu_threads: Option<usize>,
-    /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is what the machine and
-    /// the container allow.
+    /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is the memory that the
+    /// machine and the container allow.
     pub cpu_memory_bytes: Option<usize>,
     /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is what its driver says.
     /// OpenCL does not report free memory, so the use by other processes is not known.

@@ -177,8 +177,8 @@ fn open(name: &str) -> Result<Library, String> {
     // `NOW`: a library with a missing symbol fails here instead of in the middle of a call.
     // `LOCAL`: its symbols do not replace those of other libraries.
     let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
-    // SAFETY: the name ends with a zero. The library's own start-up code runs, which is what the
-    // caller asked for by the name.
+    // SAFETY: the name ends with a zero. The library's initialisation code runs, which the caller
+    // asked for by the name.
     let handle = unsafe { libc::dlopen(c_name.as_ptr(), flags) };
     NonNull::new(handle).map(Library).ok_or_else(|| refusal(name))
 }

@@ -208,11 +208,11 @@ pub enum Error {
         device: Device,
         /// What was asked for.
         requested_bytes: usize,
-        /// What the device had left.
+        /// Bytes that the device had left.
         free_bytes: usize,
         /// The device's capacity; 0 when that is not known, as of pinned memory before a refusal.
         total_bytes: usize,
-        /// What the allocator had, when one was asked: at the moment of `free_bytes`, under one
+        /// The allocator's state, when one was asked: at the moment of `free_bytes`, under one
         /// lock.
         cache: Option<Box<Shortage>>,
     },
@@ -231,7 +231,7 @@ pub enum Error {
         index: usize,
         /// The block's number.
         id: u64,
-        /// What it should have named.
+        /// The block that it should have named.
         expected: &'static str,
     },
     /// A use of a buffer whose memory was freed by a release.
@@ -273,9 +273,9 @@ pub enum Error {
     /// A copy between two ranges of different sizes.
     #[error("Cannot copy {source_bytes} bytes into {target_bytes}: the sizes must be equal")]
     CopySizeMismatch {
-        /// Size of what is written.
+        /// Size of the target range.
         target_bytes: usize,
-        /// Size of what is read.
+        /// Size of the source range.
         source_bytes: usize,
     },
     /// A copy between two ranges of one allocation that have bytes in common.
@@ -284,9 +284,9 @@ pub enum Error {
          allocation: the ranges overlap"
     )]
     CopyOverlap {
-        /// Where what is written begins in the allocation.
+        /// Offset of the target range in the allocation.
         target_offset: usize,
-        /// Where what is read begins.
+        /// Offset of the source range.
         source_offset: usize,
         /// Size of both.
         bytes: usize,
@@ -310,7 +310,7 @@ pub enum Error {
     /// An offset into a generator's sequence where no block of words begins.
     #[error("The offset of a generator must be a multiple of 4: {offset} is not")]
     GeneratorOffset {
-        /// What was given, or is in a state.
+        /// The offset that was given, or found in a state.
         offset: u64,
     },
     /// A buffer that does not hold whole numbers of a type at their addresses.

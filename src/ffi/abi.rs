@@ -72,7 +72,7 @@ impl ShortFrame {
         Self(words)
     }
 
-    /// Calls the function; what it returned, if it returns an `int`.
+    /// Calls the function and returns its result, if it returns an `int`.
     ///
     /// # Safety
     /// The function may be called now with the arguments that this frame was made of. It returns an
@@ -168,7 +168,7 @@ impl Frame {
         frame
     }
 
-    /// Calls the function; what it returned, if it returns an `int`.
+    /// Calls the function and returns its result, if it returns an `int`.
     ///
     /// # Safety
     /// As [`ShortFrame::call`].

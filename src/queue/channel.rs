@@ -13,7 +13,7 @@
 //! `index` from the value read; (4) write the command, (5) publish it by the slot's sequence
 //! number. `index` did not move between 1 and 3 and `segment` is changed only while `index` stands
 //! at its seam, so at 3 the segment read at 2 is the claimed place's. It cannot be retired before
-//! 5.
+//! step 5.
 //!
 //! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless one is
 //! linked already, (4) swing `segment` to it, (5) `installing` down. Any thread can do each step.

@@ -59,7 +59,7 @@ impl Command<Seen> for Users {
 
 #[test]
 fn users_commands_are_counted_behind_any_number_of_consumed_ones() {
-    // Goal: the remaining users' commands are told from the runtime's own, over seams and in
+    // Goal: the remaining users' commands are counted without the runtime's own, over seams and in
     // segments that were used before. Method: every third command is a user's; the count is
     // compared with that rule after each consumed command.
     let alive = Arc::new(());

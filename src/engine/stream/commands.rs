@@ -55,7 +55,7 @@ where
     }
 }
 
-/// Acts, and catches a panic. Not in a model, which panics to tell what it found.
+/// Calls `act` and catches a panic; not in a model, which panics to report an error.
 #[inline]
 pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
@@ -78,7 +78,7 @@ pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
     FailureCause::Panicked(panic_text(panic))
 }
 
-/// What a caught panic said.
+/// The message of a caught panic; drops the panic.
 #[cold]
 pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let text = panic_message(&*panic);
@@ -86,7 +86,7 @@ pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -105,7 +105,8 @@ impl Behind {
         Self { source, ticket }
     }
 
-    /// What stands in the way; on a driver kind of the same backend the device itself waits.
+    /// The condition to wait for, if any; on a driver kind of the same backend the device itself
+    /// waits.
     fn blocker(&self, context: &mut TaskContext) -> Option<Blocker> {
         let (source, ticket) = (&self.source, self.ticket);
         if source.progress.done() >= ticket {

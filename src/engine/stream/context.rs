@@ -22,7 +22,7 @@ pub(crate) struct TaskContext {
     pub(crate) on_host: bool,
     /// The open error: user tasks are retired without running.
     pub(crate) error: Option<Arc<StreamError>>,
-    /// What the stream does when it retires the command: nothing for most. Stored in place, because
+    /// The stream's actions when it retires the command: none for most. Stored in place, because
     /// each record on a driver's stream leaves a mark.
     pub(crate) effects: Effects,
     /// True when `effects` is not empty.
@@ -33,7 +33,7 @@ pub(crate) struct TaskContext {
     pub(crate) is_marker: bool,
 }
 
-/// What the stream does when it retires a command.
+/// The stream's actions when it retires a command.
 #[derive(Default)]
 pub(crate) struct Effects {
     /// The task failed.
@@ -42,11 +42,11 @@ pub(crate) struct Effects {
     pub(crate) mark: Option<PlacedMark>,
     /// The task is a synchronise.
     pub(crate) sync: Option<Arc<SyncPoint>>,
-    /// The task is not ready: what it waits for.
+    /// The task is not ready: the blocker that it waits for.
     pub(crate) blocked_on: Option<Blocker>,
 }
 
-/// What the head of a queue waits for while it is not ready.
+/// The condition that the head of a queue waits for while it is not ready.
 pub(crate) enum Blocker {
     /// Until the stream has retired a marker.
     Retired(Arc<StreamCore>, u64),

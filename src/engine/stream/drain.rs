@@ -52,7 +52,7 @@ pub(crate) enum Stop {
     Yield,
     /// A waiting thread has executed tasks for as long as it may without a look at its signals.
     TimeIsUp,
-    /// The head is not ready: the context says what it waits for.
+    /// The head is not ready: the context has its blocker.
     Blocked,
 }
 

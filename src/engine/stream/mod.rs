@@ -1,8 +1,8 @@
 //! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
 //!
-//! * [`core`], [`drain`]: push, schedule, park, resume; what the consumer does
+//! * [`core`], [`drain`]: push, schedule, park, resume; the consumer's loop
 //! * [`direct`]: a driver's tasks past an empty queue
-//! * [`turnstile`]: one consumer at a time, nothing left behind
+//! * [`turnstile`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
 //! * [`context`], [`commands`]: the commands, and the context that each one runs with
