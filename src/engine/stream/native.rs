@@ -87,8 +87,8 @@ impl Stream {
     /// The address is that of a function of the C convention that takes exactly these arguments; it
     /// returns its result in a register, as `void`, integers and floats do, and an `int` when the
     /// call is checked. It does not unwind. It, and what its arguments point to, may be used from
-    /// any thread until it returned or the stream passed it: a synchronise says so. Its other
-    /// requirements hold when the stream comes to it.
+    /// any thread until it returned or the stream passed it: a synchronise says so. The function's
+    /// other requirements hold when the stream comes to it.
     ///
     /// See [`NativeCall`] for an example.
     #[inline(always)]
