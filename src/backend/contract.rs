@@ -6,14 +6,14 @@
 //! method; a backend makes its context current itself. Handles are opaque numbers of the backend
 //! that made them. No method may be called with a lock of ours held.
 //!
-//! What takes a handle or an address is an `unsafe fn`: a kind may follow it as a pointer, or have
-//! a device write there. The words of these contracts:
+//! A method that takes a handle or an address is an `unsafe fn`: a kind may follow it as a pointer,
+//! or have a device write there. The words of these contracts:
 //!
 //! - a handle is *live* from the call that made it until the one that gives it back, which is made
 //!   once, whatever it returns, and while no other call with the handle is under way;
 //! - addresses are *valid* for a task when they are memory of this backend, allocated or mapped, or
 //!   memory that its devices reach anyhow, and stay that until the stream has done the task;
-//! - a task has memory *alone* when whatever else uses it is ordered before the task or behind it.
+//! - a task has memory *alone* when every other use of it is ordered before the task or behind it.
 //!
 //! `backend/owned.rs` keeps these promises for streams and marks, `allocator/source.rs` for memory,
 //! `program/` for programs and kernels, `buffer/` for what tasks read and write.
@@ -174,7 +174,7 @@ impl PriorityRange {
     }
 }
 
-/// Who reaches memory by its addresses.
+/// Which side reaches memory by its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// A device, and others of its kind as far as the driver copies.
@@ -185,7 +185,7 @@ pub enum MemoryKind {
     Shared,
 }
 
-/// Whose memory an address is in.
+/// The allocation that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerOwner {
     /// Index of the owning device; of no meaning for host memory.
@@ -194,7 +194,7 @@ pub struct PointerOwner {
     pub base: Address,
     /// Size of the allocation.
     pub bytes: usize,
-    /// Who reaches it.
+    /// Which side reaches it.
     pub memory: MemoryKind,
 }
 
@@ -210,27 +210,27 @@ pub struct LeftOutDevice {
 /// A stream with tasks to execute, as a backend sees it.
 pub trait Work: Send + Sync {
     /// Executes tasks until none is left, one has to wait, or [`Turn::must_yield`] says so. Never
-    /// panics. What is left schedules itself again.
+    /// panics. Work that has tasks left schedules itself again.
     fn run(self: Arc<Self>, turn: &Turn<'_>);
 
-    /// For how long a worker leaves the work to threads that execute it while they wait, and keeps
-    /// it. Asked before each [`Work::run`] on a worker, and again after that time.
+    /// How long a worker keeps the work without executing it, and leaves that to waiting threads.
+    /// Asked before each [`Work::run`] on a worker, and again after that time.
     fn leave_for(&self) -> Option<Duration> {
         None
     }
 
     /// False when a thread that came now would probably find nothing to execute: such work need not
-    /// be kept until one comes. Asked under a backend's lock.
+    /// be kept for a worker. Asked under a backend's lock.
     fn is_needed(&self) -> bool {
         true
     }
 
-    /// The work is kept no longer, because it was [not needed](Work::is_needed). What came
-    /// meanwhile schedules itself again. Never panics.
+    /// The work is kept no longer, because it was [not needed](Work::is_needed). If tasks arrived
+    /// meanwhile, it schedules itself again. Never panics.
     fn give_up(self: Arc<Self>) {}
 
     /// No thread can execute the work, and none can be started. Called by the thread that submits
-    /// it: what it brings is refused there.
+    /// the work; its tasks are refused there.
     fn refuse(self: Arc<Self>, _reason: &Error) {}
 }
 
@@ -258,7 +258,7 @@ impl<'a> Turn<'a> {
         Self { must_yield, others_wait, linger: None }
     }
 
-    /// A turn whose thread may linger.
+    /// A turn on a thread that may linger.
     #[must_use]
     pub fn with_linger(self, linger: &'a Linger<'a>) -> Self {
         Self { linger: Some(linger), ..self }
@@ -283,7 +283,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The work has run empty: waits, if this thread may, for a moment until `has_more` says true.
-    /// False ends the turn: the thread counts as looking for other work, and executes no more here.
+    /// False ends the turn: the thread looks for other work, and executes no more here.
     #[must_use]
     pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
         self.linger.is_none_or(|linger| linger(has_more))
@@ -315,7 +315,7 @@ pub struct Leftover {
 /// A callback for [`Backend::when_done`].
 pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
-/// What `allocate_shared` fails with where there is no such memory.
+/// The error of `allocate_shared` where there is no such memory.
 pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
     Error::Unsupported { kind, capability: "memory that the host shares with them" }
 }
@@ -346,25 +346,25 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 ///
 /// # Safety
 /// The engine's memory safety rests on what an implementation says. Memory that it allocates or
-/// maps is there, as large and aligned as asked, and no one else's until it is given back; the host
-/// may follow its addresses where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`] says
-/// so and [`MemoryKind`] is not `Device`. A copy, a fill or a launch touches what it was given and
-/// nothing else. Work is run by one thread at a time and not at all once it was dropped; a stream
-/// that was synchronised and a mark that is done stand for work that does not go on. Methods that
-/// are not `unsafe` are sound with every argument.
+/// maps exists, as large and aligned as asked, and has no other owner until it is given back; the
+/// host may follow its addresses where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`]
+/// says so and [`MemoryKind`] is not `Device`. A copy, a fill or a launch touches what it was given
+/// and nothing else. Work is run by one thread at a time, and never after it was dropped; no work
+/// goes on behind a stream that was synchronised or a mark that is done. Methods that are not
+/// `unsafe` are sound with every argument.
 pub unsafe trait Backend: Send + Sync + fmt::Debug {
     // --- Probing: none of these initialises a device or starts a thread of ours. ---
 
     /// The kind that this backend implements.
     fn kind(&self) -> DeviceKind;
 
-    /// A cheap look, without loading a driver: false when asking further would find no GPU. Asked
-    /// before a kind is probed that nobody named.
+    /// A cheap look, without loading a driver: false when a probe would find no GPU. Asked before
+    /// the runtime probes a kind that the user did not name.
     fn may_have_gpu(&self) -> bool {
         true
     }
 
-    /// How many devices there are. A kind whose driver is not there may fail with
+    /// How many devices there are. A kind that does not find its driver may fail with
     /// `KindUnavailable`, which says why.
     fn device_count(&self) -> Result<usize>;
 
@@ -376,17 +376,17 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
 
-    /// Free and total memory now, by what the driver says or what was taken: what other programs
-    /// leave of a memory that they share is [`Backend::available_bytes`].
+    /// Free and total memory now, by the driver's figures or our own accounting. Memory that other
+    /// programs share and may use up is counted by [`Backend::available_bytes`].
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo>;
 
-    /// What the machine, or the container that this process is in, has available, where that is
-    /// what the device's memory is made of and `memory_info` does not tell.
+    /// What the machine, or the container that this process is in, has available; for devices that
+    /// use that memory, where `memory_info` does not tell.
     fn available_bytes(&self, _device_index: usize) -> Option<usize> {
         None
     }
 
-    /// Free and total memory of which [`Backend::allocate_host`] gives, where this kind counts it.
+    /// Free and total memory for [`Backend::allocate_host`], where this kind counts it.
     fn host_memory_info(&self) -> Option<MemoryInfo> {
         None
     }
@@ -398,7 +398,8 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// when they only submit to a driver, and marks tell when work is done.
     fn runs_on_host(&self) -> bool;
 
-    /// False when addresses are numbers, behind which nothing is: the host follows none then.
+    /// False when addresses are mere numbers without memory behind them: the host follows none
+    /// then.
     fn has_host_addresses(&self) -> bool {
         true
     }
@@ -413,7 +414,8 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// Makes a stream. `priority` is inside [`Backend::priority_range`].
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle>;
 
-    /// Gives a stream back. Nothing is queued in it any more, or the device finishes it alone.
+    /// Gives a stream back. Nothing is queued in it any more, or the device finishes that by
+    /// itself.
     ///
     /// # Safety
     /// The stream is live, and this ends it.
@@ -440,8 +442,8 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream is live until this returns.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
-    /// Has the device begin with what tasks gave to the stream on this thread. Called behind each
-    /// task that is executed without [`Backend::submit`], which does it by itself.
+    /// Has the device begin with the commands that tasks of this thread gave to the stream. Called
+    /// after each task that is executed without [`Backend::submit`], which flushes by itself.
     ///
     /// # Safety
     /// The stream is live.

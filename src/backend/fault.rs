@@ -1,12 +1,12 @@
 //! Planned faults: a backend around another one that fails the calls it is told to fail.
 //!
 //! A call that fails here has not reached the inner backend, as if the driver had refused it before
-//! doing anything. The methods that give something back are the exception
-//! ([`Method::gives_back`]): there the inner call is made first and the error is reported after it,
-//! as drivers do. The thing is gone, so a planned fault by itself never leaks; a caller that tries
-//! again would give back twice. A callback whose registration fails is dropped uncalled.
+//! doing anything. The methods that give something back are the exception ([`Method::gives_back`]):
+//! there the inner call is made first and the error is reported after it, as drivers do. The object
+//! is gone, so a planned fault by itself never leaks; a caller that tries again would give back
+//! twice. A callback is dropped uncalled when its registration fails.
 //!
-//! What cannot fail is handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the
+//! Calls that cannot fail are handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the
 //! priorities, the cheap look for a GPU, the devices that are left out, whether addresses are the
 //! host's.
 #![expect(unsafe_code, reason = "hands calls on whose callers keep the contract")]
@@ -86,7 +86,7 @@ impl FaultBackend {
     }
 
     /// Has the `call`-th call of a method from now on do `action` before it returns, when the inner
-    /// backend has done its part: so a test meets what stands between two steps of its caller.
+    /// backend has done its part: so a test can act between two steps of the method's caller.
     ///
     /// # Panics
     /// For the zeroth call.
@@ -118,7 +118,7 @@ impl FaultBackend {
     }
 }
 
-// SAFETY: whatever is handed out is the inner backend's, which keeps the contract.
+// SAFETY: everything handed out is the inner backend's, which keeps the contract.
 unsafe impl Backend for FaultBackend {
     fn kind(&self) -> DeviceKind {
         self.inner().kind()

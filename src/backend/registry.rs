@@ -53,7 +53,7 @@ impl Registry {
         Self { backends: vec![cpu] }
     }
 
-    /// Adds a backend, or replaces the one of its kind: a wrapped one, or one of a user's own.
+    /// Adds a backend, or replaces the one of its kind: a wrapper, or a user's own.
     #[must_use]
     pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         match self.backends.binary_search_by_key(&backend.kind(), |known| known.kind()) {
@@ -64,7 +64,7 @@ impl Registry {
     }
 
     /// The backend of a kind. Fails with `KindUnavailable` when this build or this registry has
-    /// none; that a backend is there does not say that it has a device.
+    /// none. A backend may exist without having a device.
     pub fn backend(&self, kind: DeviceKind) -> Result<&Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.kind() == kind);
         found.ok_or_else(|| Error::KindUnavailable { kind, reason: missing(kind) })
@@ -85,8 +85,8 @@ impl Registry {
     ///
     /// That is `setting` when given, which fails when the kind has no backend or no device, or when
     /// its devices cannot be counted. Otherwise the first of cuda and xpu with a device that is a
-    /// GPU, else cpu; a kind whose driver refuses to be probed is passed over then, because nobody
-    /// asked for it. Probes only; may start a short-lived child where a driver needs one.
+    /// GPU, else cpu. A kind with a driver that refuses the probe is then skipped, because it was
+    /// not requested. Probes only; may start a short-lived child where a driver needs one.
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
             let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));
@@ -102,14 +102,14 @@ impl Registry {
     fn has_gpu(&self, kind: DeviceKind) -> bool {
         let Ok(backend) = self.backend(kind) else { return false };
         if !backend.may_have_gpu() {
-            return false; // no driver is loaded for nothing
+            return false; // no driver is loaded needlessly
         }
         let count = backend.device_count().unwrap_or(0);
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))
     }
 }
 
-/// One device of numbers in place of memory: what allocators are replayed on.
+/// One device of numbers in place of memory: allocators are replayed on it.
 ///
 /// # Panics
 /// When the granularity is no power of two from 64 on.

@@ -1,4 +1,4 @@
-//! How much memory one device may hand out, and how much of it is out.
+//! How much memory one device may hand out, and how much is handed out.
 
 use std::fmt;
 
@@ -22,12 +22,12 @@ impl Capacity {
         Self { device, total_bytes, used_bytes: AtomicUsize::new(0) }
     }
 
-    /// Takes `counted_bytes` out, which is what a request for `requested_bytes` costs. Fails with
-    /// `OutOfMemory` when fewer are left, and takes nothing.
+    /// Counts `counted_bytes`, the cost of a request for `requested_bytes`, as used. Fails with
+    /// `OutOfMemory` when fewer are left, and counts nothing then.
     pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
         let sum =
             |used: usize| used.checked_add(counted_bytes).filter(|sum| *sum <= self.total_bytes);
-        // Relaxed: a count alone; the memory it stands for is published by whoever hands it out.
+        // Relaxed: a count alone; the code that hands out the memory publishes it.
         let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         taken.map(drop).map_err(|used| self.refusal(requested_bytes, used))
     }

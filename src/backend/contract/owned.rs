@@ -1,4 +1,4 @@
-//! Streams and marks of a backend that are given back with their owner: what is here is live.
+//! Owned streams and marks of a backend: live until the owner is dropped, which gives them back.
 //!
 //! | promise of the contract | kept by |
 //! |---|---|
@@ -78,7 +78,7 @@ impl OwnedStream {
         Ok(unsafe { mark.own(&self.backend) })
     }
 
-    /// As [`Self::mark`], for the one that gives it an owner if others ask for it.
+    /// As [`Self::mark`], without an owner: the caller adds one when the mark is asked for.
     #[inline]
     pub(crate) fn bare_mark(&self, timed: bool) -> Result<BareMark> {
         // SAFETY: the stream is live.
@@ -131,7 +131,7 @@ impl OwnedStream {
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
-        // A refusal leaves nothing to do: there is no handle of the stream any more.
+        // A refusal leaves nothing to do: the handle of the stream is gone.
         // SAFETY: the stream is live, and this owner, which ends it, is the only one.
         let _ = unsafe { self.backend.stream_destroy(self.stream) };
     }
@@ -143,7 +143,7 @@ impl fmt::Debug for OwnedStream {
     }
 }
 
-/// A mark that has no owner yet: most are never asked for, and an owner counts references.
+/// A mark without an owner: few marks are ever asked for, and an owner costs a reference count.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the backend keeps it until it is released"]
 pub(crate) struct BareMark(Mark);
@@ -204,7 +204,7 @@ impl OwnedMark {
 
 impl Drop for OwnedMark {
     fn drop(&mut self) {
-        // SAFETY: of this backend, and of this owner alone: `own` was promised that.
+        // SAFETY: of this backend, and owned by this alone: `own` was promised that.
         unsafe { BareMark(self.mark).release(&*self.backend) };
     }
 }

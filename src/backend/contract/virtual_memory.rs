@@ -8,13 +8,13 @@ use crate::base::error::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PhysicalHandle(pub u64);
 
-/// Address ranges whose pages can be mapped, unmapped and moved. All sizes and addresses are
+/// Address ranges with pages that can be mapped, unmapped and moved. All sizes and addresses are
 /// multiples of the granularity. Mapping acts at once, not in stream order: the caller knows that
 /// every use of the pages is done.
 ///
 /// # Safety
-/// As [`Backend`](crate::backend::contract::Backend): ranges and physical memory are no one
-/// else's, and mapped pages hold memory for as long as they are mapped. Methods that are not
+/// As [`Backend`](crate::backend::contract::Backend): ranges and physical memory have no other
+/// owner, and mapped pages hold memory for as long as they are mapped. Methods that are not
 /// `unsafe` are sound with every argument.
 pub unsafe trait VirtualMemory: Send + Sync {
     /// Size of one page of this capability.

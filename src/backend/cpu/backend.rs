@@ -82,7 +82,7 @@ fn place_of(stream: StreamHandle) -> (usize, usize) {
     (to_usize(stream.0 / levels), to_usize(stream.0 % levels))
 }
 
-// SAFETY: memory comes from the allocator or the kernel and is in the books until it is given back;
+// SAFETY: memory comes from the allocator or the kernel and is recorded until it is given back;
 // streams and marks are numbers, so that every one of them is live.
 unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
@@ -145,7 +145,7 @@ unsafe impl Backend for CpuBackend {
         let (device_index, level) = place_of(stream);
         match self.device(device_index).workers.submit(level, work) {
             Ok(()) => {}
-            // No worker is left: what still arrives is the submitting thread's to retire.
+            // No worker is left: the submitting thread retires the work that still arrives.
             Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
             Err(Unsubmitted::NoThread(work, refusal)) => {
                 let code = refusal.raw_os_error().unwrap_or_default().into();
@@ -157,8 +157,8 @@ unsafe impl Backend for CpuBackend {
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         let (device, level) = place_of(stream);
-        // After the shutdown the work is dropped: a completer never executes it. Before, there is
-        // a worker: the stream was refused else.
+        // After the shutdown the work is dropped: a completer never executes it. Before it, there
+        // is a worker, or the stream would have been refused.
         let _ = self.device(device).workers.submit(level, work);
     }
 
@@ -203,7 +203,7 @@ unsafe impl Backend for CpuBackend {
         self.device(device_index).memory.allocate(bytes, align_bytes)
     }
 
-    /// The cores reach all memory: that of a device is shared already.
+    /// The cores reach all memory: a device's memory is shared already.
     fn allocate_shared(
         &self,
         device_index: usize,

@@ -92,7 +92,7 @@ impl Clock {
         self.source
     }
 
-    /// Ticks now, not read before what precedes the call has executed.
+    /// Ticks now; the counter is read after all earlier instructions have executed.
     #[inline]
     pub(crate) fn now_ticks(&self) -> u64 {
         match self.source {
@@ -139,7 +139,7 @@ impl Clock {
             self.rate.store(rate, Ordering::Relaxed);
             self.span_ns.store(span_ns, Ordering::Relaxed);
         } else {
-            // The machine slept: one of the two clocks went on or was set back. What was known
+            // The machine slept: one of the two clocks went on or was set back. The known rate
             // stays, as if just measured, and the next measurement begins behind the sleep.
             *base = now;
             self.span_ns.store(now.ns, Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! Copies and fills: libc's while the caches hold the data, stores past the caches beyond that.
 //!
 //! A store to memory that is not cached first reads its line. Streaming (non-temporal) stores of
-//! whole lines do not, which saves a third of a large copy's traffic and leaves the caches to
-//! others; but their ceiling is the memory's speed, so what fits into the last cache stays with
+//! whole lines do not. That saves a third of a large copy's traffic and leaves the caches to other
+//! data. But the memory's speed is their ceiling, so sizes that fit into the last cache stay with
 //! libc. Streaming stores are not ordered by a later release store, only by `sfence`: these
-//! functions end with one, so whoever publishes completion afterwards publishes the bytes too.
+//! functions end with one, so a thread that publishes completion afterwards publishes the bytes
+//! too.
 #![expect(unsafe_code, reason = "moves bytes between raw addresses, with vector instructions")]
 
 use std::sync::OnceLock;
@@ -15,7 +16,7 @@ use crate::base::size::MIB;
 /// Copies `bytes` from `from` to `to`, as fast as this machine can.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `bytes`, nobody else writes to either or reads from
+/// `from` is readable and `to` writable for `bytes`, no other thread writes to either or reads from
 /// `to` meanwhile, and the ranges do not overlap.
 pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8, bytes: usize) {
     // SAFETY: the caller keeps what `copy` asks for, which is the same.
@@ -25,7 +26,7 @@ pub(crate) unsafe fn copy_nonoverlapping_streaming(to: *mut u8, from: *const u8,
 /// Fills `bytes` at `to` with `byte`, as fast as this machine can.
 ///
 /// # Safety
-/// `to` is writable for `bytes`, and nobody else reads or writes there meanwhile.
+/// `to` is writable for `bytes`, and no other thread reads or writes there meanwhile.
 pub(crate) unsafe fn fill_streaming(to: *mut u8, byte: u8, bytes: usize) {
     // SAFETY: the caller keeps what `fill` asks for, which is the same.
     unsafe { Engine::get().fill(to, byte, bytes) }
@@ -34,7 +35,7 @@ pub(crate) unsafe fn fill_streaming(to: *mut u8, byte: u8, bytes: usize) {
 /// The widest streaming stores of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
-    /// None that this file knows: everything is libc's.
+    /// None that this file knows: libc does everything.
     Plain,
     #[cfg(target_arch = "x86_64")]
     Sse2,
@@ -63,8 +64,8 @@ impl Width {
     }
 }
 
-/// How this machine copies. A `width` is only ever one that [`Width::available`] gave out: the
-/// instructions are called on the strength of that.
+/// How this machine copies. `width` always comes from [`Width::available`]: the calls of vector
+/// instructions rely on that.
 #[derive(Clone, Copy, Debug)]
 struct Engine {
     width: Width,
@@ -76,7 +77,7 @@ struct Engine {
 
 impl Engine {
     const LINE_BYTES: usize = 64;
-    /// What one turn of the widest loop moves; the rest is libc's.
+    /// Bytes per iteration of the widest loop; libc copies the rest.
     const STEP_BYTES: usize = 256;
 
     fn get() -> &'static Self {

@@ -1,10 +1,10 @@
 //! Tests only: streaming copies and fills end with a fence, seen instruction by instruction.
 //!
-//! Goal: whoever publishes completion afterwards publishes the bytes too. A missing fence shows on
-//! few machines and seldom, so it is not waited for: the test has the processor trap after every
-//! instruction of a copy (the trap flag), and the handler looks at the bytes of the next one. What
-//! is proven is that a fence is executed after the last streaming store, in the code that this
-//! compiler made; that the processor does what its manual says of fences is not.
+//! Goal: a thread that publishes completion afterwards publishes the bytes too. A missing fence
+//! shows on few machines and seldom. So the test has the processor trap after every instruction of
+//! a copy (the trap flag), and the handler looks at the bytes of the next one. This proves that a
+//! fence is executed after the last streaming store, in the code that this compiler made. It does
+//! not prove that the processor does what its manual says of fences.
 #![expect(unsafe_code, reason = "a trap handler, and the processor's trap flag")]
 
 use std::arch::asm;
@@ -101,7 +101,7 @@ fn step_through(steps: impl FnOnce()) -> (usize, usize) {
     action.sa_sigaction = look as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
     let mut before = action;
-    // SAFETY: both are valid actions; nobody else in this program uses the signal.
+    // SAFETY: both are valid actions; nothing else in this program uses the signal.
     assert_eq!(unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut before) }, 0);
     trap(true);
     steps();

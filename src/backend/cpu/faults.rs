@@ -1,4 +1,4 @@
-//! Tests only: has the n-th system call of a thread that moves pages or starts workers refused.
+//! Tests only: makes the n-th system call of a thread that moves pages or starts workers fail.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ pub(super) fn clear() -> bool {
     PLAN.take().is_some()
 }
 
-/// True when this call is the one. A thread whose variables have ended has no plan.
+/// True when this call is the one. A thread that has destroyed its thread-locals has no plan.
 pub(super) fn is_due() -> bool {
     match PLAN.try_with(RefCell::take).ok().flatten() {
         None => false,

@@ -1,4 +1,4 @@
-//! Work that a worker leaves to host threads: it keeps the entries, and looks at each now and then.
+//! Work that a worker leaves to host threads: it keeps the entries, and polls each periodically.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,12 +22,12 @@ impl LeftWork {
         self.0.push(Left { due: Instant::now() + period, level, work });
     }
 
-    /// When the first is to be looked at.
+    /// When the first entry is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.0.iter().map(|left| left.due).min()
     }
 
-    /// One that is to be looked at now, with its level.
+    /// An entry that is due now, with its level.
     pub(super) fn take_due(&mut self) -> Option<(usize, Arc<dyn Work>)> {
         if self.0.is_empty() {
             return None; // without a look at the clock

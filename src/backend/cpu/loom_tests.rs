@@ -111,8 +111,8 @@ fn loom_a_shutdown_loses_no_work() {
     });
 }
 
-/// Goal: work that arrives while the only worker lingers is told to nobody; it runs all the same
-/// when that worker goes on with what it lingered for.
+/// Goal: work that arrives while the only worker lingers wakes no worker; it runs all the same when
+/// that worker goes on with the work it lingered at.
 #[test]
 fn loom_work_that_arrives_during_a_linger_is_not_left_behind() {
     model_without_fences(Some(3), || {

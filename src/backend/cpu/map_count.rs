@@ -8,9 +8,9 @@ use crate::base::sync::{Ordering, unmodelled};
 
 /// The mappings that virtual memory may have, over all devices of the process.
 ///
-/// At the kernel's limit any `mmap` and even `munmap` of anybody in the process fails, so an eighth
-/// is left to the others. `used` is no less than the mappings there are, but for places that the
-/// kernel refused to close: neighbours that it joins are counted apart.
+/// At the kernel's limit any `mmap` and even `munmap` in the process fails, so an eighth is left to
+/// other code. `used` is no less than the number of mappings, but for places that the kernel
+/// refused to close: neighbours that the kernel merges are counted separately.
 #[derive(Debug)]
 pub(super) struct MapCount {
     kernel_limit: usize,
@@ -57,7 +57,7 @@ impl MapCount {
         assert!(used >= mappings, "{mappings} mappings come back while {used} are out");
     }
 
-    /// A counter of its own for a test, as long-lived as a static and known to leak checkers.
+    /// A separate counter for a test, as long-lived as a static and known to leak checkers.
     #[cfg(all(test, not(loom)))]
     pub(super) fn for_test(kernel_limit: usize) -> &'static MapCount {
         use crate::base::sync::{LockRank, Mutex};

@@ -1,7 +1,7 @@
 //! Memory of one device, or of the host: allocations with their owners looked up by address.
 //!
-//! From 2 MiB on, memory is pages of its own, aligned to 2 MiB and huge where the kernel has huge
-//! pages: a first touch then costs one fault instead of 512. Below, it is the allocator's.
+//! From 2 MiB on, memory has its own pages, aligned to 2 MiB and huge where the kernel has huge
+//! pages: a first touch then costs one fault instead of 512. Smaller sizes come from the allocator.
 #![expect(
     unsafe_code,
     reason = "takes memory from the allocator and the kernel, and gives it back"
@@ -36,7 +36,7 @@ pub(crate) struct CpuMemory {
 struct Allocation {
     /// What was asked for.
     bytes: usize,
-    /// What it costs: `bytes` in whole pages, where it is pages.
+    /// What it costs: `bytes` in whole pages, when the source is pages.
     counted_bytes: usize,
     source: Source,
 }
@@ -81,12 +81,12 @@ impl CpuMemory {
         Ok(address)
     }
 
-    /// Gives back what `allocate` returned. Nobody uses it any more.
+    /// Gives back what `allocate` returned. No task or thread uses it any more.
     pub(crate) fn release(&self, address: Address) {
         let allocation = self.allocations.lock().remove(&address.0);
         let allocation = allocation
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
-        // Out of the books first: from here on the address may come back from another allocation.
+        // Removed first: from here on another allocation may get the address.
         give_back(address, allocation);
         self.capacity.give_back(allocation.counted_bytes);
     }
@@ -124,22 +124,22 @@ fn from_allocator(bytes: usize, align_bytes: usize) -> Option<(Address, Source)>
     (!pointer.is_null()).then_some((address, Source::Allocator(layout)))
 }
 
-/// Gives an allocation back that has just left the books: nobody else can give it back.
+/// Gives an allocation back that was just removed from the map: no other thread can free it.
 fn give_back(address: Address, allocation: Allocation) {
     let span = Span::new(address, allocation.counted_bytes);
     match allocation.source {
         Source::Allocator(layout) => {
             let pointer = std::ptr::with_exposed_provenance_mut(span.base);
-            // SAFETY: it came from the allocator with this layout, which the books kept, and the
-            // caller of `release` says that nobody uses it any more.
+            // SAFETY: it came from the allocator with this layout, which the map recorded, and the
+            // caller of `release` says that it is not used any more.
             unsafe { std::alloc::dealloc(pointer, layout) };
         }
         Source::Pages => {
-            // SAFETY: these pages were mapped for this allocation, and nobody uses them any more.
+            // SAFETY: these pages were mapped for this allocation, and are not used any more.
             let unmapped = unsafe { pages::unmap(span) };
             if unmapped.is_err() {
                 // Cutting a mapping in two can exceed the kernel's limit of mappings. Then the
-                // addresses stay taken, but no memory does.
+                // addresses stay taken, but their memory is freed.
                 // SAFETY: the pages are still there, and ours.
                 unsafe { pages::discard(span) };
             }

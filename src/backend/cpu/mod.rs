@@ -1,7 +1,7 @@
 //! The embedded cpu device: the machine's own cores, caches, memory and pages.
 //!
 //! * `backend`: the contract's methods
-//! * `run_queue`, `workers`, `left_work`: who runs what, in which order, and what is left to others
+//! * `run_queue`, `workers`, `left_work`: which thread runs which work, and when
 //! * `clock`, `copy`, `properties`: what the machine can do, and how fast
 //! * `memory`: allocations; `virtual_memory` on `pages`, `span`, `physical`, `reservation`,
 //!   `map_count`: pages that move

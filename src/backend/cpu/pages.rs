@@ -1,12 +1,12 @@
 //! Pages of this process: mapped, aligned, opened, closed, moved and given back by the kernel.
 //!
 //! *Open* pages can be read and written and are huge where the kernel has huge pages. *Closed*
-//! pages are addresses alone: no access, nothing resident, and the mark that core dumps leave them
-//! out. Who has just mapped pages has not marked them so, which tells closed pages of ours from
-//! another thread's newest by a look at the kernel's table.
+//! pages are addresses alone: no access, nothing resident, and a mark that excludes them from core
+//! dumps. Another thread's new mapping has no such mark: the kernel's table thus tells it from our
+//! closed pages.
 //!
-//! Who owns a range may replace it with `MAP_FIXED`; this file takes nobody's word for it but the
-//! callers of its unsafe functions'.
+//! The owner of a range may replace it with `MAP_FIXED`; this file relies on the callers of its
+//! unsafe functions for ownership, and on no other promise.
 #![expect(unsafe_code, reason = "maps, moves and unmaps pages by system calls")]
 
 use std::io::BufRead;
@@ -55,16 +55,16 @@ fn map_aligned(bytes: usize, align: usize, access: c_int, flags: c_int) -> Resul
     if exact.base.is_multiple_of(align) {
         return Ok(exact);
     }
-    // SAFETY: just mapped, and known to nobody.
+    // SAFETY: just mapped, and not published.
     unsafe { unmap(exact) }?;
     let wide = map_anywhere(bytes.checked_add(align).ok_or(too_large)?, access, flags)?;
     let span = Span { base: wide.base.next_multiple_of(align), bytes };
     let before = Span { base: wide.base, bytes: span.base - wide.base };
     let behind = Span { base: span.end(), bytes: wide.end() - span.end() };
     for rest in [before, behind] {
-        // SAFETY: just mapped, and known to nobody.
+        // SAFETY: just mapped, and not published.
         if let Err(refusal) = unsafe { unmap(rest) } {
-            // SAFETY: as above; what was unmapped before may be another's by now, and is left out.
+            // SAFETY: as above; pages unmapped before may be another's by now, and are left out.
             let _ = unsafe { unmap(Span { base: span.base, bytes: wide.end() - span.base }) };
             return Err(refusal);
         }
@@ -87,21 +87,21 @@ fn map_anywhere(bytes: usize, access: c_int, flags: c_int) -> Result<Span, Refus
 /// Gives pages back, mapped or not.
 ///
 /// # Safety
-/// What is mapped in `span` is the caller's, and nobody uses it any more.
+/// The caller owns what is mapped in `span`, and nothing uses it any more.
 pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
     if span.bytes == 0 {
         return Ok(());
     }
-    // SAFETY: the pages are the caller's, who keeps anybody from using them.
+    // SAFETY: the caller owns the pages and keeps every other use away.
     attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
 }
 
 /// Frees what is resident in open pages, which read as zero from now on.
 ///
 /// # Safety
-/// `span` is open pages of the caller's, and nobody needs their contents any more.
+/// `span` is open pages that the caller owns, and their contents are not needed any more.
 pub(super) unsafe fn discard(span: Span) {
-    // SAFETY: the contents are the caller's to give up. It cannot fail for such a range.
+    // SAFETY: the caller gives the contents up. It cannot fail for such a range.
     unsafe { libc::madvise(pointer(span), span.bytes, libc::MADV_DONTNEED) };
 }
 
@@ -120,15 +120,15 @@ pub(super) unsafe fn open(span: Span) -> Result<(), Refusal> {
 
 /// Closes pages and drops their contents. When it is refused the pages are still the caller's.
 ///
-/// They are mapped anew instead of being protected: that drops the past of the addresses, so that
-/// the kernel can join them with closed neighbours. It refuses before it has replaced anything, but
-/// for a process that is being killed; then protection must do.
+/// The pages are mapped anew instead of being protected: that drops the history of the addresses,
+/// so that the kernel can merge them with closed neighbours. The kernel refuses before it has
+/// replaced anything, except in a process that is being killed; then protection must do.
 ///
 /// # Safety
-/// `span` is pages of the caller's, and nobody uses them any more.
+/// `span` is pages that the caller owns, and nothing uses them any more.
 pub(super) unsafe fn close(span: Span) -> Result<(), Refusal> {
     let (access, flags) = (libc::PROT_NONE, libc::MAP_NORESERVE | libc::MAP_FIXED);
-    // SAFETY: `MAP_FIXED` replaces what is there: pages of the caller's, by the caller.
+    // SAFETY: `MAP_FIXED` replaces what is there: pages that the caller owns.
     let closed = unsafe { map_at(span, access, flags) };
     if let Err(refusal) = closed {
         // SAFETY: the pages are the caller's.
@@ -153,21 +153,21 @@ unsafe fn map_at(span: Span, access: c_int, flags: c_int) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Moves open pages with their contents; where they were stays mapped, open and empty. When it is
+/// Moves open pages with their contents; their old place stays mapped, open and empty. When it is
 /// refused the pages are where they were, but `to` may be lost: see [`reclaim`].
 ///
 /// Where a user's own `madvise` has cut the pages into several mappings, older kernels refuse, and
 /// newer ones move them one by one: refused in the middle, those leave the first ones at `to`.
 ///
 /// # Safety
-/// `from` and the equally large range at `to` are the caller's and do not overlap, and nobody uses
-/// either.
+/// The caller owns `from` and the equally large range at `to`; they do not overlap, and nothing
+/// uses either.
 pub(super) unsafe fn move_keeping(from: Span, to: usize) -> Result<(), Refusal> {
     // SAFETY: as here, by the caller.
     unsafe { move_pages(from, to, libc::MREMAP_DONTUNMAP) }
 }
 
-/// As [`move_keeping`], but where the pages were is given back.
+/// As [`move_keeping`], but the old place is given back.
 ///
 /// # Safety
 /// As [`move_keeping`].
@@ -182,13 +182,13 @@ unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal>
     let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to: *mut c_void = std::ptr::without_provenance_mut(to);
     attempt("mremap", || {
-        // SAFETY: it replaces what is at `to` and moves what is in `from`: both the caller's.
+        // SAFETY: it replaces what is at `to` and moves what is in `from`: the caller owns both.
         let base = unsafe { libc::mremap(pointer(from), from.bytes, from.bytes, flags, to) };
         base != libc::MAP_FAILED
     })
 }
 
-/// True when `span`, closed pages of ours to which a move was refused, is ours again or still.
+/// True when `span`, our closed pages that a refused move targeted, is ours again or still.
 ///
 /// The kernel unmaps the target of a move before it finds that it cannot move. Another thread may
 /// have mapped something there since, which must not be touched.
@@ -202,7 +202,7 @@ pub(super) fn reclaim(span: Span) -> bool {
     is_closed(span)
 }
 
-/// True when all of `span` is closed pages that no one but this file makes.
+/// True when all of `span` is closed pages, which only this file makes.
 pub(super) fn is_closed(span: Span) -> bool {
     let table = std::fs::File::open("/proc/self/smaps");
     table.is_ok_and(|table| is_closed_in(std::io::BufReader::new(table), span))
@@ -246,17 +246,17 @@ pub(super) fn can_move_keeping() -> bool {
         let page_bytes = page_bytes();
         let Ok(both) = map_anywhere(2 * page_bytes, libc::PROT_READ, 0) else { return false };
         let from = Span { base: both.base, bytes: page_bytes };
-        // SAFETY: just mapped, and known to nobody.
+        // SAFETY: just mapped, and not published.
         let can = unsafe { move_keeping(from, both.base + page_bytes) }.is_ok();
-        // A kernel that knows the flag has both pages mapped still; one that does not refused at
-        // the look at the flags.
+        // A kernel that knows the flag still has both pages mapped; one that does not refused when
+        // it checked the flags.
         // SAFETY: as above.
         let unmapped = unsafe { unmap(both) };
         can && unmapped.is_ok()
     })
 }
 
-/// Tells the kernel about pages of ours. Advice that it does not take changes no contents.
+/// Advises the kernel about pages of ours. Rejected advice changes no contents.
 fn advise(span: Span, advice: c_int) {
     let is_harmless = [libc::MADV_HUGEPAGE, libc::MADV_DONTDUMP, libc::MADV_DODUMP];
     assert!(is_harmless.contains(&advice), "advice {advice} may change contents");
@@ -323,7 +323,7 @@ mod tests {
         unsafe { move_away(high, low.base) }.unwrap();
         assert!(bytes_of(low).iter().all(|byte| *byte == 7));
         assert!(!reclaim(low), "open pages are not what a refused move leaves");
-        // Where the pages were is nobody's now: another test may have taken it.
+        // The pages' old place is free now: another test may have taken it.
         let is_reclaimed = reclaim(high);
         assert!(!is_reclaimed || is_closed(high));
         for span in [Some(low), is_reclaimed.then_some(high)].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Physical memory and where it is: the books of a device's virtual memory.
+//! Physical memory and where it is: the bookkeeping of a device's virtual memory.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::reservation::Reservation;
 use super::span::Span;
 use crate::backend::contract::PhysicalHandle;
 
-/// What one device's virtual memory consists of.
+/// Reservations and physical memory of one device.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     /// By first address.
@@ -42,7 +42,7 @@ pub(super) enum Place {
 }
 
 impl Books {
-    /// Physical memory that is nowhere yet.
+    /// Creates physical memory that is nowhere yet.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.num_created += 1;
         self.physical.insert(self.num_created, Physical { bytes, place: Place::Nowhere });

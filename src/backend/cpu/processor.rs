@@ -7,17 +7,17 @@ use crate::base::sync::unmodelled::AtomicU64;
 /// No processor has this number.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Remembers the processor of the thread that did something last.
+/// Remembers the processor of the thread that called [`LastProcessor::note`] last.
 #[derive(Debug)]
 pub(super) struct LastProcessor(AtomicU64);
 
 impl LastProcessor {
-    /// Nobody did anything yet.
+    /// No thread has called `note` yet.
     pub(super) const fn new() -> Self {
         Self(AtomicU64::new(UNKNOWN))
     }
 
-    /// This thread did it.
+    /// Notes this thread's processor.
     pub(super) fn note(&self) {
         let own = own();
         // Relaxed, here and below: a hint orders nothing. Written only when it changes, because
@@ -27,7 +27,7 @@ impl LastProcessor {
         }
     }
 
-    /// True when this thread has the processor now that the other one had: only one of them runs.
+    /// True when this thread now has the noted thread's processor: only one of the two runs.
     pub(super) fn is_own(&self) -> bool {
         let last = self.0.load(Ordering::Relaxed);
         last != UNKNOWN && last == own()

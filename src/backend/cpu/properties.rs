@@ -9,7 +9,7 @@ use crate::base::size::{GIB, KIB, MIB};
 
 use super::pages;
 
-/// The properties of a cpu device whose capacity was configured as `configured_bytes`.
+/// The properties of a cpu device with a configured capacity of `configured_bytes`.
 pub(crate) fn read(configured_bytes: Option<usize>) -> DeviceProperties {
     properties(&file, configured_bytes)
 }

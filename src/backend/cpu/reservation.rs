@@ -6,10 +6,9 @@ use super::span::Span;
 
 /// A reserved range.
 ///
-/// `filled` places hold pages; what lies between them are *gaps* of closed pages. Both are inside
-/// `span` and do not overlap, and each is at most one mapping of the kernel's:
-/// `num_mappings` = filled places + gaps. `lost` places are gaps of which it is not certain that
-/// they are still ours: nothing is done to them.
+/// `filled` places hold pages; the *gaps* between them are closed pages. Both are inside `span` and
+/// do not overlap, and each is at most one mapping of the kernel's: `num_mappings` = filled places
+/// + gaps. `lost` places are gaps that may not be ours any more: nothing is done to them.
 #[derive(Debug)]
 pub(super) struct Reservation {
     span: Span,
@@ -31,7 +30,7 @@ impl Reservation {
         self.before(place.end()).is_none_or(|filled| !filled.overlaps(place))
     }
 
-    /// True when nothing at all is filled.
+    /// True when no place is filled.
     pub(super) fn is_empty(&self) -> bool {
         self.filled.is_empty()
     }
@@ -65,13 +64,13 @@ impl Reservation {
         self.filled.len() + num_gaps + usize::from(next < self.span.end())
     }
 
-    /// Notes that a vacant place may be another's.
+    /// Notes that a vacant place may belong to other code.
     pub(super) fn lose(&mut self, place: Span) {
         self.lost.push(place);
     }
 
-    /// Asks `reclaim` about the lost places that overlap `place`; those it answers for are ours
-    /// again. The first that it does not answer for is returned.
+    /// Asks `reclaim` about the lost places that overlap `place`; those that it confirms are ours
+    /// again. Returns the first one that it does not confirm.
     pub(super) fn regain(&mut self, place: Span, reclaim: impl Fn(Span) -> bool) -> Option<Span> {
         self.lost.retain(|lost| !lost.overlaps(place) || !reclaim(*lost));
         self.lost.iter().copied().find(|lost| lost.overlaps(place))

@@ -1,16 +1,16 @@
-//! The run queue of one cpu device: runnable work by priority, and who looks for it or sleeps.
+//! The run queue of one cpu device: runnable work by priority, and its workers' states.
 //!
 //! A worker is *looking*, *running* or *asleep*. One lock covers the work, the counts and the list
-//! of sleepers, so "nothing to do, I sleep" and "here is work, who is awake?" cannot miss each
-//! other. Work that arrives while nobody looks wakes one sleeper, who counts as looking from that
-//! moment, or asks for one more worker; a worker that takes work and leaves more behind does the
-//! same when nobody else looks. So each idle→runnable edge costs at most one wake.
+//! of sleepers, so a worker that goes to sleep and a producer that adds work cannot miss each
+//! other. Work that arrives while no worker looks wakes one sleeper, which counts as looking from
+//! that moment, or asks for one more worker. A worker that takes work and leaves more behind does
+//! the same when no other worker looks. So each idle→runnable edge costs at most one wake.
 //!
-//! Urgent work goes first; so that a flood of it does not starve the rest for ever, one taking in
-//! 61 is from the least urgent work there is.
+//! Urgent work goes first; so that a flood of it does not starve the rest for ever, one dequeue in
+//! 61 takes the least urgent work there is.
 //!
-//! Work that a waiting thread has executed meanwhile stays until a worker comes, or until there is
-//! no room for more: then what nobody needs is taken out, before there is room for more.
+//! Work that a waiting thread has executed meanwhile stays until a worker comes, or until the queue
+//! is full: unneeded work is then removed before the queue grows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::base::sync::{AtomicU64, LockRank, Mutex, Ordering, Sleeper, Thread};
 /// Priorities of the cpu device: index 0 is the most urgent.
 pub(crate) const LEVELS: usize = 3;
 
-/// One taking in this many serves the least urgent work. A prime, as in Go's scheduler, so that it
-/// does not beat in step with periodic work.
+/// One dequeue in this many takes the least urgent work. A prime, as in Go's scheduler, so that it
+/// does not run in step with periodic work.
 const FAIR_PERIOD: u64 = 61;
 
-/// Room for work of one level, at the least.
+/// Least capacity for the work of one level.
 const LEAST_ROOM: usize = 16;
 
 /// Work waiting for a worker.
@@ -47,17 +47,17 @@ struct State<W> {
     is_closed: bool,
 }
 
-/// What the caller does, without the lock, after a change.
+/// What the caller has to do after a change, without the lock.
 #[must_use]
 pub(crate) enum Help {
-    /// Nothing: somebody looks.
+    /// Nothing: a worker is looking.
     None,
     /// Wake this worker.
     Wake(Arc<Sleeper>),
     /// Start one more worker, which begins by looking.
     Start,
-    /// None could be started. Unpark these workers, which block inside tasks and have time to
-    /// [try again](RunQueue::ask_again).
+    /// None could be started. Unpark these workers, which block inside tasks and have time to [try
+    /// again](RunQueue::ask_again).
     Owe(Vec<Thread>),
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum Unpushed<W> {
     Full(W),
 }
 
-/// What a worker that looks finds.
+/// What a looking worker finds.
 pub(crate) enum NextWork<W> {
     /// Work of a level; the worker is running now.
     Work(W, usize, Help),
@@ -111,8 +111,8 @@ impl<W> RunQueue<W> {
         Ok(state.help())
     }
 
-    /// Makes room on a level, for as much as is needed there now. What is not needed is returned,
-    /// to be dropped without the lock.
+    /// Makes room on a level, for as much as is needed there now. Returns the unneeded work, to be
+    /// dropped without the lock.
     #[cold]
     pub(crate) fn make_room(&self, level: usize, is_needed: impl Fn(&W) -> bool) -> VecDeque<W> {
         let mut state = self.state.lock();
@@ -125,10 +125,10 @@ impl<W> RunQueue<W> {
         unneeded
     }
 
-    /// A worker that looks asks for work.
+    /// A looking worker asks for work.
     pub(crate) fn take(&self) -> NextWork<W> {
         let mut state = self.state.lock();
-        // The last one that looks stays while there is work: nobody else was told of it.
+        // The last looking worker stays while there is work: no other worker was woken for it.
         if state.has_surplus_workers() && (state.looking > 1 || !state.has_work()) {
             return state.end_looking_worker();
         }
@@ -146,15 +146,15 @@ impl<W> RunQueue<W> {
         self.state.lock().looking += 1;
     }
 
-    /// A worker that looked goes on with the work it has.
+    /// A looking worker goes on with the work it has.
     pub(crate) fn stop_looking(&self) -> Help {
         let mut state = self.state.lock();
         state.looking -= 1;
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// A worker that looks goes to sleep, unless there is work or the queue is closed. True when it
-    /// is to sleep on `sleeper` now; woken, it looks.
+    /// A looking worker goes to sleep, unless there is work or the queue is closed. True when it
+    /// must sleep on `sleeper` now; when woken, it is looking.
     pub(crate) fn begin_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let sleeps = !state.has_work() && !state.is_closed && !state.has_surplus_workers();
@@ -165,8 +165,7 @@ impl<W> RunQueue<W> {
         sleeps
     }
 
-    /// A worker whose sleep was long enough looks again; false when somebody has taken it to be
-    /// woken.
+    /// A worker looks again after a timed sleep; false when another thread is about to wake it.
     pub(crate) fn end_sleep(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut state = self.state.lock();
         let place = state.asleep.iter().position(|one| Arc::ptr_eq(one, sleeper));
@@ -192,8 +191,8 @@ impl<W> RunQueue<W> {
         if state.has_work() { state.help() } else { Help::None }
     }
 
-    /// A worker that blocks inside a task asks what is missing: nothing, unless a start was refused
-    /// and the work that asked for it is still there.
+    /// A worker that blocks inside a task asks for help that is owed: none, unless a start was
+    /// refused and the work that needed it is still there.
     pub(crate) fn ask_again(&self) -> Help {
         let mut state = self.state.lock();
         if state.has_work() { state.help() } else { Help::None }
@@ -224,7 +223,7 @@ impl<W> RunQueue<W> {
         }
     }
 
-    /// No more work. Those who sleep are to be woken.
+    /// No more work. The caller wakes the sleepers.
     pub(crate) fn close(&self) -> Vec<Arc<Sleeper>> {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -236,7 +235,7 @@ impl<W> RunQueue<W> {
     /// True when there may be work; a hint.
     #[inline]
     pub(crate) fn may_have_work(&self) -> bool {
-        // Relaxed, here and below: a hint; what is decided is decided under the lock.
+        // Relaxed, here and below: a hint; decisions are made under the lock.
         self.levels_with_work.load(Ordering::Relaxed) != 0
     }
 
@@ -280,7 +279,8 @@ impl<W> State<W> {
         self.levels[level].pop_front().map(|work| (work, level))
     }
 
-    /// There is work: who takes it? Whoever is woken or started counts as looking from now on.
+    /// Finds a worker for the work. A worker that is woken or started counts as looking from now
+    /// on.
     fn help(&mut self) -> Help {
         if self.looking > 0 {
             return Help::None;
@@ -298,7 +298,7 @@ impl<W> State<W> {
 }
 
 impl<W> State<W> {
-    /// Somebody who is asleep, if there is one.
+    /// Takes one sleeper, if there is one.
     fn wake(&mut self) -> Help {
         let Some(sleeper) = self.asleep.pop() else { return Help::None };
         self.looking += 1;

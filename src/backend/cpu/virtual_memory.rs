@@ -1,9 +1,9 @@
 //! Virtual memory of a cpu device: pages that move between address ranges by `mremap`.
 //!
 //! Physical memory here is anonymous pages at whatever address they are at the moment. Moving them
-//! moves page table entries, not bytes, and leaves the addresses they come from reserved
-//! (`MREMAP_DONTUNMAP`): without that, another thread's `mmap` could take them between two calls of
-//! ours, so without it there is no virtual memory.
+//! moves page table entries, not bytes, and leaves the old addresses reserved (`MREMAP_DONTUNMAP`).
+//! Without that flag another thread's `mmap` could take them between two calls of ours, so a kernel
+//! that lacks it has no virtual memory here.
 #![expect(unsafe_code, reason = "opens, closes and moves pages")]
 
 use std::sync::Arc;
@@ -19,14 +19,13 @@ use crate::base::error::{Error, Result};
 use crate::base::size::display_bytes;
 use crate::base::sync::{LockRank, Mutex};
 
-/// Pages and moves are in units of this: the kernel then moves one entry for each.
+/// Unit of pages and moves: the kernel then moves one entry for each.
 const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// The virtual memory of one device.
-///
-/// `mappings` has been asked for one mapping for each parked physical memory, and for
-/// [`Reservation::num_mappings`] of each reservation; `capacity` for the sizes of all physical
-/// memory. The lock is held over system calls: that is what makes a range ours at that moment.
+/// `mappings` has been charged one mapping for each parked physical memory, and
+/// [`Reservation::num_mappings`] for each reservation; `capacity` the sizes of all physical memory.
+/// The lock is held over system calls, so that a range stays ours during them.
 #[derive(Debug)]
 pub(crate) struct CpuVirtualMemory {
     capacity: Arc<Capacity>,
@@ -81,13 +80,13 @@ impl CpuVirtualMemory {
                 let opened = unsafe { pages::open(target) };
                 return opened.map_err(|refusal| {
                     // SAFETY: as above, and no user has been told of these pages. When this fails
-                    // too they are open and empty, which harms nobody.
+                    // too they are open and empty, which is harmless.
                     let _ = unsafe { pages::close(target) };
                     self.explain_open(refusal, target)
                 });
             }
-            // SAFETY: the target is ours as above; so is what holds physical memory, which the
-            // caller of `map` does not use. They do not overlap, because one is vacant.
+            // SAFETY: the target is ours as above; so is the mapping of the physical memory, which
+            // the caller of `map` does not use. They do not overlap, because one is vacant.
             Place::Parked(from) => unsafe { pages::move_away(from, target.base) },
             // SAFETY: as above; the caller of `relocate` knows that every use is done.
             Place::Mapped(from) => unsafe { pages::move_keeping(from, target.base) },
@@ -100,7 +99,7 @@ impl CpuVirtualMemory {
         })
     }
 
-    /// The mapped memory that an address is in: its place. Looks at all of it.
+    /// The place of the mapped memory that an address is in. Looks at all of it.
     pub(super) fn owner(&self, address: Address) -> Option<(Address, usize)> {
         let books = self.books.lock();
         let mut places = books.physical.values().filter_map(|physical| match physical.place {
@@ -111,10 +110,10 @@ impl CpuVirtualMemory {
         Some((found.address(), found.bytes))
     }
 
-    /// Takes pages out of a reservation that were moved away, or whose contents nobody needs.
+    /// Removes pages from a reservation, after a move or when their contents are not needed.
     fn vacate(&self, books: &mut Books, from: Span) {
-        // SAFETY: the place is ours, and what was in it has moved. When it is refused, the place is
-        // ours still, only open and empty: the next pages that come there make it right.
+        // SAFETY: the place is ours, and its pages have moved. When it is refused, the place is
+        // still ours, only open and empty: the next pages mapped there repair that.
         let _ = unsafe { pages::close(from) };
         let range = books.reservation(from);
         range.vacate(from);
@@ -136,7 +135,7 @@ impl CpuVirtualMemory {
         // caller of `unmap` or `relocate` knows that every use is done.
         if let Err(refusal) = unsafe { pages::move_keeping(from, parking.base) } {
             if pages::reclaim(parking) {
-                // SAFETY: just found to be ours, and unknown to others. A failure leaves addresses
+                // SAFETY: just found to be ours, and not published. A failure leaves addresses
                 // without memory behind.
                 let _ = unsafe { pages::unmap(parking) };
             }
@@ -147,7 +146,7 @@ impl CpuVirtualMemory {
         Ok(())
     }
 
-    /// The kernel promised capacity to others when it refuses to open closed pages.
+    /// Where the kernel refuses to open closed pages, it has promised the capacity to others.
     fn explain_open(&self, refusal: Refusal, target: Span) -> Error {
         if refusal.code == libc::ENOMEM {
             return self.capacity.out_of_memory(target.bytes);
@@ -156,7 +155,7 @@ impl CpuVirtualMemory {
     }
 }
 
-// SAFETY: ranges and pages are the kernel's, and in the books from `reserve` and `create` on.
+// SAFETY: ranges and pages are the kernel's, and recorded from `reserve` and `create` on.
 unsafe impl contract::VirtualMemory for CpuVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         GRANULE_BYTES
@@ -184,12 +183,12 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
         reservation.regain(span, pages::reclaim);
         for piece in reservation.owned() {
-            // SAFETY: an owned piece of an empty reservation, whose caller gives its addresses up.
+            // SAFETY: an owned piece of an empty reservation; the caller gives its addresses up.
             if let Err(refusal) = unsafe { pages::unmap(piece) } {
                 let attempt = format!("giving {} of addresses back", display_bytes(piece.bytes));
                 return Err(refusal.error(&attempt));
             }
-            // Should a later piece be refused, this one is not ours any more.
+            // If a later piece is refused, this one is not ours any more.
             reservation.lose(piece);
         }
         self.mappings.give_back(reservation.num_mappings());
@@ -226,10 +225,10 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
         if !target.overlaps(from) {
             return self.place(&mut books, physical, target);
         }
-        // The kernel does not move a range onto itself: by way of a mapping of its own.
+        // The kernel does not move a range onto itself, so the pages go through a separate mapping.
         self.park(&mut books, physical)?;
         self.place(&mut books, physical, target).inspect_err(|_| {
-            // Back to where it was. Should that be refused too, it is parked, as after `unmap`.
+            // Back to where it was. If that is refused too, it is parked, as after `unmap`.
             let _ = self.place(&mut books, physical, from);
         })
     }
@@ -246,7 +245,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
                 })?;
                 self.mappings.give_back(1);
             }
-            // It could not be unmapped for want of mappings: it goes where it is.
+            // It could not be unmapped for want of mappings: it is freed where it is.
             Place::Mapped(from) => self.vacate(&mut books, from),
         }
         books.physical.remove(&physical.0);
@@ -277,8 +276,8 @@ impl Drop for CpuVirtualMemory {
         });
         let reserved = books.reservations.values().flat_map(Reservation::owned);
         for span in parked.clone().chain(reserved) {
-            // SAFETY: ours, and whoever drops the device's memory has no use of it left. What the
-            // kernel refuses to unmap goes with the process.
+            // SAFETY: ours, and the owner that drops the device's memory does not use it any more.
+            // Pages that the kernel refuses to unmap go with the process.
             let _ = unsafe { pages::unmap(span) };
         }
         let in_reservations: usize =

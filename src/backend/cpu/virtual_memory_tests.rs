@@ -84,9 +84,9 @@ fn mappings_in(base: Address, granules: usize) -> usize {
     maps.lines().filter(is_inside).count()
 }
 
-/// Goal: the kernel's limit is never met before ours. Method: pages come, go and move at random,
-/// and each time what is counted is compared with what the kernel lists; a mapping of what is not
-/// in the range, as of pages that wait to be mapped, is counted by itself.
+/// Goal: the kernel's limit is never met before ours. Method: pages are mapped, released and moved
+/// at random, and each time the count is compared with the mappings that the kernel lists; a
+/// mapping outside the range, such as that of parked pages, is counted separately.
 #[test]
 fn no_fewer_mappings_are_counted_than_the_kernel_has() {
     const GRANULES: usize = 40;
@@ -178,9 +178,9 @@ fn addresses_that_another_took_during_a_refused_move_are_left_to_it() {
     bytes_at(range, 1).fill(3);
     let (to, taken) = (granule(range, 2), Span::new(granule(range, 2), GRANULE_BYTES));
     faults::refuse_after(0, move || {
-        // The kernel unmaps the target before it refuses, and then the other maps pages there. Here
-        // both at once, or a test beside this one might be the other.
-        // SAFETY: vacant pages of the range; from here on they play the other's.
+        // The kernel unmaps the target before it refuses, and then another thread maps pages there.
+        // Here both happen at once, or a test beside this one might be that thread.
+        // SAFETY: vacant pages of the range; from here on they play the other thread's.
         unsafe { pages::open(taken) }.unwrap();
         bytes_at(to, 1).fill(8);
     });
@@ -192,7 +192,7 @@ fn addresses_that_another_took_during_a_refused_move_are_left_to_it() {
     memory.unmap(handle).unwrap();
     memory.unreserve(range, 4 * GRANULE_BYTES).unwrap();
     assert!(bytes_at(to, 1).iter().all(|byte| *byte == 8), "the other's pages were touched");
-    // SAFETY: the other gives its pages up.
+    // SAFETY: the other thread gives its pages up.
     unsafe { pages::unmap(taken) }.unwrap();
     memory.release(handle).unwrap();
     assert_nothing_is_left(&memory);

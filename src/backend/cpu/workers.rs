@@ -25,16 +25,16 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 use crate::base::sync::{LockRank, Mutex, MutexGuard, Ordering, Sleeper, Thread};
 use crate::base::sync::{current_thread, spin_hint, yield_now};
 
-/// Longest look for work before a sleep.
+/// Longest time that a worker looks for work before it sleeps.
 const LONGEST_LOOK: Duration = Duration::from_micros(50);
 
-/// Shortest one, for a worker whose looks have been for nothing.
+/// Shortest such time, for a worker whose recent looks found nothing.
 const SHORTEST_LOOK: Duration = Duration::from_micros(6);
 
-/// What is to be looked at within this time is waited for awake.
+/// A worker stays awake for entries that are due within this time.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 
-/// Longest time at a stream that has run empty: what a pipeline's producer takes for its next task.
+/// Longest linger at a stream that has run empty: the time a pipeline's producer needs per task.
 const LONGEST_LINGER: Duration = Duration::from_micros(5);
 
 /// Spins between two readings of the clock.
@@ -68,7 +68,7 @@ struct Shared {
     /// Workers inside a turn.
     running: AtomicU64,
     worker_limit: usize,
-    /// Where work was submitted last.
+    /// The processor that submitted work last.
     submitter: LastProcessor,
 }
 
@@ -118,7 +118,7 @@ impl Workers {
             let (finished, busy): (Vec<_>, Vec<_>) =
                 left.into_iter().partition(JoinHandle::is_finished);
             for worker in finished {
-                // Work never panics: what runs user code catches.
+                // Work never panics: the code that runs user code catches.
                 let _ = worker.join();
             }
             if busy.is_empty() {
@@ -163,8 +163,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Adds work where there was no room. While the workers are inside long tasks, waiting threads
-    /// execute other streams, which may be gone by now: the queue has them no longer.
+    /// Adds work when the queue is full. While the workers are inside long tasks, waiting threads
+    /// execute other streams, which may be gone by now: the queue then drops their work.
     #[cold]
     fn push_to_full(&self, level: usize, mut work: Item) -> Result<Help, Unpushed<Item>> {
         loop {
@@ -179,9 +179,9 @@ impl Shared {
         }
     }
 
-    /// Starts the first worker, before there is work: what others submit meanwhile would count on a
-    /// thread that may not come. They wait until this one is there or refused, and the worker until
-    /// the lock is given back: it would look for nothing, and sleep.
+    /// Starts the first worker before there is work: work that others submit meanwhile would count
+    /// on a thread that may not come. They wait until this worker is there or refused, and the
+    /// worker waits until the lock is released: it would find nothing, and sleep.
     #[cold]
     fn start_first(this: &Arc<Self>) -> io::Result<MutexGuard<'_, Vec<JoinHandle<()>>>> {
         let mut threads = this.threads.lock();
@@ -230,9 +230,9 @@ impl Shared {
         )
     }
 
-    /// Starts one more worker. When that is refused, those that there are do the work: one that is
-    /// asleep, one that comes out of its task, or one that those start who block inside of theirs
-    /// and try again. The next work that none of them looks for asks again, too.
+    /// Starts one more worker. When that is refused, the existing workers do the work: one that is
+    /// asleep, one that comes out of its task, or one that a blocked worker starts when it tries
+    /// again. The next work that no worker looks for asks again, too.
     fn start(this: &Arc<Self>) -> Help {
         match Self::spawn(this) {
             Ok(thread) => {
@@ -253,7 +253,7 @@ impl Shared {
             Help::Start => Self::start(this),
             help => help,
         };
-        // The others that block try by themselves.
+        // The other blocked workers try by themselves.
         let is_owed = matches!(help, Help::Owe(_));
         if !is_owed {
             Self::give(this, help);
@@ -261,8 +261,9 @@ impl Shared {
         is_owed
     }
 
-    /// True when a look keeps nobody from submitting. The system wakes a worker on the submitter's
-    /// own processor when others seem busy; that thread then waits until the worker sleeps.
+    /// True when looking keeps no thread from submitting. The system wakes a worker on the
+    /// submitter's own processor when others seem busy; that thread then waits until the worker
+    /// sleeps.
     fn may_look(&self) -> bool {
         self.may_spin && !self.submitter.is_own()
     }
@@ -276,7 +277,7 @@ impl Shared {
     }
 
     /// Looks, in the middle of a turn, for more of the same work and for other work. False when the
-    /// worker goes on looking: it was for nothing, or there is other work.
+    /// worker goes on looking: it found nothing, or there is other work.
     fn linger(this: &Arc<Self>, has_more: &dyn Fn() -> bool) -> bool {
         this.queue.look();
         let started = Instant::now();
@@ -304,7 +305,7 @@ struct Worker {
     sleeper: Arc<Sleeper>,
     /// For how long it looks before a sleep.
     look: Duration,
-    /// What it leaves to others. It executes nothing while it has any.
+    /// Work that it leaves to waiting threads. It executes nothing while it has any.
     left: LeftWork,
 }
 
@@ -319,14 +320,14 @@ impl Worker {
     fn live(mut self) {
         let shared = Arc::clone(&self.shared);
         drop(shared.threads.lock()); // the first one's work is on its way
-        // A child that a task has forked has this thread alone, and ends with it.
+        // A child that a task forked has this thread alone, and ends with it.
         while !fork::is_child() {
             if let Some((level, work)) = self.left.take_due() {
                 if let Some(work) = self.unless_left(level, work) {
                     Shared::give(&shared, shared.queue.stop_looking());
                     let look = self.look;
                     self.run(level, work);
-                    self.look = look; // the others have stopped: that promises no more work
+                    self.look = look; // the other threads have stopped: no more work is expected
                 }
                 continue;
             }
@@ -345,7 +346,7 @@ impl Worker {
         }
     }
 
-    /// Work that is not left to others for a while.
+    /// Returns the work, unless it is left to waiting threads for a while.
     fn unless_left(&mut self, level: usize, work: Item) -> Option<Item> {
         match work.leave_for() {
             None => Some(work),
@@ -356,7 +357,7 @@ impl Worker {
         }
     }
 
-    /// Runs work, and looks then.
+    /// Runs work, then looks.
     fn run(&mut self, level: usize, work: Item) {
         self.give_back(); // it may take long
         let shared = &self.shared;
@@ -375,7 +376,7 @@ impl Worker {
         self.look = LONGEST_LOOK;
     }
 
-    /// Gives what it leaves to others back to the run queue.
+    /// Returns the work that it leaves to waiting threads to the run queue.
     fn give_back(&mut self) {
         for (level, work) in self.left.take_all() {
             if let Err(Unsubmitted::Closed(work) | Unsubmitted::NoThread(work, _)) =
@@ -408,8 +409,8 @@ impl Worker {
         self.left.next_due().is_some_and(|due| due <= end)
     }
 
-    /// Where it may not look: lets the thread that it left work to go on, if that has this
-    /// processor. A sleep would end in the middle of that thread's turn. False when nobody went on.
+    /// Where it may not look: yields to the thread that submits, if that has this processor. A
+    /// sleep would end in the middle of that thread's turn. False when no thread went on.
     fn give_way(&self) -> bool {
         if self.left.next_due().is_none() {
             return false;
@@ -419,7 +420,7 @@ impl Worker {
         started.elapsed() >= SHORTEST_SLEEP
     }
 
-    /// Sleeps until there is work, or until something is to be looked at again.
+    /// Sleeps until there is work, or until an entry is due.
     fn sleep(&mut self) {
         self.look = (self.look / 2).max(SHORTEST_LOOK);
         let (queue, sleeper) = (&self.shared.queue, &self.sleeper);

@@ -57,7 +57,7 @@ fn a_worker_that_cannot_be_started_is_an_error_of_the_call_and_the_next_one_trie
 
 #[test]
 fn a_fill_that_is_refused_keeps_no_error_of_its_stream_that_ended() {
-    // Goal: nobody is there who could ask how it ended. Method: an error that ended is forgotten.
+    // Goal: no caller is left to ask how it ended. Method: an error that ended is forgotten.
     let runtime = runtime();
     let stream = stream(&runtime, 0);
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
@@ -122,7 +122,7 @@ fn a_wait_for_pending_work_is_refused_and_leaves_the_order_as_it_was() {
 /// Far above what a test takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A gate on the second device, which a worker is inside of, so that no wait executes it; and the
+/// A gate on the second device that keeps a worker inside, so that no wait executes it; and the
 /// event behind it.
 fn gate(runtime: &Runtime) -> (Sender<()>, Stream, Event) {
     let elsewhere = stream(runtime, 1);
@@ -215,8 +215,8 @@ impl<F: Fn() + Send + Sync> Work for Call<F> {
 
 #[test]
 fn streams_that_are_gone_are_not_kept_while_the_workers_are_inside_long_tasks() {
-    // Goal: what threads that wait have executed is not kept until a worker comes. Method: the only
-    // worker is inside a task, and streams are made, used and dropped one after the other.
+    // Goal: work that waiting threads have executed is not kept until a worker comes. Method: the
+    // only worker is inside a task, and streams are made, used and dropped one after the other.
     let runtime = runtime();
     let (open, busy, _) = gate(&runtime);
     let used = |_| {
@@ -252,8 +252,8 @@ fn streams_that_have_work_stay_in_a_run_queue_that_makes_room() {
 #[test]
 fn work_that_comes_while_a_start_is_refused_wakes_a_worker_that_fell_asleep_meanwhile() {
     // Goal: no work stays queued while a worker sleeps. Method: while the second of two workers is
-    // being started, the first one ends its work, takes what asked for the second one and sleeps;
-    // then more work comes, which counts on the second one, and that is refused.
+    // being started, the first one ends its work, takes the work that asked for the second one and
+    // sleeps; then more work comes, which counts on the second one, and that start is refused.
     let workers = Arc::new(Workers::new("test".to_owned(), 2, 2));
     let submit = |workers: &Workers, work: Arc<dyn Work>| workers.submit(0, work).unwrap();
     let is_open = Arc::new(AtomicBool::new(false));

@@ -4,8 +4,8 @@
 //! thread: the completer may be a worker of another kind or a callback of a driver that must not
 //! call back. It is posted here instead.
 //!
-//! One thread carries everything, until it blocks inside of work, as in a destructor or the start
-//! of a deferred task that waits for another stream: then what is posted gets a further thread.
+//! One thread carries everything until it blocks inside of work, as in a destructor or the start of
+//! a deferred task that waits for another stream. Work posted then gets a further thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,10 +21,10 @@ use crate::base::signals::with_signals_blocked;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
 
-/// Between two looks at a thread that ends.
+/// Polling period for a thread that ends.
 const PERIOD: Duration = Duration::from_micros(100);
 
-/// See the head of this file. Its threads are started by posts.
+/// See the head of this file. Posts start its threads.
 #[derive(Debug)]
 pub(crate) struct Courier {
     shared: Arc<Shared>,
@@ -43,9 +43,9 @@ struct State {
     carriers: Vec<Carrier>,
     /// Threads that look for work, carry some or sleep.
     count: usize,
-    /// Of these those that block inside of work.
+    /// How many of these block inside of work.
     blocked: usize,
-    /// The one that sleeps.
+    /// The sleeping one.
     asleep: Option<Arc<Sleeper>>,
     is_stopped: bool,
 }
@@ -58,7 +58,7 @@ struct Carrier {
 }
 
 impl Carrier {
-    /// The same thread as long as it is there; joined when it has ended.
+    /// Waits until the thread ends and joins it; returns the thread when the deadline comes first.
     fn join_by(self, deadline: Instant) -> Option<Self> {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         while !self.thread.is_finished() {
@@ -72,8 +72,8 @@ impl Carrier {
         None
     }
 
-    /// Inside of user code, of another thread than this one. A thread that is only slow to end is
-    /// not.
+    /// True when it is inside of user code on another thread than this one. A thread that is only
+    /// slow to end is not busy.
     fn is_busy(&self) -> bool {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         self.is_inside.load(Ordering::Relaxed) && !is_own // relaxed: see the field
@@ -86,9 +86,9 @@ impl Courier {
         Self { shared: Arc::new(Shared { kind, name, state }) }
     }
 
-    /// Has `work` executed by a thread of the courier's; the next is begun when the one before is
-    /// over, or blocks. After a shutdown the work is dropped: the streams were cancelled before.
-    /// Where the system starts no thread, and none is left that comes back, it is refused.
+    /// Has `work` executed by a thread of the courier's; the next begins when the one before is
+    /// over, or blocks. After a shutdown the work is dropped: the streams were cancelled before. It
+    /// is refused where the system starts no thread and no existing one will come back.
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
@@ -101,7 +101,7 @@ impl Courier {
         self.shared.refuse(refused);
     }
 
-    /// Has a thread ready for what is posted from now on. Fails where the system starts none.
+    /// Starts a thread for later posts, if there is none. Fails where the system starts none.
     #[cfg(feature = "xpu")]
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
@@ -131,7 +131,7 @@ impl Courier {
 }
 
 impl Shared {
-    /// Sees that a thread comes to what is posted. Gives it back when none will.
+    /// Makes sure that a thread takes the posted work. Returns the work when none will.
     fn give_thread(self: &Arc<Self>, state: &mut State) -> Refused {
         if let Some(sleeper) = state.asleep.take() {
             sleeper.wake();
@@ -144,7 +144,7 @@ impl Shared {
         None
     }
 
-    /// Starts a thread, which looks for work when the lock is given back.
+    /// Starts a thread, which looks for work when the lock is released.
     fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         #[cfg(all(test, not(loom)))]
         if tests::is_refused() {
@@ -187,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// What no thread will come to fails there.
+    /// Refuses work that no thread will take.
     fn refuse(&self, refused: Refused) {
         let Some((works, refusal)) = refused else { return };
         let error = self.no_thread(&refusal);
@@ -203,7 +203,7 @@ impl Shared {
     }
 }
 
-/// Work that no thread will come to, and why.
+/// Work that no thread will take, and why.
 type Refused = Option<(VecDeque<Arc<dyn Work>>, io::Error)>;
 
 /// Told when a thread of the courier's blocks inside of work.
@@ -241,7 +241,7 @@ mod tests {
         REFUSED.take()
     }
 
-    /// Work that says it is there, and keeps its thread until it is let go.
+    /// Work that reports its start, and holds its thread until it is released.
     struct Held(Sender<()>, std::sync::Mutex<Receiver<()>>);
 
     impl Work for Held {

@@ -1,4 +1,4 @@
-//! What kinds share whose work a driver runs.
+//! Code that the driver kinds share.
 
 pub(crate) mod courier;
 pub(crate) mod opencl_c;

@@ -1,4 +1,4 @@
-//! Programs and kernels whose planned calls fail.
+//! Programs and kernels with planned faults.
 #![expect(unsafe_code, reason = "hands calls on whose callers keep the contract")]
 
 use std::sync::Arc;

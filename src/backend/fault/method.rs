@@ -90,7 +90,7 @@ impl Method {
         Self::KernelsProgramRelease,
     ];
 
-    /// The method's name: that in `Backend`, or `VirtualMemory::` or `Kernels::` and that.
+    /// The method's name as in `Backend`, or with `VirtualMemory::` or `Kernels::` in front.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl Method {
         }
     }
 
-    /// True for the methods that may find too little memory.
+    /// True for the methods that may run out of memory.
     #[must_use]
     pub const fn takes_memory(self) -> bool {
         matches!(
@@ -186,7 +186,7 @@ mod tests {
 
     /// The names of the methods of a trait of the contract that return a `Result`.
     fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
-        // What a call asks for does not say whether it can fail.
+        // The caller's promises do not say whether a method can fail.
         let contract = CONTRACT.concat().replace("unsafe fn ", "fn ");
         let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
         let body = body.split_once("\n}").expect("a trait ends").0;

@@ -13,7 +13,7 @@ use crate::base::sync::{LockRank, Mutex, Ordering};
 /// The code of a planned driver error.
 const PLANNED_CODE: i64 = 999;
 
-/// What a planned fault says.
+/// The error of a planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
     /// `OutOfMemory`, with the inner device's true numbers.
@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// What a call asked for, as far as its error will tell.
+/// What a call asked for, for the text of its error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) device_index: usize,
@@ -83,7 +83,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A call that names no device: its error tells of the first.
+    /// A call that names no device: its error names the first.
     pub(super) const ANY: Self = Self { device_index: 0, bytes: 0 };
 
     pub(super) const fn of(device_index: usize) -> Self {
@@ -98,10 +98,10 @@ struct Planned {
     calls: u64,
 }
 
-/// What a test does inside of a call.
+/// What a test does inside a call.
 struct Action {
     method: Method,
-    /// How many calls are left, with the one that it is for.
+    /// How many calls are left, including the one that it is for.
     calls: u64,
     run: Box<dyn FnOnce() + Send>,
 }
@@ -190,7 +190,7 @@ impl Injector {
         Err(self.error(error, method, request)?)
     }
 
-    /// What is to be done inside of this call; counts it.
+    /// Counts a call; returns the actions to do inside of it.
     fn actions_of(&self, method: Method) -> Vec<Action> {
         let mut actions = self.actions.lock();
         actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);

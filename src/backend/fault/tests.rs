@@ -17,13 +17,13 @@ fn around_null() -> (Arc<NullBackend>, Trusted<FaultBackend>) {
     (Arc::clone(&null), Trusted(FaultBackend::new(null)))
 }
 
-/// What stands behind the layer.
+/// The backend behind the layer.
 fn inner(backend: &FaultBackend) -> Trusted {
     Trusted(Arc::clone(backend.inner()))
 }
 
-/// Calls every fallible method once, in a life of everything that can be made; a method that fails
-/// as planned is undone as far as it got, as an engine would. Says which methods failed.
+/// Makes, uses and releases everything once, with every fallible method; a method that fails as
+/// planned is undone as far as it got, as an engine would. Returns the methods that failed.
 fn whole_life(backend: &Trusted<FaultBackend>) -> Vec<Method> {
     let mut failed = Vec::new();
     let mut note = |method, is_error: bool| {
@@ -160,8 +160,8 @@ fn without_a_plan_every_call_arrives_and_is_counted_as_its_method() {
 
 #[test]
 fn each_method_fails_alone_when_planned_and_leaks_nothing() {
-    // Goal: the plan reaches exactly its method, and what is given back is gone although the call
-    // reports an error. Method: a whole life for each method and error.
+    // Goal: the plan reaches exactly its method, and an object that is given back is gone although
+    // the call reports an error. Method: a whole life for each method and error.
     for method in Method::ALL {
         for error in [FaultError::Driver, FaultError::DeviceLost, FaultError::OutOfMemory] {
             if error == FaultError::OutOfMemory && !method.takes_memory() {

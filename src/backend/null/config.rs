@@ -1,4 +1,4 @@
-//! Settings of the null kind, and the accounts it gives.
+//! Settings of the null kind, and the figures it reports.
 
 use crate::base::device::DeviceKind;
 use crate::base::size::{GIB, MIB};
@@ -8,21 +8,21 @@ use crate::base::size::{GIB, MIB};
 pub enum CompletionMode {
     /// With the submission.
     AtOnce,
-    /// When it, or something later on its stream, is waited for, a callback is asked for, or a poll
-    /// comes after `polls` polls that were answered with no.
+    /// When a thread waits for it or for something later on its stream, when a callback is
+    /// requested for it, or at the poll after `polls` polls that answered no.
     WhenAsked {
-        /// How many polls are answered with no.
+        /// How many polls answer no.
         polls: u32,
     },
 }
 
-/// When a number that was given back as an address is handed out again.
+/// When an address that was given back is handed out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// When all others of its arena were, which shows uses after a release.
     Late,
-    /// With the next request that fits, which shows what is remembered of it after a release. The
-    /// thread that gives it back lets others go first.
+    /// With the next request that fits, which shows what is remembered of an address after a
+    /// release. The thread that gives it back lets other threads go first.
     AtOnce,
 }
 
@@ -30,8 +30,8 @@ pub enum Reuse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that a device may have")]
 pub struct NullConfig {
-    /// The kind that the backend answers to, so that code which chooses among kinds is tested
-    /// without their hardware.
+    /// The kind that the backend reports, so that code which chooses among kinds is tested without
+    /// their hardware.
     pub kind: DeviceKind,
     /// Whether the devices say that they are GPUs.
     pub is_gpu: bool,
@@ -43,11 +43,11 @@ pub struct NullConfig {
     pub granularity_bytes: usize,
     /// How late marks complete.
     pub completion: CompletionMode,
-    /// How soon addresses come back.
+    /// How soon addresses are reused.
     pub reuse: Reuse,
     /// Whether the kind has a compiler.
     pub has_kernels: bool,
-    /// Whether texts see `cl_khr_fp64`.
+    /// Whether kernel sources see `cl_khr_fp64`.
     pub has_fp64: bool,
     /// Whether the devices have memory that they share with the host.
     pub has_shared_memory: bool,
@@ -71,7 +71,7 @@ impl Default for NullConfig {
     }
 }
 
-/// What was given out and not given back.
+/// Objects and memory that were given out and not given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
     /// Streams, wrapped ones included.
@@ -92,7 +92,7 @@ pub struct LiveCounts {
     pub kernels: usize,
 }
 
-/// Bytes that tasks asked to be moved since the backend was made.
+/// Bytes that tasks moved since the backend was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedBytes {
     /// By `copy`.

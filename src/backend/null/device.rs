@@ -1,4 +1,4 @@
-//! One device of the null kind: its properties, its capacity and the books of its memory.
+//! One device of the null kind: its properties, its capacity and the bookkeeping of its memory.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-/// As the XPU kind has them.
+/// The same as the XPU kind's.
 pub(super) const PRIORITIES: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct NullDevice {
 struct Books {
     arena: Arena,
     allocations: Allocations,
-    /// Those of the allocations that are shared.
+    /// The shared ones among the allocations.
     shared: BTreeSet<Address>,
     pages: Pages,
 }
@@ -63,7 +63,8 @@ impl NullDevice {
             capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, reuse, ..
         } = *config;
         let index = device.index();
-        // Each device has its own stretch of ids, so that a handle at the wrong device is caught.
+        // Each device has its own range of ids, so that a handle used with the wrong device is
+        // caught.
         let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
         let arena = Arena::new(Place::Device(index), reuse);
         let (allocations, shared) = (Allocations::new(), BTreeSet::new());
@@ -157,7 +158,7 @@ impl NullDevice {
     }
 }
 
-// SAFETY: there is no memory behind these numbers, which are handed out once at a time.
+// SAFETY: there is no memory behind these numbers, and no number is handed out twice at a time.
 unsafe impl VirtualMemory for NullDevice {
     fn granularity_bytes(&self) -> usize {
         self.granularity_bytes
@@ -225,7 +226,8 @@ mod tests {
 
     #[test]
     fn allocations_and_physical_memory_share_one_capacity() {
-        // Goal: the numbers of an OutOfMemory are true. Method: each side takes some, both ask.
+        // Goal: the numbers of an OutOfMemory are true. Method: each side takes some, then both
+        // request more.
         let null = device(4 * GRANULE);
         let address = null.allocate(2 * GRANULE, 64).unwrap();
         let physical = null.create(GRANULE).unwrap();

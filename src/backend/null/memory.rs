@@ -1,9 +1,9 @@
 //! Numbers in place of memory: an arena of addresses, and the allocations in it.
 //!
-//! Every device has an arena and the host has one. The arenas lie above what an operating system
-//! gives to programs, so that a number is never a pointer by accident. Places are found by next
-//! fit, so a number comes back as late as possible; where it is to come back at once, the search
-//! begins at the last one that was given back.
+//! Every device has an arena and the host has one. The arenas lie above the addresses that an
+//! operating system gives to programs, so that a number is never a pointer by accident. Places are
+//! found by next fit, so a number is reused as late as possible; where it must be reused at once,
+//! the search begins at the last one that was given back.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use crate::base::sync::yield_now;
 const NUMBERS_START: u64 = 0x7000_0000_0000_0000;
 /// Numbers in one arena: 256 TiB.
 const ARENA_SHIFT: u32 = 48;
-/// Numbers that belong to nobody between two spans, so that an overrun is never inside the next.
+/// Unused numbers between two spans, so that an overrun never reaches the next span.
 const GUARD_BYTES: u64 = 64;
-/// What every address is aligned to at least.
+/// Least alignment of every address.
 pub(super) const LEAST_ALIGN_BYTES: usize = 64;
 
-/// Whose arena an address is in.
+/// The arena that an address is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Pinned host memory of this backend.
     Host,
     /// Memory of the device with this index.
     Device(usize),
-    /// Not a number of ours: memory that somebody else owns.
+    /// Not a number of ours: other memory.
     Elsewhere,
 }
 
@@ -173,7 +173,7 @@ impl Allocations {
 }
 
 impl Reuse {
-    /// Where addresses come back at once, others go first when some were given back.
+    /// Where addresses are reused at once, yields to other threads after a release.
     pub(super) fn let_others_go_first(self) {
         if self == Self::AtOnce {
             yield_now();
@@ -181,7 +181,7 @@ impl Reuse {
     }
 }
 
-/// The host's arena and the allocations in it; without a limit but the arena's.
+/// The host's arena and the allocations in it; only the arena's size limits it.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     pub(super) arena: Arena,

@@ -1,9 +1,10 @@
-//! The null kind: numbers instead of memory. It keeps the contract honest and keeps accounts.
+//! The null kind: numbers instead of memory. It checks the contract and counts everything.
 //!
 //! It behaves as a driver does: tasks run on the enqueuing thread, marks tell how far a device
-//! came, and addresses mean nothing to the host. No bytes are stored anywhere; everything that is
-//! given out is counted, so that what is not given back shows in [`NullBackend::live`]. Nothing
-//! here ever waits: a device that has to reach a point is there at once. Misuse panics with what
+//! came, and addresses mean nothing to the host. No bytes are stored anywhere. Everything that is
+//! given out is counted, so that leaks show in [`NullBackend::live`]. Nothing here ever waits: a
+//! device that has to reach a point reaches it at once. Misuse panics with a message that says what
+//! was wrong.
 //! was wrong.
 
 mod backend;
@@ -115,7 +116,8 @@ impl NullBackend {
         })
     }
 
-    /// What was given out and not given back. Exact when no other thread is inside a call.
+    /// Objects and memory that were given out and not given back. Exact when no other thread is
+    /// inside a call.
     #[must_use]
     pub fn live(&self) -> LiveCounts {
         let timeline = self.timeline.lock();
@@ -134,7 +136,7 @@ impl NullBackend {
         counts
     }
 
-    /// How much tasks asked to be moved so far.
+    /// How many bytes tasks moved so far.
     #[must_use]
     pub fn moved(&self) -> MovedBytes {
         self.timeline.lock().moved
@@ -163,7 +165,7 @@ impl NullBackend {
         !timeline.is_shut_down
     }
 
-    /// Asserts that every number of a range is live. Memory of others is believed to be.
+    /// Asserts that every number of a range is live. Memory outside the arenas is assumed to be.
     fn check_range(&self, range: Address, bytes: usize) {
         let is_live = match Place::of(range, self.devices.len()) {
             Place::Device(index) => self.devices[index].covers(range, bytes),

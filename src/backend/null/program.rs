@@ -1,7 +1,7 @@
-//! Programs of the null kind: the heads of OpenCL C kernels, and a record of what was launched.
+//! Programs of the null kind: the heads of OpenCL C kernels, and a record of the launches.
 //!
-//! The bodies are numbers too: nothing is executed. A text is refused when its braces do not match
-//! or it has no kernel; a binary is the same text, whose kernels tell no types.
+//! The bodies are not kept: nothing is executed. A source text is refused when its braces do not
+//! match or it has no kernel; a binary is the same text, and its kernels report no types.
 #![expect(unsafe_code, reason = "implements the contract's unsafe methods, on numbers")]
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub struct Launched {
     pub size: LaunchSize,
 }
 
-/// A kernel, or one of a program's.
+/// A kernel, or an entry of a program.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     pub(super) device_index: usize,
@@ -34,7 +34,7 @@ pub(super) struct Kernel {
     pub(super) parameters: Vec<KernelParameter>,
 }
 
-/// What was compiled and not given back.
+/// Programs and kernels that were made and not given back.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     has_fp64: bool,
@@ -198,7 +198,7 @@ fn forget_type(parameter: &mut KernelParameter) {
     *parameter = KernelParameter { name: String::new(), type_name: String::new(), class };
 }
 
-/// A text without what is there for double precision alone.
+/// A text without the parts for double precision.
 fn without_fp64(text: &str) -> String {
     let mut parts = text.split("#if defined(cl_khr_fp64)");
     let before = parts.next().unwrap_or_default().to_owned();

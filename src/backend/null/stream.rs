@@ -1,4 +1,4 @@
-//! Streams of numbers: what was submitted to each, how far it came, and for whom it waits.
+//! Streams of numbers: what was submitted to each, how far it came, and its waits for others.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ pub(super) struct Point {
     pub(super) number: u64,
 }
 
-/// A submission that was just made: its place, and when that was.
+/// A new submission: its place and its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
     pub(super) point: Point,
@@ -28,12 +28,12 @@ pub(super) struct Submission {
 /// | `submitted` | submissions so far |
 /// | `done` | all of them up to this one were executed; never more than `submitted` |
 ///
-/// A wait is a submission too. It is done only when the point it waits for is: whoever moves `done`
-/// past a wait moves the other stream first.
+/// A wait is a submission too. It is done only when the point it waits for is: code that moves
+/// `done` past a wait moves the other stream first.
 #[derive(Debug)]
 pub(super) struct Streams {
     completion: CompletionMode,
-    /// Which stream each handle stands for: its own number for one we made, another's when wrapped.
+    /// The stream of each handle: its own number for one we made, another's when wrapped.
     handles: HashMap<u64, u64>,
     by_number: HashMap<u64, Stream>,
     next_handle: u64,
@@ -46,7 +46,7 @@ struct Stream {
     submitted: u64,
     done: u64,
     waits: VecDeque<Wait>,
-    /// How often the end of the stream was asked for, and at which submission that was.
+    /// How often the end of the stream was polled, and at which submission.
     polls: u32,
     polled_at: u64,
 }
@@ -81,8 +81,8 @@ impl Streams {
         self.handle_for(stream)
     }
 
-    /// A second handle for a stream of this device, which it does not own; `None` when `native` is
-    /// no such stream.
+    /// A second handle for a stream of this device, without ownership; `None` when `native` is no
+    /// such stream.
     pub(super) fn wrap(&mut self, device_index: usize, native: u64) -> Option<StreamHandle> {
         let found = self.by_number.get(&native)?;
         (found.device_index == device_index).then(|| self.handle_for(native))
@@ -125,7 +125,7 @@ impl Streams {
         Submission { point, device_index, stamp_us }
     }
 
-    /// Submits a wait: what comes behind it is not done before `until` is.
+    /// Submits a wait: later submissions are not done before `until` is.
     pub(super) fn submit_wait(&mut self, handle: StreamHandle, until: Point) {
         let Point { stream, number } = self.submit(handle).point;
         if !self.is_done(until) && until.stream != stream {
@@ -148,7 +148,7 @@ impl Streams {
         self.by_number.get(&point.stream).is_none_or(|stream| stream.done >= point.number)
     }
 
-    /// Asks once for a point, counting in `polls`; true when it is done, now or since.
+    /// Polls a point once, counting in `polls`; true when it is done, now or since.
     pub(super) fn poll(&mut self, point: Point, polls: &mut u32) -> bool {
         if self.is_done(point) {
             return true;
@@ -163,7 +163,7 @@ impl Streams {
         true
     }
 
-    /// Asks once for everything submitted so far.
+    /// Polls for everything submitted so far.
     pub(super) fn poll_end(&mut self, handle: StreamHandle) -> bool {
         let end = self.end(handle);
         let stream = self.by_number.get_mut(&end.stream).expect("end() found it");
@@ -176,8 +176,8 @@ impl Streams {
 
     /// Executes everything up to a point, and what that waits for on other streams.
     pub(super) fn finish(&mut self, point: Point) {
-        // A list instead of a recursion: chains of waits may be as long as there are streams. It
-        // ends because a wait is only ever for what was submitted before it. Nobody looks while
+        // A list instead of a recursion: a chain of waits may be as long as there are streams. It
+        // ends because a wait is only ever for an earlier submission. No other thread looks while
         // this runs, so the order in which the numbers move is not seen.
         let mut reached = vec![point];
         while let Some(point) = reached.pop() {

@@ -1,4 +1,4 @@
-//! Pages of numbers: reserved ranges, physical memory, and which lies where.
+//! Pages of numbers: reserved ranges, physical memory, and where each is mapped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -7,8 +7,8 @@ use crate::backend::contract::{Address, PhysicalHandle};
 use crate::backend::null::memory::Arena;
 use crate::base::size::to_usize;
 
-/// The books of one device's virtual memory. Looked up in a few steps: the allocator's figures are
-/// taken on this device.
+/// The bookkeeping of one device's virtual memory. A look-up takes a few steps: the allocator's
+/// figures are measured on this device.
 ///
 /// Equations: `reserved_bytes` is the sum over the reservations, `physical_bytes` over the physical
 /// memory. Every mapping lies inside one reservation, no two share a granule, and physical memory
@@ -17,7 +17,7 @@ use crate::base::size::to_usize;
 pub(super) struct Pages {
     granularity_bytes: usize,
     reservations: BTreeMap<u64, Reservation>,
-    /// By ids, which rise; the first is that of `first_physical`. Ids are not used again.
+    /// By ascending ids; the first is that of `first_physical`. Ids are not used again.
     physical: VecDeque<Option<Physical>>,
     first_physical: u64,
     reserved_bytes: usize,
@@ -27,7 +27,7 @@ pub(super) struct Pages {
 #[derive(Debug)]
 struct Reservation {
     bytes: usize,
-    /// What is mapped in each granule, up to the last that ever had something.
+    /// The mapping of each granule, up to the last one that ever had a mapping.
     granules: Vec<Option<PhysicalHandle>>,
 }
 
@@ -38,7 +38,7 @@ struct Physical {
 }
 
 impl Pages {
-    /// Empty books; the first physical memory gets the id `first_id`.
+    /// Empty bookkeeping; the first physical memory gets the id `first_id`.
     pub(super) fn new(granularity_bytes: usize, first_id: u64) -> Self {
         Self {
             granularity_bytes,
@@ -149,7 +149,8 @@ impl Pages {
         (&mut reservation.granules, first..first + bytes / self.granularity_bytes)
     }
 
-    /// Where a handle's entry is; beyond all when it was never made, or is gone with all before it.
+    /// The index of a handle's entry; past the end when it was never made, or is gone with all
+    /// before it.
     fn place_of(&self, physical: PhysicalHandle) -> usize {
         physical.0.checked_sub(self.first_physical).map_or(usize::MAX, to_usize)
     }

@@ -21,7 +21,7 @@ use crate::base::machine_memory;
 use crate::base::sync::Ordering;
 
 impl XpuBackend {
-    /// A stream whose device was not lost.
+    /// The stream behind a handle. Fails when its device was lost.
     ///
     /// # Safety
     /// The stream is live.
@@ -33,14 +33,14 @@ impl XpuBackend {
     }
 }
 
-// SAFETY: memory is the driver's, and in the books until it is given back; what tasks touch is told
-// to the driver as it was given.
+// SAFETY: memory is the driver's, and recorded until it is given back; the driver gets the ranges
+// of tasks as the caller gave them.
 unsafe impl Backend for XpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::Xpu
     }
 
-    /// True when the kernel has a node of a GPU, and where a library was named.
+    /// True when the kernel has a node of a GPU, and when the settings name a library.
     fn may_have_gpu(&self) -> bool {
         self.library.is_some() || probe::sees_gpu(Path::new("/dev"))
     }
@@ -105,7 +105,7 @@ unsafe impl Backend for XpuBackend {
         Ok(unsafe { Held::of(stream) }.native())
     }
 
-    /// The device is told of what the work submitted when it returns.
+    /// Flushes before it returns, so the device knows of everything that the work submitted.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if !self.is_shut_down() {
             work.run(&Turn::unshared());
@@ -160,7 +160,7 @@ unsafe impl Backend for XpuBackend {
         self.told(&stream, stream.wait_for(event::of_mark(mark)))
     }
 
-    /// Called by a thread of ours, which the driver's only wakes.
+    /// The callback runs on a thread of ours; the driver's thread only wakes that.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()> {
         let completions = Arc::clone(&self.completions);
         completions.prepare()?; // the callback itself cannot be refused
@@ -215,7 +215,7 @@ unsafe impl Backend for XpuBackend {
         released.map_err(driver_error)
     }
 
-    /// Ours by our own books; others' of our context by the driver's.
+    /// Our allocations by our own records; other memory of our context by the driver's.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
         let own = self.memory.owner(address);
         let Some(session) = self.session.get().filter(|_| own.is_none() && !fork::is_child())
@@ -248,7 +248,7 @@ unsafe impl Backend for XpuBackend {
         Some(self)
     }
 
-    /// Streams and memory are given back by their owners, and the context goes with the last.
+    /// The owners of streams and memory give them back, and the last one ends the context.
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);

@@ -2,7 +2,8 @@
 //!
 //! Every handle came out of the driver and is not released yet: an
 //! [`XpuProgram`](super::program::XpuProgram) keeps its program, an
-//! [`XpuKernel`](super::program::XpuKernel) its kernel. "A live handle" below says so.
+//! [`XpuKernel`](super::program::XpuKernel) its kernel. The comments below call that "a live
+//! handle".
 #![expect(unsafe_code, reason = "calls OpenCL")]
 
 use std::ffi::{CStr, c_void};
@@ -22,7 +23,7 @@ pub(super) struct ArgumentInfo {
     pub(super) name: String,
 }
 
-/// What a creation answered: a driver that gives nothing and says nothing has nothing.
+/// The result of a creation. A driver that returns null without an error code has run out.
 fn made<T: PartialEq>(call: &'static str, object: T, null: &T, code: i32) -> Answer<T> {
     check(call, code)?;
     if object == *null { Err(Refusal { call, code: sys::OUT_OF_RESOURCES }) } else { Ok(object) }
@@ -112,7 +113,7 @@ impl Compiler {
         })
     }
 
-    /// What the program tells of an argument.
+    /// The program's description of an argument.
     pub(super) fn argument_info(
         &self,
         kernel: KernelObject,
@@ -145,7 +146,8 @@ impl Compiler {
         check("clSetKernelExecInfo", code)
     }
 
-    /// Sets an argument. Others set none of this kernel meanwhile: the caller has its lock.
+    /// Sets an argument. No other thread sets one of this kernel meanwhile: the caller has its
+    /// lock.
     pub(super) fn set_argument(
         &self,
         set_mem_pointer: SetMemPointer,
@@ -175,7 +177,7 @@ impl Compiler {
     pub(super) fn enqueue(&self, queue: Queue, kernel: KernelObject, size: &LaunchSize) -> Answer {
         let local = size.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
         // SAFETY: live handles; both sizes have three numbers, and as many dimensions are used.
-        // What the kernel does with its arguments is promised by who launched it.
+        // The caller of the launch promises that the kernel's use of its arguments is sound.
         let code = unsafe {
             (self.enqueue_kernel)(
                 queue,

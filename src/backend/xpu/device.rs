@@ -1,4 +1,4 @@
-//! One device: what it is, how much of its memory is out, and whether it is lost.
+//! One device: what it is, how much of its memory is in use, and whether it is lost.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const PRIORITY_EXTENSION: &str = "cl_khr_priority_hints";
 const HINTED: PriorityRange = PriorityRange { least: 1, greatest: -1 };
 const ONE_LEVEL: PriorityRange = PriorityRange { least: 0, greatest: 0 };
 
-/// What a driver says of one of its devices.
+/// A driver's description of one of its devices.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "answers to questions of their own")]
 pub(super) struct Facts {
@@ -37,7 +37,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Asks for everything; why the device cannot be used, if it cannot.
+    /// Queries everything; the error says why the device cannot be used.
     pub(super) fn of(driver: &Driver, id: DeviceId, name: String) -> Result<Self, String> {
         Self::asked(driver, id, name).unwrap_or_else(|Refusal { call, code }| {
             Err(format!("{call} answered {} ({code})", sys::code_name(code)))
@@ -55,7 +55,7 @@ impl Facts {
         if memory_bytes == 0 {
             return Ok(Err("it says that it has no memory".to_owned()));
         }
-        // Of a device that does not know the question nothing is promised.
+        // A device that does not know the query promises nothing.
         let shared =
             driver.device_info(id, sys::DEVICE_SINGLE_DEVICE_SHARED_MEM_CAPABILITIES_INTEL);
         let unified = driver.device_info::<u32>(id, sys::DEVICE_HOST_UNIFIED_MEMORY);
@@ -88,12 +88,12 @@ pub(super) struct XpuDevice {
     pub(super) device: Device,
     pub(super) capacity: Arc<Capacity>,
     facts: Facts,
-    /// Set once, by whoever the driver told first.
+    /// Set once, by the first thread that the driver tells.
     is_lost: AtomicBool,
 }
 
 impl XpuDevice {
-    /// `memory_bytes` is the capacity instead of what the driver says.
+    /// `memory_bytes`, where given, replaces the capacity that the driver reports.
     pub(super) fn new(index: usize, facts: Facts, memory_bytes: Option<usize>) -> Self {
         let device = Device::new(DeviceKind::Xpu, index).expect("128 devices at most");
         let capacity = Capacity::new(device, memory_bytes.unwrap_or(facts.memory_bytes));
@@ -115,7 +115,7 @@ impl XpuDevice {
         properties
     }
 
-    /// True when the device has no memory but the machine's.
+    /// True when the device uses the machine's memory alone.
     pub(super) fn is_host_memory(&self) -> bool {
         self.facts.is_host_memory
     }
@@ -134,7 +134,7 @@ impl XpuDevice {
         if self.facts.has_priorities { HINTED } else { ONE_LEVEL }
     }
 
-    /// What a queue of this priority is made with.
+    /// The properties to create a queue of this priority with.
     pub(super) fn queue_properties(&self, priority: i32) -> Vec<u64> {
         assert!(self.priority_range().contains(priority), "a priority of {priority}");
         let mut properties = vec![u64::from(sys::QUEUE_PROPERTIES), sys::QUEUE_PROFILING_ENABLE];
@@ -150,17 +150,17 @@ impl XpuDevice {
         properties
     }
 
-    /// Fails when the device was lost: for good.
+    /// Fails when the device was lost. A loss is permanent.
     pub(super) fn check(&self) -> Result<()> {
-        // Relaxed: who is told a moment later is told by the driver.
+        // Relaxed: a thread that misses the store learns it from the driver a moment later.
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(self.lost("an earlier call found it gone".to_owned()));
         }
         Ok(())
     }
 
-    /// The error that a refusal of this device is. Lost is only a device of which the driver says
-    /// that it is not available: other codes have other causes too.
+    /// The error for a refusal on this device. A device is lost only when the driver says that it
+    /// is not available: other codes have other causes too.
     pub(super) fn error(&self, driver: &Driver, refusal: Refusal) -> Error {
         let Refusal { call, code } = refusal;
         if code == sys::DEVICE_NOT_AVAILABLE || self.is_gone(driver) {
@@ -181,7 +181,7 @@ impl XpuDevice {
     }
 }
 
-/// A refusal that says nothing of a device.
+/// The error for a refusal that says nothing about a device.
 pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
     let message = sys::code_name(code).to_owned();
     Error::Driver { kind: DeviceKind::Xpu, call, code: i64::from(code), message }

@@ -1,9 +1,9 @@
-//! The calls of OpenCL, with Rust's types and results: what is unsafe about them is here alone.
+//! The calls of OpenCL, with Rust's types and results: all of their unsafe code is here.
 //!
-//! Every handle that these take came out of this driver and is not released yet. That is kept by
-//! who holds it: [`Session`](super::session::Session) the context, a
-//! [`XpuStream`](super::stream::XpuStream) its queue, and the contract of marks an event. The
-//! `SAFETY` comments below say "a live handle" for it.
+//! Every handle that these take came out of this driver and is not released yet. Its holder keeps
+//! that: [`Session`](super::session::Session) for the context,
+//! [`XpuStream`](super::stream::XpuStream) for its queue, and the contract of marks for an event.
+//! The `SAFETY` comments below call that "a live handle".
 #![expect(unsafe_code, reason = "calls OpenCL")]
 
 use std::ffi::{CString, c_void};
@@ -30,7 +30,7 @@ pub(super) fn check(call: &'static str, code: i32) -> Answer {
     if code == sys::SUCCESS { Ok(()) } else { Err(Refusal { call, code }) }
 }
 
-/// Values that a driver writes as they are, whatever bytes they are.
+/// Values that a driver writes byte by byte: any bytes are valid.
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }
@@ -48,7 +48,7 @@ plain!(
     *mut c_void = ptr::null_mut()
 );
 
-/// The ICD loader. Its vendors are loaded by the first question.
+/// The ICD loader. The first query loads its vendors' libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     core: Core,
@@ -118,7 +118,7 @@ impl Driver {
         SetMemPointer::resolve(|name| self.extension_function(platform, name)).ok()
     }
 
-    /// A function that no loader exports.
+    /// A function that the loader does not export.
     pub(super) fn extension_function(
         &self,
         platform: Platform,
@@ -174,10 +174,10 @@ impl Driver {
         check("clCreateCommandQueueWithProperties", code).map(|()| queue)
     }
 
-    /// Takes a share in a queue of others, whose number a user gave.
+    /// Takes a reference to a queue that other code owns; the user gave its handle.
     pub(super) fn retain_queue(&self, queue: Queue) -> Answer {
-        // SAFETY: whoever gave the number says that it is a live queue; the loader checks what it
-        // can.
+        // SAFETY: the code that gave the handle says that it is a live queue; the loader checks
+        // what it can.
         check("clRetainCommandQueue", unsafe { (self.core.retain_queue)(queue) })
     }
 
@@ -211,10 +211,10 @@ impl Driver {
         check("clEnqueueMarkerWithWaitList", code).map(|()| event)
     }
 
-    /// What is enqueued from now on waits for the event; the wait's own event.
+    /// Later commands wait for the event; returns the wait's own event.
     pub(super) fn enqueue_wait(&self, queue: Queue, event: Event) -> Answer<Event> {
         let mut wait = Event::NULL;
-        // SAFETY: live handles; the list has one event, and the queue takes a share in it.
+        // SAFETY: live handles; the list has one event, and the queue takes a reference to it.
         let code =
             unsafe { (self.core.enqueue_barrier)(queue, 1, &raw const event, &raw mut wait) };
         check("clEnqueueBarrierWithWaitList", code).map(|()| wait)
@@ -246,11 +246,12 @@ impl Driver {
     /// one. Dropped uncalled when it is refused.
     pub(super) fn set_event_callback(&self, event: Event, callback: DoneCallback) -> Answer {
         let data = Box::into_raw(Box::new(callback));
-        // SAFETY: a live handle; `data` is what `call_back` takes, and comes back to it once.
+        // SAFETY: a live handle; `data` is of the type that `call_back` takes, and comes back to it
+        // once.
         let code =
             unsafe { (self.core.set_event_callback)(event, sys::COMPLETE, call_back, data.cast()) };
         check("clSetEventCallback", code).inspect_err(|_| {
-            // SAFETY: it came from a box three lines above, and the refusal says that nobody else
+            // SAFETY: it came from a box three lines above, and the refusal says that no other code
             // got it.
             drop(unsafe { Box::from_raw(data) });
         })
@@ -262,10 +263,10 @@ impl Driver {
     }
 }
 
-/// Runs on a thread of the driver's: what is called only posts, and a panic must not get out.
+/// Runs on a thread of the driver's: the callback only posts, and a panic must not escape.
 ///
 /// # Safety
-/// `data` is a box of a [`DoneCallback`] as a raw pointer, and nobody else's.
+/// `data` is a box of a [`DoneCallback`] as a raw pointer, owned by this call alone.
 unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
     // SAFETY: `set_event_callback` made it from a box of this type, and this is the one call.
     let callback = unsafe { Box::from_raw(data.cast::<DoneCallback>()) };
@@ -273,7 +274,7 @@ unsafe extern "C" fn call_back(_event: Event, _status: i32, data: *mut c_void) {
 }
 
 impl Usm {
-    /// Memory of a device; `align_bytes` 0 is what the driver likes.
+    /// Memory of a device; with an `align_bytes` of 0 the driver chooses.
     pub(super) fn allocate(
         &self,
         context: Context,
@@ -319,14 +320,14 @@ impl Usm {
         taken("clHostMemAllocINTEL", memory, code)
     }
 
-    /// Gives memory back that no queued command uses any more.
+    /// Gives back memory that no queued command uses any more.
     pub(super) fn give_back(&self, context: Context, address: u64) -> Answer {
-        // SAFETY: a live handle; the books of `memory.rs` say that this address was taken and not
+        // SAFETY: a live handle; the records of `memory.rs` say that this address was taken and not
         // given back, the contract that no command uses it.
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
     }
 
-    /// What the context knows of an address, any number.
+    /// What the context knows of an address. Any number may be asked for.
     pub(super) fn alloc_info<T: Plain>(
         &self,
         context: Context,
@@ -369,17 +370,17 @@ pub(super) fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).expect("addresses have 64 bits"))
 }
 
-/// What an allocation answered.
+/// The result of an allocation.
 fn taken(call: &'static str, memory: *mut c_void, code: i32) -> Answer<u64> {
     check(call, code)?;
     if memory.is_null() {
-        // A driver that gives nothing and says nothing has nothing.
+        // A driver that returns null without an error code has run out.
         return Err(Refusal { call, code: sys::MEM_OBJECT_ALLOCATION_FAILURE });
     }
     Ok(memory.expose_provenance() as u64)
 }
 
-/// A list that is asked for twice: how long it is, then what is in it.
+/// Queries a list twice: first its length, then its elements.
 fn listed<T: Copy>(
     call: &'static str,
     empty: T,
@@ -395,7 +396,7 @@ fn listed<T: Copy>(
     Ok(list)
 }
 
-/// A text that is asked for twice: how long it is, then what it says, up to its zero.
+/// Queries a text twice: first its length, then the text up to its zero.
 pub(super) fn text(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void, *mut usize) -> i32,
@@ -410,7 +411,7 @@ pub(super) fn text(
     Ok(String::from_utf8_lossy(&bytes[..end]).trim().to_owned())
 }
 
-/// A value of a size that is known.
+/// Queries a value of a known size.
 pub(super) fn value<T: Plain>(
     call: &'static str,
     ask: impl Fn(usize, *mut c_void) -> i32,

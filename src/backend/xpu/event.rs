@@ -7,12 +7,12 @@ use super::sys::{self, Event};
 use crate::backend::contract::{DoneCallback, Mark, Turn, Work};
 use crate::base::sync::{LockRank, Mutex};
 
-/// The mark that stands for an event; it holds the event's share until it is released.
+/// The mark of an event; it holds the event's reference until it is released.
 pub(super) fn to_mark(event: Event) -> Mark {
     Mark(event.0.expose_provenance() as u64)
 }
 
-/// The event that a mark stands for.
+/// The event of a mark.
 pub(super) fn of_mark(mark: Mark) -> Event {
     let address = usize::try_from(mark.0).expect("addresses have 64 bits");
     Event(std::ptr::with_exposed_provenance_mut(address))
@@ -42,7 +42,7 @@ pub(super) fn elapsed_ns(driver: &Driver, start: Event, end: Event) -> Answer<i6
 }
 
 /// A callback on its way from a thread of the driver's to one of ours. A driver's thread must not
-/// call the driver, and what a callback drops may be the last handle of a stream.
+/// call the driver, and a callback may drop the last handle of a stream.
 pub(super) struct Completion(Mutex<Option<DoneCallback>>);
 
 impl Completion {
@@ -73,7 +73,7 @@ impl Work for Completion {
 }
 
 impl Drop for Completion {
-    /// Nobody carries it any more after a shutdown; it is called all the same.
+    /// After a shutdown no thread carries the callback any more; it is called all the same.
     fn drop(&mut self) {
         self.call();
     }

@@ -17,7 +17,7 @@ use crate::base::sync::{LockRank, Mutex};
 /// Every allocation's least alignment: a cache line.
 const LEAST_ALIGN_BYTES: usize = 64;
 
-/// What is out, by first address.
+/// Live allocations, by first address.
 ///
 /// The sum of the sizes of a device's allocations is what was taken from its capacity; the sum of
 /// the others' is what was taken from `host`.
@@ -31,9 +31,9 @@ pub(super) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
     bytes: usize,
-    /// What the driver gave, which the address is inside of.
+    /// The address that the driver returned; ours is inside of that allocation.
     raw: u64,
-    /// Of no meaning for memory of the host.
+    /// Of no meaning for host memory.
     device_index: usize,
     kind: MemoryKind,
 }
@@ -99,7 +99,7 @@ impl Memory {
         assert!(before.is_none(), "the allocation at {address:#x} was never given back");
     }
 
-    /// Gives back what was allocated on a device, or on the host where there is none.
+    /// Gives back an allocation of a device, or of the host when `device` is `None`.
     pub(super) fn release(
         &self,
         session: &Session,
@@ -131,7 +131,7 @@ impl Memory {
     }
 }
 
-/// Memory of others that the context knows: a user's own, allocated with our native handles.
+/// Other memory that the context knows: a user's own, allocated with our native handles.
 pub(super) fn foreign_owner(
     session: &Session,
     devices: &[Arc<XpuDevice>],
@@ -159,9 +159,9 @@ pub(super) fn foreign_owner(
     }))
 }
 
-/// The address to use and the one to give back. A driver may refuse an alignment, or not keep it:
-/// the largest type of a device is all that it must. Then more is taken, and the address lies
-/// inside.
+/// The address to use and the one to give back. A driver may refuse an alignment or ignore it: it
+/// has to support the alignment of a device's largest type and no more. Then more is taken, and the
+/// address lies inside.
 fn aligned(
     session: &Session,
     bytes: usize,
@@ -179,7 +179,7 @@ fn aligned(
     Ok((raw.next_multiple_of(align_bytes as u64), raw))
 }
 
-/// Codes that an allocation is answered with when there is too little.
+/// Error codes of an allocation that mean too little memory.
 fn is_shortage(code: i32) -> bool {
     matches!(
         code,
@@ -190,8 +190,8 @@ fn is_shortage(code: i32) -> bool {
     )
 }
 
-/// The driver had less than the capacity says. What is free for one request is also limited by the
-/// largest allocation of the device.
+/// The driver had less than the capacity says. The largest allocation of the device also limits
+/// what one request can get.
 fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
     let info = device.capacity.info();
     let free_bytes = match device.largest_bytes() {

@@ -2,11 +2,11 @@
 //!
 //! * `sys`: OpenCL's types, numbers and tables of functions; `driver`: its calls with Rust's types
 //! * `probe`: which devices there are; `device`: one of them; `session`: their context
-//! * `stream`, `event`, `memory`: what the contract asks for; `program`: compiled kernels, by
-//!   `compiler`'s calls
+//! * `stream`, `event`, `memory`: the contract's streams, marks and memory; `program`: compiled
+//!   kernels, by `compiler`'s calls
 //!
-//! The ICD loader is opened by the first question about devices, and loads the vendors' libraries.
-//! The context, with which drivers start their threads, is made when a device is first used.
+//! The first query about devices opens the ICD loader, which loads the vendors' libraries. The
+//! context, with which drivers start their threads, is made when a device is first used.
 
 mod backend;
 mod compiler;
@@ -57,7 +57,7 @@ pub struct XpuBackend {
     session: OnceLock<Arc<Session>>,
     memory: Memory,
     courier: Courier,
-    /// Carries callbacks; resumed work may be inside of user code for long.
+    /// Carries callbacks, apart from resumed work, which may be inside of user code for long.
     completions: Arc<Courier>,
     is_shut_down: AtomicBool,
 }
@@ -78,8 +78,8 @@ impl XpuBackend {
         })
     }
 
-    /// What exists, asked for at the first call. Two threads may ask at once; one answer is kept,
-    /// so that a child forked meanwhile finds no lock held.
+    /// The library and its devices, probed at the first call. Two threads may probe at once; one
+    /// result is kept, so that a child forked meanwhile finds no lock held.
     fn probe(&self) -> &Probe {
         if let Some(probe) = self.probe.get() {
             return probe;
@@ -103,7 +103,7 @@ impl XpuBackend {
         Ok(device)
     }
 
-    /// A device that can be used, and the context, made at the first call.
+    /// A usable device, and the context, which the first call makes.
     fn begin(&self, index: usize) -> Result<(&Arc<XpuDevice>, &Arc<Session>)> {
         fork::check()?;
         let device = self.device(index)?;
@@ -118,7 +118,7 @@ impl XpuBackend {
         Ok((device, self.session.get_or_init(|| Arc::new(session))))
     }
 
-    /// The context of something that was made in it.
+    /// The context of an object that was made in it.
     fn session(&self) -> &Arc<Session> {
         self.session.get().expect("what was made by this backend was made in its context")
     }
@@ -127,13 +127,13 @@ impl XpuBackend {
         &self.session().driver
     }
 
-    /// What a stream's call came to.
+    /// The result of a stream's call.
     fn told<T>(&self, stream: &XpuStream, answer: Answer<T>) -> Result<T> {
         answer.map_err(|refusal| stream.device.error(self.driver(), refusal))
     }
 
-    /// What a mark's call came to. The queue that it is in, which knows the device, may be released
-    /// already; so a refusal asks for the device that is gone.
+    /// The result of a mark's call. The mark's queue, which knows the device, may be released
+    /// already; so a refusal looks for the device that is gone.
     fn told_of<T>(&self, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| {
             let device = match &self.found()?.devices[..] {

@@ -1,15 +1,15 @@
-//! What exists: the library, its platforms and their devices, asked for once.
+//! The library, its platforms and their devices: probed once.
 //!
-//! Nothing is initialised by it, but vendors' libraries are loaded. Most start their threads with
-//! the first context; one that starts them when it is asked is noticed, because a forked child
-//! would wait for them for ever.
+//! The probe initialises nothing, but it loads vendors' libraries. Most of these start their
+//! threads with the first context. One that starts threads when it is probed is noticed, because a
+//! forked child would wait for them for ever.
 //!
-//! The library is the one that was named, else the system's ICD loader; where that is missing or
-//! has nothing that can be used, Intel's runtime in the environment's own folder stands in: it has
-//! the loader's functions itself, so that a wheel of it is all that has to be installed.
+//! The library is the one that was named, else the system's ICD loader. Where that is missing or
+//! has no usable device, Intel's runtime in the environment's own folder is used instead: it has
+//! the loader's functions itself, so installing its wheel is enough.
 //!
-//! The devices are those of one platform, as torch's: memory and events are shared inside of one
-//! only. It is the first with a GPU, else the first with any device that can be used.
+//! The devices are those of one platform, as torch's: memory and events are shared inside one
+//! platform only. It is the first with a GPU, else the first with any usable device.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -30,12 +30,12 @@ const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 /// Intel's runtime for CPUs, as its wheel names it.
 const INTEL_RUNTIME: &str = "libintelocl.so";
 
-/// What was found, or why there is nothing.
+/// The devices that were found, or why there are none.
 #[derive(Debug)]
 pub(super) struct Probe {
     pub(super) found: Result<Found, String>,
     pub(super) left_out: Vec<LeftOutDevice>,
-    /// Who asked, and whether threads were there afterwards that were not there before.
+    /// The process that probed, and whether its probe started threads.
     process: u32,
     has_started_threads: bool,
 }
@@ -65,7 +65,7 @@ impl Found {
     }
 }
 
-/// A platform that was looked at.
+/// A platform with usable devices.
 struct Candidate {
     platform: Platform,
     name: String,
@@ -74,7 +74,7 @@ struct Candidate {
 }
 
 impl Probe {
-    /// Opens `library`, or those that may be there, and asks. `memory_bytes` is each device's
+    /// Opens `library`, or else the default ones, and probes. `memory_bytes` is each device's
     /// capacity.
     pub(super) fn new(library: Option<&str>, memory_bytes: Option<usize>) -> Self {
         let own = || dylib::environment_folder().map(|folder| folder.join(INTEL_RUNTIME));
@@ -87,7 +87,7 @@ impl Probe {
         }
     }
 
-    /// Asks the first library of each group that opens, until one has a device that can be used.
+    /// Probes the first library of each group that opens, until one has a usable device.
     fn of(libraries: &[&[&str]], memory_bytes: Option<usize>) -> Self {
         let before = threads();
         let (mut left_out, mut reasons) = (Vec::new(), Vec::new());
@@ -98,12 +98,12 @@ impl Probe {
             found.map_err(|reason| reasons.push(reason)).ok()
         });
         let found = found.ok_or_else(|| reasons.join("; "));
-        // Threads of others may have come meanwhile: then a forked child is refused for nothing.
+        // Other code may have started threads meanwhile: then a forked child is refused needlessly.
         let has_started_threads = !threads().is_subset(&before);
         Self { found, left_out, process: process::id(), has_started_threads }
     }
 
-    /// True when threads of the driver's are in another process.
+    /// True when the driver's threads are in another process.
     pub(super) fn is_behind_a_fork(&self) -> bool {
         self.has_started_threads && self.process != process::id()
     }
@@ -122,7 +122,7 @@ fn threads() -> BTreeSet<OsString> {
     tasks.into_iter().flatten().flatten().map(|task| task.file_name()).collect()
 }
 
-/// Every platform with a device that can be used; the others' devices go to `left_out`.
+/// Every platform with a usable device; the others' devices go to `left_out`.
 fn find(
     names: &[&str],
     left_out: &mut Vec<LeftOutDevice>,
@@ -182,7 +182,7 @@ fn look_at(
     Some(Candidate { platform, name, usm, devices })
 }
 
-/// The platform that is used; the devices of the others go to `left_out`.
+/// Chooses the platform; the devices of the others go to `left_out`.
 fn choose(candidates: Vec<Candidate>, left_out: &mut Vec<LeftOutDevice>) -> Option<Candidate> {
     let has_gpu = |candidate: &Candidate| candidate.devices.iter().any(|facts| facts.is_gpu);
     let place = candidates.iter().position(has_gpu).unwrap_or(0);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_library_with_nothing_to_use_is_no_reason_to_ask_no_other() {
-        // Goal: each group is asked, and all reasons are told. Method: neither can be used.
+        // Goal: each group is probed, and all reasons are told. Method: neither can be used.
         let groups: [&[&str]; 2] = [&["/accelrt/libOpenCL.so", "libm.so.6"], &["/accelrt/two.so"]];
         let reason = Probe::of(&groups, None).found.unwrap_err();
         assert!(

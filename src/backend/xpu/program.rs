@@ -24,7 +24,7 @@ use crate::base::sync::{LockRank, Mutex};
 /// The first word of SPIR-V.
 const SPIR_V: u32 = 0x0723_0203;
 
-/// Has the compiler keep names and types of arguments.
+/// Tells the compiler to keep the names and types of arguments.
 const KEEP_TYPES: &str = "-cl-kernel-arg-info";
 
 const INDIRECT: [u32; 3] = [
@@ -43,26 +43,26 @@ pub(super) struct XpuProgram {
     device_index: usize,
 }
 
-/// A kernel. The lock is held from its first argument to its launch: setting an argument of one
-/// kernel is the one thing in OpenCL that threads may not do at once.
+/// A kernel. The lock is held from its first argument to its launch: OpenCL forbids threads to set
+/// arguments of one kernel at the same time, and nothing else.
 #[derive(Debug)]
 pub(super) struct XpuKernel {
     compiler: Compiler,
     set_mem_pointer: SetMemPointer,
     device_index: usize,
     object: Mutex<KernelObject>,
-    /// Its context is in use as long as it is.
+    /// Keeps the context for as long as the kernel.
     _session: Arc<Session>,
 }
 
-/// What the holder of a handle keeps alive.
+/// A reference to the object behind a handle, kept by the handle's holder.
 ///
 /// # Safety
 /// The handle is live, and of this type's.
 unsafe fn held<T>(handle: u64) -> ManuallyDrop<Arc<T>> {
     let address = usize::try_from(handle).expect("addresses have 64 bits");
-    // SAFETY: a handle of this type's is an address from `into_handle`, and its share is given back
-    // by a release alone: the contract's callers use no handle after that.
+    // SAFETY: a handle of this type is an address from `into_handle`, and only a release gives its
+    // reference back: the contract's callers use no handle after that.
     ManuallyDrop::new(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance(address)) })
 }
 
@@ -89,7 +89,7 @@ unsafe fn kernel_of(handle: KernelHandle) -> ManuallyDrop<Arc<XpuKernel>> {
 }
 
 impl XpuProgram {
-    /// Compiles; the compiler's words when it refuses.
+    /// Compiles; the error has the compiler's log.
     fn compile(
         session: &Arc<Session>,
         (device, device_index): (&XpuDevice, usize),
@@ -113,7 +113,7 @@ impl XpuProgram {
         let options = CString::new(format!("{KEEP_TYPES} {options}"));
         let options = options.map_err(|_| failed("the options contain a zero byte".to_owned()))?;
         let object = compiler.create(session.context, source).map_err(refused)?;
-        // From here on it is released when it is dropped.
+        // From here on the drop releases it.
         let session = Arc::clone(session);
         let program = Self { session, compiler, set_mem_pointer, object, device_index };
         if let Err(refusal) = compiler.build(object, device.id(), &options) {
@@ -140,7 +140,7 @@ impl XpuProgram {
             CString::new(name).map_err(|_| Refusal { call, code: sys::INVALID_KERNEL_NAME })?;
         let object = self.compiler.create_kernel(self.object, &name)?;
         for what in INDIRECT {
-            // A driver that knows no such memory has none to follow a pointer to.
+            // A driver without such memory has none that a pointer could refer to.
             let _ = self.compiler.allow_indirect_access(object, what);
         }
         Ok(XpuKernel {
@@ -155,7 +155,7 @@ impl XpuProgram {
 
 impl Drop for XpuProgram {
     fn drop(&mut self) {
-        // A refusal leaves nothing to do, here and below: nobody has it any more.
+        // A refusal leaves nothing to do, here and below: there is no other handle of it.
         let _ = self.compiler.release_program(self.object);
     }
 }
@@ -190,13 +190,13 @@ impl Drop for XpuKernel {
     }
 }
 
-/// A parameter from what OpenCL says of it.
+/// A parameter from OpenCL's description of it.
 fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
     let Some(ArgumentInfo { address_space, type_name, name }) = info else {
         let class = ParameterClass::Unknown;
         return KernelParameter { name: String::new(), type_name: String::new(), class };
     };
-    // Images are called global too, and are no pointers.
+    // Images are reported as global too, and are no pointers.
     let is_pointer = type_name.is_empty() || type_name.ends_with('*');
     let class = match address_space {
         sys::KERNEL_ARG_ADDRESS_GLOBAL | sys::KERNEL_ARG_ADDRESS_CONSTANT if is_pointer => {
@@ -210,7 +210,7 @@ fn parameter(info: Option<ArgumentInfo>) -> KernelParameter {
 }
 
 impl XpuBackend {
-    /// What a call about a program or kernel came to.
+    /// The result of a call about a program or kernel.
     fn told_by<T>(&self, device_index: usize, answer: Answer<T>) -> Result<T> {
         answer.or_else(|refusal| Err(self.device(device_index)?.error(self.driver(), refusal)))
     }
@@ -263,13 +263,13 @@ unsafe impl Kernels for XpuBackend {
     }
 
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()> {
-        // SAFETY: the kernel is live, as the caller promises, who gives its share up.
+        // SAFETY: the caller promises that the kernel is live, and gives its reference up.
         drop(ManuallyDrop::into_inner(unsafe { kernel_of(kernel) }));
         Ok(())
     }
 
     unsafe fn program_release(&self, program: ProgramHandle) -> Result<()> {
-        // SAFETY: the program is live, as the caller promises, who gives its share up.
+        // SAFETY: the caller promises that the program is live, and gives its reference up.
         drop(ManuallyDrop::into_inner(unsafe { program_of(program) }));
         Ok(())
     }

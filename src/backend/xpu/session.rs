@@ -30,7 +30,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if !fork::is_child() {
-            // A refusal leaves nothing to do: nobody has the context any more.
+            // A refusal leaves nothing to do: there is no other handle of the context.
             let _ = self.driver.release_context(self.context);
         }
     }

@@ -1,4 +1,4 @@
-//! One stream: an in-order queue, and how far it was submitted, flushed and found to be.
+//! One stream: an in-order queue, and how far it was submitted, flushed and completed.
 #![expect(unsafe_code, reason = "a handle is the address of a stream")]
 
 use std::mem::ManuallyDrop;
@@ -16,7 +16,7 @@ use crate::base::error::Error;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 
-/// Waits of a stream between two looks at them, so that those nobody asks for do not pile up.
+/// A stream checks its waits once per this many, so that unqueried waits do not pile up.
 const WAITS_PER_LOOK: usize = 64;
 
 /// A queue and its counters.
@@ -27,21 +27,21 @@ const WAITS_PER_LOOK: usize = 64;
 /// | `flushed` | of them, those that the device was told of; what is not flushed may never start |
 /// | `done` | of them, those that the device is known to have done |
 ///
-/// Their accesses are relaxed: each is a number alone, and the driver orders what it stands for.
+/// Their accesses are relaxed: each is a number alone, and the driver orders the commands.
 #[derive(Debug)]
 pub(super) struct XpuStream {
     session: Arc<Session>,
     pub(super) queue: Queue,
     pub(super) device: Arc<XpuDevice>,
-    /// False for a queue of others, who submit without us.
+    /// False for a queue of other code, which submits without us.
     is_own: bool,
     submitted: AtomicU64,
     flushed: AtomicU64,
     done: AtomicU64,
-    /// The marker that the latest query placed, and what was submitted before it.
+    /// The marker of the latest query, and the count of submissions before it.
     question: Mutex<Option<(Event, u64)>>,
-    /// Waits for other streams that were not seen to end: only their own events say that what was
-    /// waited for failed, and a queue need not stop behind them.
+    /// Waits for other streams that were not seen to end. Only their own events report a failure of
+    /// the awaited work, and a queue need not stop behind them.
     waits: Mutex<Vec<Event>>,
 }
 
@@ -57,16 +57,16 @@ impl Held {
         let address = usize::try_from(handle.0).expect("addresses have 64 bits");
         let stream = std::ptr::with_exposed_provenance(address);
         // SAFETY: a handle of this backend is an address from `Arc::into_raw` in `into_handle`, and
-        // its share is given back by `end` alone: the contract's callers use no handle after that.
+        // `end` alone gives its reference back: the contract's callers use no handle after that.
         Self(ManuallyDrop::new(unsafe { Arc::from_raw(stream) }))
     }
 
-    /// A share of its own: the stream may be given back meanwhile.
+    /// A separate reference: the stream may be given back meanwhile.
     pub(super) fn share(&self) -> Arc<XpuStream> {
         Arc::clone(&self.0)
     }
 
-    /// Gives the handle's share back.
+    /// Gives the handle's reference back.
     pub(super) fn end(self) -> Arc<XpuStream> {
         ManuallyDrop::into_inner(self.0)
     }
@@ -81,7 +81,7 @@ impl Deref for Held {
 }
 
 impl XpuStream {
-    /// Takes a queue, which it releases when it ends.
+    /// Takes ownership of a queue, which the drop releases.
     pub(super) fn new(
         session: &Arc<Session>,
         queue: Queue,
@@ -101,12 +101,12 @@ impl XpuStream {
         })
     }
 
-    /// The handle, which holds a share until [`Held::end`].
+    /// The handle, which holds a reference until [`Held::end`].
     pub(super) fn into_handle(self: Arc<Self>) -> StreamHandle {
         StreamHandle(Arc::into_raw(self).expose_provenance() as u64)
     }
 
-    /// The number of what is enqueued now.
+    /// Counts a command; its number.
     fn count(&self) -> u64 {
         self.submitted.fetch_add(1, Ordering::Relaxed) + 1 // relaxed: see the type
     }
@@ -135,7 +135,7 @@ impl XpuStream {
         Ok(())
     }
 
-    /// Has what comes from now on wait for an event, which was flushed when it was placed.
+    /// Has later commands wait for an event, which was flushed when it was placed.
     pub(super) fn wait_for(&self, event: Event) -> Answer {
         let wait = self.session.driver.enqueue_wait(self.queue, event)?;
         self.count();
@@ -149,7 +149,7 @@ impl XpuStream {
 
     /// Forgets the waits that have ended; fails when one of them failed.
     fn check_waits(&self) -> Answer {
-        // Taken out: the driver is asked without a lock.
+        // Taken out of the lock, because the driver must not be called under one.
         let mut waits = std::mem::take(&mut *self.waits.lock());
         let mut outcome = Ok(());
         waits.retain(|wait| {
@@ -179,21 +179,21 @@ impl XpuStream {
         Ok(event)
     }
 
-    /// Tells the device of everything submitted.
+    /// Flushes the queue: tells the device of everything submitted.
     fn flush(&self) -> Answer {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         self.session.driver.flush(self.queue)?;
-        // Relaxed: see the type. A thread that is late may store less than another one did, which
-        // costs a flush and claims nothing.
+        // Relaxed: see the type. A late thread may store less than another one did, which costs a
+        // flush and claims nothing.
         self.flushed.store(submitted, Ordering::Relaxed);
         Ok(())
     }
 
-    /// As [`Self::flush`], when there is something that was not flushed.
+    /// As [`Self::flush`], when there are commands that were not flushed.
     pub(super) fn flush_rest(&self) {
-        // Relaxed: the tasks whose commands these are ran on this thread.
+        // Relaxed: the tasks that submitted these commands ran on this thread.
         if self.submitted.load(Ordering::Relaxed) != self.flushed.load(Ordering::Relaxed) {
-            // Nobody is there to be told; the next mark flushes again, and says it.
+            // There is no caller to tell; the next mark flushes again, and reports it.
             let _ = self.flush();
         }
     }
@@ -206,8 +206,8 @@ impl XpuStream {
         self.check_waits()
     }
 
-    /// True when everything submitted is done. A queue cannot be asked, so a marker is placed, and
-    /// asked for from then on.
+    /// True when everything submitted is done. A queue cannot be queried, so this places a marker
+    /// and queries that from then on.
     pub(super) fn query(&self) -> Answer<bool> {
         let submitted = self.submitted.load(Ordering::Relaxed); // relaxed: see the type
         // Relaxed: see the type.
@@ -242,7 +242,7 @@ impl XpuStream {
 
     fn forget(&self, question: Option<(Event, u64)>) {
         if let Some((event, _)) = question {
-            // A refusal leaves nothing to do: nobody has the event any more.
+            // A refusal leaves nothing to do: there is no other handle of the event.
             let _ = self.session.driver.release_event(event);
         }
     }
@@ -252,8 +252,8 @@ impl XpuStream {
         self.queue.0.expose_provenance() as u64
     }
 
-    /// Takes a share in a queue that others made: in order, on this device, and of our context,
-    /// because memory and events of another one mean nothing here.
+    /// Takes a reference to a queue that other code made: in order, on this device, and of our
+    /// context, because memory and events of another context mean nothing here.
     pub(super) fn wrap(
         session: &Arc<Session>,
         device: &Arc<XpuDevice>,
@@ -267,7 +267,7 @@ impl XpuStream {
             return refuse(sys::INVALID_COMMAND_QUEUE);
         }
         driver.retain_queue(queue)?;
-        // From here on it is released when it is dropped.
+        // From here on the drop releases it.
         let stream = Self::new(session, queue, device, false);
         if driver.queue_info::<sys::Context>(queue, sys::QUEUE_CONTEXT)? != session.context {
             return refuse(sys::INVALID_CONTEXT);
@@ -296,7 +296,7 @@ impl Drop for XpuStream {
     }
 }
 
-/// Work of a stream that tells the device of what it submitted.
+/// Work of a stream that flushes the stream afterwards.
 pub(super) struct Flushed {
     pub(super) work: Arc<dyn Work>,
     pub(super) stream: Arc<XpuStream>,

@@ -62,7 +62,7 @@ macro_rules! table {
                 $(
                     let found = find(stringify!($symbol)).ok_or(stringify!($symbol))?;
                     // SAFETY: a function of this name has these types: the specification says so,
-                    // and whoever found it vouches that it is OpenCL's. Both are one pointer.
+                    // and the code that found it vouches that it is OpenCL's. Both are one pointer.
                     let $field = unsafe {
                         std::mem::transmute::<
                             std::ptr::NonNull<std::ffi::c_void>,
