@@ -1,4 +1,4 @@
-//! The memory behind the views of a buffer: who uses it, who forbids its release, when it goes.
+//! The memory behind the views of a buffer: its uses, its exports, and when it is freed.
 #![expect(unsafe_code, reason = "the state says when a block is freed, which is once")]
 
 use std::fmt;
@@ -29,38 +29,38 @@ pub(crate) struct Allocation {
     is_lasting: bool,
 }
 
-/// Who has to do with an allocation besides its views.
+/// Accesses, uses and exports of an allocation.
 ///
-/// The memory is freed once: with the last handle when `is_released` is false, else by whoever
-/// makes `accesses` zero after it became true. It becomes true only while `exports` is zero, and
-/// neither grows afterwards.
+/// The memory is freed once: with the last handle when `is_released` is false, else by the access
+/// that makes `accesses` zero after it became true. It becomes true only while `exports` is zero,
+/// and neither grows afterwards.
 #[derive(Debug, Default)]
 pub(super) struct State {
     uses: Uses,
-    /// Threads that are enqueuing uses, and threads of the host that use the bytes themselves.
+    /// Threads that are enqueuing uses, and host threads that use the bytes themselves.
     accesses: usize,
     exports: usize,
     is_released: bool,
     pub(super) hosts: Hosts,
 }
 
-/// Where memory comes from, and what its address is a multiple of.
+/// Where memory comes from, and its alignment.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
     pub(crate) pool: PoolId,
-    /// What the allocator's memory is.
+    /// The kind of the allocator's memory.
     pub(crate) kind: MemoryKind,
-    /// A power of two; 1 for what is usual.
+    /// A power of two; 1 for the usual alignment.
     pub(crate) align_bytes: usize,
     /// True when the allocator lives as long as the process, and so do streams of pools.
     pub(crate) is_of_process: bool,
 }
 
-/// The stream that pinned memory is asked for: it belongs to none.
+/// The stream id for requests of pinned memory, which belongs to no stream.
 const EVERYBODY: u64 = 0;
 
-/// What is wrong with a request.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Released,
@@ -70,8 +70,8 @@ pub(super) enum Refusal {
 impl Allocation {
     /// Takes memory for a home stream. Zero bytes are no memory, at the address 0.
     ///
-    /// Fails with `OutOfMemory` and has changed nothing then but what the cache gave back. Memory
-    /// that streams still use is waited for if it would be enough.
+    /// Fails with `OutOfMemory`; nothing has changed then, except that the cache may have given
+    /// memory back. Waits for memory that streams still use if it would be enough.
     pub(super) fn new(
         home: &Arc<StreamCore>,
         bytes: usize,
@@ -83,8 +83,8 @@ impl Allocation {
         Ok(Self::of(block, home, bytes, origin, here::take))
     }
 
-    /// As [`Allocation::new`], with what is free and in what `take_vacant` gives; `None` when that
-    /// needs the device.
+    /// As [`Allocation::new`], from free memory and in an allocation from `take_vacant`; `None`
+    /// when it would take a call to the device.
     #[inline(always)]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
@@ -132,7 +132,7 @@ impl Allocation {
         Alone::new(Self { memory, home, state, is_lasting }).share()
     }
 
-    /// Forbids to give the memory back while uses of it are enqueued. `None` after a release.
+    /// Keeps the memory from being freed while uses of it are enqueued. `None` after a release.
     #[inline]
     pub(super) fn access(&self) -> Option<Access<'_>> {
         let mut state = self.state.lock();
@@ -142,7 +142,7 @@ impl Allocation {
         Some(self.access_in(&mut state))
     }
 
-    /// The same, under the lock, where there was no release.
+    /// The same, under the lock, for memory that was not released.
     #[inline]
     pub(super) fn access_in(&self, state: &mut State) -> Access<'_> {
         state.accesses += 1;
@@ -156,8 +156,8 @@ impl Allocation {
         (!state.is_released).then_some(state)
     }
 
-    /// Notes a use by a stream, whose tasks up to `done` are known to be done, and looks at others,
-    /// whether they are over. What is returned is dropped without the lock: it may be the last
+    /// Notes a use by a stream with tasks known to be done up to `done`, and checks whether other
+    /// uses are over. The caller drops the returned uses without the lock: one may be the last
     /// reference to a stream.
     #[inline]
     pub(super) fn note(
@@ -175,8 +175,8 @@ impl Allocation {
         state.uses.record(stream, task, touch, done, looks)
     }
 
-    /// The tasks of other streams than `own` that a use has to stand behind and that are not known
-    /// to be done: those that use the same bytes, if one of both writes, and on the home stream the
+    /// The tasks of other streams than `own` that a use must come after and that are not known to
+    /// be done: those that use the same bytes, if one of both writes, and on the home stream the
     /// last one of the memory's earlier life.
     #[inline]
     pub(super) fn conflicts<'a>(
@@ -220,7 +220,7 @@ impl Allocation {
         self.state.lock().exports -= 1;
     }
 
-    /// Frees the memory now, behind its uses. Nothing to do when that was done before.
+    /// Frees the memory now, behind its uses. Does nothing when it was released before.
     pub(super) fn release(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         if state.is_released {
@@ -265,7 +265,7 @@ impl Allocation {
         self.memory.block.busy_until()
     }
 
-    /// Of an allocation that was released, when no access is left.
+    /// Frees the memory of a released allocation when no access is left.
     fn free(&self, mut uses: Uses) {
         // SAFETY: for each block once, as `State` says: `is_released` becomes true once, and after
         // that the accesses become zero once.
@@ -274,7 +274,7 @@ impl Allocation {
 }
 
 impl Alone<Allocation> {
-    /// One that was kept, with memory again.
+    /// A vacant allocation, filled with memory again.
     #[inline(always)]
     fn filled(
         mut self,
@@ -327,20 +327,20 @@ impl fmt::Debug for Allocation {
 }
 
 /// The right to enqueue uses of the memory: a release on another thread meanwhile takes effect when
-/// this is dropped, behind what was recorded.
+/// this is dropped, behind the uses recorded by then.
 #[derive(Debug)]
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// A task of a stream, which was just enqueued, may read and write all of the memory; it was
-    /// the last one. In one step with the end of the access: a lock less.
+    /// Records that a task of a stream, which was just enqueued and is its last one, may read and
+    /// write all of the memory. Ends the access in the same step, which saves a lock.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
         self.record_touch(stream, task, &Touch::UNKNOWN);
     }
 
-    /// The same of a task that is known to write the bytes of a view, or to read them alone; where
-    /// that is not known it may do both with all of the memory.
+    /// The same for a task that is known to write the bytes of a view, or only to read them; a task
+    /// of which that is not known may do both with all of the memory.
     pub(crate) fn record_use(
         self,
         stream: &Arc<StreamCore>,

@@ -1,4 +1,4 @@
-//! Copies and fills as tasks. They hold addresses, no buffer: a free stands behind them.
+//! Copies and fills as tasks. They hold addresses, no buffer: a free is ordered behind them.
 #![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
 
 use crate::backend::contract::Address;
@@ -25,19 +25,19 @@ impl Command<TaskContext> for Copy {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // Threads wait for single copies, and this is little beside one.
+        // Threads wait for single copies, and a wake costs little beside one.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
         // SAFETY: `transfer.rs`, which alone makes these, has checked the ranges and recorded the
         // use of their buffers, or owns or borrows the host's side until the task is over; streams
-        // order what touches them.
+        // order all tasks that use them.
         if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }
     }
 }
 
-/// A copy on a kind that runs on the host, with the owner of memory that is not ours.
+/// A copy on a kind that runs on the host, with the owner of the host's bytes.
 pub(super) struct OwningCopy<O> {
     pub(super) copy: Copy,
     pub(super) owner: O,

@@ -1,9 +1,9 @@
-//! Counted handles without weak ones: the last one knows it by a load, and its value may be reused.
+//! Counted handles without weak ones: a load identifies the last one, and its value may be reused.
 //!
-//! `std::sync::Arc` has to shut its weak handles out before it can say that a handle is the only
+//! `std::sync::Arc` has to exclude its weak handles before it can say that a handle is the only
 //! one, and frees its memory with the last. Here the last handle becomes an [`Alone`], which may be
-//! changed, kept, and shared again: a value that comes and goes often costs no allocation and no
-//! locked instruction.
+//! changed, kept, and shared again: a value that is dropped and reused often costs no allocation
+//! and no locked instruction.
 #![expect(unsafe_code, reason = "a value is reached by raw pointers whose count is kept here")]
 
 use std::mem::ManuallyDrop;
@@ -20,7 +20,7 @@ pub(super) struct Alone<T>(NonNull<Place<T>>);
 
 /// A value that has something to do when its last handle is dropped.
 pub(super) trait Ends: Sized {
-    /// Called with what the last handle had: what is not kept is freed.
+    /// Called with the value of the last handle; frees it unless the callee keeps it.
     fn end(last: Alone<Self>);
 }
 
@@ -31,7 +31,7 @@ struct Place<T> {
     value: T,
 }
 
-// SAFETY: shared as by `Arc`: a value is used by all handles, and freed once by any of them.
+// SAFETY: shared as by `Arc`: all handles use the value, and one of them frees it once.
 unsafe impl<T: Ends + Send + Sync> Send for Counted<T> {}
 // SAFETY: as above.
 unsafe impl<T: Ends + Send + Sync> Sync for Counted<T> {}
@@ -116,14 +116,14 @@ impl<T: Ends> Drop for Counted<T> {
     fn drop(&mut self) {
         let place = self.place();
         place.life.note_use();
-        // Acquire: what other handles did comes before their end. Who is alone stays alone: only a
-        // handle makes another one, and this is being dropped.
+        // Acquire: what other handles did comes before their end. The only handle stays the only
+        // one: only a handle makes another one, and this is being dropped.
         if place.handles.load(Ordering::Acquire) != 1 {
-            // AcqRel: releases what this handle did to the last one, which acquires it.
+            // AcqRel: releases this handle's accesses to the last handle, which acquires them.
             if place.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
-            // Relaxed: nobody else is there to see it.
+            // Relaxed: no other handle is left to see it.
             place.handles.store(1, Ordering::Relaxed);
         }
         T::end(Alone(self.0));

@@ -1,9 +1,9 @@
 //! Frees in stream order: a block goes back to its allocator behind every use.
 //!
-//! On its home stream a block may serve the next request at once: that stands behind every use
-//! there. Other streams are only passed points: the allocator looks at their counters, no stream
-//! waits because of a free, no thread waits, and nothing is enqueued. A driver's stream that ends
-//! has passed its points only when its device has: so it holds on to something until then.
+//! On its home stream a block may serve the next request at once, because that comes after every
+//! use there. On other streams only points are recorded: the allocator looks at their counters, no
+//! stream waits because of a free, no thread waits, and nothing is enqueued. When a driver's stream
+//! ends, it has passed its points only once its device has: so it keeps its resources until then.
 #![expect(unsafe_code, reason = "a block that is shared is freed by the last or the first")]
 
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::memory::buffer::uses::{Last, Use, Uses};
 pub(super) struct Memory {
     pub(super) allocator: Arc<CachingAllocator>,
     pub(super) block: Allocated,
-    /// The device that it is on; of pinned host memory the device that it was asked for with.
+    /// The device of the memory; of pinned host memory the device named in the request.
     pub(super) device: Device,
     pub(super) kind: MemoryKind,
-    /// What was asked for.
+    /// The requested size.
     pub(super) bytes: usize,
 }
 
@@ -33,11 +33,11 @@ impl Memory {
     }
 }
 
-/// Frees a block behind everything on its home stream and behind its uses on other streams. Never
-/// called in a forked child. No use is left.
+/// Frees a block behind all work on its home stream and behind its uses on other streams. Never
+/// called in a forked child. Leaves no use.
 ///
 /// # Safety
-/// Called once for the block that the memory has.
+/// Called once for the block of this memory.
 #[inline]
 pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Uses) {
     if memory.bytes == 0 {
@@ -47,7 +47,7 @@ pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Us
     // SAFETY: the caller promises it.
     let block = unsafe { memory.block.give_up() };
     if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
-        // Whatever used the memory is done.
+        // Every use of the memory is done.
         uses.at_home = Last::default();
         return memory.allocator.free_behind(block, None, &[]);
     }
@@ -60,14 +60,14 @@ fn free_behind_uses(
     home: &Arc<StreamCore>,
     others: impl Iterator<Item = Use>,
 ) {
-    // A driver's stream may have work that others gave it by its native handle.
+    // A driver's stream may have work that other code gave it by its native handle.
     let ticket = if home.on_host { home.pushed() } else { home.push_always(Place) };
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());
     let mut others: Vec<UsePoint> =
         others.map(|Use { stream, last }| point(&stream, last.task.ticket)).collect();
     if memory.kind == MemoryKind::Host {
-        others.push(home); // it is for all streams, and for the host, which no stream orders
+        others.push(home); // it serves all streams and the host, which no stream orders
         return memory.allocator.free_behind(block, None, &others);
     }
     memory.allocator.free_behind(block, Some(&home), &others);

@@ -1,4 +1,4 @@
-//! The public buffer: a view of an allocation, and the exports that forbid its release.
+//! The public buffer: a view of an allocation, and the exports that prevent its release.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
@@ -19,16 +19,16 @@ use crate::memory::buffer::uses::Task;
 /// Memory on a device, freed in stream order.
 ///
 /// A buffer is a view: clones and slices share one allocation and keep it alive. Copies and fills
-/// record their use of it, tasks hold no reference to it; so dropping the last view right behind a
-/// copy is a *stream-ordered free*: the memory goes back when everything on its home stream, the
-/// one that was current when it was made, and every recorded use on other streams is done. No
-/// thread waits for that, and no stream. Uses that the runtime cannot see are told by
-/// [`Buffer::record_use`], those on the home stream excepted.
+/// record their use of it; tasks hold no reference to it. So dropping the last view right after a
+/// copy is a *stream-ordered free*: the memory is freed when everything on its home stream, which
+/// was current when it was made, and every recorded use on other streams is done. No thread waits
+/// for that, and no stream. The program records uses that the runtime cannot see by
+/// [`Buffer::record_use`], except those on the home stream.
 ///
-/// Copies and fills on several streams, and the host's own access, are ordered behind what
-/// conflicts with them: see [`Buffer::copy_from`]. What a function does that was given the address,
-/// the program orders, by events or [`Stream::wait_stream`]; also behind the home stream, because a
-/// new buffer may be where one was that is freed behind tasks which are still queued there.
+/// Copies and fills on several streams, and the host's own access, are ordered behind conflicting
+/// uses: see [`Buffer::copy_from`]. The program orders functions that were given the address, by
+/// events or [`Stream::wait_stream`]; also behind the home stream, because a new buffer may reuse
+/// memory that was freed behind tasks which are still queued there.
 ///
 /// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
 /// has no memory; its address is 0.
@@ -53,8 +53,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Memory whose home is `home`. Memory that streams still use after its free is waited for when
-    /// there is too little, if that would be enough.
+    /// Memory with the home stream `home`. When there is too little, waits for memory that streams
+    /// still use after its free, if that would be enough.
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,
@@ -65,7 +65,7 @@ impl Buffer {
         Ok(Self::of(allocation, bytes))
     }
 
-    /// As [`Buffer::allocate`], at once; `None` when free memory does not serve it.
+    /// As [`Buffer::allocate`], at once; `None` when free memory is not enough.
     #[cold]
     pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
         let allocation = Allocation::cached(home.core(), bytes, origin, here::take)?;
@@ -107,8 +107,8 @@ impl Buffer {
         self.allocation.memory.kind == MemoryKind::Shared
     }
 
-    /// The home stream: current when the memory was made, and the one whose work a free stands
-    /// behind also where no use was recorded.
+    /// The home stream, which was current when the memory was made. A free comes after all of its
+    /// work, also where no use was recorded.
     #[must_use]
     pub fn stream(&self) -> Stream {
         Stream::from_core(Arc::clone(&self.allocation.home))
@@ -163,9 +163,10 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset, bytes })
     }
 
-    /// Tells that everything enqueued on `stream` so far may use the memory: for uses that the
-    /// runtime cannot see, as those of a function that was given the address. Not needed for uses
-    /// on the home stream, except for [`Buffer::wait_for_host`] to know of them. Does not wait.
+    /// Records that everything enqueued on `stream` so far may use the memory. For uses that the
+    /// runtime cannot see, such as those of a function that was given the address. Not needed for
+    /// uses on the home stream, except for [`Buffer::wait_for_host`] to know of them. Does not
+    /// wait.
     ///
     /// Fails when the stream is another runtime's, after a release and in a forked child.
     ///
@@ -187,15 +188,15 @@ impl Buffer {
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
-            // The device may have work that the stream got by its native handle: a number of its
-            // own has any mark placed behind that.
+            // The device may have work that the stream got by its native handle: a new ticket
+            // places any mark behind that work.
             access.record(core, Task::any(core.push_always(Place)));
         }
         Ok(())
     }
 
     /// Frees the memory now, in stream order, while views of it exist: from here on every use of
-    /// any of them fails. Does nothing when that was done before. Does not wait.
+    /// any of them fails. Does nothing after a release. Does not wait.
     ///
     /// Fails with [`Error::BufferExported`] while exports exist; nothing has changed then.
     pub fn release(&self) -> Result<()> {
@@ -203,8 +204,8 @@ impl Buffer {
         self.allocation.release().map_err(|refusal| self.refused(refusal))
     }
 
-    /// Lends the memory to code that uses it without telling; until the guard is dropped a release
-    /// fails, and the memory is kept alive. Does not wait: see [`Buffer::wait_for_host`].
+    /// Lends the memory to code with uses that the runtime does not see; until the guard is dropped
+    /// a release fails, and the memory is kept alive. Does not wait: see [`Buffer::wait_for_host`].
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -249,7 +250,7 @@ impl Buffer {
         self.allocation.memory.address().offset(self.offset)
     }
 
-    /// The bytes of its allocation that this view is of.
+    /// The bytes of its allocation that this view covers.
     pub(super) fn bytes(&self) -> Range<usize> {
         self.offset..self.offset + self.bytes
     }

@@ -1,12 +1,12 @@
-//! What a thread has at hand for its next buffer: where it comes from, and what it is made of.
+//! Per-thread state for the thread's next buffer: its place, and vacant allocations to reuse.
 //!
-//! The *place* is the stream and the allocator that are meant when nothing is named. It follows
-//! from what is current in the thread and from nothing else, so the thread forgets it whenever it
-//! changes any of that. *Vacant* allocations have no memory; they keep the stream and the allocator
-//! that they had, so that whoever asks for the same again counts neither up nor down.
+//! The *place* is the default stream and allocator of a request that names none. It depends only on
+//! what is current in the thread, so the thread forgets it whenever it changes any of that.
+//! *Vacant* allocations have no memory; they keep their stream and their allocator, so that a next
+//! request for the same two changes no reference count.
 //!
 //! Nothing is kept alive from here: the place is that of the process's runtime, which is never
-//! dropped, and vacant allocations are kept only when stream and allocator are as lasting.
+//! dropped, and vacant allocations are kept only when their stream and allocator are as lasting.
 
 use std::cell::RefCell;
 
@@ -36,11 +36,12 @@ thread_local! {
 
 /// A vacant allocation that this thread has kept.
 pub(super) fn take() -> Option<Alone<Allocation>> {
-    // `try_with`, here and below: a buffer may come and go while its thread's variables do.
+    // `try_with`, here and below: a buffer may be made or dropped while thread-locals are
+    // destroyed.
     HERE.try_with(|here| here.borrow_mut().vacant.pop()).ok().flatten()
 }
 
-/// Keeps one for this thread; when it has enough, or ends, that is dropped instead.
+/// Keeps one for this thread; drops it when the thread has enough, or ends.
 #[inline]
 pub(super) fn keep(allocation: Alone<Allocation>) {
     let _ = HERE.try_with(|here| {
@@ -61,14 +62,14 @@ pub(crate) fn empty(bytes: usize) -> Result<Option<Buffer>> {
     Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
 }
 
-/// This thread means this stream and this allocator, until [`forget`]. Both last as long as the
-/// process, but a stream that is current here.
+/// Sets this thread's stream and allocator, until [`forget`]. Both last as long as the process,
+/// except for a stream that is current here.
 pub(crate) fn remember(home: Stream, origin: Origin) {
     let replaced = HERE.with_borrow_mut(|here| here.place.replace((home, origin)));
     drop(replaced); // outside the borrow: it may be the last handle of a stream
 }
 
-/// What is current in this thread changes.
+/// Called when anything current in this thread changes.
 pub(crate) fn forget() {
     let forgotten = HERE.try_with(|here| here.borrow_mut().place.take());
     drop(forgotten); // as above

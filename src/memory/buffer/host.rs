@@ -1,4 +1,4 @@
-//! The host's access to a buffer: a synchronisation with everything that uses it.
+//! The host's access to a buffer: a synchronisation with all of its uses.
 #![expect(unsafe_code, reason = "copies memory that devices share with the host")]
 
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::memory::buffer::hosts::HostAccess;
 use crate::memory::buffer::transfer::Watched;
 use crate::memory::buffer::uses::{Task, Touch, Use};
 
-/// Between two looks whether another thread of the host is done with the bytes: it copies them.
+/// Polling period while another host thread uses the bytes: it copies them.
 pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {
@@ -54,12 +54,12 @@ impl Buffer {
         self.allocation().uses().iter().any(|point| point.is_done() && is_failed(point))
     }
 
-    /// Blocks until every recorded use is done; a copy of the bytes. Raises as
-    /// [`Buffer::wait_for_host`]. Tasks that write the bytes and are enqueued meanwhile, by other
-    /// threads, are waited for as well, or run behind this.
+    /// Blocks until every recorded use is done; returns a copy of the bytes. Raises as
+    /// [`Buffer::wait_for_host`]. Tasks that other threads enqueue meanwhile and that write the
+    /// bytes are waited for as well, or run behind this.
     ///
-    /// Fails on kinds whose memory the host does not reach: copy with
-    /// [`Buffer::copy_to_slice`] there.
+    /// Fails on kinds with memory that the host does not reach: copy with [`Buffer::copy_to_slice`]
+    /// there.
     pub fn read_to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.nbytes()];
         let _access = self.host_access(false)?;
@@ -69,11 +69,11 @@ impl Buffer {
     }
 
     /// Blocks until every recorded use is done; then sets the bytes. Raises as
-    /// [`Buffer::wait_for_host`]. Tasks that use the bytes and are enqueued meanwhile, by other
-    /// threads, are waited for as well, or run behind this.
+    /// [`Buffer::wait_for_host`]. Tasks that other threads enqueue meanwhile and that use the bytes
+    /// are waited for as well, or run behind this.
     ///
-    /// Fails when the sizes differ, and on kinds whose memory the host does not reach: copy with
-    /// [`Buffer::copy_from_slice`] there.
+    /// Fails when the sizes differ, and on kinds with memory that the host does not reach: copy
+    /// with [`Buffer::copy_from_slice`] there.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -91,9 +91,9 @@ impl Buffer {
         self.copy_here(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
     }
 
-    /// True where the host reads and writes the memory itself, and so do
-    /// [`Buffer::read_to_vec`] and code that was given the address: on kinds whose devices are the
-    /// host, and for memory of the host and memory that is shared with it.
+    /// True when the host reads and writes the memory itself, as [`Buffer::read_to_vec`] and code
+    /// that was given the address do: on kinds where the host is the device, and for host memory
+    /// and shared memory.
     #[must_use]
     pub fn is_host_accessible(&self) -> bool {
         let home = &self.allocation().home;
@@ -101,8 +101,8 @@ impl Buffer {
         home.on_host || is_hosts && home.backend.has_host_addresses()
     }
 
-    /// Waits for the uses. What conflicts and comes later is done behind this access, and the
-    /// memory is not given back before.
+    /// Waits for the uses. Later conflicting uses are ordered behind this access, and the memory is
+    /// not freed before it ends.
     fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
         if !self.is_host_accessible() {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
@@ -115,14 +115,14 @@ impl Buffer {
         if let Some(uses) = uses {
             wait_for_these(uses, &mut None)?;
             while !access.is_next() {
-                park(Some(HOST_PERIOD)); // other threads of the host copy
+                park(Some(HOST_PERIOD)); // other host threads copy
             }
         }
         Ok(access)
     }
 
     /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
-    /// does its work where it is called; the others' copies would only be submitted.
+    /// does the work in the call; the others would only submit their copies.
     fn copy_here(&self, to: Address, from: Address) -> Result<()> {
         let home = &self.allocation().home;
         if self.is_empty() {
@@ -134,8 +134,8 @@ impl Buffer {
         }
         let [to, from] = [to, from].map(|address| to_usize(address.0));
         let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
-        // SAFETY: one range is this buffer's, which `host_access` found to be memory that the host
-        // reaches and keeps from being given back; the other one is a slice of the same size, that
+        // SAFETY: one range is this buffer's: `host_access` checked that the host reaches the
+        // memory, and keeps it from being freed. The other one is a slice of the same size, which
         // this thread borrows or owns, and no part of the buffer.
         unsafe { ptr::copy_nonoverlapping::<u8>(from, to, self.nbytes()) };
         Ok(())
@@ -145,7 +145,7 @@ impl Buffer {
         fork::check()?;
         let _access = self.access()?;
         let allocation = self.allocation();
-        // What a queued task still does in its earlier life; whether it fails is not our business.
+        // Queued tasks may still use the memory's earlier life; their failures are not raised here.
         allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
         wait_for_these(allocation.uses(), interrupt)
     }
@@ -155,7 +155,7 @@ impl Buffer {
 fn wait_for_these(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     let mut errors: Vec<Arc<StreamError>> = Vec::new();
     for point in uses {
-        // What ended before this wait was told to whoever synchronised.
+        // A synchronise raised the errors that ended before this wait.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = Watched::new(&point.stream, ticket);

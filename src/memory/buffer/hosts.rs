@@ -1,12 +1,12 @@
-//! Threads of the host that use the bytes of an allocation, and those that wait until they may.
+//! Host threads that use the bytes of an allocation, and those that wait until they may.
 //!
-//! An access that meets nothing in conflict is *counted*; it lasts as long as a copy takes. One
-//! that meets something takes a *place*: it waits for the tasks and accesses that were there
-//! before, and what conflicts and comes later stands behind it, a task by a gate in its stream and
-//! an access by a place of its own. A task that meets counted accesses is *announced* until it is
-//! enqueued: whoever comes meanwhile takes a place, so those that it met are all it waits for.
+//! An access that meets no conflict is *counted*; it lasts as long as a copy takes. One that meets
+//! a conflict takes a *place*: it waits for the tasks and accesses that were there before, and
+//! later conflicting uses wait behind it, a task by a gate in its stream and an access by a place
+//! of its own. A task that meets counted accesses is *announced* until it is enqueued: an access
+//! that comes meanwhile takes a place, so the task waits only for those that it met.
 //!
-//! So nobody is kept waiting by those who come later, however many these are.
+//! So later arrivals delay no thread, however many they are.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::engine::stream::gated::{self, UntilOpen};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
 use crate::memory::buffer::uses::{Touch, Use};
 
-/// What stands behind a place: a gate a stream.
+/// The uses behind a place: one gate a stream.
 type Gates = StreamMap<Arc<Gate<StreamCore>>>;
 
 /// The host's part of an allocation's state.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// Everything below, in one number: nearly always it is zero.
+    /// The sum of all entries below: nearly always it is zero.
     count: usize,
     /// Counted accesses that read.
     readers: usize,
@@ -45,18 +45,18 @@ struct Place {
 }
 
 impl Hosts {
-    /// False when nobody of the host is there.
+    /// False when no host thread uses or waits for the bytes.
     #[inline]
     pub(super) fn are_there(&self) -> bool {
         self.count != 0
     }
 
-    /// True when counted accesses use what a task, or another access, wants to use.
+    /// True when counted accesses conflict with a new task or access.
     pub(super) fn are_inside(&self, writes: bool) -> bool {
         self.is_writing || writes && self.readers > 0
     }
 
-    /// True when a use has to stand behind a place.
+    /// True when a use has to wait behind a place.
     pub(super) fn have_place_before(&self, touch: &Touch) -> bool {
         self.places.iter().any(|place| place.touch.conflicts(touch))
     }
@@ -67,14 +67,14 @@ impl Hosts {
         self.count += 1;
     }
 
-    /// It waits no more.
+    /// The task does not wait any more.
     pub(super) fn withdraw(&mut self) {
         self.announced -= 1;
         self.count -= 1;
     }
 
-    /// Calls `found` with what makes a stream, whose next task has this touch, wait for each place
-    /// that it does not wait for already.
+    /// Calls `found` with the wait for each place that a stream, with a next task of this touch,
+    /// does not wait for already.
     pub(super) fn each_wait(
         &mut self,
         core: &StreamCore,
@@ -87,7 +87,7 @@ impl Hosts {
                 is_new = true;
                 Gate::new()
             });
-            // Its opener takes the place away: one that is open here has lost its wait.
+            // The opener of a gate removes its place: a gate that is open here has lost its wait.
             if !is_new && gate.is_open() {
                 *gate = Gate::new();
                 is_new = true;
@@ -120,7 +120,7 @@ impl Hosts {
         self.last_place
     }
 
-    /// True when the access in a place waits for no other access.
+    /// True when the access at a place waits for no other access.
     fn is_next(&self, number: u64, touch: &Touch) -> bool {
         let mut before = self.places.iter().take_while(|place| place.number < number);
         !self.are_inside(touch.writes) && !before.any(|place| place.touch.conflicts(touch))
@@ -133,7 +133,7 @@ impl Hosts {
     }
 }
 
-/// The host's own use of the bytes, or its turn to use them: what conflicts is not done before this
+/// The host's own use of the bytes, or its place in line for that: conflicting uses wait until this
 /// is dropped.
 #[derive(Debug)]
 pub(super) struct HostAccess<'a> {
@@ -146,8 +146,8 @@ pub(super) struct HostAccess<'a> {
 }
 
 impl Allocation {
-    /// Begins a use of the bytes by the host itself. With the tasks that it has to wait for first,
-    /// and other accesses then, when it met something in conflict.
+    /// Begins a use of the bytes by the host itself. When it meets a conflict, it returns the tasks
+    /// to wait for first; other accesses come after those.
     pub(super) fn enter_host(
         &self,
         touch: Touch,
@@ -187,7 +187,7 @@ impl Drop for HostAccess<'_> {
         let gates = state.hosts.give_place_back(self.place);
         drop(state); // streams are resumed, which may be their last references
         for gate in gates.into_values() {
-            // Quietly: a backend that panics at one stream keeps no other one waiting.
+            // Quietly: a backend that panics for one stream must not keep another one waiting.
             drop_quietly(|| gated::open(&gate, Ok(())));
         }
     }

@@ -1,4 +1,4 @@
-//! Threads of the host beside tasks that are refused: nothing is left of them with the memory.
+//! Host threads beside tasks that are refused: the memory keeps nothing of them.
 
 use std::sync::mpsc;
 
@@ -19,20 +19,20 @@ fn touch(buffer: &Buffer, writes: bool) -> Touch {
     Touch { bytes: buffer.bytes(), writes }
 }
 
-/// True when threads of the host, or tasks that wait for such, are known to the memory.
+/// True when the memory knows of host threads, or of tasks that wait for such.
 fn has_hosts(buffer: &Buffer) -> bool {
     buffer.allocation().state.lock().hosts.are_there()
 }
 
-/// This thread uses the bytes, or stands where it will.
+/// This thread uses the bytes, or takes a place to use them.
 fn enter(buffer: &Buffer, writes: bool) -> HostAccess<'_> {
     buffer.allocation().enter_host(touch(buffer, writes)).unwrap().0
 }
 
 #[test]
 fn a_copy_that_is_refused_while_it_waits_for_the_host_is_forgotten_by_both_buffers() {
-    // Goal: accesses of the host that come later need no place. Method: the copy waits until this
-    // thread has done with the target; the source is released meanwhile.
+    // Goal: later accesses of the host need no place. Method: the copy waits until this thread has
+    // done with the target; the source is released meanwhile.
     let runtime = Runtime::new(Config::default()).unwrap();
     let [source, target] = [(); 2].map(|()| runtime.empty(64, Device::cpu(0)).unwrap());
     let stream = stream(&runtime);
@@ -52,9 +52,9 @@ fn a_copy_that_is_refused_while_it_waits_for_the_host_is_forgotten_by_both_buffe
 
 #[test]
 fn a_stream_whose_wait_for_a_place_was_given_up_is_given_another_one() {
-    // Goal: no task runs beside a thread of the host whose place it found. Method: the wait of a
-    // first task, which is refused, is dropped; the second task needs one, and the third one of the
-    // stream stands behind that.
+    // Goal: no task runs beside a host thread with a place that the task found. Method: the wait of
+    // a first task, which is refused, is dropped; the second task needs one, and the third one of
+    // the stream is ordered behind that.
     let runtime = Runtime::new(Config::default()).unwrap();
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
     let [held, other] = [(); 2].map(|()| stream(&runtime));

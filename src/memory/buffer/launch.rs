@@ -8,9 +8,9 @@ use crate::memory::buffer::Buffer;
 use crate::memory::buffer::uses::Task;
 
 impl Stream {
-    /// As [`Stream::launch`], with the buffers whose memory the function uses: their uses are
-    /// recorded, so each may be dropped right after, and the host's access to one waits for the
-    /// call and is woken by it. Does not block.
+    /// As [`Stream::launch`], with the buffers that the function uses: their uses are recorded, so
+    /// each may be dropped right after, and the host's access to one waits for the call and is
+    /// woken by it. Does not block.
     ///
     /// Fails as [`Stream::launch`], and when a buffer was released or is another runtime's; nothing
     /// is enqueued then.
@@ -40,11 +40,11 @@ impl Stream {
         unsafe { self.launch_with_uses(call, &uses) }
     }
 
-    /// As [`Stream::launch_with_buffers`], with each buffer whether the function writes it, where
-    /// that is known: it then uses the bytes of this view alone.
+    /// As [`Stream::launch_with_buffers`], and tells for each buffer whether the function writes
+    /// it, where that is known: the function then uses the bytes of this view alone.
     ///
     /// # Safety
-    /// As there, and what is said of the buffers is so.
+    /// As there, and the statements about the buffers are true.
     pub(crate) unsafe fn launch_with_uses(
         &self,
         call: NativeCall,
@@ -53,7 +53,7 @@ impl Stream {
         let lifecycle = &self.core().lifecycle;
         uses.iter().try_for_each(|(it, _)| lifecycle.check_own("a buffer", it.runtime()))?;
         let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
-        // SAFETY: the caller's promise; the uses are recorded before anybody can end the accesses.
+        // SAFETY: the caller's promise; the uses are recorded before the accesses can end.
         let ticket = unsafe { self.launch_marker(call) }?;
         for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {
             access.record_use(self.core(), Task::marker(ticket), buffer, *writes);

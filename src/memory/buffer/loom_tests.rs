@@ -1,4 +1,4 @@
-//! Loom models of counted handles: a value ends once, after everybody is done with it.
+//! Loom models of counted handles: a value ends once, after every handle is dropped.
 
 use loom::thread;
 
@@ -18,7 +18,7 @@ fn counted() -> Counted<Value> {
 }
 
 /// Goal: of handles that several threads drop one is the last, and it comes after the others. loom
-/// reports a value that is not freed, and one that is freed while somebody still uses it.
+/// reports a value that is not freed, and one that is freed while a thread still uses it.
 #[test]
 fn loom_the_last_handle_ends_the_value() {
     model_without_fences(EVERY, || {

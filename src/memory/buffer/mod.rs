@@ -1,14 +1,14 @@
 //! Buffers: memory that is allocated at once and freed in stream order.
 //!
 //! * [`handle`]: the public [`Buffer`], a view of an allocation
-//! * [`allocation`]: the memory of one or several views, who is using it and who may not free it
+//! * [`allocation`]: the memory of one or several views, its uses, and what prevents its release
 //! * [`counted`], [`here`]: how views share an allocation, and what a thread keeps for its next one
 //! * [`uses`]: which tasks of which streams use it
 //! * [`free`]: giving it back behind every use, and waiting for that when memory is short
-//! * [`order`]: tasks that use it are enqueued behind what conflicts with them
+//! * [`order`]: enqueues tasks behind conflicting uses
 //! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
 //! * [`launch`]: native calls that use buffers
-//! * [`host`], [`hosts`]: the host's own access, which is a synchronisation, and who waits for one
+//! * [`host`], [`hosts`]: the host's own access, which is a synchronisation, and waits for one
 
 pub(crate) mod allocation;
 mod commands;

@@ -1,17 +1,18 @@
-//! Tasks that use buffers, enqueued behind what conflicts with them.
+//! Tasks that use buffers, enqueued behind conflicting tasks.
 //!
 //! Two uses of the same bytes *conflict* when one of them writes. A task is enqueued, and its use
 //! noted, in one step under the locks of its allocations, taken in the order of their addresses: of
-//! two threads with conflicting tasks the second one sees the first one's. It has its stream wait
-//! for the last conflicting task of each other stream; on the same stream the queue is the order,
-//! which costs nothing. Waits stand only behind tasks that had their places before, so there are no
-//! circles of them.
+//! two threads with conflicting tasks the second one sees the first one's. The task makes its
+//! stream wait for the last conflicting task of each other stream; on the same stream the queue is
+//! the order, which costs nothing. Waits are only for tasks enqueued before them, so there are no
+//! cycles.
 //!
 //! The host's own use counts while it lasts: a conflicting task is enqueued when it is over, and
-//! stands behind those that wait for their turn ([`crate::memory::buffer::hosts`]). Memory that is
-//! in use from its earlier life, on its home stream, counts as written there.
+//! comes after those that wait for their turn ([`crate::memory::buffer::hosts`]). Memory that its
+//! home stream still uses from its earlier life counts as written there.
 //!
-//! Who orders streams by events says [`Order::Given`]: uses are noted, and nothing is waited for.
+//! Code that orders streams by events passes [`Order::Given`]: uses are noted, and nothing is
+//! waited for.
 
 use std::sync::Arc;
 
@@ -35,9 +36,9 @@ use crate::queue::{Command, Pushed};
 /// How a task is ordered against other uses of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Behind those that conflict.
+    /// Behind conflicting uses.
     BehindConflicts,
-    /// By the caller, who promises that no conflicting use is at the same time.
+    /// By the caller, who promises that no conflicting use runs at the same time.
     Given,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Used<'a> {
         self.buffer.allocation()
     }
 
-    /// What locks are ordered by.
+    /// The key that locks are ordered by.
     fn address(&self) -> usize {
         std::ptr::from_ref(self.allocation()).addr()
     }
@@ -94,7 +95,8 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     if order == Order::BehindConflicts && locked.is_hosts() {
         locked = locked.when_not_hosts()?;
     }
-    // For who asks the transfer: or an error could be opened, ended and forgotten before that.
+    // For callers that query the transfer: an error could otherwise be opened, ended and forgotten
+    // before.
     core.failures.bind();
     let mut waits = Waits::default();
     if order == Order::BehindConflicts {
@@ -114,8 +116,8 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     }
 }
 
-/// The same past the queue, on a driver's stream: gives the task back where it has to be enqueued,
-/// on other streams and where it has to stand behind something.
+/// The same past the queue, on a driver's stream. Returns the task where it has to be enqueued: on
+/// other streams, and where it has to wait for something.
 #[inline]
 fn enqueue_directly<T: Command<TaskContext>, const N: usize>(
     core: &Arc<StreamCore>,
@@ -126,7 +128,7 @@ fn enqueue_directly<T: Command<TaskContext>, const N: usize>(
     if core.on_host {
         return Err(task);
     }
-    // Known before it runs: a free on another thread meanwhile stands behind it.
+    // Known before it runs: a free on another thread meanwhile comes after it.
     let announce = |ticket| {
         let mut locked = Locked::new(used).map_err(Some)?;
         let mut is_free = true;
@@ -148,7 +150,7 @@ fn enqueue_directly<T: Command<TaskContext>, const N: usize>(
 /// The allocations that a task uses, locked.
 struct Locked<'a, const N: usize> {
     used: &'a [Used<'a>; N],
-    /// `None` where an earlier one is of the same allocation, and has its lock.
+    /// `None` for a later use of the same allocation: an earlier entry has its lock.
     states: [Option<SpinGuard<'a, State>>; N],
 }
 
@@ -170,7 +172,7 @@ impl<'a, const N: usize> Locked<'a, N> {
         Ok(Self { used, states })
     }
 
-    /// The state of the allocation of a place.
+    /// The state of the allocation at an index.
     #[inline]
     fn state(&mut self, place: usize) -> &mut State {
         let address = self.used[place].address();
@@ -180,7 +182,7 @@ impl<'a, const N: usize> Locked<'a, N> {
         of_it.expect("each allocation is locked")
     }
 
-    /// True when a thread of the host uses bytes in conflict.
+    /// True when a host thread uses bytes in conflict.
     #[inline]
     fn is_hosts(&mut self) -> bool {
         (0..N).any(|place| {
@@ -190,7 +192,7 @@ impl<'a, const N: usize> Locked<'a, N> {
         })
     }
 
-    /// True when a thread of the host waits for its turn to use bytes in conflict.
+    /// True when a host thread waits for its turn to use bytes in conflict.
     fn is_behind_hosts(&mut self) -> bool {
         (0..N).any(|place| {
             let touch = self.used[place].touch();
@@ -198,7 +200,7 @@ impl<'a, const N: usize> Locked<'a, N> {
         })
     }
 
-    /// Locked again when the threads of the host that were there are done. Others that come
+    /// Locks again when the host threads that were there are done. Host threads that arrive
     /// meanwhile wait for their turn.
     #[cold]
     fn when_not_hosts(mut self) -> Result<Self> {
@@ -223,7 +225,7 @@ impl<'a, const N: usize> Locked<'a, N> {
         }
     }
 
-    /// Calls `found` with each wait that a task of this stream needs to stand behind those threads.
+    /// Calls `found` with each wait that a task of this stream needs to come after those threads.
     #[inline]
     fn each_place(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(UntilOpen)) {
         for place in 0..N {
@@ -235,7 +237,7 @@ impl<'a, const N: usize> Locked<'a, N> {
         }
     }
 
-    /// Calls `found` with each task of another stream that a task of this one has to stand behind.
+    /// Calls `found` with each task of another stream that a task of this one must come after.
     #[inline]
     fn each_conflict(
         &mut self,
@@ -249,11 +251,11 @@ impl<'a, const N: usize> Locked<'a, N> {
         }
     }
 
-    /// Notes the uses of a task that has its place. What is returned is dropped without the locks.
+    /// Notes the uses of a task that has its place. The caller drops the result without the locks.
     #[inline]
     fn note(&mut self, core: &Arc<StreamCore>, task: Task, order: Order) -> [Option<Vec<Use>>; N] {
         let done = core.progress.done();
-        // Who looked for conflicts has looked at each use.
+        // The search for conflicts has already looked at each use.
         let looks = if order == Order::BehindConflicts { ALL } else { LOOKS };
         std::array::from_fn(|place| {
             let (used, touch) = (self.used[place], self.used[place].touch());
@@ -262,7 +264,7 @@ impl<'a, const N: usize> Locked<'a, N> {
     }
 }
 
-/// Waits that were enqueued under locks, and what is left to do for them.
+/// Waits that were enqueued under locks, and the steps left for them.
 #[derive(Default)]
 struct Waits {
     is_first_of_segment: bool,
@@ -276,21 +278,21 @@ impl Waits {
     fn push(&mut self, core: &Arc<StreamCore>, source: &Arc<StreamCore>, last: Task) {
         let Task { mut ticket, is_marker } = last;
         if !is_marker {
-            // It wakes nobody itself.
+            // It wakes no thread itself.
             ticket = source.push_unscheduled(Marker).ticket;
             self.marked.push(Arc::clone(source));
         }
         self.push_command(core, Behind::new(Arc::clone(source), ticket));
     }
 
-    /// Has a stream stand in front of a wait.
+    /// Pushes a wait to a stream.
     #[cold]
     fn push_command<T: Command<TaskContext>>(&mut self, core: &StreamCore, wait: T) {
         let pushed = core.push_unscheduled(wait);
         self.is_first_of_segment |= pushed.is_first_of_segment;
     }
 
-    /// Schedules the other streams; what was pushed last, as the one thing that was pushed.
+    /// Schedules the other streams; returns the last push, as if it were the only one.
     #[inline]
     fn publish(self, last: Pushed) -> Pushed {
         self.marked.iter().for_each(StreamCore::schedule);

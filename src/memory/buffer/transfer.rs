@@ -22,16 +22,16 @@ use crate::queue::Command;
 /// A copy or fill that was enqueued. Dropping it changes nothing: the work goes on.
 #[derive(Debug)]
 pub struct Transfer(
-    /// `None` for one of no bytes, which is no task.
+    /// `None` for a transfer of no bytes, which needs no task.
     Option<Inherited<Watched>>,
 );
 
-/// A task whose failure is remembered until this is dropped.
+/// A task that keeps its failure recorded until this is dropped.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) stream: Arc<StreamCore>,
     pub(super) ticket: u64,
-    /// False for a task that cannot have failed any more.
+    /// False for a task that cannot fail any more.
     is_bound: bool,
 }
 
@@ -60,8 +60,7 @@ impl Drop for Watched {
 }
 
 impl Transfer {
-    /// True when the bytes are where they should be, or the failure is known. Does not block; asks
-    /// the device.
+    /// True when the bytes have arrived, or the failure is known. Does not block; asks the device.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(|task| task.stream.poll_ticket(task.ticket))
@@ -85,8 +84,8 @@ impl Transfer {
     }
 }
 
-/// A copy to memory of the host that was enqueued: the memory comes back when it is done. Dropping
-/// this changes nothing: the memory is kept until then.
+/// A copy to host memory that was enqueued: the memory is returned when it is done. Dropping this
+/// changes nothing: the memory is kept until then.
 pub struct HostTransfer<O> {
     transfer: Transfer,
     target: Arc<Target<O>>,
@@ -121,14 +120,13 @@ impl<O> fmt::Debug for HostTransfer<O> {
 }
 
 impl Buffer {
-    /// Copies another buffer of the same size into this one, on `stream`. Does not block;
-    /// `.wait()` on what is returned waits for this copy alone. A copy on a failed stream is
-    /// skipped.
+    /// Copies another buffer of the same size into this one, on `stream`. Does not block; `.wait()`
+    /// on the result waits for this copy alone. A copy on a failed stream is skipped.
     ///
-    /// Runs behind every task of other streams that writes what this reads or writes, or reads what
-    /// this writes, as far as the runtime knows: those that were given buffers, and those that
-    /// [`Buffer::record_use`] told of. No thread waits for that, except for another thread's own
-    /// access to the bytes ([`Buffer::read_to_vec`] and its like).
+    /// Runs behind every task of other streams that conflicts: that writes the bytes of either
+    /// buffer, or reads this one's. The runtime knows the tasks that were given buffers, and those
+    /// that [`Buffer::record_use`] recorded. No thread waits for that, except for another thread's
+    /// own access to the bytes ([`Buffer::read_to_vec`] and its like).
     ///
     /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
     /// one of the handles is another runtime's; after a release, after a shutdown and in a forked
@@ -145,7 +143,7 @@ impl Buffer {
         self.copy(source, stream, Order::BehindConflicts)
     }
 
-    /// As [`Buffer::copy_from`], behind nothing but its own stream: for programs that order their
+    /// As [`Buffer::copy_from`], ordered by its own stream alone: for programs that order their
     /// streams by events.
     ///
     /// # Safety
@@ -175,7 +173,7 @@ impl Buffer {
         self.set(byte, stream, Order::BehindConflicts)
     }
 
-    /// As [`Buffer::fill`], behind nothing but its own stream.
+    /// As [`Buffer::fill`], ordered by its own stream alone.
     ///
     /// # Safety
     /// While the fill runs, no other task and no thread reads or writes the bytes.
@@ -188,8 +186,8 @@ impl Buffer {
         self.overwrite(stream, order, |to| Fill { to, bytes, byte })
     }
 
-    /// Enqueues a task that writes the whole buffer, made from where that begins; none for no
-    /// bytes. Does not block; fails as [`Buffer::fill`].
+    /// Enqueues a task that writes the whole buffer; `make` gets the buffer's address. No task for
+    /// no bytes. Does not block; fails as [`Buffer::fill`].
     pub(crate) fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,
@@ -205,9 +203,8 @@ impl Buffer {
         check_stream(stream, &[self])
     }
 
-    /// Copies bytes of the host into this buffer, on `stream`, and keeps their owner until that is
-    /// done. Does not block; ordered and refused as [`Buffer::copy_from`], the owner is dropped
-    /// then.
+    /// Copies host bytes into this buffer, on `stream`, and keeps their owner until that is done.
+    /// Does not block; ordered and refused as [`Buffer::copy_from`]. A refusal drops the owner.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -220,7 +217,7 @@ impl Buffer {
     where
         O: AsRef<[u8]> + Send + 'static,
     {
-        // An element of a vector stays where it is while the vector moves; an array would not.
+        // An element of a vector stays where it is while the vector moves; an array's would not.
         let owner = vec![source];
         let source = owner[0].as_ref();
         let (from, bytes) = (host_address(source.as_ptr()), source.len());
@@ -273,7 +270,7 @@ impl Buffer {
         transfer.wait()
     }
 
-    /// As [`Buffer::copy_from_host`], from an address and behind nothing but its own stream: for
+    /// As [`Buffer::copy_from_host`], from an address and ordered by its own stream alone: for
     /// bindings. Does not block.
     ///
     /// # Safety
@@ -290,7 +287,7 @@ impl Buffer {
         self.host_copy(Host::Source(host_address(source)), bytes, owner, stream, Order::Given)
     }
 
-    /// As [`Buffer::copy_to_host`], to an address and behind nothing but its own stream: for
+    /// As [`Buffer::copy_to_host`], to an address and ordered by its own stream alone: for
     /// bindings. Does not block.
     ///
     /// # Safety
@@ -337,7 +334,7 @@ impl Buffer {
 }
 
 impl Transfer {
-    /// Of no bytes.
+    /// A transfer of no bytes.
     pub(super) fn of_nothing() -> Self {
         Self(None)
     }
@@ -348,8 +345,8 @@ impl Transfer {
     }
 }
 
-/// The end of a borrow: dropped when the task does not touch its memory any more, whatever was
-/// refused or panicked.
+/// The end of a borrow: dropped when the task does not touch the borrowed memory any more, whatever
+/// was refused or panicked.
 struct BorrowEnd<'a>(&'a Watched);
 
 impl Drop for BorrowEnd<'_> {
@@ -358,14 +355,14 @@ impl Drop for BorrowEnd<'_> {
     }
 }
 
-/// Which end of a copy is memory of the host.
+/// Which end of a copy is host memory.
 #[derive(Clone, Copy)]
 enum Host {
     Source(Address),
     Target(Address),
 }
 
-/// The address of memory of the host, by which tasks come back to it.
+/// The exposed address of host memory, from which tasks make a pointer again.
 fn host_address(pointer: *const u8) -> Address {
     Address(pointer.expose_provenance() as u64)
 }

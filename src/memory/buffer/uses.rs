@@ -1,4 +1,4 @@
-//! Which tasks use an allocation: per stream the last one, the last one that writes, and where.
+//! Which tasks use an allocation: per stream the last one, the last one that writes, and the bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::engine::stream::core::StreamCore;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Task {
     pub(crate) ticket: u64,
-    /// True when it wakes who waits for it: a copy, a fill, a launch that was given its buffers.
+    /// True when it wakes its waiters: a copy, a fill, a launch that was given its buffers.
     pub(crate) is_marker: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Touch {
 }
 
 impl Touch {
-    /// Of a task that the runtime knows nothing of.
+    /// Of a task of unknown uses.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
 
     /// True when both use some byte, and one of them writes.
@@ -48,13 +48,13 @@ pub(super) struct Last {
     pub(super) task: Task,
     /// The last one that writes.
     write: Task,
-    /// Around what they use.
+    /// A range around the bytes that they use.
     bytes: Range<usize>,
 }
 
 impl Last {
-    /// Notes one more task of a stream whose tasks up to `done` are done: what only those used is
-    /// forgotten.
+    /// Notes one more task of a stream with tasks done up to `done`: forgets bytes that only those
+    /// used.
     #[inline]
     fn note(&mut self, task: Task, touch: &Touch, done: u64) {
         let Touch { bytes, writes } = touch;
@@ -70,7 +70,7 @@ impl Last {
         }
     }
 
-    /// The task that another one has to stand behind: readers may be side by side.
+    /// The task that another one must come after: readers may run side by side.
     pub(super) fn conflict(&self, touch: &Touch) -> Task {
         let Touch { bytes, writes } = touch;
         if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
@@ -93,7 +93,7 @@ impl Use {
         self.stream.progress.done() >= self.last.task.ticket
     }
 
-    /// True when nobody will ask for this use again: it is done, and cannot have failed.
+    /// True when no wait needs this use any more: it is done, and cannot have failed.
     fn is_over(&self) -> bool {
         self.is_done() && !self.stream.failures.has_failed()
     }
@@ -106,8 +106,8 @@ impl Use {
 /// The uses of one allocation, at most one a stream.
 ///
 /// The usual case is one stream, the home stream or another one: recording is then a comparison and
-/// a maximum. Where there are more, each use forgets some that are over, in turns: what it costs
-/// does not grow with the streams that are known, nor do these with streams that are gone.
+/// a maximum. With more streams, each use forgets some that are over, in turns: its cost does not
+/// grow with the known streams, nor does their number grow with streams that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// On the home stream, which the allocation names.
@@ -116,17 +116,17 @@ pub(super) struct Uses {
     more: StreamMap<Use>,
 }
 
-/// How many uses are looked at, whether they are over, for each one that is noted.
+/// How many known uses are checked for each new one.
 pub(super) const LOOKS: usize = 8;
-/// All of them: for who has looked at each before.
+/// All of them: for callers that have looked at each already.
 pub(super) const ALL: usize = usize::MAX;
 
-/// Uses that failed and are kept when many have come: who asks is told of as many at the least.
+/// Failed uses that are kept when there are many: a wait reports at least as many.
 const MOST_FAILED: usize = 64;
 
 impl Uses {
-    /// Notes a use on the home stream, whose tasks up to `done` are known to be done.
-    /// As for [`Uses::record`], `looks` are taken and what was forgotten is returned.
+    /// Notes a use on the home stream, with tasks known to be done up to `done`. As for
+    /// [`Uses::record`], `looks` uses are checked and the forgotten ones are returned.
     #[inline]
     pub(super) fn record_home(
         &mut self,
@@ -139,8 +139,8 @@ impl Uses {
         self.forget_over(looks)
     }
 
-    /// Notes a use on another stream, and looks at some, whether they are over. What is returned
-    /// was forgotten, and is dropped without a lock: it may be the last reference to a stream.
+    /// Notes a use on another stream, and checks whether some others are over. Returns the
+    /// forgotten uses, which are dropped without a lock: one may be the last reference to a stream.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -159,7 +159,7 @@ impl Uses {
         self.record_further(stream, task, touch, done, looks)
     }
 
-    /// Forgets what is over, of the next few.
+    /// Checks the next few uses, and forgets those that are over.
     #[inline]
     pub(super) fn forget_over(&mut self, looks: usize) -> Option<Vec<Use>> {
         if self.more.is_empty() { None } else { Some(self.take_over(looks)) }
@@ -170,7 +170,7 @@ impl Uses {
         self.more.take_over(looks, |_, known| known.is_over())
     }
 
-    /// Before there is room for more: forgets all that is over, and most of those that failed.
+    /// Called when the map is full: forgets all uses that are over, and most of those that failed.
     fn make_room(&mut self) -> Vec<Use> {
         let mut num_failed = 0;
         let forgotten = self.more.take_over(ALL, |_, known| {
@@ -219,7 +219,7 @@ impl Uses {
         self.first.is_some() || !self.more.is_empty()
     }
 
-    /// The same, as the last thing that is asked.
+    /// The same, by value.
     pub(super) fn into_others(self) -> impl Iterator<Item = Use> {
         self.first.into_iter().chain(self.more.into_values())
     }

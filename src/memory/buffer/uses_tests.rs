@@ -1,8 +1,8 @@
 //! Uses of one buffer by many streams.
 //!
-//! Goal: what a use costs does not grow with the streams that are known, and nothing is kept of
-//! those that are gone. Method: streams behind a gate use one buffer; steps are counted, and
-//! streams that are alive.
+//! Goal: the cost of a use does not grow with the known streams, and nothing is kept of those that
+//! are gone. Method: streams behind a gate use one buffer; the test counts steps, and streams that
+//! are alive.
 
 use std::ops::Range;
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ fn stream(runtime: &Runtime) -> Stream {
     runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
 }
 
-/// What a stream that waits for the event waits for.
+/// An event that blocks the streams that wait for it, and the completion that opens it.
 fn gate(runtime: &Runtime) -> (Event, Completion) {
     let (sender, begun) = mpsc::channel();
     let (stream, event) = (stream(runtime), Event::new());
@@ -43,7 +43,8 @@ fn use_count(buffer: &Buffer) -> usize {
     allocation.uses_in(&state).len()
 }
 
-/// A buffer that as many streams have used, all of which are gone; and one that used it before.
+/// A buffer that `count` streams have used, all of which are gone; and a stream that used it
+/// before.
 fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
     let (event, closed) = gate(runtime);
     let (shared, known) = (buffer(runtime), stream(runtime));
@@ -73,7 +74,7 @@ fn a_use_that_is_known_is_of_its_bytes_and_of_its_kind() {
         uses[0].last.conflict(&Touch { bytes, writes }).ticket
     };
     let expected = [
-        // What is marked as read conflicts with writes of the same bytes alone.
+        // A use marked as a read conflicts with writes of the same bytes alone.
         (Some(false), [5, 0, 0, 0]),
         (Some(true), [5, 5, 0, 0]),
         (None, [5, 5, 5, 5]),
@@ -142,19 +143,19 @@ fn uses_that_wait_are_kept_and_forgotten_in_turns_when_they_are_over() {
     assert!(use_count(&shared) <= 4, "{} uses", use_count(&shared));
 }
 
-/// What uses a buffer, and how often.
+/// A way to use a buffer, and how often.
 type Way<'a> = (&'a str, &'a dyn Fn(&Buffer, &Stream), usize);
 
 #[test]
 fn uses_of_streams_that_are_gone_are_forgotten_where_no_new_stream_comes() {
-    // Goal: what a use costs does not depend on streams that are gone. Method: a stream that is
+    // Goal: the cost of a use does not depend on streams that are gone. Method: a stream that is
     // known already uses the buffer, in each way that there is; or the home stream does.
     let runtime = runtime();
     let home = runtime.default_stream(Device::cpu(0)).unwrap();
     let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
     let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
     let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
-    // Who looks for conflicts, or waits, looks at each use; who only notes one at a few.
+    // A search for conflicts, or a wait, looks at each use; a note looks at a few.
     let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
     for (name, way, times) in ways {
         for is_home in [true, false] {
