@@ -23,6 +23,7 @@ use crate::base::sync::{LockRank, Mutex};
 const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 
 /// The virtual memory of one device.
+///
 /// `mappings` has been charged one mapping for each parked physical memory, and
 /// [`Reservation::num_mappings`] for each reservation; `capacity` the sizes of all physical memory.
 /// The lock is held over system calls, so that a range stays ours during them.
