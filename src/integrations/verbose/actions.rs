@@ -1,18 +1,18 @@
-//! The lines that the process's own runtime prints while its verbose level is 1: one an action.
+//! The lines that the process's own runtime prints while its verbose level is 1: one per task.
 
 use std::io::Write;
 
 use crate::engine::stream::action::Action;
 use crate::runtime::Runtime;
 
-/// Sets the level. Fails with nothing: a runtime that cannot be made does nothing to tell of.
+/// Sets the level. Never fails: a runtime that cannot be made has no tasks to report.
 pub(super) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
         runtime.tell_actions(if level == 0 { None } else { Some(print) });
     }
 }
 
-/// A line in one write, so that lines of threads stay whole.
+/// Prints a line in one write, so that lines of several threads stay whole.
 fn print(action: &Action) {
     // Nothing can be done about a standard output that is closed.
     let _ = std::io::stdout().lock().write_all(line(action).as_bytes());

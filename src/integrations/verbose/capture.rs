@@ -1,12 +1,12 @@
-//! Captures: while one is open, descriptor 1 is a pipe, and lines of a library are kept.
+//! Captures: while one is open, descriptor 1 is a pipe, and the lines of a library are collected.
 //!
-//! All captures of a process share one pipe: the first puts it there, the last takes it away. Each
-//! has the lines of its library that were printed while it was open, by any thread.
+//! All captures of a process share one pipe: the first installs it, the last removes it. Each one
+//! collects the lines that its library prints while it is open, on any thread.
 //!
-//! Forks. A child has no thread that reads, so it leaves the pipe to its parent's: what it prints
-//! goes there, and on from there, also when the parent's captures are over. The locks of a drain
-//! are not touched in a child; that of the sessions is held only where nothing can block, and by
-//! the Python module with the GIL, so no fork of Python's finds it taken.
+//! Forks. A child has no reader thread, so it leaves the pipe to its parent's: its output goes
+//! there, and on from there, also when the parent's captures are over. A child does not touch the
+//! locks of a drain. The lock of the sessions is held only where nothing can block, and by the
+//! Python module with the GIL, so a fork by Python never finds it taken.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -23,22 +23,22 @@ use crate::integrations::verbose::descriptor;
 use crate::integrations::verbose::drain::Drain;
 use crate::integrations::verbose::library::VerboseLibrary;
 
-/// The pipes that are in place, the newest last: more than one where a program put something else
-/// in the place of descriptor 1 between two captures.
+/// The installed pipes, the newest last: more than one where a program replaced descriptor 1
+/// between two captures.
 static SESSIONS: Mutex<Vec<Session>> = Mutex::new(LockRank::Capture, Vec::new());
 
 struct Session {
-    /// Who put it there: a child inherits the state and not the thread.
+    /// The process that installed it: a child inherits the state and not the thread.
     process: u32,
     captures: usize,
     drain: Arc<Drain>,
-    /// Not dropped in a child, where no such thread is.
+    /// Not dropped in a child, which has no such thread.
     reader: ManuallyDrop<JoinHandle<()>>,
 }
 
-/// Keeps the lines that a library prints, until it is ended or dropped. Everything else that is
-/// written to the standard output passes on, in order. Of what the C library and the program
-/// buffer, the C library's part is written at the beginning and the end.
+/// Collects the lines that a library prints, until it is ended or dropped. All other standard
+/// output passes on, in order. The beginning and the end flush the C library's buffer, but not the
+/// program's own.
 ///
 /// ```
 /// use accelrt::{VerboseCapture, VerboseLibrary, VerboseScope};
@@ -54,14 +54,14 @@ pub struct VerboseCapture {
     library: VerboseLibrary,
     process: u32,
     drain: Arc<Drain>,
-    /// Of what the drain collects for this; 0 before the start.
+    /// The drain's id for this collection; 0 before the start.
     id: u64,
     is_open: AtomicBool,
     is_attached: AtomicBool,
 }
 
 impl VerboseCapture {
-    /// Begins to keep lines. Fails when the system has no descriptor or thread to give.
+    /// Begins to collect lines. Fails when the system refuses a descriptor or a thread.
     pub fn begin(library: VerboseLibrary) -> Result<Self> {
         Self::flush();
         let mut capture = Self::attach(library)?;
@@ -69,14 +69,14 @@ impl VerboseCapture {
         Ok(capture)
     }
 
-    /// The lines so far. Empty in a child that was forked meanwhile: they are its parent's.
+    /// The lines so far. Empty in a child that was forked meanwhile: the lines are its parent's.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         descriptor::flush_c_output();
         if self.is_mine() { self.drain.lines(self.id) } else { Vec::new() }
     }
 
-    /// Ends the capture; its lines.
+    /// Ends the capture and returns its lines.
     #[must_use = "these are the lines"]
     pub fn end(self) -> Vec<String> {
         let lines = self.stop();
@@ -86,12 +86,12 @@ impl VerboseCapture {
         lines
     }
 
-    /// Writes what the C library keeps. May block on who reads the standard output.
+    /// Flushes the C library's buffer. May block on the reader of the standard output.
     pub(crate) fn flush() {
         descriptor::flush_c_output();
     }
 
-    /// Has the pipe in place, without blocking.
+    /// Installs the pipe if needed, without blocking.
     pub(crate) fn attach(library: VerboseLibrary) -> Result<Self> {
         let mut sessions = SESSIONS.lock();
         let process = process::id();
@@ -109,14 +109,15 @@ impl VerboseCapture {
         Ok(Self { library, process, drain, id: 0, is_open, is_attached })
     }
 
-    /// Keeps lines from now on. May block on who reads the standard output.
+    /// Collects lines from now on. May block on the reader of the standard output.
     pub(crate) fn start(&mut self) {
         self.id = self.drain.open(self.library);
-        // Relaxed, here and below: of two ends one does it, and the drain has a lock.
+        // Relaxed, here and below: only one of two calls ends the capture, and the drain has a
+        // lock.
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps no more lines; those so far. May block as `start`.
+    /// Stops collecting; returns the lines so far. May block as `start`.
     pub(crate) fn stop(&self) -> Vec<String> {
         if !self.is_open.swap(false, Ordering::Relaxed) {
             return Vec::new();
@@ -125,7 +126,8 @@ impl VerboseCapture {
         if self.is_mine() { self.drain.close(self.id) } else { Vec::new() }
     }
 
-    /// Leaves the pipe, without blocking; what is left to do when this was the last capture.
+    /// Leaves the pipe, without blocking; returns the remaining steps when this was the last
+    /// capture.
     pub(crate) fn detach(&self) -> Option<CaptureEnd> {
         if !self.is_attached.swap(false, Ordering::Relaxed) {
             return None;
@@ -174,7 +176,7 @@ impl Session {
         let drain = Drain::new(read, target);
         let of_thread = Arc::clone(&drain);
         let reader = Builder::new().name("accelrt-verbose".to_owned());
-        // It reads until `write` is closed, also when the next call fails.
+        // It reads until `write` is closed, which happens also when the next call fails.
         let reader = with_signals_blocked(|| reader.spawn(move || of_thread.run()));
         let reader = ManuallyDrop::new(reader.map_err(refused("pthread_create"))?);
         descriptor::become_output(&write).map_err(refused("dup2"))?;
@@ -182,12 +184,12 @@ impl Session {
         Ok(Self { process, captures: 1, drain, reader })
     }
 
-    /// Gives descriptor 1 back, unless somebody has put something else there meanwhile. `None` in
-    /// a child, which has nothing more to do.
+    /// Restores descriptor 1, unless other code has replaced it meanwhile. `None` in a child, which
+    /// has nothing more to do.
     fn end(self) -> Option<CaptureEnd> {
         if self.drain.is_output() {
             match &self.drain.target {
-                // Both are open, which is all that the call needs.
+                // Both are open, which is the only requirement.
                 Some(target) => drop(descriptor::become_output(target)),
                 None => descriptor::close_output(),
             }
@@ -200,26 +202,26 @@ impl Session {
     }
 }
 
-/// A pipe that is out of place, and may have something in it.
+/// A removed pipe, which may still hold output.
 pub(crate) struct CaptureEnd {
     drain: Arc<Drain>,
     reader: JoinHandle<()>,
 }
 
 impl CaptureEnd {
-    /// Hands on what is left, and ends the reader unless a child or a copy of descriptor 1 still
-    /// has the pipe: then it goes on for these. May block on who reads the standard output.
+    /// Passes on the rest, and ends the reader unless a child or a copy of descriptor 1 still has
+    /// the pipe: then the reader goes on for these. May block on the reader of the standard output.
     pub(crate) fn finish(self) {
         self.drain.catch_up();
         self.drain.settle_all();
         if self.drain.is_at_end() {
-            // It sees the same end. A panic of it was printed by itself.
+            // It sees the same end of the pipe. If it panicked, the panic was printed there.
             drop(self.reader.join());
         }
     }
 }
 
-/// A process that ends with a capture open prints what is on its way.
+/// A process that ends with an open capture prints the output that is still in the pipe.
 extern "C" fn end_at_exit() {
     contain(|| {
         descriptor::flush_c_output();

@@ -9,7 +9,7 @@ use std::sync::Once;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU32;
 
-/// What is taken over.
+/// The descriptor that captures replace.
 const STANDARD_OUTPUT: RawFd = 1;
 
 // SAFETY: both are the C library's, of these types.
@@ -25,14 +25,14 @@ fn c_output() -> *mut libc::FILE {
     unsafe { stdout }
 }
 
-/// Writes what the C library keeps of the standard output. A refusal is the writer's to see.
+/// Flushes the C library's standard output. Its errors are left to the writer.
 pub(super) fn flush_c_output() {
     // SAFETY: the stream is the C library's own, which locks it.
     unsafe { libc::fflush(c_output()) };
 }
 
-/// The C library chooses at the first use whether it writes each line. When that falls into a time
-/// in which descriptor 1 is a pipe in place of a terminal, it has to be told.
+/// The C library chooses line buffering at the first use. While descriptor 1 is a pipe in place of
+/// a terminal, it would choose wrongly, so it is told.
 pub(super) fn keep_lines_for(terminal: &OwnedFd) {
     // SAFETY: the descriptor is open.
     let is_terminal = unsafe { libc::isatty(terminal.as_raw_fd()) } == 1;
@@ -54,21 +54,21 @@ pub(super) fn copy_of_output() -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Both ends of a pipe, away from the descriptors 0 to 2, which children do not inherit.
+/// Both ends of a pipe, with numbers above 2, which children do not inherit.
 pub(super) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = io::pipe()?;
     Ok((away_from_standard(read.into())?, away_from_standard(write.into())?))
 }
 
-/// A closed descriptor 1 is the first number that a pipe gets.
+/// When descriptor 1 is closed, a pipe gets that number first.
 fn away_from_standard(end: OwnedFd) -> io::Result<OwnedFd> {
     if end.as_raw_fd() > 2 { Ok(end) } else { end.try_clone() }
 }
 
-/// Makes descriptor 1 another name of this one.
+/// Makes descriptor 1 a duplicate of this one.
 pub(super) fn become_output(descriptor: &OwnedFd) -> io::Result<()> {
     loop {
-        // SAFETY: the first is open; what the second was before is closed by the call.
+        // SAFETY: the first is open; the call closes what the second was before.
         if unsafe { libc::dup2(descriptor.as_raw_fd(), STANDARD_OUTPUT) } >= 0 {
             return Ok(());
         }
@@ -81,7 +81,7 @@ pub(super) fn become_output(descriptor: &OwnedFd) -> io::Result<()> {
 
 /// Closes descriptor 1.
 pub(super) fn close_output() {
-    // SAFETY: what is there is the pipe that `become_output` put there, which nobody owns else.
+    // SAFETY: descriptor 1 is the pipe that `become_output` put there, which nothing else owns.
     unsafe { libc::close(STANDARD_OUTPUT) };
 }
 
@@ -93,23 +93,23 @@ pub(super) fn is_output(end: &OwnedFd) -> bool {
 
 fn identity(descriptor: RawFd) -> Option<(u64, u64)> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: any number may be asked for; the structure is written by the call.
+    // SAFETY: any number is allowed; the call writes the structure.
     let is_open = unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } == 0;
     // SAFETY: zeroed is a valid structure too.
     let found = unsafe { found.assume_init() };
     is_open.then_some((found.st_dev, found.st_ino))
 }
 
-/// What a pipe has for its reader.
+/// The state of a pipe for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
     Bytes,
     Nothing,
-    /// All who could write are gone.
+    /// All writers are gone.
     End,
 }
 
-/// Waits until a pipe has something, or for so long; -1 is for ever.
+/// Waits until a pipe has something, at most for the timeout; -1 is for ever.
 pub(super) fn wait_for(end: &OwnedFd, timeout_ms: i32) -> Waiting {
     let mut asked = libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which lives during the call.
@@ -129,7 +129,7 @@ pub(super) fn byte_count(end: &OwnedFd) -> usize {
     if answer == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
 }
 
-/// Reads what is there; blocks when nothing is.
+/// Reads the bytes that are there; blocks when there are none.
 pub(super) fn read(end: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         match file(end).read(bytes) {
@@ -139,7 +139,7 @@ pub(super) fn read(end: &OwnedFd, bytes: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes all, also to a descriptor that refuses to wait.
+/// Writes all bytes, also to a non-blocking descriptor.
 pub(super) fn write_all(target: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file(target).write(bytes) {
@@ -158,22 +158,22 @@ fn wait_for_room(target: &OwnedFd) {
     unsafe { libc::poll(&raw mut asked, 1, -1) };
 }
 
-/// The descriptor as something that is read and written; it is not closed by that.
+/// The descriptor as a file to read and write, which does not close it.
 fn file(descriptor: &OwnedFd) -> std::mem::ManuallyDrop<std::fs::File> {
     use std::os::fd::FromRawFd;
     // SAFETY: the descriptor is open and stays its owner's: the file is never dropped.
     std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(descriptor.as_raw_fd()) })
 }
 
-/// Reading ends that a forked child must not have: it reads nothing, and what it writes when its
-/// parent is gone would fill the pipe and block it. 0 where there is none.
+/// Reading ends that a forked child must not have: it does not read, and once its parent is gone
+/// its own output would fill the pipe and block it. 0 where there is none.
 static READING_ENDS: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
-/// Has forked children give up their copy of a reading end. More than sixteen at once are theirs.
+/// Makes forked children give up their copy of a reading end. A child keeps any beyond sixteen.
 pub(super) fn leave_to_parent(end: &OwnedFd) {
     static WATCHING: Once = Once::new();
     extern "C" fn in_child() {
-        // Relaxed, here and below: the thread that forked sees what was there before.
+        // Relaxed, here and below: the thread that forked sees the values from before the fork.
         for number in READING_ENDS.iter().map(|end| end.load(Ordering::Relaxed)) {
             if number != 0 {
                 // The number stays taken, by the writing end, so that its owner may close it.
@@ -206,7 +206,7 @@ pub(super) fn forget(end: &OwnedFd) {
     }
 }
 
-/// Calls `handler` when the process ends by `exit`, before the C library writes what it keeps.
+/// Calls `handler` when the process ends by `exit`, before the C library flushes its buffers.
 pub(super) fn at_exit(handler: extern "C" fn()) {
     // SAFETY: a function of this library without arguments. A library that registered one stays
     // loaded: the C library calls it when the library is closed.

@@ -1,11 +1,10 @@
-//! Reads what is written to descriptor 1 while that is a pipe.
+//! Reads the output of descriptor 1 while that is a pipe.
 //!
-//! Lines of libraries go to the captures that are open, all else to where it was meant for, in
-//! order.
+//! Lines of libraries go to the open captures, everything else to the original target, in order.
 //!
-//! A thread of its own reads, so that a writer is never held up for long. Whoever needs to know
-//! that everything written so far has arrived reads the rest itself, under the same lock: there is
-//! no mark in the stream and nothing to wait for.
+//! A separate thread reads, so that a writer is never held up for long. A thread that needs
+//! everything written so far reads the rest itself, under the same lock: there is no mark in the
+//! stream and nothing to wait for.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,18 +14,18 @@ use crate::integrations::verbose::descriptor::{self, Waiting};
 use crate::integrations::verbose::library::VerboseLibrary;
 use crate::integrations::verbose::splitter::{Piece, Splitter};
 
-/// As much as a pipe holds.
+/// The capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How long what may be the beginning of a library's word is held: its rest comes in the same write
-/// or in the next one of the same call.
+/// How long bytes that may begin a library's word are held: the rest comes in the same write or in
+/// the next one of the same call.
 const DOUBT_MS: i32 = 20;
 
-/// What reads the pipe.
+/// The reader of the pipe.
 #[derive(Debug)]
 pub(super) struct Drain {
     source: OwnedFd,
-    /// What descriptor 1 was; `None` when it was closed.
+    /// The original descriptor 1; `None` when it was closed.
     pub(super) target: Option<OwnedFd>,
     state: Mutex<State>,
 }
@@ -40,10 +39,10 @@ impl Drop for Drain {
 #[derive(Debug, Default)]
 struct State {
     splitter: Splitter,
-    /// The newest that was given out.
+    /// The newest id that was given out.
     last_id: u64,
     collectors: Vec<Collector>,
-    /// The target takes nothing any more; what is for it is dropped, as writers would see.
+    /// The target takes no more output; it is dropped then, as the writers' own output would be.
     is_broken: bool,
 }
 
@@ -60,7 +59,7 @@ impl Drain {
         Arc::new(Self { source, target, state })
     }
 
-    /// Reads until all who could write are gone: children that inherited the pipe among them.
+    /// Reads until all writers are gone: children that inherited the pipe among them.
     pub(super) fn run(&self) {
         let mut timeout_ms = -1;
         loop {
@@ -83,12 +82,12 @@ impl Drain {
         descriptor::is_output(&self.source)
     }
 
-    /// True when nobody can write any more.
+    /// True when no writer is left.
     pub(super) fn is_at_end(&self) -> bool {
         descriptor::wait_for(&self.source, 0) == Waiting::End
     }
 
-    /// Takes in everything that was written before this call.
+    /// Reads everything that was written before this call.
     pub(super) fn catch_up(&self) {
         let mut state = self.state.lock();
         let count = descriptor::byte_count(&self.source);
@@ -113,7 +112,7 @@ impl Drain {
         collector.map(|collector| collector.lines.clone()).unwrap_or_default()
     }
 
-    /// Ends a collection; its lines.
+    /// Ends a collection and returns its lines.
     pub(super) fn close(&self, id: u64) -> Vec<String> {
         self.catch_up();
         self.settle_all();
@@ -122,21 +121,21 @@ impl Drain {
         place.map(|place| state.collectors.remove(place).lines).unwrap_or_default()
     }
 
-    /// What is held and may be text is.
+    /// Hands out held bytes that may be text as text.
     fn settle(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.settle();
         self.hand_out(&mut state, pieces);
     }
 
-    /// Nothing is held after this.
+    /// Hands out everything that is held.
     pub(super) fn settle_all(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.finish();
         self.hand_out(&mut state, pieces);
     }
 
-    /// Reads this many bytes, which are there.
+    /// Reads this many bytes, which the pipe has.
     fn read(&self, state: &mut State, mut count: usize) {
         let mut chunk = vec![0; count.min(CHUNK_BYTES)];
         while count > 0 {
@@ -171,7 +170,7 @@ impl Drain {
         }
     }
 
-    /// To where descriptor 1 went before.
+    /// Writes to the original descriptor 1.
     fn hand_on(&self, state: &mut State, text: &[u8]) {
         let Some(target) = &self.target else { return };
         if !state.is_broken {

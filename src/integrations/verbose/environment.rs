@@ -1,23 +1,23 @@
-//! The verbose levels that the variables of oneMKL and oneDNN ask for, which lie below all scopes.
+//! The verbose levels in the variables of oneMKL and oneDNN: the base below all scopes.
 
-/// What a variable asks for, as far as the library's function can restore it.
+/// The level of a variable, as far as the library's function can restore it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// The level that comes nearest.
+    /// The nearest level.
     pub(super) level: i32,
     /// The variable and its value when no level means the same.
     pub(super) not_restorable: Option<String>,
 }
 
-/// What `MKL_VERBOSE` asks for. The library reads a number, and nothing else in it as 0.
+/// The level of `MKL_VERBOSE`. The library reads a number, and anything else as 0.
 pub(super) fn of_mkl(variable: impl Fn(&'static str) -> Option<String>) -> Asked {
     let value = variable("MKL_VERBOSE").unwrap_or_default();
     let level = value.trim().parse().ok().filter(|level| (0..=2).contains(level));
     Asked { level: level.unwrap_or(0), not_restorable: None }
 }
 
-/// What `ONEDNN_VERBOSE`, else `DNNL_VERBOSE` asks for: from version 3 on flags in commas, of which
-/// a level is a sum.
+/// The level of `ONEDNN_VERBOSE`, or else of `DNNL_VERBOSE`: from version 3 on a list of flags, of
+/// which a level is a combination.
 pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> Asked {
     let names = ["ONEDNN_VERBOSE", "DNNL_VERBOSE"];
     let set = names.into_iter().find_map(|name| Some((name, variable(name)?)));
@@ -35,12 +35,12 @@ pub(super) fn of_onednn(variable: impl Fn(&'static str) -> Option<String>) -> As
     Asked { level, not_restorable }
 }
 
-/// What the flags of oneDNN's variable ask for.
+/// The flags of oneDNN's variable.
 #[derive(Default)]
 struct Flags {
     executions: bool,
     creations: bool,
-    /// Something that no level has.
+    /// A flag that no level includes.
     others: bool,
 }
 

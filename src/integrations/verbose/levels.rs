@@ -1,7 +1,7 @@
-//! Which verbose level is in force: that of the scope that was opened last and is still open.
+//! The verbose level in force: that of the scope that was opened last and is still open.
 //!
-//! Neither library can be asked for its level, so it is kept here, for the whole process: below all
-//! scopes is what the environment asks for. A level that other code sets cannot be seen; it lasts
+//! Neither library can report its level, so it is kept here, for the whole process; the
+//! environment's level is below all scopes. A level that other code sets cannot be seen; it lasts
 //! until the next scope begins or ends.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::integrations::verbose::environment::{Asked, of_mkl, of_onednn};
 use crate::integrations::verbose::library::VerboseLibrary;
 use crate::runtime::Runtime;
 
-/// The scopes of one library that are open.
+/// The open scopes of one library.
 #[derive(Debug, Default)]
 struct Levels {
     next_id: u64,
@@ -37,7 +37,7 @@ impl Levels {
         self.open.retain(|(known, _)| *known != id);
     }
 
-    /// What is in force above `bottom`.
+    /// The level in force above `bottom`.
     fn in_force(&self, bottom: i32) -> i32 {
         self.open.last().map_or(bottom, |(_, level)| *level)
     }
@@ -60,7 +60,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// What the environment asks for, read once.
+    /// The environment's level, read once.
     fn asked(self) -> &'static Asked {
         static MKL: OnceLock<Asked> = OnceLock::new();
         static ONEDNN: OnceLock<Asked> = OnceLock::new();
@@ -71,7 +71,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// What of the environment's level the end of a scope cannot bring back, as a sentence: the
+    /// Says, as a sentence, what the end of a scope cannot restore of the environment's level: the
     /// flags of oneDNN's variable say more than a level.
     #[must_use]
     pub fn lost_by_restoring(self) -> Option<String> {
@@ -107,9 +107,9 @@ pub struct VerboseScope {
 }
 
 impl VerboseScope {
-    /// Opens a scope. For a level other than 0 the library is searched for: in the process, by
-    /// name, and in `folders`; or it is the file that `ACCELRT_MKL_LIBRARY` or
-    /// `ACCELRT_DNNL_LIBRARY` names. Level 0 silences what is in the process and never fails.
+    /// Opens a scope. For a level other than 0 it searches for the library: in the process, by
+    /// name, and in `folders`; or it takes the file that `ACCELRT_MKL_LIBRARY` or
+    /// `ACCELRT_DNNL_LIBRARY` names. Level 0 silences the libraries in the process and never fails.
     ///
     /// Fails when the level does not exist, when no library is found and when one refuses the
     /// level; nothing has changed then.
@@ -144,7 +144,7 @@ impl Drop for VerboseScope {
         let found = self.library.in_process();
         let mut levels = self.library.levels().lock();
         levels.close(self.id);
-        // Who refuses to go back can be asked no further.
+        // For a library that refuses to go back nothing more can be done.
         apply(self.library, &found, levels.in_force(self.library.asked().level));
     }
 }
@@ -155,7 +155,7 @@ impl fmt::Debug for VerboseScope {
     }
 }
 
-/// Sets a level; the files of those that refuse.
+/// Sets a level; returns the files of the libraries that refuse.
 fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Vec<String> {
     if library == VerboseLibrary::Accelrt {
         actions::set(level);

@@ -1,7 +1,7 @@
 //! Libraries that print a line about each of their calls: where they are, and their levels.
 //!
-//! A process may have several of one sort, as a oneMKL inside of `libtorch_cpu.so` beside one that
-//! NumPy code loaded. A level is set in all of them.
+//! A process may have several copies of one, such as a oneMKL inside of `libtorch_cpu.so` beside
+//! one that NumPy code loaded. A level is set in all of them.
 #![expect(unsafe_code, reason = "calls functions of libraries that are found at run time")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -50,8 +50,8 @@ struct DnnlVersion {
 }
 
 impl VerboseLibrary {
-    /// Levels are 0 (nothing) to this. oneMKL's 2 also waits for each call on a GPU, oneDNN's 2
-    /// prints the creation of primitives as well.
+    /// The highest level; 0 prints nothing. oneMKL's 2 also waits for each call on a GPU, oneDNN's
+    /// 2 prints the creation of primitives as well.
     #[must_use]
     pub fn highest_level(self) -> i32 {
         if self == Self::Accelrt { 1 } else { 2 }
@@ -95,7 +95,7 @@ impl VerboseLibrary {
         Ok(file.clone().map(|file| (variable, file)))
     }
 
-    /// True when one is in the process or can be loaded, which is done to see it. Fails when an
+    /// True when one is in the process or can be loaded; the check loads it. Fails when an
     /// `ACCELRT_*` variable is malformed.
     ///
     /// ```
@@ -110,7 +110,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// Its version, as `3.2.0`; of the first that is found. Fails when none is.
+    /// The version of the first one found, such as `3.2.0`. Fails when none is found.
     pub fn version(self, folders: &[&Path]) -> Result<String> {
         if self == Self::Accelrt {
             return Ok(env!("CARGO_PKG_VERSION").to_owned());
@@ -120,7 +120,7 @@ impl VerboseLibrary {
         Ok(numbers.map_or_else(|| "unknown".to_owned(), |[a, b, c]| format!("{a}.{b}.{c}")))
     }
 
-    /// What a library says of itself. Of oneMKL this loads what `libmkl_rt` stands in front of.
+    /// The version that a library reports. For oneMKL this loads the libraries behind `libmkl_rt`.
     pub(crate) fn version_of(self, library: Library) -> Option<[c_int; 3]> {
         match self {
             Self::Mkl => {
@@ -152,7 +152,7 @@ impl VerboseLibrary {
         }
     }
 
-    /// Those in the process, with one loaded when there is none or a setting names it.
+    /// The copies in the process; loads one when there is none or a setting names it.
     pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<FoundLibrary>> {
         if let Some((variable, file)) = self.configured()? {
             let missing = |why: &str| Error::VerboseLibraryMissing {
@@ -173,7 +173,7 @@ impl VerboseLibrary {
         let hidden = self.hidden_in(&loaded);
         let mut searched = vec![self.searched_process(&loaded, hidden.as_deref())];
         if hidden.is_some() {
-            // Another one would be loaded, and print nothing of what this one does.
+            // Another copy would be loaded, and print nothing for the calls of this one.
             let (library, searched) = (self.name(), searched.remove(0));
             return Err(Error::VerboseLibraryMissing { library, searched });
         }
@@ -190,7 +190,7 @@ impl VerboseLibrary {
                     return Ok(self.in_process());
                 }
                 Ok(_) => searched.push(format!("{file} (it has no {})", self.setter())),
-                // One that is there and does not load is worth its reason.
+                // A file that exists and does not load is reported with the reason.
                 Err(refused) if Path::new(&file).exists() => {
                     searched.push(format!("{file} ({})", refused.refusals().join("; ")));
                 }
@@ -201,7 +201,7 @@ impl VerboseLibrary {
         Err(Error::VerboseLibraryMissing { library, searched })
     }
 
-    /// The file of a library of the process that has one of these inside and shows no function.
+    /// The file of a library that contains this one and does not export its function.
     fn hidden_in(self, loaded: &Loaded) -> Option<String> {
         let mut names = loaded.names.iter().map(|name| name.to_string_lossy().into_owned());
         names.find(|name| self == Self::OneDnn && name.contains("libtorch_cpu"))
@@ -216,9 +216,9 @@ impl VerboseLibrary {
         }
     }
 
-    /// Those that are in the process now; loads nothing.
+    /// The copies that are in the process now; loads nothing.
     pub(super) fn in_process(self) -> Vec<FoundLibrary> {
-        /// The last answer for each library: looking through hundreds of them takes milliseconds.
+        /// The last result for each library: a search through hundreds of them takes milliseconds.
         static KNOWN: [Mutex<Known>; 2] = [Known::new(), Known::new()];
         if self == Self::Accelrt {
             return Vec::new();
@@ -247,7 +247,7 @@ impl VerboseLibrary {
     }
 }
 
-/// What was found when the process had these libraries.
+/// The result of the search for one state of the process's libraries.
 struct Known {
     changes: Option<(u64, u64)>,
     found: Vec<FoundLibrary>,
@@ -259,8 +259,8 @@ impl Known {
     }
 }
 
-/// The version of the cuDNN in the process, else of the first that can be loaded, which is done: as
-/// 90100 of 9.1.0. `None` where there is none.
+/// The version of the cuDNN in the process, else of the first one that loads, which stays loaded:
+/// 90100 for 9.1.0. `None` where there is none.
 pub(crate) fn cudnn_version() -> Option<usize> {
     let entry = "cudnnGetVersion";
     let in_process = Loaded::now().definitions(entry).into_iter().next().map(|found| found.address);
@@ -272,7 +272,7 @@ pub(crate) fn cudnn_version() -> Option<usize> {
     Some(unsafe { version() })
 }
 
-/// Where an OpenMP runtime is: in the process, else the first that can be loaded, which is done.
+/// The file of an OpenMP runtime: in the process, else the first that loads, which stays loaded.
 pub(crate) fn openmp() -> Option<String> {
     let entry = "omp_get_max_threads";
     if let Some(found) = Loaded::now().definitions(entry).into_iter().next() {

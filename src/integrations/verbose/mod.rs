@@ -1,11 +1,11 @@
-//! L3, verbose: what libraries of this process print about each of their calls, for a while.
+//! L3, verbose: lines that libraries of this process print about each of their calls, in scopes.
 //!
 //! * [`actions`]: the lines of this runtime itself
 //! * [`library`]: oneMKL and oneDNN, found in the process or loaded, and their levels
-//! * [`levels`]: the scopes that are open, since neither library can be asked for its level
-//! * [`environment`]: the levels that the environment's variables ask for
-//! * [`capture`]: descriptor 1 as a pipe, for a while; [`drain`] reads it, on a thread of its own,
-//!   [`splitter`] tells whose line is whose, [`descriptor`] calls the system
+//! * [`levels`]: the open scopes, because neither library can report its level
+//! * [`environment`]: the levels in the environment's variables
+//! * [`capture`]: replaces descriptor 1 by a pipe; [`drain`] reads that on a thread of its own,
+//!   [`splitter`] finds each library's lines, [`descriptor`] calls the system
 
 mod actions;
 mod capture;

@@ -1,16 +1,16 @@
-//! Tells the lines of verbose libraries from all else that is written, byte by byte as it comes.
+//! Separates the lines of verbose libraries from all other output, byte by byte as it comes.
 //!
 //! A library's line begins with its word and ends with the line. It counts also behind other text:
 //! a program that buffers its output writes parts of lines, and a library's line comes between two.
-//! What is no library's is handed on at once, as far as it cannot be the beginning of such a word.
+//! Other text is handed on at once, unless it may be the beginning of such a word.
 
 use crate::integrations::verbose::library::VerboseLibrary;
 
-/// More than any line of a library has: what goes on is text.
+/// Longer than any line of a library: the rest counts as text.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
 impl VerboseLibrary {
-    /// What its lines begin with; oneDNN's has had other names.
+    /// The words that its lines begin with; oneDNN's had other names before.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Mkl => &["MKL_VERBOSE "],
@@ -21,40 +21,40 @@ impl VerboseLibrary {
         }
     }
 
-    /// False for text that has the word in it and goes on unlike the library.
+    /// False for text that contains the word but continues unlike a line of the library.
     fn may_have_printed(self, line: &[u8]) -> bool {
         let line = String::from_utf8_lossy(line);
         match self {
             Self::Mkl => [" CNR:", "oneMKL ", "Intel(R) "].iter().any(|part| line.contains(part)),
-            // A comma behind the word is sign enough.
+            // The comma after the word is proof enough.
             Self::OneDnn | Self::Accelrt => true,
         }
     }
 }
 
-/// What was written, in order.
+/// Output, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Not a library's.
+    /// Text that is not a library's.
     Text(Vec<u8>),
     /// One line of a library, without its end.
     Line(VerboseLibrary, Vec<u8>),
 }
 
-/// What was written and is not decided yet.
+/// Output that is not classified yet.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     held: Vec<u8>,
-    /// Whose line the held bytes begin with.
+    /// The library of the line that the held bytes begin with.
     inside: Option<VerboseLibrary>,
-    /// Of the held bytes, those without the end of that line.
+    /// How many of the held bytes are known not to end that line.
     searched: usize,
     /// True when the text so far ends inside of a line.
     is_mid_line: bool,
 }
 
 impl Splitter {
-    /// Takes more of what was written, and tells what is decided now. Looks for lines of
+    /// Takes more output and returns the pieces that are decided now. Looks for lines of
     /// `libraries`.
     pub(super) fn feed(&mut self, bytes: &[u8], libraries: &[VerboseLibrary]) -> Vec<Piece> {
         let mut pieces = Vec::new();
@@ -70,12 +70,12 @@ impl Splitter {
         }
     }
 
-    /// True while something is held that only more bytes can decide, and that may as well be text.
+    /// True while bytes are held that only more bytes can decide, and that may be text.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.inside.is_none() && !self.held.is_empty()
     }
 
-    /// Nothing more came: what may be text is text.
+    /// No more bytes came: bytes that may be text are text.
     pub(super) fn settle(&mut self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         if self.inside.is_none() {
@@ -84,7 +84,7 @@ impl Splitter {
         pieces
     }
 
-    /// As [`Splitter::settle`]; a library's line that has no end is one all the same.
+    /// As [`Splitter::settle`]; a library's line without an end counts as a line, too.
     pub(super) fn finish(&mut self) -> Vec<Piece> {
         let mut pieces = self.settle();
         if let Some(library) = self.inside.take() {
@@ -95,7 +95,7 @@ impl Splitter {
         pieces
     }
 
-    /// Text up to the next word of a library. False when more bytes are needed.
+    /// Hands out text up to the next word of a library. False when more bytes are needed.
     fn begin_line(&mut self, libraries: &[VerboseLibrary], pieces: &mut Vec<Piece>) -> bool {
         let words = libraries.iter().flat_map(|one| one.words().iter().map(|word| (*one, *word)));
         let places = words.clone().filter_map(|(one, word)| {
@@ -115,7 +115,7 @@ impl Splitter {
         false
     }
 
-    /// A library's line up to its end. False when more bytes are needed.
+    /// Hands out a library's line up to its end. False when more bytes are needed.
     fn end_line(&mut self, library: VerboseLibrary, pieces: &mut Vec<Piece>) -> bool {
         let end = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = end.map(|end| self.searched + end) else {
@@ -133,7 +133,7 @@ impl Splitter {
         true
     }
 
-    /// A whole line, and what ended it.
+    /// Hands out a whole line, with its end.
     fn put_line(
         &mut self,
         library: VerboseLibrary,
@@ -167,7 +167,7 @@ mod tests {
 
     const ALL: [VerboseLibrary; 2] = [VerboseLibrary::Mkl, VerboseLibrary::OneDnn];
 
-    /// The text and the lines of what was written in these parts.
+    /// The text and the lines in this output.
     fn split(parts: &[&[u8]], libraries: &[VerboseLibrary]) -> (String, Vec<String>) {
         let mut splitter = Splitter::default();
         let mut pieces: Vec<_> =
