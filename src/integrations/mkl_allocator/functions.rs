@@ -1,7 +1,7 @@
-//! What is registered with oneMKL: functions that hand each call to the allocator in force.
+//! The functions that are registered with oneMKL: each hands its call to the current allocator.
 //!
-//! oneMKL reads its pointers once, so the same functions stay there whichever allocator is in
-//! force. Memory goes back to who gave it, which its address says: the heap knows its pages, and
+//! oneMKL reads its pointers once, so the same functions stay there whichever allocator is current.
+//! A free goes to the allocator that gave the memory, by its address: the heap knows its pages, and
 //! mimalloc its own; everything else is from the functions that were there before.
 #![expect(unsafe_code, reason = "memory by the rules of C: oneMKL keeps them")]
 
@@ -21,18 +21,18 @@ use crate::integrations::mkl_allocator::MklAllocator;
 static CURRENT: AtomicUsize = AtomicUsize::new(MklAllocator::System as usize);
 /// How often each gave memory.
 static CALLS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// What was registered before: set once, before anything of this file is.
+/// The functions that were registered before: set once, before any of this file's is registered.
 static OLD: OnceLock<Functions> = OnceLock::new();
 static MIMALLOC: OnceLock<Mimalloc> = OnceLock::new();
 
-/// mimalloc, and how it tells whether memory is its own.
+/// mimalloc, and its check whether memory is its own.
 #[derive(Debug)]
 struct Mimalloc {
     functions: Functions,
     has: unsafe extern "C" fn(*const c_void) -> bool,
 }
 
-/// The four pointers of oneMKL, as ours.
+/// Our functions for oneMKL's four pointers.
 pub(super) fn ours() -> [*mut c_void; 4] {
     [malloc as *mut c_void, calloc as *mut c_void, realloc as *mut c_void, free as *mut c_void]
 }
@@ -45,7 +45,7 @@ pub(super) fn current() -> MklAllocator {
     }
 }
 
-/// Serves the next calls by another one.
+/// Serves the next calls from another allocator.
 pub(super) fn switch(allocator: MklAllocator) {
     CURRENT.store(allocator as usize, Ordering::Relaxed);
 }
@@ -55,8 +55,8 @@ pub(super) fn calls(allocator: MklAllocator) -> u64 {
     CALLS[allocator as usize].load(Ordering::Relaxed)
 }
 
-/// Notes the functions that were registered before: `malloc`, `calloc`, `realloc`, `free`, as they
-/// stand in oneMKL's pointers. Only the first call does.
+/// Saves the functions that were registered before: `malloc`, `calloc`, `realloc`, `free`, as
+/// oneMKL's pointers have them. Only the first call has an effect.
 pub(super) fn take_over(pointers: [*mut c_void; 4]) {
     OLD.get_or_init(|| {
         if pointers.iter().any(|pointer| pointer.is_null()) {
@@ -68,10 +68,10 @@ pub(super) fn take_over(pointers: [*mut c_void; 4]) {
 }
 
 fn old() -> &'static Functions {
-    OLD.get().unwrap_or(&Functions::LIBC) // the second before anything is registered only
+    OLD.get().unwrap_or(&Functions::LIBC) // the default before anything is registered only
 }
 
-/// Makes an allocator ready; nothing has changed when it cannot be.
+/// Makes an allocator ready; nothing has changed when that fails.
 pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     match allocator {
         MklAllocator::System => Ok(()),
@@ -89,7 +89,7 @@ pub(super) fn prepare(allocator: MklAllocator) -> Result<()> {
     }
 }
 
-/// Its functions; the name of one that is missing.
+/// mimalloc's functions in a library; fails with the name of a missing one.
 fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> {
     let symbol = |name| library.symbol(name).map(NonNull::as_ptr).ok_or(name);
     let pointers =
@@ -102,14 +102,14 @@ fn mimalloc_in(library: Library) -> std::result::Result<Mimalloc, &'static str> 
     Ok(Mimalloc { functions, has })
 }
 
-/// Who gave memory that is not the heap's.
+/// The functions of the allocator that gave memory which is not the heap's.
 fn owner_of(foreign: *mut c_void) -> &'static Functions {
     // SAFETY: any address may be asked for.
     let is_its = |mimalloc: &&Mimalloc| unsafe { (mimalloc.has)(foreign) };
     MIMALLOC.get().filter(is_its).map_or_else(old, |mimalloc| &mimalloc.functions)
 }
 
-/// Memory of the allocator in force, counted.
+/// Memory of the current allocator, counted.
 fn given(take: impl FnOnce(MklAllocator) -> *mut c_void) -> *mut c_void {
     let allocator = current();
     let memory = take(allocator);

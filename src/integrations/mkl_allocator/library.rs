@@ -1,8 +1,8 @@
-//! oneMKL's pointers to functions of memory, and what shows whether it uses them.
+//! oneMKL's pointers to memory functions, and a probe of whether it uses them.
 //!
-//! `libmkl_rt` has pointers of its own, and loads `libmkl_core` at its first call. Those of the
-//! core count, unless `libmkl_rt` stood in the global scope before. All are set. The core reads
-//! them once, when it first allocates: after that it does not look again.
+//! `libmkl_rt` has pointers of its own, and loads `libmkl_core` at its first call. The core's
+//! pointers count, unless `libmkl_rt` was in the global scope before. All are set. The core reads
+//! them once, when it first allocates, and does not look again.
 #![expect(unsafe_code, reason = "variables and functions of libraries that are found at run time")]
 
 use std::ffi::{c_int, c_void};
@@ -14,14 +14,14 @@ use crate::base::size::to_usize;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicPtr;
 
-/// `malloc`'s first: where it is, a library has all four.
+/// `malloc`'s first: a library that has it has all four.
 const NAMES: [&str; 4] = ["i_malloc", "i_calloc", "i_realloc", "i_free"];
 
 /// The four pointers of one library.
 pub(super) struct Pointers([&'static AtomicPtr<c_void>; 4]);
 
 impl Pointers {
-    /// Those of the libraries that are in the process.
+    /// The pointers of all libraries in the process.
     pub(super) fn in_process() -> Vec<Self> {
         let found = Loaded::now().definitions(NAMES[0]);
         found.iter().filter_map(|one| Self::of(one.library)).collect()
@@ -39,7 +39,7 @@ impl Pointers {
     }
 
     pub(super) fn read(&self) -> [*mut c_void; 4] {
-        // Relaxed, here and below: what they point to is there already.
+        // Relaxed, here and below: the functions that they point to are there already.
         self.0.map(|place| place.load(Ordering::Relaxed))
     }
 
@@ -50,11 +50,11 @@ impl Pointers {
     }
 }
 
-/// Rows and columns of the product that is made: enough to need memory, a few ms.
+/// Rows and columns of the probe's matrices: large enough to need memory, a few ms.
 const SIZE: i64 = 320;
 
-/// `cblas_dgemm`. Its integers are of 32 bits in one interface and of 64 in the other: small ones
-/// are passed alike.
+/// `cblas_dgemm`. Its integers have 32 bits in one interface and 64 in the other: small ones are
+/// passed alike.
 type Gemm = unsafe extern "C" fn(
     c_int,
     c_int,
@@ -72,7 +72,7 @@ type Gemm = unsafe extern "C" fn(
     i64,
 );
 
-/// A oneMKL that can be asked to multiply.
+/// A oneMKL with a matrix product to call.
 pub(super) struct Probe {
     gemm: NonNull<c_void>,
     free_buffers: Option<NonNull<c_void>>,
@@ -85,14 +85,14 @@ impl Probe {
         Some(Self { gemm, free_buffers: found.library.symbol("MKL_Free_Buffers") })
     }
 
-    /// Gives back what oneMKL keeps of the memory that it does not use, and multiplies two matrices
-    /// of zeros: it needs memory for that.
+    /// Makes oneMKL free the memory that it keeps unused, and multiplies two matrices of zeros,
+    /// which needs memory.
     pub(super) fn run(&self) {
         if let Some(function) = self.free_buffers {
             // SAFETY: oneMKL's function of this name has this type in every version.
             let free_buffers =
                 unsafe { transmute::<NonNull<c_void>, unsafe extern "C" fn()>(function) };
-            // SAFETY: without arguments, from any thread; what is in use stays.
+            // SAFETY: without arguments, from any thread; memory in use stays.
             unsafe { free_buffers() };
         }
         // SAFETY: CBLAS's function has this type; see `Gemm`.

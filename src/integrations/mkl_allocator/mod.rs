@@ -1,7 +1,7 @@
-//! L3, oneMKL's memory: which allocator gives it, and that it does is seen before it is said.
+//! L3, oneMKL's memory: which allocator gives it. A registration is verified before it counts.
 //!
-//! * `functions`: what is registered
-//! * `library`: where, and whether it is used
+//! * `functions`: the registered functions
+//! * `library`: the pointers to them, and whether oneMKL uses them
 
 mod functions;
 mod library;
@@ -15,7 +15,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::integrations::verbose::VerboseLibrary;
 use library::{Pointers, Probe};
 
-/// Who gives oneMKL its memory.
+/// The allocator of oneMKL's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum MklAllocator {
@@ -39,14 +39,14 @@ impl MklAllocator {
         }
     }
 
-    /// The one in force.
+    /// The current one.
     pub(crate) fn current() -> Self {
         functions::current()
     }
 
-    /// Makes it the one in force, in every oneMKL of the process; one is loaded when there is none.
-    /// The one that was. oneMKL multiplies two matrices then, and when it takes no memory from this
-    /// one for that, which is so when it had allocated before anything was registered, the call
+    /// Makes it the current one, in every oneMKL of the process; loads a oneMKL when there is none.
+    /// Returns the previous one. oneMKL then multiplies two matrices. When it takes no memory from
+    /// this allocator for that, because it had allocated before anything was registered, the call
     /// fails and nothing has changed.
     pub(crate) fn register(self, folders: &[&Path]) -> Result<Self> {
         fork::check()?;
@@ -55,7 +55,7 @@ impl MklAllocator {
         })?;
         let previous = Self::current();
         if self == Self::System && !IS_REGISTERED.load(Ordering::Relaxed) {
-            return Ok(previous); // it has them
+            return Ok(previous); // oneMKL already uses them
         }
         functions::prepare(self)?;
         let libraries = VerboseLibrary::Mkl.found(folders).map_err(|error| match error {
@@ -65,7 +65,7 @@ impl MklAllocator {
             other => other,
         })?;
         for one in &libraries {
-            // What `libmkl_rt` stands in front of is loaded by this call, and allocates nothing.
+            // This call loads the libraries behind `libmkl_rt`, and allocates nothing.
             VerboseLibrary::Mkl.version_of(one.library);
         }
         let pointers = Pointers::in_process();
@@ -108,10 +108,10 @@ impl MklAllocator {
     }
 }
 
-/// True once oneMKL was seen to call our functions. Relaxed: `Changing` orders those who look.
+/// True once oneMKL was seen to call our functions. Relaxed: `Changing` orders all readers.
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// One thread at a time registers. No lock: oneMKL calls what is registered meanwhile.
+/// One thread at a time registers. No lock: oneMKL calls the registered functions meanwhile.
 struct Changing;
 
 static IS_CHANGING: AtomicBool = AtomicBool::new(false);
