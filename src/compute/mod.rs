@@ -1,4 +1,4 @@
-//! L2, compute: what devices run that is no copy and no fill.
+//! L2, compute: work of devices other than copies and fills.
 //!
 //! * `program`: kernels compiled for a device
 //! * `generator`: random numbers, the same bits on every kind

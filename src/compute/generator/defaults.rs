@@ -1,8 +1,8 @@
-//! The default generators of a runtime, one a device, made when they are asked for.
+//! The default generators of a runtime, one a device, made at their first use.
 //!
 //! Seeding needs no device and initialises nothing: a seed for all devices of a kind is kept for
-//! those whose generator does not exist yet. A later seed wins over an earlier one, whichever of
-//! them was for all. Devices that were not seeded begin with an unpredictable seed.
+//! generators that do not exist yet. The latest seed wins, also between a seed for one device and
+//! one for all. Devices that were not seeded begin with an unpredictable seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::compute::generator::Generator;
 use crate::compute::generator::kit::Kits;
 use crate::compute::generator::state::{State, random_seed};
 
-/// What a runtime knows of its generators.
+/// The generators and seeds of a runtime.
 #[derive(Debug)]
 pub(crate) struct Defaults {
     kits: Arc<Kits>,
@@ -25,17 +25,17 @@ pub(crate) struct Defaults {
 #[derive(Debug, Default)]
 struct Known {
     generators: BTreeMap<Device, Generator>,
-    /// What was last meant for all devices of a kind.
+    /// The last seed for all devices of a kind.
     seeds: BTreeMap<DeviceKind, u64>,
 }
 
 impl Defaults {
-    /// Of the runtime with this id.
+    /// The defaults of the runtime with this id.
     pub(crate) fn new(runtime: u64) -> Self {
         Self { kits: Kits::new(runtime), known: Mutex::new(LockRank::Defaults, Known::default()) }
     }
 
-    /// A generator of its own, with the default seed.
+    /// A separate generator, with the default seed.
     pub(crate) fn generator(&self, device: Device) -> Generator {
         Generator::new(device, Arc::clone(&self.kits))
     }

@@ -1,4 +1,4 @@
-//! Fills of buffers: what is checked before one is enqueued, and how much of a sequence it uses.
+//! Fills of buffers: the checks before one is enqueued, and how much of a sequence it uses.
 #![expect(unsafe_code, reason = "fills whose order the caller promises")]
 
 use crate::base::error::{Error, Result};
@@ -31,14 +31,14 @@ impl Generator {
     /// Fills a buffer with raw numbers, on a stream. Does not block, except that a device without
     /// host tasks compiles a program at its first fill.
     ///
-    /// Uses 4 words for each 16 bytes that are begun. The memory is never filled by the host and
-    /// copied. A fill on a failed stream is skipped; its words are used all the same. Ordered as
-    /// [`Buffer::fill`].
+    /// Uses 4 words for each 16 bytes, also for an incomplete last block. The host never fills
+    /// memory to copy it. A fill on a failed stream is skipped; its words are used all the same.
+    /// Ordered as [`Buffer::fill`].
     ///
     /// Fails when the generator is of another kind or runtime, the buffer's size or address is no
     /// multiple of the type's, the stream is of another device, the device has no double precision,
-    /// has no kernels or does not say what it is, after a release or a shutdown, and in a forked
-    /// child. No words are used then.
+    /// no kernels or no readable properties, after a release or a shutdown, and in a forked child.
+    /// No words are used then.
     pub fn fill_raw(&self, buffer: &Buffer, dtype: RawType, stream: &Stream) -> Result<()> {
         self.fill(buffer, Values::raw(dtype), stream, Order::BehindConflicts)
     }
@@ -57,7 +57,7 @@ impl Generator {
         self.fill(buffer, Values::normal(dtype), stream, Order::BehindConflicts)
     }
 
-    /// As [`Generator::fill_raw`], behind nothing but the fill's own stream.
+    /// As [`Generator::fill_raw`], ordered by the fill's own stream alone.
     ///
     /// # Safety
     /// While the fill runs, no other task and no thread reads or writes the buffer's bytes.
@@ -70,7 +70,7 @@ impl Generator {
         self.fill(buffer, Values::raw(dtype), stream, Order::Given)
     }
 
-    /// As [`Generator::fill_uniform`], behind nothing but the fill's own stream.
+    /// As [`Generator::fill_uniform`], ordered by the fill's own stream alone.
     ///
     /// # Safety
     /// As [`Generator::fill_raw_unordered`].
@@ -83,7 +83,7 @@ impl Generator {
         self.fill(buffer, Values::uniform(dtype), stream, Order::Given)
     }
 
-    /// As [`Generator::fill_normal`], behind nothing but the fill's own stream.
+    /// As [`Generator::fill_normal`], ordered by the fill's own stream alone.
     ///
     /// # Safety
     /// As [`Generator::fill_raw_unordered`].

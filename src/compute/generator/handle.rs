@@ -15,10 +15,10 @@ use crate::compute::generator::values::{Block, Values};
 ///
 /// The same seed and offset make the same bits on every kind of device, however many threads work.
 /// Handles are cheap to clone and share one state, which any thread may use at any time: each call
-/// gets numbers that no other one gets.
+/// gets its own part of the sequence.
 ///
 /// Get one from [`Runtime::generator`](crate::Runtime::generator). Every method fails in a forked
-/// child whose parent had initialised the runtime.
+/// child when its parent had initialised the runtime.
 ///
 /// ```
 /// use accelrt::{Config, Device, FloatType, Runtime};
@@ -45,7 +45,7 @@ struct Core {
 }
 
 impl Generator {
-    /// At the beginning of the default seed's sequence.
+    /// A generator at the beginning of the default seed's sequence.
     pub(super) fn new(device: Device, kits: Arc<Kits>) -> Self {
         Self::at(device, kits, State::of(DEFAULT_SEED))
     }
@@ -61,12 +61,12 @@ impl Generator {
         self.core.device
     }
 
-    /// Goes to the beginning of a seed's sequence.
+    /// Moves to the beginning of a seed's sequence.
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
         self.with_state(|state| *state = State::of(seed))
     }
 
-    /// Seeds with an unpredictable number; that number.
+    /// Seeds with an unpredictable number and returns it.
     pub fn seed(&self) -> Result<u64> {
         let seed = random_seed();
         self.manual_seed(seed).map(|()| seed)
@@ -77,12 +77,12 @@ impl Generator {
         self.with_state(|state| state.seed)
     }
 
-    /// How many words of 32 bits were used, in multiples of 4.
+    /// How many words of 32 bits were used, a multiple of 4.
     pub fn offset(&self) -> Result<u64> {
         self.with_state(|state| state.offset())
     }
 
-    /// Goes to another place of the same sequence. Fails when that is no multiple of 4.
+    /// Moves to another place of the same sequence. Fails when that is no multiple of 4.
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         self.with_state(|state| State::at(state.seed, offset).map(|moved| *state = moved))?
     }
@@ -92,20 +92,20 @@ impl Generator {
         self.with_state(|state| state.to_bytes())
     }
 
-    /// Goes to where [`Generator::state`] was called. Fails when the offset in it is no multiple of
+    /// Restores the result of [`Generator::state`]. Fails when the offset in it is no multiple of
     /// 4; nothing has changed then.
     pub fn set_state(&self, state: [u8; 16]) -> Result<()> {
         let given = State::from_bytes(state)?;
         self.with_state(|state| *state = given)
     }
 
-    /// Another generator in the same state, which goes its own way from here on.
+    /// Another generator in the same state, independent of this one from then on.
     pub fn clone_state(&self) -> Result<Self> {
         let state = self.with_state(|state| *state)?;
         Ok(Self::at(self.core.device, Arc::clone(&self.core.kits), state))
     }
 
-    /// The next numbers of 64 bits, made by this thread: those that a fill with
+    /// The next numbers of 64 bits, made by this thread: the same that a fill with
     /// [`RawType::Uint64`](crate::RawType::Uint64) would write.
     ///
     /// ```
@@ -126,7 +126,7 @@ impl Generator {
         self.random_raw_into(&mut numbers).map(|()| numbers)
     }
 
-    /// As [`Generator::random_raw`], into memory that is there.
+    /// As [`Generator::random_raw`], into existing memory.
     pub fn random_raw_into(&self, numbers: &mut [u64]) -> Result<()> {
         let (seed, mut block) = self.take(numbers.len().div_ceil(2))?;
         let mut blocks = [Block::default(); 64];
@@ -141,7 +141,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Takes the next blocks: the seed, and the number of the first one.
+    /// Takes the next blocks; returns the seed, and the number of the first block.
     pub(super) fn take(&self, blocks: usize) -> Result<(u64, u64)> {
         self.with_state(|state| (state.seed, state.take(blocks as u64)))
     }
@@ -151,7 +151,7 @@ impl Generator {
     }
 
     fn with_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> Result<R> {
-        fork::check()?; // of a thread that is not there the child would wait for ever
+        fork::check()?; // a lock of a thread that the child lacks would block for ever
         Ok(change(&mut self.core.state.lock()))
     }
 }

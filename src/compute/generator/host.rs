@@ -1,4 +1,4 @@
-//! A fill on a kind whose tasks run on the host: in chunks, which other workers help with.
+//! A fill on a kind that runs tasks on the host: in chunks, with the help of other workers.
 #![expect(unsafe_code, reason = "writes to memory by its address")]
 
 use std::fmt;
@@ -10,14 +10,14 @@ use crate::compute::generator::values::{BLOCK_BYTES, Block, Values};
 use crate::engine::stream::context::TaskContext;
 use crate::queue::{Class, Command};
 
-/// What a thread claims at once: some tens of microseconds, and half of a usual second cache.
+/// The chunk that a thread claims at once: some tens of microseconds, and half of a usual L2 cache.
 const CHUNK_BLOCKS: usize = (256 << 10) / BLOCK_BYTES;
 
-/// Chunks below which another thread's help is not asked for: waking it takes as long as one.
+/// Fewer chunks than this per helper wake no other thread: the wake takes as long as one chunk.
 const CHUNKS_PER_HELPER: usize = 4;
 
-/// Numbers for a range of memory: those of consecutive blocks of a seed's sequence. The last block
-/// is cut where the range ends.
+/// Numbers for a range of memory: consecutive blocks of a seed's sequence. The last block is cut
+/// where the range ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     pub(super) seed: u64,
@@ -37,7 +37,7 @@ impl Range {
     /// Writes one of its chunks.
     ///
     /// # Safety
-    /// The memory of this chunk is writable, and nobody else reads or writes there meanwhile.
+    /// The memory of this chunk is writable, and no other thread reads or writes there meanwhile.
     unsafe fn write_chunk(&self, chunk: usize) {
         let begin = chunk * CHUNK_BLOCKS * BLOCK_BYTES;
         let bytes = (self.bytes - begin).min(CHUNK_BLOCKS * BLOCK_BYTES);
@@ -45,8 +45,8 @@ impl Range {
         let first = self.first_block.wrapping_add((chunk * CHUNK_BLOCKS) as u64);
         let to = usize::try_from(self.to.offset(begin).0).expect("addresses have 64 bits");
         let to = std::ptr::with_exposed_provenance_mut::<Block>(to);
-        // SAFETY: needs memory that is writable, used by nobody else and aligned to a word: the
-        // caller's promise, and `Generator` fills no range whose numbers are not aligned.
+        // SAFETY: needs memory that is writable, not shared and aligned to a word: the caller's
+        // promise, and `Generator` fills no range with misaligned numbers.
         let whole = unsafe { std::slice::from_raw_parts_mut(to, blocks) };
         self.values.write(self.seed, first, whole);
         if rest > 0 {
@@ -67,10 +67,10 @@ struct Team {
 }
 
 impl Team {
-    /// Writes chunks until none is unclaimed.
+    /// Writes chunks until all are claimed.
     fn help(&self) {
         // SAFETY: each chunk is claimed once, and the task is not retired before the last one is
-        // done: until then the memory is the task's alone.
+        // done: until then only the task uses the memory.
         self.shares.work(|chunk| unsafe { self.range.write_chunk(chunk) });
     }
 }
@@ -106,12 +106,13 @@ impl Command<TaskContext> for HostFill {
         let (range, chunks) = (self.0, self.0.chunks());
         let helpers = usize::from(range.core_count).min(chunks / CHUNKS_PER_HELPER).max(1) - 1;
         if helpers == 0 {
-            // SAFETY: the memory is the task's alone while it runs.
+            // SAFETY: only the task uses the memory while it runs.
             return (0..chunks).for_each(|chunk| unsafe { range.write_chunk(chunk) });
         }
         let team = Arc::new(Team { range, shares: Shares::new(chunks) });
         for _ in 0..helpers {
-            // Never on this stack, and no more than a hint: what nobody takes is done here.
+            // Never on this stack, and only a hint: this thread writes the chunks that no other
+            // claims.
             context.handle.resume(Arc::clone(&team) as Arc<dyn Work>);
         }
         team.help();
@@ -121,7 +122,8 @@ impl Command<TaskContext> for HostFill {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    //! Goal: a range is the same, whoever writes its chunks. Method: threads that help at once.
+    //! Goal: a range is the same, whichever thread writes its chunks. Method: threads that help at
+    //! once.
 
     use super::*;
 

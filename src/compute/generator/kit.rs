@@ -1,4 +1,4 @@
-//! What fills need on a device: how many cores it has, and its kernels, compiled at the first fill.
+//! Per-device data of fills: the number of cores, and the kernels, compiled at the first fill.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,8 +14,8 @@ use crate::compute::program::{Kernel, Program, ProgramSource};
 use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Order};
 
-/// Launches have a multiple of so many work-items: a driver that has to divide their number into
-/// groups of one size finds one. Those behind the last block do nothing.
+/// Launches have a multiple of so many work-items, so that a driver finds a group size that divides
+/// their number. Work-items past the last block do nothing.
 const ITEMS_MULTIPLE: usize = 64;
 
 /// The kits of one runtime.
@@ -37,7 +37,7 @@ impl Kits {
     }
 }
 
-/// What fills need on one device, found out when it is needed.
+/// Per-device data of fills, made when it is needed.
 #[derive(Debug, Default)]
 pub(super) struct Kit {
     core_count: OnceLock<u16>,
@@ -46,7 +46,7 @@ pub(super) struct Kit {
 }
 
 impl Kit {
-    /// Cores of a device whose tasks run on the host.
+    /// The number of cores of a device that runs tasks on the host.
     pub(super) fn core_count(&self, stream: &Stream) -> Result<u16> {
         if let Some(count) = self.core_count.get() {
             return Ok(*count);
@@ -56,8 +56,8 @@ impl Kit {
         Ok(*self.core_count.get_or_init(|| count))
     }
 
-    /// The kernel that writes these numbers. Compiles at the first call, which blocks; threads that
-    /// come at once may each compile, and all use one.
+    /// The kernel that writes these numbers. The first call compiles, which blocks; threads that
+    /// call at once may each compile, and all use one result.
     pub(super) fn kernel(&self, values: Values, stream: &Stream) -> Result<&Kernel> {
         let (place, name) = (&self.kernels[values as usize], values.name());
         if let Some(kernel) = place.get() {
@@ -71,7 +71,7 @@ impl Kit {
             self.program.get_or_init(|| program)
         };
         let kernel = program.kernel(name).map_err(|error| match error {
-            // The program has those of float64 where the device does.
+            // The program has the float64 kernels where the device supports that type.
             Error::NoSuchKernel { .. } => {
                 let capability = "random float64 numbers: this one has no double precision";
                 Error::Unsupported { kind: device.kind(), capability }
@@ -104,7 +104,7 @@ impl Values {
     }
 }
 
-/// The program, with the coefficients of this crate: digits that read back as the same numbers.
+/// The program, with this crate's coefficients: in digits that parse to the same numbers.
 fn source() -> String {
     let mut text = String::new();
     let single = [("LOG_32", &LOG_32[..]), ("SIN_32", &SIN_32), ("COS_32", &COS_32)];
@@ -122,8 +122,8 @@ fn source() -> String {
     text + include_str!("fill.cl")
 }
 
-/// Enqueues the kernel of a fill; the buffer has bytes, and its numbers are whole and aligned. The
-/// kernel writes as many numbers as it is told, which are those of the buffer.
+/// Enqueues the kernel of a fill; the buffer is not empty, and its numbers are whole and aligned.
+/// The kernel writes as many numbers as the buffer has.
 pub(super) fn launch(
     kernel: &Kernel,
     (seed, first_block): (u64, u64),

@@ -1,4 +1,4 @@
-//! Loom models of parts that several threads claim: each is done once, and seen by who waits.
+//! Loom models of parts that several threads claim: each is done once, and visible to the waiter.
 #![expect(unsafe_code, reason = "what the parts write has no order of its own")]
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::base::sync::UnsafeCell;
 use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::compute::generator::shares::Shares;
 
-/// Goal: when the wait ends, every part was done by exactly one thread, and what it wrote is there.
-/// Method: plain counters for parts; loom reports one that is reached by who is not behind it.
+/// Goal: when the wait ends, every part was done by exactly one thread, and its writes are visible.
+/// Method: plain counters for parts; loom reports a race on one.
 #[test]
 fn loom_who_waits_sees_what_every_thread_wrote() {
     model_without_fences(EVERY, || {

@@ -1,18 +1,18 @@
 //! Random numbers: Philox 4x32-10 on every kind of device, bit for bit the same.
 //!
 //! A generator is a seed and an offset. The seed names a sequence of 2^64 words of 32 bits, the
-//! offset says how many of them are used; so what a number is depends on its place in the sequence
-//! alone, and neither on threads nor on chunks nor on the device. `docs/generators.md` has the
-//! mapping from words to numbers.
+//! offset says how many of them are used. A number thus depends only on its place in the sequence,
+//! not on threads, chunks or the device. `docs/generators.md` has the mapping from words to
+//! numbers.
 //!
 //! * [`philox`], `philox_avx2`: four words from a counter and a key
 //! * [`normal`]: normal numbers, with a logarithm, a sine and a root of our own
-//! * [`values`]: what the words become, with vector instructions
+//! * [`values`]: turns words into numbers, with vector instructions
 //! * [`handle`], [`state`]: the public [`Generator`], its seed and its offset
-//! * [`fill`]: what is checked before a fill is enqueued, and what it uses up
+//! * [`fill`]: the checks before a fill is enqueued, and the words that it uses
 //! * [`host`], [`shares`]: a fill in chunks, on the workers of a kind that has them
 //! * [`kit`]: a fill by a kernel (`fill.cl`) elsewhere
-//! * [`defaults`]: the generators that a runtime's devices have of their own
+//! * [`defaults`]: the default generators of a runtime's devices
 
 mod defaults;
 mod fill;

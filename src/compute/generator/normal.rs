@@ -1,14 +1,14 @@
 //! Normal numbers by Box and Muller, from IEEE operations that round alike everywhere.
 //!
-//! Additions, multiplications and fused ones alone, in one order: no division, no table, no branch.
-//! So it is the same in a vector, and in OpenCL C (`fill.cl`), which is given these coefficients.
-//! Two words make two numbers: a radius, the root of -2 log(u) of a uniform u, in two directions at
-//! right angles. Logarithm, sine and cosine are polynomials, fitted by Remez' exchange to the least
-//! relative error; the root is Newton's. Source: G. Box, M. Muller, "A note on the generation of
-//! random normal deviates" (1958).
+//! Only additions, multiplications and fused ones, in one order: no division, no table, no branch.
+//! So the result is the same in a vector, and in OpenCL C (`fill.cl`), which uses these
+//! coefficients. Two words make two numbers: a radius, the root of -2 log(u) of a uniform u, in two
+//! directions at right angles. Logarithm, sine and cosine are polynomials, fitted by Remez'
+//! exchange to the least relative error; the root is Newton's. Source: G. Box, M. Muller, "A note
+//! on the generation of random normal deviates" (1958).
 
-/// Of log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1, from the constant on.
-/// Relative error 2^-27.
+/// p of log(1 + f) = f - f²/2 + f³ p(f), for f from √½ - 1 to √2 - 1, constant term first. Relative
+/// error 2^-27.
 pub(super) const LOG_32: [f32; 8] = [
     0.333_333_3,
     -0.250_008_2,
@@ -20,11 +20,11 @@ pub(super) const LOG_32: [f32; 8] = [
     -0.076_345,
 ];
 
-/// Of sin(x π/4) / x, in x² from 0 to 1. Relative error 2^-28.
+/// sin(x π/4) / x, in x² from 0 to 1. Relative error 2^-28.
 pub(super) const SIN_32: [f32; 4] =
     [std::f32::consts::FRAC_PI_4, -0.080_745_44, 0.002_490_001, -3.595_045e-5];
 
-/// Of cos(x π/4), in x². Relative error 2^-33.
+/// cos(x π/4), in x². Relative error 2^-33.
 pub(super) const COS_32: [f32; 5] =
     [1.0, -0.308_425_13, 0.015_854_327, -0.000_325_940_08, 3.530_338e-6];
 
@@ -74,7 +74,7 @@ pub(super) const COS_64: [f64; 8] = [
     -3.858_155_558_321_837_5e-13,
 ];
 
-/// The functions of one floating-point type; `$exponent` makes a number of a small integer.
+/// The functions of one floating-point type; `$exponent` converts a small integer to a number.
 macro_rules! functions {
     (
         $module:ident, $float:ident, $bits:ident, $integer:ident,
@@ -97,7 +97,7 @@ macro_rules! functions {
                 sum
             }
 
-            /// -2 log(u), of a u from 0, exclusive, to 1.
+            /// -2 log(u), for u from 0, exclusive, to 1.
             #[inline(always)]
             #[expect(clippy::cast_possible_wrap, reason = "the exponent is shifted as a sign")]
             #[expect(clippy::cast_sign_loss, reason = "and taken off the bits again")]
@@ -116,7 +116,7 @@ macro_rules! functions {
             /// The root of a number that is 0 or far from the smallest ones.
             #[inline(always)]
             pub(super) fn root(square: $float) -> $float {
-                // Of the inverse first, from a guess by halving the exponent.
+                // The inverse root first, from a guess by halving the exponent.
                 let half = 0.5 * square;
                 let mut inverse = $float::from_bits($root_guess - (square.to_bits() >> 1));
                 for _ in 0..$root_steps {
@@ -126,7 +126,8 @@ macro_rules! functions {
                 (-root).mul_add(root, square).mul_add(0.5 * inverse, root)
             }
 
-            /// Cosine and sine of `quadrant` right angles and x times half of one, x from -1 to 1.
+            /// Cosine and sine of `quadrant` right angles plus x times half a right angle, x from
+            /// -1 to 1.
             #[inline(always)]
             pub(super) fn cos_sin(quadrant: $bits, x: $float) -> ($float, $float) {
                 let square = x * x;
@@ -137,7 +138,7 @@ macro_rules! functions {
                 (sign(across, quadrant.wrapping_add(1)), sign(up, quadrant))
             }
 
-            /// Negative in the quadrants 2 and 3.
+            /// Negates the number in the quadrants 2 and 3.
             #[inline(always)]
             fn sign(number: $float, quadrant: $bits) -> $float {
                 $float::from_bits(number.to_bits() ^ ((quadrant & 2) << ($bits::BITS - 2)))
@@ -166,8 +167,8 @@ fn exact_32(integer: i32) -> f32 {
     integer as f32
 }
 
-/// The same number, of at most 52 bits with its sign: by adding it to the bits of 1.5 · 2^52, since
-/// not every processor converts vectors of this type.
+/// The same number, of at most 52 bits with its sign: adds it to the bits of 1.5 · 2^52, since not
+/// every processor converts vectors of this type.
 #[inline(always)]
 #[expect(clippy::cast_sign_loss, reason = "bits are added")]
 fn exact_64(integer: i64) -> f64 {
@@ -185,7 +186,7 @@ const fn below_64(power: u64) -> f64 {
     f64::from_bits((1023 - power) << 52)
 }
 
-/// The upper 53 bits, over 2^53: exactly, in two parts that this converts.
+/// The upper 53 bits, over 2^53: exactly, converted in two parts.
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "32 and 21 bits")]
 pub(super) fn uniform_64(number: u64) -> f64 {
@@ -198,7 +199,7 @@ pub(super) fn uniform_64(number: u64) -> f64 {
 #[inline(always)]
 #[expect(clippy::cast_possible_wrap, reason = "31 bits, and a distance to the nearest quadrant")]
 pub(super) fn pair_32(first: u32, second: u32) -> (f32, f32) {
-    // In the middle of its 2^-31: never 0.
+    // In the middle of its interval of 2^-31: never 0.
     let u = exact_32((first >> 1) as i32).mul_add(below_32(31), below_32(32));
     let radius = single::root(single::minus_two_log(u));
     let quadrant = second.wrapping_add(1 << 29) >> 30;
@@ -225,8 +226,8 @@ pub(super) fn pair_64(first: u64, second: u64) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the functions are what they are called, to the last places of their type. Method:
-    //! beside the standard library's, of doubles, at the ends of their ranges and at many places
+    //! Goal: the functions are accurate to the last places of their type. Method: comparison with
+    //! the standard library's functions of doubles, at the ends of their ranges and at many places
     //! between.
     #![expect(clippy::cast_possible_truncation, reason = "references are rounded")]
 
@@ -236,7 +237,7 @@ mod tests {
 
     const PLACES: u32 = 50_000;
 
-    /// Asserts that no place's error is above so many units of the reference's last place.
+    /// Asserts that no error is above so many units of the reference's last place.
     fn is_close(name: &str, units: f64, epsilon: f64, pairs: impl Iterator<Item = (f64, f64)>) {
         let error = |(given, right): (f64, f64)| (given - right).abs() / (right.abs() * epsilon);
         let errors: Vec<_> = pairs.filter(|(_, right)| *right != 0.0).map(error).collect();
@@ -320,7 +321,7 @@ mod tests {
                 pair_32(words[0], words[1]),
                 pair_64(u64::from(words[0]) << 32, u64::from(words[1]) << 32),
             );
-            // The first word's lowest bit is the middle of what single precision sees of it.
+            // The lowest bit of the first word is in the middle of single precision's interval.
             let distance = (f64::from(single.0) - double.0).hypot(f64::from(single.1) - double.1);
             let near_one = f64::from(u32::MAX - words[0]) < f64::from(1 << 12);
             assert!(near_one || distance < 2e-6, "{words:x?}: {single:?} and {double:?}");

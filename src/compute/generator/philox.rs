@@ -1,21 +1,21 @@
 //! Philox 4x32-10: four random words from a counter and a key, with no state between them.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-//! Several counters are worked on side by side. The sibling for AVX2 does the same by hand.
+//! Several counters are worked on side by side. The AVX2 version does the same by hand.
 #![expect(clippy::cast_possible_truncation, reason = "words are halves of products")]
 
-/// How often the words are mixed.
+/// How many rounds mix the words.
 pub(super) const ROUNDS: usize = 10;
 
 pub(super) const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// What a key grows by between two rounds: the golden ratio, and the root of 3 less 1.
+/// The increments of a key between two rounds: the golden ratio, and the root of 3 less 1.
 pub(super) const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const LOW_WORD: u64 = 0xFFFF_FFFF;
 
-/// The block that comes after the last one is block 0: blocks are numbered by 62 bits, so that an
-/// offset, which counts words, has 64.
+/// Block 0 follows the last block: block numbers have 62 bits, so that an offset, which counts
+/// words, has 64.
 pub(super) const LAST_BLOCK: u64 = u64::MAX >> 2;
 
 /// How many blocks are made at once: a KiB of numbers.
@@ -43,8 +43,8 @@ pub(super) fn blocks(seed: u64, first: u64, words: &mut Words) {
     }
 }
 
-/// The ten rounds. The upper half of an element means nothing: that way products stay where
-/// multiplications of vectors leave them.
+/// The ten rounds. The upper half of an element is ignored: products can thus stay where vector
+/// multiplications put them.
 #[inline(always)]
 fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4] {
     for round in 0..ROUNDS {
@@ -66,7 +66,7 @@ fn mix(mut counter: [u64; 4], [mut low_key, mut high_key]: [u32; 2]) -> [u64; 4]
 
 #[cfg(test)]
 mod tests {
-    //! Goal: it is Philox, and a lane knows nothing of the others. Method: the known answers of
+    //! Goal: it is Philox, and lanes do not affect each other. Method: the known answers of
     //! Random123, and many lanes against one.
 
     use super::*;

@@ -1,8 +1,8 @@
 //! Philox for processors with AVX2: eight blocks at once, two vectors a word.
 //!
 //! Written out, because no compiler has been seen to make the same of the portable loop. Elements
-//! have 64 bits, of which the lower half is the word: there multiplications take and leave it, and
-//! what stands above it means nothing.
+//! have 64 bits, with the word in the lower half, where multiplications read and write it; the
+//! upper half is ignored.
 #![expect(unsafe_code, reason = "a vector is stored to an array")]
 #![expect(clippy::cast_possible_wrap, reason = "intrinsics take bits as signed numbers")]
 
@@ -20,7 +20,7 @@ use crate::compute::generator::philox::{
 /// A word of four lanes.
 type Word = __m256i;
 
-/// Vectors a word that are worked on at once: those of twice as many would not stay in registers.
+/// Vectors a word that are worked on at once: twice as many would not fit into the registers.
 const VECTORS: usize = 2;
 
 /// Lanes of those vectors.

@@ -1,7 +1,8 @@
-//! Parts of one piece of work, claimed by whichever thread comes; one thread waits for the last.
+//! Parts of one piece of work that several threads claim; one thread waits for the last.
 //!
-//! A thread claims the next number of `next`, and takes one off `left` when that part is done. Who
-//! takes the last one off wakes the thread that made this. Threads that come later find nothing.
+//! A thread claims the next number of `next`, and decrements `left` when that part is done. The
+//! thread that makes `left` zero wakes the one that made this. Threads that come later find
+//! nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,17 +30,17 @@ impl Shares {
         Self { count, next, left, maker: Sleeper::new() }
     }
 
-    /// Does parts until none is unclaimed.
+    /// Does parts until all are claimed.
     pub(super) fn work(&self, mut part: impl FnMut(usize)) {
         loop {
-            // Relaxed: only that no two threads claim one part matters.
+            // Relaxed: it only has to be unique which thread claims a part.
             let claimed = self.next.fetch_add(1, Ordering::Relaxed);
             if claimed >= self.count {
                 return;
             }
             part(claimed);
-            // Release: what was written in the part is seen by who finds 0 in `wait`: parts that
-            // are done later carry it on, as additions to one counter do.
+            // Release: a thread that reads 0 in `wait` sees the writes of this part: later
+            // decrements of the same counter continue the release sequence.
             if self.left.fetch_sub(1, Ordering::Release) == 1 {
                 self.maker.wake();
             }
@@ -48,12 +49,12 @@ impl Shares {
 
     /// False when nothing is left for a thread that comes now.
     pub(super) fn has_unclaimed(&self) -> bool {
-        // Relaxed: a guess; who does a part claims it.
+        // Relaxed: a hint; a thread that does a part claims it first.
         self.next.load(Ordering::Relaxed) < self.count
     }
 
-    /// Waits until every part is done. For the thread that made this, behind its own
-    /// [`Shares::work`]: then every part is claimed, by a thread that is in the middle of it.
+    /// Waits until every part is done. For the thread that made this, after its own
+    /// [`Shares::work`]: every part is then claimed, and another thread may still be at work on it.
     pub(super) fn wait(&self) {
         for _ in 0..SPINS {
             if self.is_done() {

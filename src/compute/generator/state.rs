@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::base::error::{Error, Result};
 
-/// What a generator has before anybody seeds it: torch's `default_rng_seed_val`.
+/// The seed of a generator that was not seeded: torch's `default_rng_seed_val`.
 pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
 /// Words of a block: offsets are multiples of it.
@@ -38,7 +38,7 @@ impl State {
         self.offset
     }
 
-    /// Takes the next `blocks` blocks; the number of the first.
+    /// Takes the next `blocks` blocks; returns the number of the first.
     pub(super) fn take(&mut self, blocks: u64) -> u64 {
         let first = self.offset / BLOCK_WORDS;
         self.offset = self.offset.wrapping_add(blocks.wrapping_mul(BLOCK_WORDS));
@@ -58,8 +58,8 @@ impl State {
     }
 }
 
-/// An unpredictable seed that no other process has: from the system's random bytes, which
-/// the standard library keys its hashes with, the process and the time.
+/// An unpredictable seed, different in every process: from the system's random bytes, which key the
+/// standard library's hashes, the process id and the time.
 pub(super) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id()); // a forked child inherits the keys

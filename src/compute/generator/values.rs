@@ -1,4 +1,4 @@
-//! What the words of a block become: sixteen bytes of numbers.
+//! Turns the words of a block into sixteen bytes of numbers.
 //!
 //! With vector instructions where the processor has them: both builds of the loop run the same
 //! operations, each rounded as IEEE 754 says, so they make the same bits.
@@ -16,7 +16,7 @@ use crate::compute::generator::philox::{LANES, Words, blocks};
 #[cfg(target_arch = "x86_64")]
 use crate::compute::generator::philox_avx2;
 
-/// What a fill writes.
+/// The numbers that a fill writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
     RawUint32,
@@ -55,15 +55,15 @@ impl Values {
     }
 }
 
-/// One kind of numbers. A trait, because a function that is handed on is compiled by itself:
-/// without the instructions of who calls it.
+/// One kind of numbers. A trait, because a function that is passed as a value is compiled by
+/// itself, without the target features of its caller.
 trait Numbers {
     /// Makes a block of each lane's words.
     fn make(words: &Words, out: &mut [Block; LANES]);
 }
 
-/// The two steps of a batch, each compiled by itself: together compilers mix them up, and make
-/// vectors across lanes that are mostly shuffled.
+/// The two steps of a batch, each compiled by itself: compiled together, they are mixed, and the
+/// vectors across lanes cost mostly shuffles.
 #[derive(Clone, Copy)]
 struct Steps {
     blocks: fn(u64, u64, &mut Words),
@@ -74,12 +74,12 @@ fn write<N: Numbers>(seed: u64, first: u64, out: &mut [Block]) {
     run(steps::<N>(), seed, first, out);
 }
 
-/// Those of this processor.
+/// The steps for this processor.
 fn steps<N: Numbers>() -> Steps {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         return Steps {
-            // SAFETY: needs these instructions, here and below: the processor was asked for them.
+            // SAFETY: needs these instructions, here and below: the check above found them.
             blocks: |seed, first, words| unsafe { philox_avx2::blocks(seed, first, words) },
             // SAFETY: as above.
             make: |words, out| unsafe { make_with_vectors::<N>(words, out) },

@@ -1,4 +1,4 @@
-//! One argument of a launch: a buffer, a number or bytes, checked against what a kernel declares.
+//! One argument of a launch: a buffer, a number or bytes, checked against the kernel's parameter.
 
 use crate::backend::contract::{
     Address, KernelParameter, LaunchArgument, ParameterClass, ValueBytes,
@@ -35,7 +35,7 @@ impl<T: Into<Argument>> From<T> for KernelArgument<'_> {
 }
 
 impl KernelArgument<'_> {
-    /// What the backend is given, when it fits the parameter at `index` of the kernel.
+    /// The backend's argument, when this fits the parameter at `index` of the kernel.
     pub(super) fn fitted(&self, kernel: &Kernel, index: usize) -> Result<LaunchArgument> {
         let KernelParameter { name, type_name, class } = &kernel.parameters()[index];
         let given = self.converted()?;

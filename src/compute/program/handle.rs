@@ -46,14 +46,14 @@ struct Compiled {
 
 /// A kernel of a backend, given back behind the tasks that launch it.
 pub(super) struct KernelCore {
-    /// After the kernel itself: dropped last.
+    /// Outlives the kernel itself: dropped last.
     program: Arc<Compiled>,
     handle: KernelHandle,
     name: String,
     parameters: Vec<KernelParameter>,
 }
 
-/// The programs of a backend, where it has them.
+/// The kernels of a backend, where it has a compiler.
 fn kernels_of(backend: &Arc<dyn Backend>) -> Result<&dyn Kernels> {
     let capability = "programs of kernels";
     backend.kernels().ok_or(Error::Unsupported { kind: backend.kind(), capability })
@@ -116,7 +116,7 @@ impl Kernel {
         self.core.program.device
     }
 
-    /// What it takes, in order.
+    /// Its parameters, in order.
     #[must_use]
     pub fn parameters(&self) -> &[KernelParameter] {
         &self.core.parameters
@@ -143,10 +143,10 @@ impl KernelCore {
 
 impl Drop for Compiled {
     fn drop(&mut self) {
-        // Here and below: a refusal leaves nothing to do, the driver keeps it.
+        // Here and below: a refusal leaves nothing to do, and the driver keeps the object.
         let Ok(kernels) = kernels_of(&self.backend) else { return };
-        // SAFETY: the program is live until here, and nothing else ends it; what has its handle has
-        // this.
+        // SAFETY: the program is live until here, and nothing else ends it; every user of its
+        // handle holds this.
         let _ = unsafe { kernels.program_release(self.handle) };
     }
 }

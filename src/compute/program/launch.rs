@@ -17,7 +17,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
-/// One launch. It holds addresses, no buffer: a free stands behind it.
+/// One launch. It holds addresses, no buffer: a free is ordered behind it.
 pub(crate) struct Launch {
     kernel: Arc<KernelCore>,
     arguments: Box<[LaunchArgument]>,
@@ -32,13 +32,13 @@ impl Command<TaskContext> for Launch {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // As copies: threads wait for the host's access to single buffers.
+        // As for copies: threads wait for the host's access to single buffers.
         context.is_marker = true;
         let Self { kernel, arguments, size } = self;
         let launched = kernel.kernels().and_then(|kernels| {
             // SAFETY: the task holds the kernel; `launch_kernel` has checked that it is of this
-            // stream's backend and device, and the number and the classes of the arguments. What it
-            // does with them, the caller there has promised.
+            // stream's backend and device, and the number and the classes of the arguments. Its
+            // caller has promised that the kernel's use of them is sound.
             unsafe { context.handle.launch(kernels, kernel.handle(), &arguments, &size) }
         });
         if let Err(refusal) = launched {
@@ -49,13 +49,13 @@ impl Command<TaskContext> for Launch {
 
 impl Stream {
     /// Enqueues a kernel with so many work-items, in one to three dimensions; without a local size
-    /// the driver chooses how many of them are a work-group. Does not block. Returns the task's
-    /// ticket. The uses of buffers are recorded, so each may be dropped right after.
+    /// the driver chooses the size of a work-group. Does not block. Returns the task's ticket. The
+    /// uses of buffers are recorded, so each may be dropped right after.
     ///
-    /// Fails when the kernel is of another device, an argument does not fit what the kernel
-    /// declares, a buffer was released or is of another device or runtime, a size is zero or of too
-    /// many dimensions, after a shutdown and in a forked child; nothing is enqueued then. What the
-    /// driver refuses fails the stream.
+    /// Fails when the kernel is of another device, an argument does not fit the kernel's parameter,
+    /// a buffer was released or is of another device or runtime, a size is zero or of too many
+    /// dimensions, after a shutdown and in a forked child; nothing is enqueued then. A refusal by
+    /// the driver fails the stream.
     ///
     /// ```
     /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -74,9 +74,9 @@ impl Stream {
     /// ```
     ///
     /// # Safety
-    /// The kernel, with this many work-items, reads and writes nothing but the buffers' memory and
-    /// what its addresses point to, which others leave alone in stream order. Where the program
-    /// does not tell its types, the arguments have them.
+    /// The kernel, with this many work-items, reads and writes only the buffers' memory and the
+    /// memory that its addresses point to, and no other code uses that out of stream order. Where
+    /// the program does not tell its types, the arguments have them.
     pub unsafe fn launch_kernel(
         &self,
         kernel: &Kernel,
@@ -89,12 +89,12 @@ impl Stream {
         unsafe { self.launch_kernel_with_uses(kernel, arguments, sizes, &[]) }
     }
 
-    /// As [`Stream::launch_kernel`], with each argument whether the kernel writes its buffer, where
-    /// that is known: it then uses the bytes of this view alone. Of what is beyond `writes` nothing
-    /// is known.
+    /// As [`Stream::launch_kernel`], and `writes` tells for each argument whether the kernel writes
+    /// its buffer, where that is known: the kernel then uses the bytes of this view alone. For
+    /// arguments beyond `writes` it is unknown.
     ///
     /// # Safety
-    /// As there, and what is said of the buffers is so.
+    /// As there, and the statements about the buffers are true.
     pub(crate) unsafe fn launch_kernel_with_uses(
         &self,
         kernel: &Kernel,
@@ -117,7 +117,7 @@ impl Stream {
         Ok(ticket)
     }
 
-    /// A launch that this stream could run, not enqueued yet.
+    /// A launch for this stream, not enqueued yet.
     pub(crate) fn kernel_task(
         &self,
         kernel: &Kernel,

@@ -1,7 +1,7 @@
 //! Programs: kernels that are compiled for a device and run in stream order.
 //!
 //! * [`handle`]: the public [`Program`] and its [`Kernel`]s
-//! * [`argument`]: what a launch may be given, and whether it fits what a kernel declares
+//! * [`argument`]: the arguments of a launch, checked against a kernel's parameters
 //! * [`size`]: how many work-items a launch may have
 //! * [`launch`]: a launch as a task of a stream
 

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result};
 
 const EXTENTS: &str = "allowed are 1 to 3 positive numbers";
 
-/// The sizes of a launch, when a launch can have them.
+/// The sizes of a launch, when they are valid.
 pub(super) fn launch_size(
     kernel: &str,
     global: &[usize],
