@@ -1,4 +1,4 @@
-//! A runtime's caching allocators: of devices, of what they share, of pinned memory, of the heap.
+//! A runtime's caching allocators: for devices, shared memory, pinned memory and the heap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
 use crate::runtime::observers::Observers;
 
-/// Those that were made: at the first use of a device, and of pinned memory for a kind.
+/// The allocators made so far: each at the first use of a device, or of pinned memory for a kind.
 #[derive(Debug)]
 pub(super) struct Allocators {
-    /// The text that `config` was read from.
+    /// The text that `config` was parsed from.
     settings: String,
     config: AllocatorConfig,
     pub(super) observers: Arc<Observers>,
     of_devices: BTreeMap<Device, Arc<CachingAllocator>>,
-    /// Of memory that devices share with the host.
+    /// For memory that devices share with the host.
     shared: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
     heap: Option<Arc<CachingAllocator>>,
 }
 
 impl Allocators {
-    /// None yet. Fails when the settings are malformed.
+    /// No allocator yet. Fails when the settings are malformed.
     pub(super) fn new(settings: &str) -> Result<Self> {
         Ok(Self {
             settings: settings.to_owned(),
@@ -41,7 +41,7 @@ impl Allocators {
         })
     }
 
-    /// The settings for one that is made, and who hears of its shortages.
+    /// The settings and the observers for a new allocator.
     fn for_new(&self) -> (AllocatorConfig, Arc<Observers>) {
         (self.config.clone(), Arc::clone(&self.observers))
     }
@@ -55,7 +55,7 @@ impl Allocators {
 }
 
 impl Runtime {
-    /// The allocator that the buffers of a device come from.
+    /// The allocator of a device's buffers.
     ///
     /// Fails when the device does not exist, after a shutdown and in a forked child.
     ///
@@ -81,7 +81,7 @@ impl Runtime {
         Ok(Arc::clone(allocators.of_devices.entry(device).or_insert(made)))
     }
 
-    /// An allocator of a device beside the one that buffers come from: they have not what it takes.
+    /// A second allocator of a device: buffers do not use its memory, and it does not use theirs.
     /// Fails as [`Runtime::allocator`].
     pub fn separate_allocator(
         &self,
@@ -93,9 +93,9 @@ impl Runtime {
     }
 
     /// The allocator of memory that a device shares with the host. It takes from the device's
-    /// capacity, and what it keeps goes back when the device's own allocator is short, and the
-    /// other way round. Fails as [`Runtime::allocator`], and with `Unsupported` where the
-    /// device has no such memory.
+    /// capacity. Memory that it caches is freed when the device's own allocator is short, and the
+    /// other way round. Fails as [`Runtime::allocator`], and with `Unsupported` where the device
+    /// has no such memory.
     pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         if let Some(known) = self.allocators().lock().shared.get(&device) {
@@ -133,8 +133,8 @@ impl Runtime {
     }
 
     /// The allocator of the heap: pinned memory that the devices of this one's kind reach and that
-    /// no stream uses. Nobody is told of its shortages, because who asks it may hold the GIL, or be
-    /// waited for by who does. Fails as [`Runtime::allocator`].
+    /// no stream uses. Its shortages are not reported to observers, because the requesting thread
+    /// may hold the GIL, or be waited for by the thread that does. Fails as [`Runtime::allocator`].
     #[cfg(not(loom))]
     pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
@@ -145,18 +145,18 @@ impl Runtime {
         Ok(Arc::clone(allocators.heap.get_or_insert_with(made)))
     }
 
-    /// Where this thread's next buffer on a device comes from.
+    /// The source of this thread's next buffer on a device.
     pub(crate) fn origin(&self, device: Device) -> Result<Origin> {
         let pool = self.current_pool(device);
         Ok(Origin { pool, ..self.origin_of(self.allocator(device)?, MemoryKind::Device) })
     }
 
-    /// The same of pinned memory.
+    /// The same for pinned memory.
     pub(crate) fn pinned_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.pinned_allocator(device)?, MemoryKind::Host))
     }
 
-    /// The same of memory that the device shares with the host.
+    /// The same for memory that the device shares with the host.
     pub(crate) fn shared_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.shared_allocator(device)?, MemoryKind::Shared))
     }
@@ -166,7 +166,7 @@ impl Runtime {
         Origin { allocator, pool: PoolId::DEFAULT, kind, align_bytes: 1, is_of_process }
     }
 
-    /// The allocators of a kind's devices that were used, by index.
+    /// The allocators of a kind's used devices, by index.
     pub fn allocators_of(&self, kind: DeviceKind) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
         let allocators = self.allocators().lock();
@@ -181,7 +181,7 @@ impl Runtime {
         Ok(self.allocators().lock().of_devices.get(&device).cloned())
     }
 
-    /// The allocators of a device, and of what it shares, of those that were used.
+    /// The allocators of a device's own and shared memory, as far as they were used.
     pub(crate) fn known_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
         self.properties(device)?; // fails for a device that does not exist
         let mut known = self.known_allocators_of(device.kind())?;
@@ -189,7 +189,7 @@ impl Runtime {
         Ok(known)
     }
 
-    /// The same of all devices of a kind.
+    /// The same for all devices of a kind.
     pub(crate) fn known_allocators_of(
         &self,
         kind: DeviceKind,
@@ -210,7 +210,7 @@ impl Runtime {
         Ok(self.allocators().lock().pinned.get(&kind).cloned())
     }
 
-    /// What the allocator of a device counts, with what threads keep given back first
+    /// The statistics of a device's allocator, after threads have returned their cached memory
     /// ([`CachingAllocator::statistics_at_rest`]); zeros before the first use. Starts nothing.
     ///
     /// ```
@@ -226,7 +226,7 @@ impl Runtime {
         Ok(Statistics::of_nothing(&self.allocators().lock().config))
     }
 
-    /// As [`Runtime::memory_statistics`], of memory that the device shares with the host.
+    /// As [`Runtime::memory_statistics`], for memory that the device shares with the host.
     pub fn shared_memory_statistics(&self, device: Device) -> Result<Statistics> {
         fork::check()?;
         self.properties(device)?; // fails for a device that does not exist
@@ -247,9 +247,9 @@ impl Runtime {
         self.allocators().lock().settings.clone()
     }
 
-    /// Serves the next requests of all allocators by other settings; what the text does not name
-    /// has its default, or stays, as [`AllocatorConfig::followed_by`] says. Nothing has changed
-    /// when the text is malformed.
+    /// Serves the next requests of all allocators by other settings. Settings that the text does
+    /// not name get their default, or stay, as [`AllocatorConfig::followed_by`] says. Nothing has
+    /// changed when the text is malformed.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

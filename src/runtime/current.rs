@@ -13,7 +13,7 @@ use crate::engine::stream::Stream;
 use crate::memory::allocator::PoolId;
 use crate::memory::buffer::here;
 
-/// What one thread has set in one runtime.
+/// The current devices, streams and pools of one thread in one runtime.
 #[derive(Debug, Default)]
 struct Current {
     devices: BTreeMap<DeviceKind, Device>,
@@ -22,7 +22,7 @@ struct Current {
     pools: BTreeMap<Device, Vec<Entered>>,
 }
 
-/// A pool that a thread is inside of, and what keeps it: a thread may end there.
+/// A pool that a thread is inside of, and the handle that keeps it: a thread may end there.
 #[derive(Debug)]
 pub(super) struct Entered {
     pub(super) pool: PoolId,
@@ -31,18 +31,18 @@ pub(super) struct Entered {
 }
 
 thread_local! {
-    /// By the runtime's number.
+    /// By the runtime's id.
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Looks at what this thread has set in a runtime; `None` when that is nothing.
+/// Looks at this thread's state in a runtime; `None` when there is none.
 fn look<T>(runtime: u64, look: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
-    // `try_with`, here and below: a runtime may be used while its thread's variables end.
+    // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
     CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(look)).ok().flatten()
 }
 
-/// What this thread has set in a runtime, to be changed. What follows from it is forgotten. A
-/// thread whose variables have ended sets nothing any more: `None`.
+/// Changes this thread's state in a runtime, and forgets what was derived from it. `None`, and no
+/// change, once the thread-locals are destroyed.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     here::forget();
     let changed =
@@ -50,7 +50,7 @@ fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> 
     changed.ok()
 }
 
-/// The device of a kind that this thread has set.
+/// The device that this thread has set for a kind.
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
     look(runtime, |current| current.devices.get(&kind).copied())
 }
@@ -60,7 +60,7 @@ pub(super) fn set_device(runtime: u64, device: Device) {
     change(runtime, |current| current.devices.insert(device.kind(), device));
 }
 
-/// The stream this thread has set on a device.
+/// The stream that this thread has set on a device.
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
     look(runtime, |current| current.streams.get(&device).cloned())
 }
@@ -78,13 +78,13 @@ pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
-/// Sets the pool of this thread on a device, inside of what was set before.
+/// Sets the pool of this thread on a device, inside of those set before.
 pub(super) fn push_pool(runtime: u64, device: Device, entered: Entered) {
     change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
-/// Ends the innermost use of a pool; nothing when there is none. What is returned may be what kept
-/// the pool last.
+/// Ends the innermost use of a pool; nothing when there is none. The result may be the pool's last
+/// handle.
 #[must_use]
 pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Entered> {
     let popped = change(runtime, |current| {
@@ -95,7 +95,7 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Ent
     popped.flatten()
 }
 
-/// Forgets what this thread has set in a runtime that is gone.
+/// Forgets this thread's state in a runtime that is gone.
 pub(super) fn forget(runtime: u64) {
     here::forget();
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));

@@ -13,9 +13,9 @@ impl Runtime {
         Ok(self.generators().generator(device))
     }
 
-    /// The default generator of a device, which everybody shares. Until it is seeded its seed is
-    /// an unpredictable one. Fails when the device does not exist, and in a forked child.
-    /// Initialises nothing.
+    /// The default generator of a device, shared by all threads. Until it is seeded its seed is an
+    /// unpredictable one. Fails when the device does not exist, and in a forked child. Initialises
+    /// nothing.
     pub fn default_generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
         self.generators().of(device)
@@ -37,12 +37,12 @@ impl Runtime {
         DeviceKind::ALL.into_iter().try_for_each(|kind| self.manual_seed_all(kind, seed))
     }
 
-    /// As [`Runtime::manual_seed`], of one kind.
+    /// As [`Runtime::manual_seed`], for one kind.
     pub fn manual_seed_all(&self, kind: DeviceKind, seed: u64) -> Result<()> {
         self.generators().manual_seed_all(kind, seed)
     }
 
-    /// Seeds the default generator of one device, which is not asked whether it exists.
+    /// Seeds the default generator of one device, without a check that the device exists.
     pub fn manual_seed_device(&self, device: Device, seed: u64) -> Result<()> {
         self.generators().of(device)?.manual_seed(seed)
     }

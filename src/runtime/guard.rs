@@ -1,7 +1,7 @@
 //! Guards: a current device or stream of this thread until the guard is dropped.
 //!
-//! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. Guards restore what
-//! they replaced, also when a panic unwinds; they stay in their thread.
+//! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. Guards restore the
+//! previous device or stream, also when a panic unwinds; they stay in their thread.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::engine::stream::Stream;
 use crate::runtime::Runtime;
 
-/// Not `Send`: what is current is per thread.
+/// Not `Send`: the current device and stream are per thread.
 type ThisThread = PhantomData<*const ()>;
 
 /// Makes a device current of its kind for this thread, until dropped.
@@ -112,7 +112,7 @@ impl OptionalDeviceGuard {
         device.map(|device| DeviceGuard::new(runtime, device)).transpose().map(Self)
     }
 
-    /// Makes a device current; the first one set decides what is restored.
+    /// Makes a device current; the guard restores the device from before the first call.
     pub fn set(&mut self, runtime: &Runtime, device: Device) -> Result<()> {
         match &mut self.0 {
             Some(guard) => guard.set(device),

@@ -14,8 +14,9 @@ impl Runtime {
     /// Makes a device of the accelerator's kind current for this thread, by its index. Fails when
     /// it does not exist; nothing has changed then.
     ///
-    /// torch ignores a negative index, which an `usize` cannot be: whoever may have no device to
-    /// set has an `Option`, for which there is [`OptionalDeviceGuard`](crate::OptionalDeviceGuard).
+    /// torch ignores a negative index, which an `usize` cannot be: a caller that may have no device
+    /// to set has an `Option`, for which there is
+    /// [`OptionalDeviceGuard`](crate::OptionalDeviceGuard).
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};

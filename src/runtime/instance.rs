@@ -1,4 +1,4 @@
-//! The runtime: devices, their streams, and what is current. Everything is made at first use.
+//! The runtime: devices, their streams, and the current ones. Everything is made at first use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,12 +31,12 @@ use crate::runtime::allocators::Allocators;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::runtime::{current, report};
 
-/// The devices of this machine and what runs on them.
+/// The devices of this machine and the work on them.
 ///
-/// Nothing is initialised before it is used: asking what exists starts no thread and opens no
-/// driver. One process usually has one runtime, [`Runtime::global`]; independent ones, with
-/// settings of their own, are for tests and for libraries that share nothing. Handles are cheap to
-/// clone; when the last one is dropped the runtime is shut down, as at the end of the process.
+/// Nothing is initialised before it is used: queries about devices start no thread and open no
+/// driver. One process usually has one runtime, [`Runtime::global`]; independent ones, with their
+/// own settings, are for tests and for libraries that share nothing. Handles are cheap to clone;
+/// the drop of the last one shuts the runtime down, as at the end of the process.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Inherited<Arc<Inner>>,
@@ -54,7 +54,7 @@ pub(super) struct Inner {
     generators: Defaults,
 }
 
-/// How often something happened since the runtime started: claims made visible.
+/// How often something happened since the runtime started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -70,7 +70,7 @@ pub struct Counters {
     pub num_spare_workers: u64,
 }
 
-/// The settings of allocators are read here, where nobody knows any more which variable had them.
+/// Names the variable in an error of the allocators' settings: the parser does not know it.
 fn of_variable(error: Error) -> Error {
     match error {
         Error::AllocatorSetting { .. }
@@ -83,15 +83,15 @@ fn of_variable(error: Error) -> Error {
 }
 
 impl Runtime {
-    /// A runtime of its own. Fails when a setting is out of range.
+    /// An independent runtime. Fails when a setting is out of range.
     pub fn new(config: Config) -> Result<Self> {
         Self::with_backends(config, [])
     }
 
     /// A runtime with additional or replaced kinds of device: for makers of devices and for tests.
     ///
-    /// A backend is this runtime's from now on, and is shut down with it. One that is given to two
-    /// ends with the first of them: give each its own.
+    /// A backend belongs to this runtime from now on, and is shut down with it. One that is given
+    /// to two runtimes ends with the first of them: give each its own.
     pub fn with_backends(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
@@ -125,14 +125,14 @@ impl Runtime {
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
-    /// what is queued is finished, for at most `ACCELRT_EXIT_MS`.
+    /// queued work is finished, for at most `ACCELRT_EXIT_MS`.
     ///
-    /// Fails when an `ACCELRT_*` variable is malformed, each time until it is mended.
+    /// Fails when an `ACCELRT_*` variable is malformed; the next call tries again.
     pub fn global() -> Result<Self> {
         Self::of_process().cloned()
     }
 
-    /// The same, which lives as long as the process.
+    /// The same, as a reference that lives as long as the process.
     #[inline]
     pub(crate) fn of_process() -> Result<&'static Self> {
         static GLOBAL: OnceLock<Runtime> = OnceLock::new();
@@ -153,8 +153,8 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Names this runtime in this process, in what threads have set and in errors about handles of
-    /// another runtime. Never reused.
+    /// Identifies this runtime in this process, in the state of threads and in errors about handles
+    /// of another runtime. Never reused.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.lifecycle.runtime
@@ -166,9 +166,9 @@ impl Runtime {
         &self.inner.config
     }
 
-    /// The kind that device-agnostic calls use, chosen at the first question: the configured one,
-    /// else the first of cuda and xpu that has a GPU, else cpu. Fails when the configured kind is
-    /// not available.
+    /// The kind that device-agnostic calls use, chosen at the first call: the configured one, else
+    /// the first of cuda and xpu that has a GPU, else cpu. Fails when the configured kind is not
+    /// available.
     pub fn accelerator(&self) -> Result<DeviceKind> {
         if let Some(kind) = self.inner.accelerator.get() {
             return Ok(*kind);
@@ -188,7 +188,7 @@ impl Runtime {
         }
     }
 
-    /// Devices of a kind that are there and cannot be used, with the reasons. Empty for a kind that
+    /// Devices of a kind that exist and cannot be used, with the reasons. Empty for a kind that
     /// this build lacks.
     #[must_use]
     pub fn left_out_devices(&self, kind: DeviceKind) -> Vec<LeftOutDevice> {
@@ -196,14 +196,15 @@ impl Runtime {
         backend.map_or_else(|_| Vec::new(), |backend| backend.left_out_devices())
     }
 
-    /// What a device is.
+    /// The properties of a device.
     pub fn properties(&self, device: Device) -> Result<DeviceProperties> {
         self.backend(device)?.properties(device.index())
     }
 
-    /// Free and total memory of a device now. Where that is the machine's, no more is free than the
-    /// machine, or the container that this process is in, has available. The total is what was
-    /// configured, else the device's or the machine's; a memory fraction is a part of it.
+    /// Free and total memory of a device now. For a device that uses the machine's memory, free
+    /// memory is at most what the machine, or the container that this process is in, has available.
+    /// The total is the configured one, else the device's or the machine's; a memory fraction is a
+    /// part of it.
     pub fn memory_info(&self, device: Device) -> Result<MemoryInfo> {
         let (backend, index) = (self.backend(device)?, device.index());
         let MemoryInfo { free_bytes, total_bytes } = backend.memory_info(index)?;
@@ -222,8 +223,8 @@ impl Runtime {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
     }
 
-    /// Has each task of this runtime's streams told to `watcher`, which is the same at each call;
-    /// `None` ends that.
+    /// Calls `watcher` with each task of this runtime's streams; `watcher` is the same at each
+    /// call, and `None` stops the calls.
     #[cfg(not(loom))]
     pub(crate) fn tell_actions(&self, watcher: Option<fn(&Action)>) {
         match watcher {
@@ -237,13 +238,12 @@ impl Runtime {
         self.stream_with_priority(device, 0)
     }
 
-    /// As [`Runtime::stream`], of a priority; smaller goes first. Fails when it is out of range.
+    /// As [`Runtime::stream`], with a priority; smaller goes first. Fails when it is out of range.
     pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.pooled_stream(priority).map(Stream::from_core)
     }
 
-    /// A stream that nobody else is given. It lives until its last handle is gone and its work
-    /// done.
+    /// A stream of the caller's own. It lives until its last handle is gone and its work done.
     pub fn dedicated_stream(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }
@@ -253,7 +253,7 @@ impl Runtime {
         self.table(device)?.default_stream().map(Stream::from_core)
     }
 
-    /// The stream with this id. Fails for an id that was never given out or whose stream ended.
+    /// The stream with this id. Fails for an id that was never given out, or when its stream ended.
     pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
     }
@@ -307,8 +307,8 @@ impl Runtime {
         self.exchange_device(stream.device()).map(drop)
     }
 
-    /// Makes a stream current on its device without changing the current device; returns the one
-    /// that was current there. Fails when the stream is another runtime's.
+    /// Makes a stream current on its device without changing the current device; returns the
+    /// previous one of that device. Fails when the stream is another runtime's.
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
         self.inner.lifecycle.check_own("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
@@ -321,8 +321,8 @@ impl Runtime {
         current::set_stream(self.id(), stream);
     }
 
-    /// Makes a stream and its device all that is set in this thread, also after a shutdown; `None`
-    /// forgets what is set. For a thread that serves many streams.
+    /// Sets a stream and its device as this thread's only state, also after a shutdown; `None`
+    /// clears the state. For a thread that serves many streams.
     pub(crate) fn serve(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
@@ -347,14 +347,14 @@ impl Runtime {
         self.synchronize_and_tell(device, &mut Some(is_interrupted))
     }
 
-    /// True when a synchronise of the device would wait for nothing. Does not block.
+    /// True when a synchronise of the device would not wait. Does not block.
     pub(crate) fn is_passed(&self, device: Device) -> bool {
         let table = self.inner.tables.lock().get(&device).cloned();
         let streams = table.map(|table| table.all()).unwrap_or_default();
         streams.into_iter().map(Stream::from_core).all(|stream| stream.is_passed())
     }
 
-    /// Waits, and tells the allocators when nothing was in the way.
+    /// Waits, and notifies the allocators when all work is done.
     fn synchronize_and_tell(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.synchronize_streams(device, interrupt);
         if matches!(waited, Ok(()) | Err(Error::Stream(_) | Error::Streams { .. })) {
@@ -393,7 +393,7 @@ impl Runtime {
     #[must_use]
     pub fn counters(&self) -> Counters {
         if fork::is_child() {
-            return Counters::default(); // a thread that is not here may hold a lock
+            return Counters::default(); // a thread that the child lacks may hold a lock
         }
         // Streams first: one that ends in between is then counted twice rather than not at all.
         let streams = self.inner.streams();
@@ -418,9 +418,9 @@ impl Runtime {
         counters
     }
 
-    /// Ends the runtime: takes no new work, finishes what is queued for at most the configured
-    /// time, cancels the rest, joins the threads that come back. Returns at once when it was shut
-    /// down before, and in a forked child.
+    /// Ends the runtime: refuses new work, finishes queued work for at most the configured time,
+    /// cancels the rest, joins the threads that come back. Returns at once when it was shut down
+    /// before, and in a forked child.
     #[expect(
         clippy::must_use_candidate,
         reason = "called for its effect; the report is a courtesy"
@@ -429,7 +429,7 @@ impl Runtime {
         self.inner.shutdown(self.inner.config.exit_timeout)
     }
 
-    /// As [`Runtime::shutdown`], printing what was lost on standard error: for a process's end.
+    /// As [`Runtime::shutdown`], and prints the losses on standard error: for a process's end.
     pub fn shutdown_and_report(&self) {
         report::losses(&self.shutdown());
     }
@@ -457,13 +457,13 @@ impl Runtime {
         }
     }
 
-    /// The backend of a device, which is initialised from here on.
+    /// The backend of a device; initialises the runtime.
     pub(super) fn initialized(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         self.table(device)?;
         self.backend(device)
     }
 
-    /// The streams of a device: from here on the runtime is initialised.
+    /// The streams of a device; initialises the runtime.
     fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
         let backend = self.backend(device)?;
         self.inner.lifecycle.check()?;
@@ -508,8 +508,8 @@ impl Drop for Inner {
     }
 }
 
-/// Synchronises with streams; the errors that this ended, one or more a stream. When something
-/// stands in the way, nothing has ended.
+/// Synchronises with streams; returns the errors that this ended, one or more a stream. On any
+/// other failure nothing has ended.
 fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
@@ -534,7 +534,7 @@ fn synchronize_all(
     let Some(obstacle) = obstacle else {
         return Ok(errors.into_iter().map(|(_, error)| error).collect());
     };
-    // Not all streams are done: what was ended meanwhile goes on.
+    // Not all streams are done: the errors that were ended meanwhile are open again.
     for (stream, error) in errors {
         stream.put_back(error);
     }

@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 /// The largest alignment of a buffer: a huge page, and a page of devices.
 const MOST_ALIGN_BYTES: usize = 2 * MIB;
 
-/// Fails when no buffer can be aligned so; `given` is what the caller wrote.
+/// Fails when no buffer can have this alignment; `given` is the caller's text.
 pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Result<()> {
     if align_bytes.is_power_of_two() && align_bytes <= MOST_ALIGN_BYTES {
         return Ok(());
@@ -23,11 +23,11 @@ pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Resu
 
 impl Runtime {
     /// Memory on a device, with unspecified contents, aligned to 512 bytes. Its home is the current
-    /// stream of this thread on that device. Does not wait for any stream, except that memory
-    /// which is being freed is waited for when there is too little and that would be enough.
+    /// stream of this thread on that device. Does not wait for any stream, except that it waits for
+    /// memory which is being freed when there is too little and that would be enough.
     ///
-    /// Fails with [`Error::OutOfMemory`], and has changed nothing then;
-    /// when the device does not exist, after a shutdown and in a forked child.
+    /// Fails with [`Error::OutOfMemory`], and has changed nothing then; when the device does not
+    /// exist, after a shutdown and in a forked child.
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};
@@ -41,7 +41,7 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.origin(device)?, &mut None)
     }
 
-    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; what is
+    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; memory
     /// before it stays free. Fails with [`Error::InvalidSetting`] for any other number.
     ///
     /// ```
@@ -77,9 +77,9 @@ impl Runtime {
         Ok(buffer)
     }
 
-    /// Memory that a device and the host both reach: as [`Runtime::empty`], and the host reads and
-    /// writes it on every kind that has addresses, once what uses it is done. It counts against the
-    /// device's memory, is cached beside the device's own, and belongs to no pool.
+    /// Memory that a device and the host both reach: as [`Runtime::empty`], and on every kind that
+    /// has addresses the host reads and writes it once its uses are done. It counts against the
+    /// device's memory, is cached apart from the device's own, and belongs to no pool.
     ///
     /// Fails as [`Runtime::empty`], and with [`Error::Unsupported`] where the device has none: its
     /// properties say so.
@@ -113,7 +113,7 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.pinned_origin(device)?, &mut None)
     }
 
-    /// This thread means `device` where it names none, until what is current in it changes.
+    /// Makes `device` this thread's default place, until the current device or stream changes.
     pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
         here::remember(self.current_stream_of(device)?, self.origin(device)?);
         Ok(())

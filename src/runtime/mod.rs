@@ -1,17 +1,17 @@
-//! L3, the runtime: one process's devices, what is current in a thread, and the orderly end.
+//! L3, the runtime: a process's devices, each thread's current ones, and the orderly end.
 //!
 //! * [`instance`]: the [`Runtime`] itself
-//! * [`allocators`]: where memory comes from
+//! * [`allocators`]: the caching allocators
 //! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current device and streams of each thread
-//! * [`guard`]: what is current, for a while
+//! * [`guard`]: a current device or stream for a scope
 //! * [`generators`]: making generators, seeding the default ones
 //! * [`index`]: the current device by its index, with torch's names
 //! * [`memory`]: making buffers
-//! * [`observers`]: who is told of shortages
-//! * [`pools`]: private pools, and which one a thread is inside of
+//! * [`observers`]: callbacks for shortages of memory
+//! * [`pools`]: private pools, and each thread's current one
 //! * [`programs`]: compiling kernels
-//! * [`report`]: what it says on standard error
+//! * [`report`]: its messages on standard error
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
 mod allocators;

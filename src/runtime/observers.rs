@@ -1,4 +1,4 @@
-//! Who is told when a request of any allocator of a runtime fails for want of memory.
+//! Callbacks for failed requests of any allocator of a runtime, for want of memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::base::sync::{LockRank, Mutex};
 use crate::memory::allocator::new_observer_id;
 use crate::runtime::Runtime;
 
-/// Called with what failed.
+/// Called with the error of the request.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
-/// Those of one runtime, by numbers that are not used again.
+/// The observers of one runtime, by ids that are not reused.
 pub(super) struct Observers(Mutex<Vec<(u64, Arc<Observer>)>>);
 
 impl Observers {
@@ -36,8 +36,8 @@ impl fmt::Debug for Observers {
 
 impl Runtime {
     /// Calls `observer` with each error of a request for memory that failed for want of it, on any
-    /// device, on the thread of the request, without a lock; the number ends it. Requests that fail
-    /// inside of an observer are told to none.
+    /// device, on the thread of the request, without a lock; the id ends it. Requests that fail
+    /// inside an observer are not reported.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -62,7 +62,8 @@ impl Runtime {
         id
     }
 
-    /// Ends what [`Runtime::add_oom_observer`] of this runtime began; nothing when it has ended.
+    /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added; does nothing
+    /// for one that was removed.
     pub fn remove_oom_observer(&self, id: u64) {
         let observers = Arc::clone(&self.allocators().lock().observers);
         let is_meant = |(known, _): &mut (u64, _)| *known == id;

@@ -1,4 +1,4 @@
-//! Private pools: memory of a device that only the requests of threads inside of the pool get.
+//! Private pools: memory of a device that only serves requests of threads inside of the pool.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
 use crate::runtime::current::{self, Entered};
 
-/// A private pool of one device. Handles are cheap to clone; when the last one is dropped, what is
-/// free in it goes back to the device, and the rest when it is freed and another pool is made or
-/// the cache emptied; under policy `torch` when the cache is emptied.
+/// A private pool of one device. Handles are cheap to clone. When the last one is dropped, free
+/// memory of the pool goes back to the device. The rest goes back once it is freed, when another
+/// pool is made or the cache is emptied; under policy `torch` only when the cache is emptied.
 ///
 /// ```
 /// use accelrt::{Config, Device, MemPool, PoolOptions, Runtime};
@@ -37,7 +37,7 @@ pub struct MemPool {
 
 #[derive(Debug)]
 struct Inner {
-    /// Of the runtime, in the threads' current state.
+    /// The runtime's id, for the threads' current state.
     runtime: u64,
     allocator: Arc<CachingAllocator>,
     id: PoolId,
@@ -50,7 +50,7 @@ impl MemPool {
         let allocator = runtime.allocator(device)?;
         // Relaxed: only uniqueness matters.
         let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
-        allocator.trim_left_pools(); // as many are made as end: none is left for good
+        allocator.trim_left_pools(); // pools are made as often as they end: none stays for good
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
         Ok(Self { inner: Arc::new(Inner { runtime, allocator, id }) })
@@ -62,7 +62,7 @@ impl MemPool {
         self.inner.id
     }
 
-    /// The device that it is a pool of.
+    /// The device of the pool.
     #[must_use]
     pub fn device(&self) -> Device {
         self.inner.allocator.device()
@@ -76,21 +76,21 @@ impl MemPool {
         segments
     }
 
-    /// Serves this thread's requests on its device until the guard is dropped; of several pools the
-    /// one that was entered last.
+    /// Serves this thread's requests on its device until the guard is dropped. With several pools
+    /// the one entered last serves.
     pub fn enter(&self) -> PoolGuard {
         self.push();
         PoolGuard { pool: self.clone(), this_thread: PhantomData }
     }
 
-    /// Begins what [`MemPool::pop`] ends.
+    /// Enters the pool until [`MemPool::pop`].
     pub(crate) fn push(&self) {
         let Inner { runtime, allocator, id } = &*self.inner;
         let entered = Entered { pool: *id, kept: Arc::clone(&self.inner) as _ };
         current::push_pool(*runtime, allocator.device(), entered);
     }
 
-    /// False when this thread is not inside.
+    /// Leaves the pool; false when this thread is not inside.
     pub(crate) fn pop(&self) -> bool {
         let Inner { runtime, allocator, id } = &*self.inner;
         current::pop_pool(*runtime, allocator.device(), *id).is_some()
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_inside_of_a_pool_keeps_none_of_its_memory() {
-        // Goal: law 11 of threads. Method: each has a device's half in a pool that it does not
-        // leave, and whose last handle it dropped before.
+        // Goal: law 11 of threads. Method: each thread has a device's half in a pool that it does
+        // not leave, and has dropped the pool's last handle before.
         for settings in ["policy:native", "policy:torch"] {
             let config = Config {
                 cpu_memory_bytes: Some(64 << 20),

@@ -8,9 +8,9 @@ use crate::runtime::Runtime;
 impl Runtime {
     /// Compiles a program for a device; `options` are the compiler's. Blocks.
     ///
-    /// Fails with [`Error::BuildFailed`](crate::Error::BuildFailed), which has the compiler's
-    /// words; on kinds without a compiler; when the device does not exist, after a shutdown and in
-    /// a forked child.
+    /// Fails with [`Error::BuildFailed`](crate::Error::BuildFailed), which has the compiler's log;
+    /// on kinds without a compiler; when the device does not exist, after a shutdown and in a
+    /// forked child.
     ///
     /// ```
     /// use accelrt::{Config, Device, Error, ProgramSource, Runtime};

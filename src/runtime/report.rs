@@ -1,4 +1,4 @@
-//! What the runtime of a process says on standard error: settings without an effect, and lost work.
+//! Messages of a process's runtime on standard error: settings without an effect, and lost work.
 //!
 //! Nothing can be done about a standard error that is closed.
 
@@ -9,7 +9,7 @@ use super::shutdown::ShutdownReport;
 use crate::base::config::Config;
 use crate::memory::allocator::AllocatorConfig;
 
-/// Names variables that look like settings and that nothing reads.
+/// Names variables that look like settings but have no effect.
 pub(super) fn unknown_variables() {
     let _ = std::io::stderr().write_all(ignored(&Config::unknown_variables()).as_bytes());
 }
@@ -25,7 +25,7 @@ pub(super) fn ignored_settings(settings: &str) {
     }
 }
 
-/// Says what was lost, if anything was.
+/// Prints the losses, if there are any.
 pub(super) fn losses(report: &ShutdownReport) {
     if !report.is_clean() {
         let _ = write!(std::io::stderr(), "{report}");

@@ -1,4 +1,4 @@
-//! The end: finish what is queued, cancel the rest, join the threads, say what was lost.
+//! The end: finish queued work, cancel the rest, join the threads, report losses.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::collections::BTreeSet;
@@ -13,13 +13,13 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;
 
-/// Between two looks at what still runs.
+/// Polling period for work that still runs.
 const PERIOD: Duration = Duration::from_micros(200);
 
-/// How long threads have to retire what was cancelled and to end, when the configured time is over.
+/// How long threads have to retire cancelled work and to end, after the configured time.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What a shutdown left undone.
+/// The work that a shutdown left undone.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -29,7 +29,7 @@ pub struct ShutdownReport {
     pub num_busy_threads: usize,
     /// Errors of streams that no synchronise raised.
     pub unseen_errors: Vec<Arc<StreamError>>,
-    /// How many more there were of streams that are gone: of each device the newest are kept.
+    /// How many more there were, of streams that are gone: only the newest of each device are kept.
     pub num_forgotten_errors: u64,
 }
 
@@ -45,7 +45,7 @@ impl ShutdownReport {
 }
 
 impl fmt::Display for ShutdownReport {
-    /// One line about what did not run, one per error that nobody saw; nothing when clean.
+    /// One line about work that did not run, one per unseen error; nothing when clean.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.num_cancelled_tasks > 0 || self.num_busy_threads > 0 {
             let tasks = counted(self.num_cancelled_tasks, "task");
@@ -72,16 +72,17 @@ fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Shuts a runtime down that takes no new work any more.
+/// Shuts a runtime down that already refuses new work.
 pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let deadline = Instant::now() + timeout;
     let streams = inner.streams();
-    // Only a stream that is done cannot be handed work any more by one that is not.
+    // Not each stream by itself: one that is done may still get work from one that is not.
     wait_until(deadline, || streams.iter().all(is_done));
     inner.lifecycle.cancel();
     let grace = Instant::now() + GRACE;
     wait_until(grace, || streams.iter().filter(|stream| !retire(stream)).count() == 0);
-    // What a device still uses is given back when it is done with it, or stays with the driver.
+    // Memory that a device still uses is freed when the device is done with it, or stays with the
+    // driver.
     wait_until(grace, || streams.iter().all(|stream| stream.poll_held()));
     for allocator in inner.all_allocators() {
         allocator.close();
@@ -109,7 +110,7 @@ fn is_done(stream: &Arc<StreamCore>) -> bool {
     stream.progress.retired() >= stream.pushed() || frames::is_inside(stream.key())
 }
 
-/// True when somebody executes the stream or will.
+/// True when a thread executes the stream or will.
 fn is_runnable(stream: &Arc<StreamCore>) -> bool {
     !stream.turnstile.is_idle() && stream.turnstile.parking().is_none()
 }
@@ -128,7 +129,7 @@ fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
     stream.unretired_users_tasks().saturating_sub(u64::from(is_runnable(stream)))
 }
 
-/// Each failure once: those inherited from another one that is reported go.
+/// Each failure once: drops errors inherited from another one that is reported.
 fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
     let mut seen = BTreeSet::new();
     let origin = |error: &Arc<StreamError>| error.inherited_from().unwrap_or(error).clone();
@@ -142,17 +143,17 @@ fn wait_until(deadline: Instant, is_over: impl Fn() -> bool) {
     }
 }
 
-/// What the end of the process's runtime calls before anything is given back.
+/// Called at the end of the process's runtime, before anything is freed.
 static BEFORE_END: OnceLock<fn()> = OnceLock::new();
 
-/// Registers what the shutdown of the process's runtime calls first: a library above the runtime
-/// stops using its memory then. The first registration stays.
+/// Registers a function that the shutdown of the process's runtime calls first: a library above the
+/// runtime stops using its memory then. The first registration stays.
 #[cfg(not(loom))] // as the host heap, which registers
 pub(crate) fn before_end_of_process(handler: fn()) {
     BEFORE_END.get_or_init(|| handler);
 }
 
-/// Calls what was registered.
+/// Calls the registered function.
 pub(super) fn begin_of_process() {
     if let Some(handler) = BEFORE_END.get() {
         handler();
