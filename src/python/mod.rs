@@ -1,6 +1,6 @@
 //! L4, Python: the extension module `accelrt._core`, which the facade in `python/accelrt` wraps.
 //!
-//! Every binding that may wait leaves the GIL first, unless nothing is left to wait for. Types
+//! Every binding that may wait releases the GIL first, unless nothing is left to wait for. Types
 //! carry their public module's name, so that messages and pickles say `accelrt.Stream`.
 
 mod integrations;
@@ -74,7 +74,7 @@ mod _core {
     #[pymodule_export]
     use super::support::errors::{DeviceLost, OutOfMemoryError, StreamError};
 
-    /// What pyo3's macros cannot say.
+    /// Steps that pyo3's macros do not cover.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreter::check_main(module.py())?;

@@ -38,7 +38,7 @@ use crate::queue::{Command, Pushed};
 pub(crate) enum Order {
     /// Behind conflicting uses.
     BehindConflicts,
-    /// By the caller, who promises that no conflicting use runs at the same time.
+    /// By the caller. It promises that no conflicting use runs at the same time.
     Given,
 }
 

@@ -1,7 +1,7 @@
 //! NumPy's memory of arrays, served by the heap over the host cache: the handler of NEP 49.
 //!
 //! NumPy is found at run time, through the table of its C interface. Arrays keep the handler that
-//! made them, so what this one gave comes back to it wherever and whenever an array dies.
+//! made them, so memory from this one comes back to it wherever and whenever an array dies.
 #![expect(unsafe_code, reason = "NumPy's table is one of C functions")]
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -19,7 +19,7 @@ const SET_HANDLER: usize = 304;
 /// `NPY_1_22_API_VERSION`: from here on the table has handlers.
 const LEAST_FEATURE_VERSION: c_uint = 0xf;
 
-/// What NumPy calls a capsule of a handler.
+/// NumPy's name for a capsule of a handler.
 const CAPSULE_NAME: &CStr = c"mem_handler";
 
 /// `PyDataMem_Handler`, version 1.
@@ -64,14 +64,14 @@ extern "C" fn calloc(_: *mut c_void, count: usize, bytes: usize) -> *mut c_void 
 }
 
 /// # Safety
-/// NumPy gives null or what this handler gave to it, and from then on uses what is returned.
+/// NumPy gives null or memory from this handler, and from then on uses the result.
 unsafe extern "C" fn realloc(_: *mut c_void, old: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe { host_heap::realloc(old, bytes, &Functions::LIBC) }
 }
 
 /// # Safety
-/// NumPy gives back what this handler gave to it, once.
+/// NumPy gives back memory from this handler, once.
 unsafe extern "C" fn free(_: *mut c_void, old: *mut c_void, _bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { host_heap::free(old, &Functions::LIBC) }
@@ -118,7 +118,7 @@ fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
-/// NumPy's table of C functions, which has handlers in it. Imports NumPy.
+/// NumPy's table of C functions, of a version with handlers. Imports NumPy.
 fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
     let numpy = py.import("numpy").map_err(|missing| {
         let error = PyImportError::new_err("numpy_memory needs NumPy, which cannot be imported");
@@ -129,13 +129,13 @@ fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
         .import("numpy._core._multiarray_umath")
         .or_else(|_| py.import("numpy.core._multiarray_umath"))?;
     let capsule = module.getattr("_ARRAY_API")?;
-    // SAFETY: with the GIL; any object may be given, and what is none raises.
+    // SAFETY: with the GIL; any object may be given, and one that is no capsule raises.
     let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) };
     if table.is_null() {
         return Err(PyErr::fetch(py));
     }
     let table = table.cast::<*const c_void>().cast_const();
-    // SAFETY: every NumPy of this interpreter's age has this place.
+    // SAFETY: every NumPy for this interpreter's version has this entry.
     let place = unsafe { table.add(FEATURE_VERSION) };
     // SAFETY: as above.
     let function = unsafe { *place };

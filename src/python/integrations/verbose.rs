@@ -1,4 +1,5 @@
-//! Verbose levels of oneMKL and oneDNN, its allocator, and what else `accelrt.backends` asks.
+//! Verbose levels of oneMKL and oneDNN, oneMKL's allocator, and other queries of
+//! `accelrt.backends`.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub(crate) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
 
 #[pymethods]
 impl PyVerboseScope {
-    // With the GIL: a process that forks by Python has no lock of the levels taken.
+    // With the GIL: a process that forks by Python holds no lock of the levels.
     #[new]
     fn new(py: Python<'_>, library: &str, level: i32) -> PyResult<Self> {
         let folder = library_folder(py)?;
@@ -48,8 +49,8 @@ pub(crate) struct PyVerboseCapture(VerboseCapture);
 
 #[pymethods]
 impl PyVerboseCapture {
-    // What may block is done without the GIL: whoever reads the standard output may need it. What
-    // takes the lock of all captures is done with it: a process that forks has it free then.
+    // Steps that may block run without the GIL: the reader of the standard output may need it.
+    // Steps that take the lock of all captures run with the GIL: that lock is then free in a fork.
     #[new]
     fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
         let library = library_argument(library)?;
@@ -76,7 +77,7 @@ impl PyVerboseCapture {
 
 impl Drop for PyVerboseCapture {
     fn drop(&mut self) {
-        // As `end`. When there is no interpreter any more, nobody waits for the GIL either.
+        // As `end`. Without an interpreter no thread waits for the GIL either.
         Python::try_attach(|py| drop(self.end(py)));
     }
 }
@@ -154,7 +155,7 @@ fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
     }
 }
 
-/// Where wheels put shared libraries, which the loader does not know.
+/// The folder where wheels put shared libraries, which the loader does not search.
 pub(crate) fn library_folder(py: Python<'_>) -> PyResult<PathBuf> {
     let prefix: PathBuf =
         py.import(intern!(py, "sys"))?.getattr(intern!(py, "prefix"))?.extract()?;

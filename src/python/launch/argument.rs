@@ -1,4 +1,4 @@
-//! Arguments of a launch: Python objects as C values, and what must stay alive for them.
+//! Arguments of a launch: Python objects as C values, and the objects to keep alive for them.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -18,11 +18,11 @@ use crate::python::support::errors::type_name;
 /// How far `_as_parameter_` is followed.
 const MAX_DEPTH: usize = 8;
 
-/// What an argument without a declared type may be.
+/// The allowed types of an argument without a declared type.
 const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an object of ctypes or \
                           cffi, or have data_ptr() or _as_parameter_";
 
-/// One argument on its way.
+/// An argument that is being converted.
 pub(crate) struct Passing<'a, 'py> {
     pub(crate) function: &'a Bound<'py, PyAny>,
     /// From 0.
@@ -30,10 +30,10 @@ pub(crate) struct Passing<'a, 'py> {
     pub(crate) used: &'a mut Used,
 }
 
-/// What a function may use through pointers.
+/// Objects and memory that a function may use through pointers.
 #[derive(Default)]
 pub(crate) struct Used {
-    /// Kept alive until it is done.
+    /// Kept alive until the function is done.
     pub(crate) objects: Vec<Py<PyAny>>,
     /// Which bytes it uses, and how; the uses of buffers are recorded.
     pub(crate) memory: Vec<UsedMemory>,
@@ -74,7 +74,7 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    /// An `int64_t`, or a `uint64_t` when it is too large for that.
+    /// An `int64_t`, or a `uint64_t` when the number is too large for that.
     #[inline]
     fn integer(&self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         if let Ok(value) = value.extract::<i64>() {
@@ -170,7 +170,7 @@ impl<'py> Passing<'_, 'py> {
         self.by_kind(&converted, 0)
     }
 
-    /// The slow rest, by what an object is.
+    /// The slow path: dispatches by the kind of the object.
     #[cold]
     fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
         let py = value.py();
@@ -265,7 +265,7 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    /// Memory that an object owns, marked or not: a Buffer's or View's, or that of whatever has
+    /// Memory that an object owns, marked or not: a Buffer's or View's, or that of any object with
     /// `data_ptr()`.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         if let Ok(buffer) = value.cast::<PyBuffer>() {
@@ -307,7 +307,7 @@ impl<'py> Passing<'_, 'py> {
         Ok(Argument::U64(address))
     }
 
-    /// Memory of whatever has `data_ptr()`.
+    /// Memory of any object with `data_ptr()`.
     fn pointed_to(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
         if !method.is_callable() {
@@ -331,10 +331,10 @@ impl<'py> Passing<'_, 'py> {
         PyTypeError::new_err(format!("{place} must be {expected}, not {name}{hint}"))
     }
 
-    /// A declared class does not take it, for its own reason.
+    /// The error of a declared class that does not take the argument.
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
-        // The reason of ctypes where it has none.
+        // The reason that ctypes gives when it has none.
         let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
         let (name, hint) = (type_name(given), hint(given));
         let text = format!("{} must be {}, not {name}", self.place(), name_of(class));
@@ -352,8 +352,8 @@ impl<'py> Passing<'_, 'py> {
     }
 }
 
-/// A Python number that is passed as it is, of a declared type or as what it is; `None` for what
-/// has to be looked at more closely.
+/// A Python number that is passed directly, as a declared type or as its own; `None` for objects
+/// that need a closer look.
 #[inline]
 pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> Option<Argument> {
     if let Some(number) = exact_integer(value) {
@@ -368,13 +368,13 @@ pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> O
     matches!(declared, None | Some(Declared::Double)).then(|| Argument::F64(number.value()))
 }
 
-/// An `int` itself, when 64 bits hold it.
+/// The value of an exact `int`, when 64 bits hold it.
 #[inline]
 fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
-/// How what is not taken as it is can be given.
+/// Says how to pass an object that is not taken as it is.
 fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     if is_numpy_scalar(given) {
         ": give int() or float() of it"
@@ -385,13 +385,13 @@ fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     }
 }
 
-/// True for NumPy's numbers, and those that others added to it.
+/// True for NumPy's numbers, and those that other libraries added to it.
 fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> bool {
     let has = |name: &str| value.hasattr(name).unwrap_or(false);
     has("dtype") && has("item") && !has("__setitem__")
 }
 
-/// The numbers of NumPy that are no Python numbers and have a type of C: a `float` and a bool.
+/// The numbers of NumPy that are no Python numbers and have a C type: a `float` and a bool.
 fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     if !is_numpy_scalar(value) {
         return Ok(None);
@@ -403,7 +403,7 @@ fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     })
 }
 
-/// True when a number has a place in so many bytes.
+/// True when a number fits into so many bytes.
 #[inline]
 fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
     let unused_bits = 64 - 8 * u32::from(bytes);

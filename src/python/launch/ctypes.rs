@@ -1,4 +1,4 @@
-//! What is asked of `ctypes` and of cffi's backend, without importing what a program does not use.
+//! Queries to `ctypes` and to cffi's backend, which import neither unless a program uses it.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -11,7 +11,7 @@ use crate::python::support::errors::type_name;
 /// Flag of functions that are called with the GIL.
 const FUNCFLAG_PYTHONAPI: i64 = 4;
 
-/// The types of ctypes that launches tell apart.
+/// The types of ctypes that launches distinguish.
 pub(crate) struct Types {
     pub(crate) function: Py<PyType>,
     pub(crate) simple: Py<PyType>,
@@ -47,21 +47,21 @@ impl Types {
         })
     }
 
-    /// True for every ctypes object, and for what `byref` returns.
+    /// True for every ctypes object, and for results of `byref`.
     pub(crate) fn is_data(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = object.py();
         Ok(object.is_instance(self.data.bind(py))?
             || object.is_instance(self.reference.bind(py))?)
     }
 
-    /// True for what C passes by value and a launch does not.
+    /// True for types that C passes by value and a launch does not.
     pub(crate) fn is_aggregate(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = object.py();
         Ok(object.is_instance(self.structure.bind(py))?
             || object.is_instance(self.union.bind(py))?)
     }
 
-    /// The address in a pointer, or that of an array or of what `byref` names.
+    /// The address in a pointer, or that of an array or of the object in a `byref`.
     pub(crate) fn address(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let pointer = self.cast.bind(py).call1((object, &self.void_pointer))?;
@@ -70,15 +70,15 @@ impl Types {
     }
 }
 
-/// True when a type of ctypes has references to Python objects inside, at any depth. False for
-/// types that are not ctypes'.
+/// True when a type of ctypes contains references to Python objects, at any depth. False for types
+/// that are not ctypes'.
 pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = kind.py();
     if let Some(element) = kind.getattr_opt(intern!(py, "_type_"))? {
         if let Ok(letter) = element.cast::<PyString>() {
             return Ok(letter.to_str()? == "O");
         }
-        // A pointer is an address, whatever is there.
+        // A pointer is a plain address, whatever its target.
         return Ok(kind.hasattr(intern!(py, "_length_"))? && holds_objects(&element)?);
     }
     for class in kind.getattr(intern!(py, "__mro__"))?.try_iter()? {
@@ -116,7 +116,7 @@ pub(crate) fn check_needs_no_gil(function: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// The backend of cffi when the object is one of its data.
+/// The backend of cffi when the object is cffi data.
 pub(crate) fn cffi_backend<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyModule>>> {

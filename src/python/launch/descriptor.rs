@@ -7,15 +7,15 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// How objects of one class compute an attribute.
+/// The descriptor of an attribute, shared by the objects of one class.
 pub(crate) struct Descriptor {
     object: Py<PyAny>,
     get: ffi::descrgetfunc,
 }
 
 impl Descriptor {
-    /// The descriptor of an object's attribute; `None` when the object itself may hold it, or a
-    /// value stands in the class.
+    /// The descriptor of an object's attribute; `None` when the object itself may hold it, or when
+    /// the class holds a plain value.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Option<Self> {
         let found = object.get_type().getattr(name).ok()?;
         let class = found.get_type();
@@ -23,7 +23,7 @@ impl Descriptor {
         let set = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_descr_set) };
         // SAFETY: as above.
         let get = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_descr_get) };
-        // With a setter it goes before what stands in the object.
+        // A descriptor with a setter takes precedence over the object's own attributes.
         if set.is_null() || get.is_null() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The function of a launch: what may be one, where it is, and which arguments it declares.
+//! The function of a launch: the accepted objects, the address, and the declared arguments.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::python::launch::signature::{self, Argtypes, Signature};
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::identity_cache::IdentityCache;
 
-/// What is known of a function object.
+/// The cached data of a function object.
 #[pyclass(frozen)]
 pub(crate) struct KnownFunction {
     pub(crate) address: u64,
@@ -24,15 +24,15 @@ pub(crate) struct KnownFunction {
 enum Declaration {
     /// The `argtypes` of a ctypes function, which are read at each launch.
     Argtypes(Argtypes),
-    /// Of cffi, or a numba one that was asked once; kept alive when its code goes with it.
+    /// Of cffi, or a numba function that was queried once; kept alive when its code goes with it.
     Fixed { signature: Option<Signature>, is_kept: bool },
 }
 
-/// Every kind of function but bare addresses.
+/// The cache for every kind of function except bare addresses.
 static KNOWN: IdentityCache<KnownFunction> = IdentityCache::new();
 
 impl KnownFunction {
-    /// The function, if it is known and still declares what it did.
+    /// The cached function, if its declaration has not changed.
     #[inline]
     pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Self>>> {
         let Some(known) = KNOWN.get(object) else { return Ok(None) };
@@ -52,23 +52,23 @@ impl KnownFunction {
         }
     }
 
-    /// True when the code may go with the object.
+    /// True when the code may be freed with the object.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         matches!(self.types, Declaration::Fixed { is_kept: true, .. })
     }
 }
 
-/// A function as a launch needs it.
+/// A function, ready for a launch.
 pub(crate) struct NativeFunction {
     pub(crate) address: u64,
     pub(crate) signature: Option<Signature>,
-    /// True when the code may go with the object.
+    /// True when the code may be freed with the object.
     pub(crate) is_kept: bool,
 }
 
 impl NativeFunction {
-    /// Finds the function, or says why the object is none that a stream can call.
+    /// Finds the function; the error says why a stream cannot call the object.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {
             let address = address_argument(object)?;
@@ -140,7 +140,7 @@ fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult
     Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_kept: false } })
 }
 
-/// A `numba.cfunc`, or whatever has an integer `address` as it does.
+/// A `numba.cfunc`, or another object with an integer `address`.
 fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<KnownFunction>> {
     let Ok(address) = object.getattr("address") else { return Ok(None) };
     if !address.is_instance_of::<PyInt>() || address.is_instance_of::<PyBool>() {
@@ -172,8 +172,8 @@ fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
     wrong_type("function", expected, object)
 }
 
-/// For `check=True`: the function returns a status that is an `int`, as far as it says what it
-/// returns.
+/// For `check=True`: checks that the function returns a status that is an `int`, as far as its
+/// return type is declared.
 pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let types = Types::get(object.py())?;
     if !object.is_instance(types.function.bind(object.py()))? {
@@ -192,7 +192,7 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
 /// Names of functions that were launched as objects, by their addresses.
 static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
 
-/// Names kept: compiled functions come and go without end.
+/// A limit for the names: compiled functions come and go without end.
 const NAMES_LIMIT: usize = 4096;
 
 fn note_name(address: u64, object: &Bound<'_, PyAny>) {
@@ -204,7 +204,7 @@ fn note_name(address: u64, object: &Bound<'_, PyAny>) {
     names.insert(address, name);
 }
 
-/// The name that the function at an address was last launched by.
+/// The name of the last launched function object with this address.
 pub(crate) fn name_at(address: u64) -> Option<String> {
     NAMES.lock().get(&address).cloned()
 }

@@ -1,8 +1,9 @@
 //! The helper: the one thread of a process that runs Python callables for streams.
 //!
-//! It asks for the GIL when something is ready, runs a batch, and gives the GIL back. Others wait
-//! for it, so it waits for nothing unfinished, whatever runs there: callables, and destructors that
-//! they or the interpreter's collector bring about. What is parked it leaves to the reaper.
+//! It asks for the GIL when a callable is ready, runs a batch, and gives the GIL back. Other
+//! threads wait for it, so it waits for nothing unfinished, neither in callables, nor in
+//! destructors that they or the interpreter's collector trigger. Parked objects are left to the
+//! reaper.
 
 use std::io;
 use std::sync::OnceLock;
@@ -22,17 +23,17 @@ use crate::python::support::reaper;
 use crate::python::support::turns::Turns;
 use crate::python::support::waiting::wait_for_nothing;
 
-/// Callables between two chances for others to get the GIL: those written in C never offer it.
+/// Callables between two offers of the GIL to other threads: callables in C never offer it.
 const BATCH: usize = 64;
 
 static TURNS: Turns = Turns::new();
 static READY: SegQueue<(HostTask, Completion)> = SegQueue::new();
 static HELPER: OnceLock<Thread> = OnceLock::new();
 
-/// True when something was posted that the helper has not looked at.
+/// True when a callable was posted since the helper last looked.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, once. With the GIL, so nobody else starts it meanwhile.
+/// Starts the thread, once. With the GIL, so no other thread starts it meanwhile.
 pub(crate) fn ensure_started() -> io::Result<()> {
     if HELPER.get().is_none() {
         let builder =
@@ -43,10 +44,10 @@ pub(crate) fn ensure_started() -> io::Result<()> {
     Ok(())
 }
 
-/// Hands over a callable whose turn in its stream has come. Called by workers, without the GIL.
+/// Hands over a callable that is next in its stream. Called by workers, without the GIL.
 pub(crate) fn post(task: HostTask, completion: Completion) {
     READY.push((task, completion));
-    // AcqRel: pairs with `serve`, which sees what was pushed.
+    // AcqRel: pairs with `serve`, which sees the push.
     if !IS_WOKEN.swap(true, Ordering::AcqRel)
         && let Some(helper) = HELPER.get()
     {
@@ -57,8 +58,8 @@ pub(crate) fn post(task: HostTask, completion: Completion) {
 fn serve() {
     wait_for_nothing();
     loop {
-        // AcqRel: pairs with `post`. A post after this swap sets the word again, so it is not lost;
-        // one before it is seen below.
+        // AcqRel: pairs with `post`. A post after this swap sets the flag again, so it is not lost;
+        // an earlier one is seen below.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }
@@ -92,14 +93,14 @@ fn run_batch(py: Python<'_>) {
     }
 }
 
-/// The interpreter ends: no callable is begun any more; see [`Turns::close`].
+/// Called when the interpreter ends: no callable begins any more; see [`Turns::close`].
 pub(crate) fn close() {
     if !fork::is_child() {
         TURNS.close();
     }
 }
 
-/// Drops the callables that nobody will run.
+/// Drops the callables that will not run.
 pub(crate) fn drop_pending(py: Python<'_>) {
     if fork::is_child() {
         return;

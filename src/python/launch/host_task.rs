@@ -95,19 +95,21 @@ type Call = unsafe extern "C-unwind" fn(
 ) -> *mut ffi::PyObject;
 
 /// Calls a callable. Before Python 3.14 an interpreter that has ended exits threads that ask for
-/// the GIL, here one inside a callable that had given it up, by unwinding their stacks. Code that
-/// is not prepared for that would abort the process; this thread sleeps instead until it ends.
+/// the GIL, such as this one inside a callable that released it, by unwinding their stacks. Code
+/// that is not prepared for that would abort the process; this thread sleeps instead until the
+/// process ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
     // Trap: a declaration of our own is merged with pyo3's at link time, and that says "never
-    // unwinds". A pointer that the optimiser cannot see through is called as its type says.
+    // unwinds". A call through a pointer that the optimiser cannot see through uses the pointer's
+    // type.
     let call = black_box(ffi::PyObject_Call as *const c_void);
     // SAFETY: only the type changes, to one that allows more; it is the address of this function.
     let call = unsafe { mem::transmute::<*const c_void, Call>(call) };
     let hang = Hang;
     // SAFETY: the callable and its arguments, which are a tuple, are alive, and the GIL is held:
-    // bound references say both.
+    // bound references imply both.
     let returned = unsafe { call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
     mem::forget(hang);
-    // SAFETY: the pointer is a new reference, or null with an exception set: what the call returns.
+    // SAFETY: the call returns a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(callable.py(), returned) }.map(drop)
 }

@@ -24,7 +24,7 @@ use crate::python::support::parameters::integer_of;
 use crate::python::support::parked::{Kept, drop_parked};
 use crate::python::support::waiting::enqueue;
 
-/// What the keywords of a launch were given.
+/// The size keywords of a launch.
 pub(crate) struct Sizes<'a, 'py> {
     pub(crate) global: Option<&'a Bound<'py, PyAny>>,
     pub(crate) local: Option<&'a Bound<'py, PyAny>>,
@@ -48,7 +48,7 @@ impl Owned {
         }
     }
 
-    /// Whether the kernel writes its memory, where that is said.
+    /// Whether the kernel writes its memory, where a mark says so.
     fn writes(&self) -> Option<bool> {
         if let Self::Buffer(_, mark) = self { mark.writes() } else { None }
     }
@@ -82,9 +82,9 @@ pub(crate) fn launch(
     let writes: Vec<_> = owned.iter().map(Owned::writes).collect();
     let sizes = (&*global, local.as_deref());
     let ticket = enqueue(py, stream, || {
-        // SAFETY: that the kernel stays inside the memory it is given is the promise of who calls
-        // `launch`, and what its marks say; foreign memory is kept alive until the device is done,
-        // below.
+        // SAFETY: the caller of `launch` promises that the kernel stays inside the memory that it
+        // is given, and that the marks are true; foreign memory is kept alive until the device is
+        // done, below.
         unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
     })?;
     used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
@@ -94,12 +94,12 @@ pub(crate) fn launch(
     Ok(())
 }
 
-/// A kernel was launched as a native function is.
+/// The error for a kernel that was launched without sizes, like a native function.
 pub(crate) fn needs_global_size() -> PyErr {
     PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
 }
 
-/// The numbers in an integer or a sequence of them. How many, and how large, is the engine's.
+/// The numbers in an integer or a sequence of them. The engine checks their count and values.
 fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let wrong = || wrong_type(what, "an integer or a sequence of 1 to 3 of them", given);
     let numbers = if let Some(number) = integer_of(given)? {
@@ -111,7 +111,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     };
     let sizes = numbers.iter().map(|number| usize::try_from(*number));
     sizes.collect::<Result<_, _>>().or_else(|_| {
-        // As they were given: a number that no word holds is another one by now.
+        // As they were given: a number that no word holds was replaced above.
         Err(PyValueError::new_err(format!(
             "{what} must be positive numbers, not {}",
             given.repr()?
@@ -119,7 +119,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     })
 }
 
-/// The arguments by what the kernel declares. Too many or too few are the engine's to refuse.
+/// Converts the arguments by the kernel's parameters. The engine refuses too many or too few.
 fn convert<'py>(
     kernel: &Bound<'py, PyKernel>,
     args: &[Bound<'py, PyAny>],
@@ -134,7 +134,7 @@ fn convert<'py>(
         owned.push(if index < parameters.len() {
             argument(&mut passing, class, value)?
         } else {
-            Owned::Value(Argument::I32(0)) // counted, and refused for that
+            Owned::Value(Argument::I32(0)) // surplus: the engine refuses the count
         });
     }
     Ok(owned)
@@ -257,7 +257,7 @@ fn number<'py>(
     }))
 }
 
-/// An argument whose type the program does not tell: it says its size itself.
+/// An argument for a parameter of unknown type: its own type gives the size.
 fn unknown<'py>(passing: &mut Passing<'_, 'py>, value: &Bound<'py, PyAny>) -> PyResult<Owned> {
     if let Some(memory) = memory(passing, value)? {
         return Ok(memory);

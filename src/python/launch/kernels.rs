@@ -6,13 +6,13 @@ use std::slice;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
-/// Bytes that one checksum is of.
+/// The bytes that one checksum covers.
 const PAGE_BYTES: usize = 4096;
 
 /// The polynomial of CRC-32 as zlib, gzip and PNG have it, reflected (ISO 3309).
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// What one byte does to a remainder.
+/// The change of a remainder by one byte.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut value = 0_u32;
@@ -34,7 +34,7 @@ extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
     // SAFETY: the caller of a native function gives valid ranges: `count` bytes to read, which no
     // task writes meanwhile, in stream order.
     let bytes = unsafe { slice::from_raw_parts(bytes, count) };
-    // SAFETY: as above, one aligned number a page that nobody else touches meanwhile.
+    // SAFETY: as above, one aligned number a page that no other thread touches meanwhile.
     let checksums = unsafe { slice::from_raw_parts_mut(checksums, count.div_ceil(PAGE_BYTES)) };
     for (checksum, page) in checksums.iter_mut().zip(bytes.chunks(PAGE_BYTES)) {
         *checksum = !page.iter().fold(!0, |remainder, byte| {
@@ -44,7 +44,7 @@ extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
     }
 }
 
-/// Writes for each of `count` bytes what a table of 256 bytes has for it.
+/// Writes for each of `count` bytes its entry in a table of 256 bytes.
 extern "C" fn look_up_bytes(bytes: *const u8, count: usize, table: *const u8, found: *mut u8) {
     // SAFETY: as in `crc32_pages`.
     let bytes = unsafe { slice::from_raw_parts(bytes, count) };

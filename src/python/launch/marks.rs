@@ -18,14 +18,14 @@ use crate::python::support::errors::wrong_type;
 /// How memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMark {
-    /// Not said: it may be read and written.
+    /// No mark: it may be read and written.
     Unmarked,
     Reads,
     Writes,
 }
 
 impl AccessMark {
-    /// Whether it writes, where that is said.
+    /// Whether it writes, where a mark says so.
     pub(crate) fn writes(self) -> Option<bool> {
         match self {
             Self::Unmarked => None,
@@ -43,16 +43,16 @@ impl AccessMark {
     }
 }
 
-/// Memory that a launch uses: whose it is, which bytes, and how.
+/// Memory that a launch uses: its owner, the bytes, and the mark.
 pub(crate) struct UsedMemory {
     pub(crate) owner: Owner,
     pub(crate) mark: AccessMark,
 }
 
 pub(crate) enum Owner {
-    /// Its bytes are those of the buffer, whose use is recorded.
+    /// The bytes of a buffer, with a recorded use.
     Ours(Buffer),
-    /// Of others, who are kept until the launch is done: where, and the memory behind it.
+    /// Foreign memory, kept until the launch is done: the range, and its lender.
     Lent(Range<u64>, Option<Arc<HostMemory>>),
 }
 
@@ -84,7 +84,7 @@ impl UsedMemory {
         Err(PyBufferError::new_err(format!("{text}: {advice}")))
     }
 
-    /// The address that a function is given.
+    /// The address for the function.
     pub(crate) fn address(&self) -> PyResult<u64> {
         match &self.owner {
             Owner::Ours(buffer) => Ok(buffer.address()?),
@@ -92,8 +92,8 @@ impl UsedMemory {
         }
     }
 
-    /// Notes that what was enqueued on a stream so far uses memory of others; the uses of
-    /// buffers are recorded with the launch.
+    /// Records a use of foreign memory by everything enqueued on a stream so far; the launch
+    /// records the uses of buffers.
     pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
         match &self.owner {
             Owner::Lent(_, Some(memory)) => memory.record_use(stream),

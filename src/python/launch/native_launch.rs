@@ -65,13 +65,13 @@ b'xxx'";
             drop_parked(py);
             return enqueue_call(py, stream, call);
         }
-        // What follows keeps objects and lets go of them.
+        // The slow path keeps references to objects and drops them.
         Python::attach(|_| launch_any(stream, arguments))
     }
 }
 
-/// A call of a function that is known with numbers, for which nothing is kept alive; `None` for any
-/// other, which [`launch`] looks at more closely.
+/// A call of a known function with numbers, which keeps nothing alive; `None` for any other, which
+/// goes to the slow path, [`launch`].
 #[inline]
 fn plain_call(
     function: &Bound<'_, PyAny>,
@@ -98,14 +98,14 @@ fn plain_call(
 #[inline]
 fn enqueue_call(py: Python<'_>, stream: &Stream, call: NativeCall) -> PyResult<()> {
     enqueue(py, stream, || {
-        // SAFETY: that the address is a function of these arguments, which may be called when the
-        // stream comes to it, is the promise of who calls `launch`, as in ctypes.
+        // SAFETY: the caller of `launch` promises, as in ctypes, that the address is a function of
+        // these arguments, which may be called when the stream comes to it.
         unsafe { stream.launch(call) }
     })?;
     Ok(())
 }
 
-/// Whatever `launch` was given.
+/// The slow path, for all arguments of `launch`.
 #[inline(never)]
 fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     let method = "Stream.launch";
@@ -133,7 +133,7 @@ fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
 }
 
-/// Arguments that need no memory beside the command.
+/// Arguments that fit into the command, without an allocation.
 const SHORT: usize = 4;
 
 /// Enqueues a call of `object` with `args`.
@@ -172,8 +172,8 @@ fn launch(
     enqueue_call(py, stream, call)
 }
 
-/// Enqueues a call that uses objects: buffers, whose uses are recorded, and others, which live
-/// until it is done.
+/// Enqueues a call that uses objects: buffers, with recorded uses, and others, which live until it
+/// is done.
 #[inline(never)]
 fn launch_with_objects(
     py: Python<'_>,
@@ -188,8 +188,7 @@ fn launch_with_objects(
     let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {
         if uses.is_empty() {
-            // SAFETY: as in `launch`; what was given as objects is kept alive by what is enqueued
-            // next.
+            // SAFETY: as in `launch`; the task that is enqueued next keeps the objects alive.
             unsafe { stream.launch(call) }
         } else {
             // No task keeps a reference to a buffer: its free waits for the use.
@@ -199,7 +198,7 @@ fn launch_with_objects(
     })?;
     memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
-        // Behind the call: a task of the runtime, which no figure counts.
+        // Behind the call: a task of the runtime, which the counters leave out.
         stream.keep(Kept::new(objects));
     }
     Ok(())
@@ -210,7 +209,7 @@ fn address(address: u64) -> usize {
     address as usize
 }
 
-/// Converts the arguments into as many places.
+/// Converts the arguments into a given array.
 #[inline]
 fn convert<'py>(
     object: &Bound<'py, PyAny>,

@@ -12,7 +12,7 @@ use crate::python::launch::descriptor::Descriptor;
 
 /// The type of one argument.
 pub(crate) enum Declared {
-    /// Bytes, and whether it has a sign.
+    /// The size in bytes, and whether it is signed.
     Integer(u8, bool),
     Bool,
     Float,
@@ -27,13 +27,13 @@ const NAME: &str = "argtypes";
 /// The types of all arguments.
 pub(crate) type Signature = Arc<[Declared]>;
 
-/// `argtypes` of a ctypes function as they were read once.
+/// `argtypes` of a ctypes function, as of the last read.
 pub(crate) struct Argtypes {
-    /// How the attribute is read again; `None` leaves that to `getattr`.
+    /// Reads the attribute again; `None` leaves that to `getattr`.
     descriptor: Option<Descriptor>,
     /// The attribute itself.
     object: Py<PyAny>,
-    /// What it held, unless it is a tuple: a list may be changed and set again.
+    /// Its elements, unless it is a tuple: a list may be changed and set again.
     held: Option<Py<PyTuple>>,
     /// `None` when the function declares nothing.
     pub(crate) signature: Option<Signature>,
@@ -56,7 +56,7 @@ impl Argtypes {
         Ok(Self { descriptor, object: object.unbind(), held, signature })
     }
 
-    /// True when the function declares now what was read.
+    /// True when the function's declaration has not changed since it was read.
     #[inline]
     pub(crate) fn are_those_of(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
         let object = match &self.descriptor {
@@ -110,7 +110,7 @@ fn cannot(argtype: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("an argument of type {name} cannot be launched: pass a pointer"))
 }
 
-/// What a type code of ctypes stands for, on machines with 64-bit `long`.
+/// The type of a ctypes type code, on machines with 64-bit `long`.
 pub(crate) fn of_code(code: &str, argtype: &Bound<'_, PyAny>) -> Option<Declared> {
     Some(match code {
         "b" => Declared::Integer(1, true),

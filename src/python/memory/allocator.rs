@@ -150,7 +150,7 @@ pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
     let kind = kind_argument(kind)?;
     for allocator in runtime.known_allocators_of(kind)? {
-        // Inside of a pool nothing goes back, of no pool.
+        // Inside a pool `empty_cache` frees nothing, of any pool.
         if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
             empty(py, &allocator)?;
         }

@@ -147,8 +147,8 @@ impl PyBuffer {
         slf.get().current.write(slf.py(), |buffer| {
             let stream = current_stream(buffer)?;
             enqueue(slf.py(), &stream, || {
-                // SAFETY: as everywhere in Python it is the program that orders the streams on
-                // which it uses a buffer.
+                // SAFETY: as everywhere in Python the program orders the streams on which it uses a
+                // buffer.
                 unsafe { buffer.fill_unordered(byte, &stream) }
             })
         })?;
@@ -164,7 +164,7 @@ impl PyBuffer {
     /// b'\x07\x07'
     fn clone(&self, py: Python<'_>) -> PyResult<Self> {
         let source = self.current.buffer(py);
-        source.address()?; // or it was released, which is told before memory is asked for
+        source.address()?; // fails after a release, before the allocation
         let (runtime, device) = (Runtime::of_process()?, source.device());
         let origin = if source.is_pinned() {
             runtime.pinned_origin(device)?
@@ -191,7 +191,7 @@ impl PyBuffer {
     /// >>> buffer
     /// accelrt.Buffer(nbytes=8, device='cpu:0', released)
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().current.buffer(slf.py()).address()?; // or it was released
+        slf.get().current.buffer(slf.py()).address()?; // fails after a release
         Ok(slf)
     }
 
@@ -199,8 +199,8 @@ impl PyBuffer {
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
         match self.release(py) {
-            // Freed with its last export, which the frames of what is raised may have: that is
-            // told, and not this.
+            // The memory is freed with its last export, which the exception's frames may hold; the
+            // exception is raised rather than this error.
             Err(_) if is_raising => Ok(()),
             released => released,
         }
@@ -209,7 +209,7 @@ impl PyBuffer {
     /// Frees the memory now, behind the work that uses it: all of it, also from a slice, which
     /// shares it. `BufferError` while others have the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        drop_parked(py); // of which some may have the bytes
+        drop_parked(py); // some may hold exports
         Ok(self.current.buffer(py).release()?)
     }
 
@@ -312,7 +312,7 @@ impl PyBuffer {
         let buffer = self.current.buffer(py);
         let (bytes, device) = (buffer.nbytes(), buffer.device());
         let state = if fork::is_child() {
-            "of the parent process" // whose threads may hold the locks
+            "of the parent process" // the parent's threads may hold the locks
         } else if buffer.is_released() {
             "released"
         } else {
@@ -383,7 +383,8 @@ pub(crate) fn zeros(
     let buffer = zeros.current.buffer(nbytes.py());
     let home = buffer.stream();
     enqueue(nbytes.py(), &home, || {
-        // SAFETY: nobody else has the buffer, and its home stream is behind what used the memory.
+        // SAFETY: no other code has the buffer, and earlier uses of the memory come before on its
+        // home stream.
         unsafe { buffer.fill_unordered(0, &home) }
     })?;
     Ok(zeros)
@@ -426,7 +427,7 @@ pub(crate) fn empty_shared(
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
-/// Memory whose home is the current stream of a device.
+/// Memory with the current stream of a device as its home.
 pub(crate) fn allocate(
     py: Python<'_>,
     bytes: usize,
@@ -438,7 +439,7 @@ pub(crate) fn allocate(
     if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
         return Ok(buffer);
     }
-    // It waits for memory that is being freed, where it is short of it.
+    // Waits for memory that is being freed when there is too little.
     without_gil(
         py,
         || true,

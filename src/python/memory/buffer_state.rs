@@ -1,8 +1,8 @@
-//! What a `Buffer` of Python is now: memory, which `.data` may replace, and a count of its writes.
+//! The state of a Python `Buffer`: memory, which `.data` may replace, and a version counter.
 //!
-//! Views share the count of what they are views of, `.data` begins one of its own, and assigning
-//! `.data` leaves it. What was made in inference mode has none, and is written in that mode alone.
-//! Until somebody shares a count it stands in the object, and nothing is allocated for it.
+//! Views share the counter of their base, `.data` begins a new one, and an assignment to `.data`
+//! keeps it. Buffers from inference mode have no version, and are written in that mode alone. The
+//! counter is inline in the object, and not allocated, until it is shared.
 #![expect(unsafe_code, reason = "a cell that the GIL guards")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -15,7 +15,7 @@ use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::buffer::{Buffer, here};
 
-/// How often something was written.
+/// A version counter.
 enum Count {
     Own(u32),
     Shared(Arc<AtomicU64>),
@@ -28,21 +28,21 @@ struct State {
     is_inference: bool,
 }
 
-/// A buffer and its version, for who has the GIL.
+/// A buffer and its version; the GIL guards both.
 pub(crate) struct BufferState(UnsafeCell<State>);
 
-// SAFETY: every method takes the proof of the GIL and keeps it: what they do inside of the cell is
-// to clone, count and swap, none of which calls Python.
+// SAFETY: every method takes the proof of the GIL and keeps it: inside the cell they only clone,
+// count and swap, and none of that calls Python.
 unsafe impl Sync for BufferState {}
 
 impl BufferState {
-    /// Memory that was just made, outside of inference mode.
+    /// New memory, outside of inference mode.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> Self {
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference: false }))
     }
 
-    /// Memory that was just made, in the mode that this thread is in.
+    /// New memory, in this thread's mode.
     pub(crate) fn in_mode(buffer: Buffer) -> Self {
         let is_inference = is_inference_mode();
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
@@ -51,12 +51,12 @@ impl BufferState {
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "for the methods here: see `Sync`")]
     fn state(&self, _py: Python<'_>) -> &mut State {
-        // SAFETY: nobody else is inside, and no method here calls another one meanwhile; see
+        // SAFETY: no other thread is inside, and no method here calls another one meanwhile; see
         // `Sync` above.
         unsafe { &mut *self.0.get() }
     }
 
-    /// The memory, which stays what it is whatever is assigned meanwhile.
+    /// The memory: a handle that an assignment meanwhile does not change.
     #[inline]
     pub(crate) fn buffer(&self, py: Python<'_>) -> Buffer {
         self.state(py).buffer.clone()
@@ -66,7 +66,7 @@ impl BufferState {
         self.state(py).is_inference
     }
 
-    /// How often it was written.
+    /// The version: how often it was written.
     pub(crate) fn version(&self, py: Python<'_>) -> PyResult<u64> {
         let state = self.state(py);
         if state.is_inference {
@@ -75,12 +75,12 @@ impl BufferState {
         }
         Ok(match &state.count {
             Count::Own(count) => u64::from(*count),
-            // Relaxed, here and below: the GIL orders those who count.
+            // Relaxed, here and below: the GIL orders all accesses.
             Count::Shared(count) => count.load(Ordering::Relaxed),
         })
     }
 
-    /// A view of the same memory, or of a part of it: they have one count.
+    /// A view of the same memory, or of a part of it, with a shared counter.
     pub(crate) fn view(&self, py: Python<'_>, buffer: Buffer) -> Self {
         let state = self.state(py);
         let shared = match &state.count {
@@ -92,14 +92,14 @@ impl BufferState {
         Self(UnsafeCell::new(State { buffer, count: Count::Shared(shared), is_inference }))
     }
 
-    /// The same memory with a count of its own.
+    /// The same memory with a separate counter.
     pub(crate) fn data(&self, py: Python<'_>) -> Self {
         let State { buffer, is_inference, .. } = self.state(py);
         let (buffer, is_inference) = (buffer.clone(), *is_inference);
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
     }
 
-    /// Takes the memory of another one; the count stays.
+    /// Takes the memory of another one; the counter stays.
     pub(crate) fn set_data(&self, py: Python<'_>, other: &Self) {
         let (buffer, is_inference) = (other.buffer(py), other.is_inference(py));
         let state = self.state(py);
@@ -108,7 +108,7 @@ impl BufferState {
         drop(replaced); // the last: its free may take the allocator's lock
     }
 
-    /// Writes through our API by `write`, unless that is refused, and counts it when it went well.
+    /// Calls `write`, unless that is refused, and counts the write when it succeeds.
     #[inline]
     pub(crate) fn write<T>(
         &self,
@@ -143,7 +143,7 @@ pub(crate) fn is_inference_mode() -> bool {
 /// Has new buffers of this thread have a version, or none; what was so before.
 #[pyfunction]
 pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
-    // A place that is remembered makes buffers with a version, without a look at the mode.
+    // A remembered place makes buffers with a version, without a check of the mode.
     here::forget();
     IS_INFERENCE_MODE.replace(is_enabled)
 }

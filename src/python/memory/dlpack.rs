@@ -1,4 +1,4 @@
-//! The structures of DLPack 1.x, and of the time before it.
+//! The structures of DLPack 1.x, and of the versions before.
 #![expect(unsafe_code, reason = "structures that other libraries fill, and free")]
 
 use std::ffi::{CStr, c_void};
@@ -90,7 +90,7 @@ impl Carried for ManagedVersioned {
     }
 }
 
-/// A structure that is ours to free.
+/// A structure that we have to free.
 pub(crate) struct Owned<M>(pub(crate) *mut M);
 
 // SAFETY: other threads only move it; it is freed with the GIL.
@@ -104,15 +104,15 @@ impl<M: Carried> Owned<M> {
 
 impl<M: Carried> Lender for Owned<M> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {
-        // SAFETY: whoever made this took it out of its capsule, and frees it here only.
+        // SAFETY: its creator took it out of its capsule, and it is freed only here.
         unsafe { free(self.0) };
     }
 }
 
-/// Frees a structure as its maker says.
+/// Frees a structure by its maker's deleter.
 ///
 /// # Safety
-/// It is there, and nobody else frees it or uses it afterwards.
+/// It is live, and no other code frees it or uses it afterwards.
 pub(crate) unsafe fn free<M: Carried>(managed: *mut M) {
     // SAFETY: the caller's promise.
     let deleter = unsafe { &*managed }.deleter();

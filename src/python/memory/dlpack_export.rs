@@ -19,7 +19,7 @@ use crate::python::memory::element::Element;
 use crate::python::memory::view_memory::{Lent, ViewMemory, lend_where_it_is};
 use crate::python::support::parameters::{Flag, pair};
 
-/// The arguments of `__dlpack__`, checked.
+/// The checked arguments of `__dlpack__`.
 pub(crate) struct ExportRequest {
     is_versioned: bool,
     wants_copy: bool,
@@ -45,7 +45,7 @@ impl ExportRequest {
         Ok(Self { is_versioned, wants_copy })
     }
 
-    /// A capsule over memory where it is.
+    /// A capsule over the memory itself, without a copy.
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +83,7 @@ impl ExportRequest {
     }
 }
 
-/// What uses the memory is waited for, so no stream is handed over.
+/// An export waits for the uses of the memory, so no stream is handed over.
 fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<()> {
     let Some(stream) = stream else { return Ok(()) };
     if !stream.is_instance_of::<PyInt>() {
@@ -96,7 +96,7 @@ fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<(
     Err(PyAssertionError::new_err(text))
 }
 
-/// Type and index of a device as DLPack has them. The cpu devices are all the host's memory.
+/// Type and index of a device in DLPack. All cpu devices have the host's memory.
 pub(crate) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
@@ -106,7 +106,7 @@ pub(crate) fn device_of(device: Device) -> (i32, i32) {
     }
 }
 
-/// What a structure points to.
+/// The memory and arrays that a structure points to.
 struct Content {
     lent: Lent,
     device: (i32, i32),
@@ -115,7 +115,7 @@ struct Content {
     strides: Vec<i64>,
 }
 
-/// Freed as one.
+/// A structure with its content, freed together.
 struct Whole<M> {
     managed: M,
     _content: Content,
@@ -155,7 +155,7 @@ fn capsule<M: Carried>(
     mut content: Content,
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
 ) -> PyResult<Bound<'_, PyAny>> {
-    // The structure is the first thing of what is freed, so no context is needed.
+    // The structure is the first field of the allocation, so no context is needed.
     let managed = managed(content.tensor(), ptr::null_mut());
     let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
     // SAFETY: just made.
@@ -164,7 +164,7 @@ fn capsule<M: Carried>(
     let capsule =
         unsafe { ffi::PyCapsule_New(managed.cast(), M::NAME.as_ptr(), Some(end_capsule::<M>)) };
     if capsule.is_null() {
-        // SAFETY: no capsule got it.
+        // SAFETY: no capsule took it.
         drop(unsafe { Box::from_raw(whole) });
     }
     // SAFETY: a new reference, or null with an exception set.
@@ -174,7 +174,7 @@ fn capsule<M: Carried>(
 /// Our deleter. Called on any thread, takes no GIL.
 ///
 /// # Safety
-/// `managed` is what a capsule of ours carried, and is freed once.
+/// `managed` came from a capsule of ours, and is freed once.
 unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
     // SAFETY: made by `capsule` out of a box with the structure in it; a consumer calls this once.
@@ -182,10 +182,10 @@ unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     contain(|| drop(whole));
 }
 
-/// A capsule that nobody consumed has its name still, and frees what it carries.
+/// A capsule that was not consumed still has its name, and frees its content.
 ///
 /// # Safety
-/// Called by the interpreter only, with a capsule that ends.
+/// Called by the interpreter only, with a capsule that is being destroyed.
 unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
     // SAFETY: a live capsule, with the GIL.
     if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
@@ -193,6 +193,6 @@ unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
     }
     // SAFETY: as above.
     let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) };
-    // SAFETY: nobody took it, so it is freed here.
+    // SAFETY: no consumer took it, so it is freed here.
     unsafe { free(managed.cast::<M>()) };
 }

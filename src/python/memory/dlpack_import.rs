@@ -19,12 +19,12 @@ use crate::python::memory::view::PyView;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::Flag;
 
-/// What `from_dlpack` was asked for.
+/// The options of `from_dlpack`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wish {
-    /// `None` leaves that to who lends; what does not say it, is read-only.
+    /// `None` leaves that to the lender; memory without that information is read-only.
     pub(crate) is_read_only: Option<bool>,
-    /// `None` copies what is not contiguous.
+    /// `None` copies memory that is not contiguous.
     pub(crate) copy: Option<bool>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> 
     let arguments = PyDict::new(x.py());
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
-        // From before the versions.
+        // A producer from before the versions.
         Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
             x.call_method0("__dlpack__")?
         }
@@ -78,7 +78,7 @@ fn import(capsule: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> {
         // SAFETY: a structure that its maker filled, of whatever version: this field is the first.
         let version = unsafe { (*managed).version };
         if version.major != MAJOR {
-            // Its maker frees it, when the capsule goes.
+            // Its maker frees it, with the capsule.
             let (major, minor) = (version.major, version.minor);
             let text = format!("DLPack {major}.{minor} is not known: {MAJOR}.x is");
             return Err(PyBufferError::new_err(text));
@@ -96,28 +96,28 @@ fn import(capsule: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> {
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
 
-/// The structure in a capsule with its name, which stays the capsule's.
+/// The structure in a capsule with the right name; the capsule still owns it.
 fn look<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
-    // SAFETY: a live object, with the GIL; what is no capsule is not valid.
+    // SAFETY: a live object, with the GIL; an object that is no capsule is not valid.
     if unsafe { ffi::PyCapsule_IsValid(object, M::NAME.as_ptr()) } == 0 {
         return Ok(None);
     }
-    // SAFETY: valid, as just asked.
+    // SAFETY: valid, as checked above.
     let managed = unsafe { ffi::PyCapsule_GetPointer(object, M::NAME.as_ptr()) };
     if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
 }
 
-/// Takes the structure out of its capsule: from here on it is ours to free.
+/// Takes the structure out of its capsule: from here on we have to free it.
 fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
-    // SAFETY: the capsule that `look` found it in, with the GIL since; the name lives for ever.
+    // SAFETY: the capsule that `look` found it in, with the GIL held since; the name is static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
     }
     Ok(Owned(managed))
 }
 
-/// A view of a tensor. Until it is known that there can be one the capsule stays as it is.
+/// A view of a tensor. The capsule keeps the structure until all checks have passed.
 fn view<M: Carried>(
     capsule: &Bound<'_, PyAny>,
     managed: *mut M,
@@ -147,8 +147,8 @@ fn view<M: Carried>(
     if is_copied && is_host {
         let strides = strides.unwrap_or_else(|| strides_of(&shape, element.item_bytes));
         let elements = Strided::new(address, element.item_bytes, &shape, &strides);
-        // SAFETY: the lender says where they are, and lends them until the structure is freed; as
-        // everywhere in Python it is the program that does not write them meanwhile.
+        // SAFETY: the lender gives their addresses, and lends them until the structure is freed; as
+        // everywhere in Python the program does not write them meanwhile.
         let words = unsafe { gathered(py, &elements) }?;
         take(capsule, managed)?.release_now(py);
         let memory = HostMemory::owned(words, bytes).read_only(is_read_only);
@@ -160,11 +160,11 @@ fn view<M: Carried>(
     if is_copied { view.copied(py) } else { Ok(view) }
 }
 
-/// A tensor that we can take.
+/// A tensor of a supported type and device.
 struct Described {
     element: Element,
     shape: Vec<usize>,
-    /// In bytes, where the elements are not side by side.
+    /// In bytes, where the elements are not contiguous.
     strides: Option<Vec<isize>>,
     bytes: usize,
     device: Device,
@@ -204,7 +204,7 @@ fn item(element: Element) -> isize {
     element.item_bytes.cast_signed() // at most 16
 }
 
-/// True when the elements are side by side. A stride that reaches no element may be anything.
+/// True when the elements are contiguous. A stride that reaches no element may be anything.
 fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     let mut dense = 1;
     let mut is_dense = true;
@@ -215,17 +215,17 @@ fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     is_dense
 }
 
-/// Numbers of a structure. `None` where it has none but should.
+/// The numbers of an array in a structure. `None` where it is null but should not be.
 fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     match (count, numbers.is_null()) {
         (0, _) => Some(Vec::new()),
         (_, true) => None,
-        // SAFETY: the structure's maker says that as many numbers are there as dimensions.
+        // SAFETY: the structure's maker promises as many numbers as there are dimensions.
         (_, false) => Some(unsafe { std::slice::from_raw_parts(numbers, count) }.to_vec()),
     }
 }
 
-/// The device of memory that we can take.
+/// The device of memory that we support.
 fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     let index = usize::try_from(device_id);
     match (device_type, index) {

@@ -1,5 +1,5 @@
-//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name.
-//! Those that DLPack alone names, the others see as bytes.
+//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name. Types
+//! that only DLPack names appear as bytes to the others.
 
 use std::ffi::CString;
 
@@ -59,11 +59,11 @@ const ELEMENTS: [Element; 20] = [
     element("float8_e8m0fnu", UNNAMED, "", 1, 14),
 ];
 
-/// Bytes without a meaning.
+/// Bytes of no particular type.
 pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
 
 impl Element {
-    /// The type that an argument names: NumPy's name, dtype or scalar class.
+    /// The type that an argument names, by NumPy's name, dtype or scalar class.
     pub(crate) fn extract(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let name = if let Ok(name) = object.cast::<PyString>() {
             name.to_string()
@@ -89,8 +89,8 @@ impl Element {
         ELEMENTS.map(|element| element.name).join(", ")
     }
 
-    /// As NumPy and the buffer protocol have it: what they lack as its bytes, in one more dimension
-    /// where they are several.
+    /// The type for NumPy and the buffer protocol: types that they lack become bytes, in one more
+    /// dimension where an element has several.
     pub(crate) fn as_numpy_has_it(self, shape: &[usize]) -> (Self, Vec<usize>) {
         let mut shape = shape.to_vec();
         if self.kind != UNNAMED {
@@ -107,13 +107,13 @@ impl Element {
         u32::from(self.code > 6)
     }
 
-    /// Of integers, whether they have a sign.
+    /// For integers, whether they are signed.
     pub(crate) fn integer_sign(self) -> Option<bool> {
         matches!(self.kind, 'i' | 'u').then_some(self.kind == 'i')
     }
 
-    /// True when numbers of another type, side by side, are what this one is read as: a complex
-    /// number is two floats, an integer any of its width, and bytes are anything.
+    /// True when elements of another type can be read as this one: a complex number is two floats,
+    /// an integer any of its width, and bytes are anything.
     pub(crate) fn holds(self, other: Self) -> bool {
         let (own_bytes, bytes) = (self.item_bytes, other.item_bytes);
         match (self.kind, other.kind) {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::python::memory::shape::bytes_of_shape;
 use crate::python::memory::view_memory::Lent;
 
-/// What a consumer of the buffer protocol is given.
+/// The memory and its description for a consumer of the buffer protocol.
 pub(crate) struct Exposure {
     pub(crate) lent: Lent,
     pub(crate) format: CString,
@@ -31,7 +31,7 @@ struct Kept {
 const FORTRAN_ORDER: c_int = ffi::PyBUF_F_CONTIGUOUS & !ffi::PyBUF_STRIDES;
 
 impl Exposure {
-    /// True when the order of the dimensions shows in the order of the bytes.
+    /// True when the order of the dimensions matters for the order of the bytes.
     fn has_rows(&self) -> bool {
         let is_empty = self.shape.contains(&0);
         !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1
@@ -40,7 +40,7 @@ impl Exposure {
     /// Fills a consumer's structure; [`release`] ends it.
     ///
     /// # Safety
-    /// `view` is what an interpreter gave to `__getbuffer__`, `owner` the object that it was for.
+    /// `view` is the interpreter's argument of `__getbuffer__`, `owner` the object that it is for.
     pub(crate) unsafe fn fill(
         self,
         owner: &Bound<'_, PyAny>,
@@ -85,7 +85,7 @@ impl Exposure {
             suboffsets: ptr::null_mut(),
             internal: kept.cast(),
         };
-        // SAFETY: the caller says that the structure is there to be filled.
+        // SAFETY: the caller promises a structure to fill.
         unsafe { view.write(filled) };
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Exposure {
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the caller's promise; the interpreter drops the reference to the owner.
     let kept = unsafe { (*view).internal }.cast::<Kept>();
-    // SAFETY: made by `fill` out of a box.
+    // SAFETY: `fill` made it from a box.
     drop(unsafe { Box::from_raw(kept) });
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn strides_of(shape: &[usize], item_bytes: usize) -> Vec<ffi::Py_ssiz
     strides
 }
 
-/// A size as Python has it. Sizes of memory are below half of the address space.
+/// A size as Python's type. Sizes of memory are below half of the address space.
 fn signed(size: usize) -> ffi::Py_ssize_t {
     ffi::Py_ssize_t::try_from(size).unwrap_or(ffi::Py_ssize_t::MAX)
 }

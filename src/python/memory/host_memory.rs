@@ -1,4 +1,4 @@
-//! Memory that somebody else lends us: an exporter of the buffer protocol, or DLPack.
+//! Memory that other code lends us: an exporter of the buffer protocol, or DLPack.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CStr, c_int};
@@ -28,14 +28,15 @@ pub(crate) struct HostMemory {
     pub(crate) is_read_only: bool,
     pub(crate) device: Device,
     lender: Option<Box<dyn Lender>>,
-    /// A buffer of no bytes that has the uses of this memory and all its parts, once there are any.
+    /// A buffer of no bytes that records the uses of this memory and all its parts, once there are
+    /// any.
     uses: Arc<OnceLock<Buffer>>,
-    /// Of a part: what it is a part of.
+    /// The whole memory, for a part.
     _whole: Option<Arc<HostMemory>>,
 }
 
 // SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread,
-// and the lender is touched with the GIL only.
+// and the lender is only touched with the GIL.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above; a shared reference reads plain fields.
 unsafe impl Sync for HostMemory {}
@@ -52,7 +53,7 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device, lender, uses, _whole: None }
     }
 
-    /// Some of the bytes, which keep all of them.
+    /// Some of the bytes; keeps the whole memory.
     pub(crate) fn part(whole: &Arc<Self>, range: Range<usize>) -> Self {
         let Self { address, is_read_only, device, .. } = **whole;
         let (address, bytes) = (address.wrapping_add(range.start), range.len());
@@ -60,16 +61,16 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device, lender: None, uses, _whole: kept }
     }
 
-    /// Notes that what was enqueued on a stream so far uses the memory.
+    /// Records a use of the memory by everything enqueued on a stream so far.
     pub(crate) fn record_use(&self, stream: &Stream) -> PyResult<()> {
         if self.uses.get().is_none() {
-            // Of two threads one is first.
+            // Of two threads only the first one's buffer is set.
             let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
         }
         self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
     }
 
-    /// Waits, without the GIL, for what uses the memory; raises its failures.
+    /// Waits, without the GIL, for the uses of the memory; raises their failures.
     pub(crate) fn wait_for_uses(&self, py: Python<'_>) -> PyResult<()> {
         let Some(uses) = self.uses.get() else { return Ok(()) };
         without_gil(
@@ -79,22 +80,22 @@ impl HostMemory {
         )
     }
 
-    /// The same, read-only or not.
+    /// The same memory, marked read-only or not.
     pub(crate) fn read_only(mut self, is_read_only: bool) -> Self {
         self.is_read_only = is_read_only;
         self
     }
 
-    /// The same, as memory of this device.
+    /// The same memory, marked as this device's.
     pub(crate) fn on(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// The bytes of an object with the buffer protocol. `None` for other objects; the exporter's
-    /// error, with the name of the argument, when they are not writable and contiguous where that
-    /// is asked for: what is only read is gathered where elements stand apart. `TypeError` for
-    /// references to Python objects.
+    /// The bytes of an object with the buffer protocol. `None` for other objects. A target must be
+    /// writable and contiguous, else this raises the exporter's error with the name of the
+    /// argument; a source that is not contiguous is gathered. `TypeError` for references to Python
+    /// objects.
     pub(crate) fn of_exporter(
         what: &str,
         object: &Bound<'_, PyAny>,
@@ -112,13 +113,13 @@ impl HostMemory {
         exported.map(|exported| exported.checked(what, object.py())).transpose()
     }
 
-    /// Memory of our own that nobody else has.
+    /// Memory of our own, not shared with other code.
     pub(crate) fn owned(words: Vec<u64>, bytes: usize) -> Self {
         let address = words.as_ptr().cast_mut().cast();
         Self::new(address, bytes, false, Box::new(words))
     }
 
-    /// True when it has bytes in common with a range.
+    /// True when it overlaps a range.
     pub(crate) fn overlaps(&self, address: u64, bytes: usize) -> bool {
         let own = self.address.addr() as u64;
         own < address.saturating_add(bytes as u64)
@@ -137,11 +138,11 @@ impl Drop for HostMemory {
 /// A view of an exporter. Boxed, because an exporter may point into it.
 pub(crate) struct Exported(pub(crate) Box<ffi::Py_buffer>);
 
-// SAFETY: it is only moved by other threads; its one use, the release, is made with the GIL.
+// SAFETY: other threads only move it; its one use, the release, is made with the GIL.
 unsafe impl Send for Exported {}
 
 impl Exported {
-    /// Asks an object for its bytes. `None` when it has no buffer protocol.
+    /// Acquires the bytes of an object. `None` when it has no buffer protocol.
     fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Self>> {
         if !has_buffer_protocol(object) {
             return Ok(None);
@@ -154,7 +155,7 @@ impl Exported {
         }
     }
 
-    /// Format, if it has one, size of an element and shape.
+    /// The format, if it has one, the size of an element and the shape.
     pub(crate) fn description(&self) -> (Option<String>, usize, Vec<usize>) {
         let Self(view) = self;
         let format = (!view.format.is_null()).then(|| {
@@ -165,14 +166,14 @@ impl Exported {
         let extents = if count == 0 || view.shape.is_null() {
             &[]
         } else {
-            // SAFETY: a shape was asked for, so the exporter gave one number a dimension.
+            // SAFETY: a shape was requested, so the exporter gave one number a dimension.
             unsafe { std::slice::from_raw_parts(view.shape, count) }
         };
         let shape = extents.iter().map(|extent| usize::try_from(*extent).unwrap_or(0)).collect();
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// The bytes, for as long as they are needed.
+    /// The bytes, exported for as long as the result lives.
     pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let Self(view) = &checked;
@@ -181,32 +182,32 @@ impl Exported {
         Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
     }
 
-    /// A copy of elements that stand apart; the exporter gets them back at once.
+    /// A copy of elements that are not contiguous; releases the exporter at once.
     fn gathered(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let (_, item_bytes, shape) = checked.description();
         let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
             &[]
         } else {
-            // SAFETY: strides were asked for, so the exporter gave one a dimension.
+            // SAFETY: strides were requested, so the exporter gave one a dimension.
             unsafe { std::slice::from_raw_parts(checked.0.strides, shape.len()) }
         };
         let elements = Strided::new(checked.0.buf.cast(), item_bytes, &shape, strides);
-        // SAFETY: the exporter says where they are, and lends them until it gets them back; as
-        // everywhere in Python it is the program that does not write them meanwhile.
+        // SAFETY: the exporter gives their addresses, and lends them until the release; as
+        // everywhere in Python the program does not write them meanwhile.
         let words = unsafe { gathered(py, &elements) };
         Box::new(checked).take_back(py);
         Ok(HostMemory::owned(words?, elements.nbytes()))
     }
 
-    /// References to Python objects are counted, which copies and native functions do not: they
-    /// are refused.
+    /// Refuses references to Python objects: they are counted, and copies and native functions do
+    /// not count them.
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
         let (format, ..) = self.description();
         let format = format.unwrap_or_else(|| "B".to_owned());
         // SAFETY: null, or the exporter, which the view has a reference to.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
-        // What ctypes packs or unites are bytes in its formats, whatever they are.
+        // ctypes declares packed structures and unions as bytes, whatever their fields are.
         let may_hide = format.trim_start_matches(['<', '>']) == "B";
         let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
         if !has_objects(&format) && !hides() {
@@ -218,10 +219,10 @@ impl Exported {
     }
 }
 
-/// Asks an object for its bytes and their format.
+/// Acquires the bytes of an object, with their format.
 pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Exported>> {
     match Exported::acquire(object, flags | ffi::PyBUF_FORMAT) {
-        // NumPy has no format for dates, but says whether there are objects among them.
+        // NumPy has no format for dates, but says whether an array holds objects.
         Err(_) if is_without_objects(object) => Exported::acquire(object, flags),
         exported => exported,
     }
@@ -233,9 +234,9 @@ pub(crate) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
-/// True when a format of the buffer protocol names Python objects: an `O` that is not in the name
-/// of a field, which stands between colons; or when one may, where names are not the words that
-/// tell them from types: ctypes has colons in names.
+/// True when a format of the buffer protocol names Python objects: an `O` outside of the field
+/// names, which stand between colons. Also true when names and types cannot be told apart: names of
+/// ctypes may contain colons.
 fn has_objects(format: &str) -> bool {
     let is_word = |name: &str| name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
     let pieces: Vec<&str> = format.split(':').collect();
@@ -245,7 +246,7 @@ fn has_objects(format: &str) -> bool {
     types.into_iter().any(|types| types.contains('O'))
 }
 
-/// True when an exporter of bytes, or what a memoryview is of, is ctypes' with references inside.
+/// True when an exporter of bytes, or a memoryview's base, is ctypes' with references inside.
 fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
     let mut exporter = exporter;
     while exporter.is_exact_instance_of::<PyMemoryView>() {
@@ -260,7 +261,7 @@ fn is_without_objects(object: &Bound<'_, PyAny>) -> bool {
     has_objects.and_then(|answer| answer.extract()).is_ok_and(|has_objects: bool| !has_objects)
 }
 
-/// An exporter's refusal, with the argument that it is about.
+/// An exporter's refusal, with the name of the argument.
 pub(crate) fn in_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = error.get_type(py);
@@ -281,7 +282,7 @@ impl Lender for Exported {
     }
 }
 
-/// What lives inside a Python object, and so is dropped with the GIL: what that parks goes at once.
+/// A value inside a Python object, dropped with the GIL: objects that its drop parks go at once.
 pub(crate) struct DroppedWithGil<T>(pub(crate) Option<T>);
 
 impl<T> Drop for DroppedWithGil<T> {

@@ -1,4 +1,4 @@
-//! Recorded requests as Python's `replay` command has them, replayed without the GIL.
+//! Recorded requests of Python's `replay` command, replayed without the GIL.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

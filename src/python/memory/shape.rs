@@ -1,4 +1,4 @@
-//! Shapes of views: read from an argument, with one extent inferred where that is asked for.
+//! Shapes of views: read from an argument, with at most one inferred extent.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -8,11 +8,10 @@ use crate::python::memory::element::Element;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer_of;
 
-/// The extent that follows from the others, as NumPy writes it.
+/// The extent to infer from the others, as NumPy writes it.
 pub(crate) const INFERRED: i64 = -1;
 
-/// The bytes of all elements. An empty shape may have other extents whose product no machine word
-/// holds.
+/// The bytes of all elements. An empty shape may have other extents with a product that overflows.
 pub(crate) fn bytes_of_shape(shape: &[usize], item_bytes: usize) -> usize {
     if shape.contains(&0) {
         return 0;
@@ -36,7 +35,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let text = format!("a shape has at most 64 dimensions, not {}", extents.len());
         return Err(PyValueError::new_err(text));
     }
-    // The given number: what no machine word holds is the nearest one in `extents`.
+    // The number as given: `extents` has the nearest machine word for one that does not fit.
     for (extent, item) in extents.iter().zip(&items) {
         let allowed = match *extent {
             i64::MAX => "fit an address",
@@ -49,7 +48,7 @@ pub(crate) fn read(shape: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     Ok(extents)
 }
 
-/// The shape of as many bytes. Memory without elements has no extent to infer beside a 0.
+/// The shape for this many bytes. Beside a 0 no extent can be inferred.
 pub(crate) fn infer(extents: &[i64], element: Element, bytes: usize) -> PyResult<Vec<usize>> {
     let refusal = |text: String| Err(PyValueError::new_err(text));
     let inferred = extents.iter().filter(|extent| **extent == INFERRED).count();

@@ -3,7 +3,7 @@
 //! The formats as DLPack names them: `fn` has no infinities and one NaN of each sign, `fnuz` no
 //! infinities, no negative zero and one NaN, where that zero would be.
 
-/// What stands beside the finite numbers.
+/// The special values beside the finite numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Special {
     /// Infinities and NaNs with the highest exponent.
@@ -35,8 +35,8 @@ impl SmallFloat {
         Some(Self { exponent_bits, mantissa_bits, special })
     }
 
-    /// The bits of the number; `None` for one that is too large, and for an infinity where there is
-    /// none.
+    /// The bits of the number; `None` for one that is too large, and for an infinity in a format
+    /// without any.
     pub(crate) fn bits(self, number: f64) -> Option<u16> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let highest_exponent = ((1_u64 << exponent_bits) - 1) << mantissa_bits;
@@ -54,7 +54,7 @@ impl SmallFloat {
         u16::try_from(magnitude | if has_sign { sign } else { 0 }).ok()
     }
 
-    /// The bits of what is no NaN and has no sign.
+    /// The bits of a number that is not a NaN and has no sign.
     fn finite(self, number: f64) -> Option<u64> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let bias = (1_i32 << (exponent_bits - 1)) - i32::from(special != Special::Fnuz);
@@ -63,7 +63,7 @@ impl SmallFloat {
             Special::Fn => (1 << (exponent_bits + mantissa_bits)) - 2,
             Special::Fnuz => (1 << (exponent_bits + mantissa_bits)) - 1,
         };
-        // The smallest doubles round to 0 as one with this exponent does.
+        // The smallest doubles round to 0, as a number with this exponent does.
         let exponent = i32::try_from(number.to_bits() >> 52).unwrap_or(i32::MAX) - 1023;
         let exponent = exponent.max(1 - bias);
         if exponent > 1 << exponent_bits {
@@ -81,7 +81,7 @@ impl SmallFloat {
         let found = if units < hidden {
             units // subnormal
         } else {
-            // A mantissa that was rounded up to the next power of two counts the exponent up.
+            // A mantissa that rounds up to the next power of two carries into the exponent.
             (u64::try_from(exponent + bias).ok()? << mantissa_bits) + (units - hidden)
         };
         (found <= largest).then_some(found)

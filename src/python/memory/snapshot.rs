@@ -1,4 +1,4 @@
-//! Snapshots as Python has them: torch's dictionaries, read and written.
+//! Snapshots in torch's dictionaries, read and written.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,8 +9,7 @@ use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 
-/// The snapshot of one device, from its segments and its trace. What does not fit is named by its
-/// place.
+/// The snapshot of one device, from its segments and its trace. Errors name the place.
 pub(crate) fn snapshot(
     segments: &Bound<'_, PyList>,
     trace: &Bound<'_, PyList>,
@@ -25,7 +24,7 @@ pub(crate) fn snapshot(
     Ok(Snapshot { segments, trace })
 }
 
-/// A dictionary and where it stands.
+/// A dictionary and its place in the snapshot.
 struct Entry<'py> {
     place: String,
     values: Bound<'py, PyDict>,
@@ -44,7 +43,7 @@ fn entries<'a, 'py>(
 }
 
 impl<'py> Entry<'py> {
-    /// The value of a key, as what it is `expected` to be.
+    /// The value of a key, converted; the error names the `expected` type.
     fn get<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
         let Some(value) = self.values.get_item(key)? else {
             return Err(PyValueError::new_err(format!("{} has no '{key}'", self.place)));
@@ -65,7 +64,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a number of bytes")
     }
 
-    /// A pool, where one is named.
+    /// A pool, if the entry names one.
     fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
         let is_named = self.values.contains(key)?;
         let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
@@ -76,7 +75,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a text")
     }
 
-    /// What a word means, from a table of those that are known.
+    /// The meaning of a word, from a table of the known ones.
     fn word<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> PyResult<T> {
         let word = self.text(key)?;
         let found = known.iter().find(|(name, _)| *name == word);
@@ -164,7 +163,7 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     })
 }
 
-/// Writers have several words for what streams still use; all begin with `active`.
+/// Writers have several words for blocks that streams still use; all begin with `active`.
 fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
     let word = block.text("state")?;
@@ -174,7 +173,7 @@ fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     block.word("state", STATES)
 }
 
-/// An entry; in older versions it names no pool, but its segment does.
+/// An entry; older versions name no pool, so it is the segment's.
 fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
     let action = entry.word("action", ACTIONS)?;
     let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };

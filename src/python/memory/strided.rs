@@ -1,4 +1,4 @@
-//! Elements that stand apart: gathered into memory where they are side by side.
+//! Elements that are not contiguous, gathered into contiguous memory.
 #![expect(unsafe_code, reason = "reads what an exporter describes by addresses and distances")]
 
 use std::ptr;
@@ -9,20 +9,20 @@ use pyo3::prelude::*;
 use crate::python::memory::shape::bytes_of_shape;
 use crate::python::support::parked::Lender;
 
-/// Elements of another library's memory, at these distances in bytes.
+/// Elements of another library's memory, with strides in bytes.
 pub(crate) struct Strided {
     address: *const u8,
     item_bytes: usize,
-    /// Extents and distances, none of them dense in the last one; the innermost is the last.
+    /// Extents and strides; the innermost is the last, and it is not dense.
     dimensions: Vec<(usize, isize)>,
     bytes: usize,
 }
 
-// SAFETY: a description; who gathers promises that the memory is there.
+// SAFETY: a description; the caller of `gather` promises that the memory is there.
 unsafe impl Sync for Strided {}
 
 impl Strided {
-    /// Neighbours that are dense are taken as one element.
+    /// Dense neighbours count as one element.
     pub(crate) fn new(
         address: *const u8,
         item_bytes: usize,
@@ -59,7 +59,7 @@ impl Strided {
     /// Copies the elements, in C's order, to `target`.
     ///
     /// # Safety
-    /// The elements are there, nobody writes them, and `target` has room for as many bytes.
+    /// The elements are there, no thread writes them, and `target` has room for as many bytes.
     pub(crate) unsafe fn gather(&self, target: *mut u8) {
         if self.bytes == 0 {
             return;
@@ -73,7 +73,7 @@ impl Strided {
             // SAFETY: the caller's promise: a row of elements, and the place behind the last row.
             unsafe { copy_row(from, *stride, to, self.item_bytes, *count) };
             to = to.wrapping_add(self.item_bytes * count);
-            // The next row: the last index that is not at its end goes on, those behind it begin.
+            // The next row: increments the last index below its extent, and resets those behind it.
             let mut dimension = outer.len();
             loop {
                 if dimension == 0 {
@@ -94,7 +94,7 @@ impl Strided {
     }
 }
 
-/// Copies `count` elements that are `stride` bytes apart side by side.
+/// Copies `count` elements that are `stride` bytes apart to contiguous memory.
 ///
 /// # Safety
 /// They are there, and there is room for them.
@@ -119,7 +119,7 @@ unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usiz
     }
 }
 
-/// The same for elements that a register holds, aligned or not.
+/// The same for elements that fit into a register, aligned or not.
 ///
 /// # Safety
 /// As [`copy_row`].
@@ -134,13 +134,13 @@ unsafe fn copy_items<T: Copy>(from: *const u8, stride: isize, to: *mut u8, count
     }
 }
 
-/// What was gathered lends itself.
+/// Gathered elements are their own lender.
 impl Lender for Vec<u64> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {}
 }
 
-/// The elements side by side, in memory of their own: whole words, so that any type is aligned.
-/// `MemoryError` where there is no memory for them: one element may stand for any number.
+/// The elements, contiguous, in new memory: whole words, so that any type is aligned. `MemoryError`
+/// where there is no memory for them: strides of 0 can repeat an element any number of times.
 ///
 /// # Safety
 /// As [`Strided::gather`].
@@ -154,7 +154,7 @@ pub(crate) unsafe fn gathered(py: Python<'_>, elements: &Strided) -> PyResult<Ve
     words.resize(count, 0_u64);
     let target = words.as_mut_ptr().expose_provenance();
     py.detach(|| {
-        // SAFETY: the caller's promise, and the words are this thread's.
+        // SAFETY: the caller's promise, and only this thread has the words.
         unsafe { elements.gather(ptr::with_exposed_provenance_mut(target)) };
     });
     Ok(words)

@@ -1,4 +1,4 @@
-//! `Buffer.copy_` and `Buffer.copy_to`: to and from buffers and memory of the host.
+//! `Buffer.copy_` and `Buffer.copy_to`: to and from buffers and host memory.
 #![expect(unsafe_code, reason = "copies to and from addresses that exporters give")]
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn copy_into(
     end(source.py(), transfer, is_non_blocking)
 }
 
-/// Copies what an object has into a buffer. Does not block.
+/// Copies the bytes of an object into a buffer. Does not block.
 fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     let py = source.py();
     match buffer_of(source) {
@@ -76,12 +76,12 @@ pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResu
         Ok(whole)
     };
     let filled = write_view(py, view, |target| fill(py, target, pattern), staged);
-    drop_parked(py); // also what was refused
+    drop_parked(py); // also after a refusal
     filled.map(drop)
 }
 
-/// Writes the memory of a view: a buffer's by `write`, and it is counted; a lender's by a copy of
-/// what `staged` makes.
+/// Writes the memory of a view: a buffer's by `write`, and counts that; a lender's by a copy from
+/// the buffer that `staged` makes.
 fn write_view(
     py: Python<'_>,
     view: &PyView,
@@ -101,14 +101,14 @@ fn write_view(
     }
 }
 
-/// Copies a buffer into memory of a lender, who waits for that when the bytes are asked for.
+/// Copies a buffer into a lender's memory; the lender waits for that when its bytes are requested.
 fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
     let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
     Ok(transfer)
 }
 
-/// Memory is taken out of a view by its drop only.
+/// Only a view's drop takes its memory.
 fn no_longer() -> PyErr {
     PyBufferError::new_err("the view has no memory any more")
 }
@@ -127,14 +127,14 @@ fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Memory of our own beside a view of others' on the host.
+/// A buffer of our own, to stage a write of foreign host memory.
 fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
     let device = Device::cpu(0);
     let origin = Runtime::of_process()?.origin(device)?;
     allocate(py, view.memory.nbytes(), device, &origin)
 }
 
-/// What a fill writes itself; the rest it copies from there, twice as much each time.
+/// The part that a fill writes itself; copies of it fill the rest, doubling each time.
 const SEED_BYTES: usize = 64 << 10;
 
 /// Sets each element of a buffer to these bytes. Does not block.
@@ -144,8 +144,8 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
     let (bytes, seed_bytes) = (target.nbytes(), target.nbytes().min(SEED_BYTES));
     if is_one_byte || bytes == 0 {
         return enqueue(py, &stream, || {
-            // SAFETY: as everywhere in Python it is the program that orders the streams on which
-            // it uses a buffer.
+            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
+            // buffer.
             unsafe { target.fill_unordered(pattern[0], &stream) }
         });
     }
@@ -161,7 +161,7 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
         let more = filled.min(bytes - filled);
         let (from, to) = (target.slice(..more)?, target.slice(filled..filled + more)?);
         transfer = enqueue(py, &stream, || {
-            // SAFETY: as above; on the same stream it is behind what it copies.
+            // SAFETY: as above; on the same stream it comes after the write of its source.
             unsafe { to.copy_from_unordered(&from, &stream) }
         })?;
         filled += more;
@@ -190,21 +190,21 @@ pub(crate) fn copy_out(
     end(py, transfer, is_non_blocking)
 }
 
-/// Writes to the buffer that an object is, or is a view of, by `write`, and counts it. `None` when
-/// it is neither.
+/// Writes to an object that is a buffer, or a view of one, by `write`, and counts it. `None` for
+/// other objects.
 pub(crate) fn written<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> Option<PyResult<T>> {
     let buffer = buffer_of(target)?;
     Some(match owner_of(target) {
-        // Through a view: the memory is the view's, and the version that of its owner.
+        // Through a view: the memory is the view's, and the version its owner's.
         Some(owner) => owner.get().current.write(target.py(), |_| write(&buffer)),
         None => write(&buffer),
     })
 }
 
-/// The buffer that an object is, or is a view of.
+/// The buffer behind an object that is one, or a view of one.
 pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.get().current.buffer(object.py()));
@@ -215,7 +215,7 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     }
 }
 
-/// The buffer whose version counts what is written to an object.
+/// The buffer with the version that counts writes to an object.
 fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.clone());
@@ -224,12 +224,12 @@ fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
     Some(owner.bind(object.py()).clone())
 }
 
-/// The memory of a device that an object is a view of, lent by others.
+/// A view's foreign memory, where it is a device's.
 pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::Cpu)
 }
 
-/// The memory that an object is a view of, lent by others.
+/// A view's foreign memory.
 fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     match &object.cast::<PyView>().ok()?.get().memory {
         ViewMemory::Foreign(DroppedWithGil(memory)) => memory.clone(),
@@ -237,7 +237,7 @@ fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     }
 }
 
-/// Copies memory of a lender into a buffer; of a device's only where that device copies.
+/// Copies a lender's memory into a buffer; of a device's only where that device copies.
 pub(crate) fn from_lender(
     py: Python<'_>,
     target: &Buffer,
@@ -258,7 +258,7 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
-        // Who names a target asks to write it.
+        // A copy to a target asks to write it.
         let is_read_only = is_written.then_some(false);
         let copy = is_written.then_some(false);
         let wish = Wish { is_read_only, copy };
@@ -280,21 +280,20 @@ pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyRes
     let is_to_host = is_on_host(target) && !is_on_host(source);
     let stream = current_stream(if is_to_host { source } else { target })?;
     enqueue(py, &stream, || {
-        // SAFETY: as everywhere in Python it is the program that orders the streams on which it
-        // uses a buffer.
+        // SAFETY: as everywhere in Python the program orders the streams on which it uses a buffer.
         unsafe { target.copy_from_unordered(source, &stream) }
     })
 }
 
-/// Copies memory of the host into a buffer and holds it until that is done. Does not block.
+/// Copies host memory into a buffer and keeps it until that is done. Does not block.
 fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);
     enqueue(py, &stream, || {
         // SAFETY: the lender keeps the bytes valid until the owner is dropped; as everywhere in
-        // Python it is the program that does not write them meanwhile, and that orders the streams
-        // on which it uses a buffer.
+        // Python the program does not write them meanwhile, and orders the streams on which it uses
+        // a buffer.
         unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
     })
 }
@@ -309,7 +308,7 @@ fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Tran
     })
 }
 
-/// An array over a buffer is memory of the host too.
+/// Refuses overlaps: an array over a buffer is host memory too.
 fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
         let text = "Cannot copy between a buffer and memory that it overlaps";
@@ -318,12 +317,12 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// A copy that its caller may not wait for is refused before it is enqueued.
+/// Refuses a blocking copy where the caller must not wait, before it is enqueued.
 fn check_may_end(is_non_blocking: bool) -> PyResult<()> {
     if is_non_blocking { Ok(()) } else { check_may_wait() }
 }
 
-/// Waits for a transfer where that is asked for. Signal handlers run meanwhile.
+/// Waits for a transfer unless it is non-blocking. Signal handlers run meanwhile.
 fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> PyResult<()> {
     drop_parked(py); // also the memory of a copy that was refused
     let transfer = transfer?;

@@ -8,8 +8,8 @@ use crate::python::memory::element::Element;
 use crate::python::memory::small_float::SmallFloat;
 use crate::python::support::errors::{type_name, wrong_type};
 
-/// The bytes of an element with this value. `TypeError` for what is no number of its kind,
-/// `OverflowError` for one that the type does not have.
+/// The bytes of an element with this value. `TypeError` when it is no number of the type's kind,
+/// `OverflowError` when it is out of the type's range.
 pub(crate) fn bytes_of(element: Element, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let Element { name, item_bytes, .. } = element;
     if name == "bool" {
@@ -44,7 +44,7 @@ fn integer(element: Element, is_signed: bool, value: &Bound<'_, PyAny>) -> PyRes
     if !is_integer {
         return Err(wrong_type("value", &format!("an integer for {name}"), value));
     }
-    // What 128 bits do not hold is out of range as well.
+    // Numbers beyond 128 bits are out of range as well.
     let number = value.extract::<i128>().ok().filter(|number| (least..=most).contains(number));
     let Some(number) = number else {
         let text = format!("value must be {least} to {most} for {name}, not {}", value.str()?);
@@ -87,13 +87,13 @@ fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     }
 }
 
-/// A scale without a mantissa: an exponent alone, and a NaN.
+/// A scale: an exponent without a mantissa, or a NaN.
 fn exponent(number: f64) -> Option<u8> {
     if number.is_nan() {
         return Some(0xff);
     }
     let exponent = i32::try_from(number.to_bits() >> 52).ok()? - 1023;
-    // A negative number has its sign above, and so an exponent that is too large.
+    // A negative number's sign bit makes the exponent here too large.
     let is_power = number.to_bits().trailing_zeros() >= 52 && exponent.abs() <= 127;
     is_power.then(|| u8::try_from(exponent + 127).ok())?
 }
@@ -101,7 +101,7 @@ fn exponent(number: f64) -> Option<u8> {
 fn real(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|error: PyErr| {
         let is_number = !error.is_instance_of::<PyTypeError>(value.py());
-        // A number that is refused is an int that no double holds.
+        // A number that is refused is an int that no double can represent.
         if is_number { error } else { wrong_type("value", "a number", value) }
     })
 }

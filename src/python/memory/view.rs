@@ -1,4 +1,4 @@
-//! `accelrt.View`: memory with a type and a shape, for others to take.
+//! `accelrt.View`: memory with a type and a shape, for other libraries.
 #![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
 
 use std::ffi::c_int;
@@ -38,10 +38,10 @@ use crate::runtime::Runtime;
 /// [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 #[pyclass(name = "View", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyView {
-    /// Lent to whoever read the array interface. Before the memory: dropped first.
+    /// The export of the array interface. Before the memory: dropped first.
     interface: OnceLock<Lent>,
     pub(crate) memory: ViewMemory,
-    /// The buffer that it is a view of, whose version is its own.
+    /// The buffer that it is a view of, which has its version.
     pub(crate) owner: Option<Py<PyBuffer>>,
     pub(crate) element: Element,
     shape: Vec<usize>,
@@ -77,7 +77,7 @@ impl PyView {
         Ok(Self { owner: Some(owner.clone().unbind()), ..view })
     }
 
-    /// A buffer's bytes.
+    /// A view of a buffer's bytes.
     pub(crate) fn of_bytes(buffer: Buffer) -> Self {
         let shape = vec![buffer.nbytes()];
         Self::new(ViewMemory::Ours(buffer), BYTE, shape)
@@ -89,14 +89,14 @@ impl PyView {
         Self::new(memory, element, shape)
     }
 
-    /// A view of the same elements in a buffer of its own.
+    /// A view of the same elements, copied into a new buffer.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
-    /// Refuses a source whose elements are of another type, as far as it names one. Bytes without a
-    /// meaning are any type's.
+    /// Refuses a source with elements of another type, as far as it names one. Plain bytes fit any
+    /// type.
     fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = match source.cast::<Self>() {
             Ok(view) => Some(view.get().element),

@@ -1,4 +1,4 @@
-//! Memory behind an object that others may ask for: a buffer's, or a lender's.
+//! Memory behind an object that other code may request: a buffer's, or a lender's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::python::memory::transfers::{between, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
-/// Address of memory of no bytes: null would be taken for an error by some.
+/// Address for memory of no bytes: some consumers take null for an error.
 const EMPTY_ADDRESS: usize = 64;
 
-/// Where the bytes of a typed view are.
+/// The memory of a typed view.
 pub(crate) enum ViewMemory {
     Ours(Buffer),
     Foreign(DroppedWithGil<Arc<HostMemory>>),
@@ -30,7 +30,7 @@ pub(crate) struct Lent {
     _keeper: Keeper,
 }
 
-/// What keeps lent memory where it is.
+/// Keeps lent memory in place.
 #[expect(dead_code, reason = "they are there to be dropped")]
 enum Keeper {
     Export(ExportGuard),
@@ -44,7 +44,7 @@ impl Lent {
 }
 
 impl ViewMemory {
-    /// A buffer of its own with the same bytes, once they are there.
+    /// A new buffer with the same bytes; waits for the copy.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
         let device = self.device();
@@ -99,7 +99,7 @@ impl ViewMemory {
         }
     }
 
-    /// The device; of the host's memory it is cpu:0.
+    /// The device; cpu:0 for host memory.
     pub(crate) fn device(&self) -> Device {
         match self {
             Self::Ours(buffer) => buffer.device(),
@@ -109,7 +109,7 @@ impl ViewMemory {
         }
     }
 
-    /// Lends the bytes to the host. Waits, without the GIL, for everything that uses them.
+    /// Lends the bytes to the host. Waits, without the GIL, for all of their uses.
     pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
         let is_reached = match self {
             Self::Ours(buffer) => buffer.is_host_accessible(),
@@ -119,7 +119,7 @@ impl ViewMemory {
         self.lend_where_it_is(py)
     }
 
-    /// Lends the bytes to others of the same device. Waits as [`ViewMemory::lend`].
+    /// Lends the bytes to code on the same device. Waits as [`ViewMemory::lend`].
     pub(crate) fn lend_where_it_is(&self, py: Python<'_>) -> PyResult<Lent> {
         match self {
             Self::Ours(buffer) => lend_where_it_is(py, buffer),
@@ -137,7 +137,7 @@ impl ViewMemory {
     }
 }
 
-/// Lends a buffer's bytes to the host. Waits, without the GIL, for everything that uses them.
+/// Lends a buffer's bytes to the host. Waits, without the GIL, for all of their uses.
 pub(crate) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     check_reached(buffer.is_host_accessible(), buffer.device())?;
     lend_where_it_is(py, buffer)
@@ -151,7 +151,7 @@ fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
     Err(PyBufferError::new_err(text))
 }
 
-/// Lends a buffer's bytes to whoever reaches them. Waits as [`lend`].
+/// Lends a buffer's bytes to any code that reaches them. Waits as [`lend`].
 pub(crate) fn lend_where_it_is(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     let guard = buffer.export()?;
     let is_done = || buffer.is_unused();

@@ -1,6 +1,6 @@
-//! Contexts: what the `with` statements of a thread made current, and what they replaced.
+//! Contexts: the devices and streams that a thread's `with` statements set and replaced.
 //!
-//! One stack a thread for devices, indices and streams: the innermost wins, whichever it is.
+//! One stack a thread for devices, indices and streams: the innermost entry wins, whatever it is.
 
 use std::cell::RefCell;
 
@@ -14,12 +14,12 @@ use crate::memory::buffer::here;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::runtime::Runtime;
 
-/// What a `with` makes current.
+/// The object of a `with`.
 #[derive(PartialEq)]
 pub(crate) enum Context {
     /// A device, or a kind alone.
     Device(PyDevice),
-    /// A device of one kind by its index; none changes nothing.
+    /// A device of one kind by its index; `None` changes nothing.
     Index(DeviceKind, Option<usize>),
     /// A stream and its device.
     Stream(Stream),
@@ -79,7 +79,7 @@ impl Context {
         Ok(())
     }
 
-    /// The kind whose current device is meant where none is named.
+    /// The kind that this context makes the default.
     fn kind(&self) -> Option<DeviceKind> {
         match self {
             Self::Device(device) => Some(device.kind),
@@ -89,15 +89,14 @@ impl Context {
     }
 }
 
-/// Ends every `with` of this thread, restoring nothing: for a thread that runs callables, which may
-/// have left theirs open. The streams in there may end.
+/// Drops every open `with` of this thread without restoring anything: for a thread that runs
+/// callables, which may leave theirs open. The streams in there may end.
 pub(crate) fn forget() {
     let left = ENTERED.take();
     drop(left); // outside of the borrow
 }
 
-/// The device that is meant where none is named: the current one of the innermost context's kind,
-/// else of the accelerator.
+/// The default device: the current one of the innermost context's kind, else of the accelerator.
 pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
     let innermost =
         ENTERED.with_borrow(|stack| stack.iter().rev().find_map(|entered| entered.context.kind()));

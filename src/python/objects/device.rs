@@ -100,7 +100,7 @@ impl PyDevice {
             return Ok(*device.get());
         }
         if let Ok(text) = object.cast::<PyString>() {
-            // Lossy: a lone surrogate is no name of a device, which the error then says.
+            // Lossy: a lone surrogate is no device name, and the error says so.
             let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
@@ -111,7 +111,7 @@ impl PyDevice {
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
     }
 
-    /// The device named, with the current one of its kind where no index is.
+    /// The named device, or the current one of its kind when the name has no index.
     pub(crate) fn resolve(self, runtime: &Runtime) -> Result<Device> {
         match self.index {
             Some(index) => Device::new(self.kind, index),
@@ -140,7 +140,7 @@ pub(crate) fn device_or_default(
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::Null {
-        // Only programs that register this kind have it, which Python ones cannot.
+        // Only programs that register this kind have it, and Python programs cannot.
         return Err(Error::UnknownDeviceKind { given: kind.name().to_owned() });
     }
     if let Some(index) = index {
@@ -165,14 +165,14 @@ fn index_in_range(number: i64, given: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// For classes that are hashed by several numbers.
+/// The hash of a class with several parts.
 pub(crate) fn hash_of(parts: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The kind named by a string argument of the facade.
+/// The kind that a string argument of the facade names.
 pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
     let unknown = || PyTypeError::new_err(format!("kind must be cpu, cuda or xpu, not {kind:?}"));
     kind.parse().map_err(|_| unknown())

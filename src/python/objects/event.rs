@@ -45,12 +45,12 @@ impl PyEvent {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        // A flag is no device: it is the form of the kinds' own events in torch.
+        // A flag is no device: this is the form of torch's events of one kind.
         let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
         let flags = ["enable_timing", "blocking", "interprocess"];
         let positions: &[&str] = if is_flag { &flags } else { &["device"] };
         let mut given = Given::read(positions, args, kwargs, FORMS)?;
-        // The last two are accepted as torch does, without an effect.
+        // As in torch, the last two are accepted and have no effect.
         let [is_timed, _, _] =
             [given.flag(flags[0])?, given.flag(flags[1])?, given.flag(flags[2])?];
         let device = given.device();
@@ -151,8 +151,8 @@ impl PyEvent {
     }
 }
 
-/// A device that may be the one of an event. Only its kind counts, as in torch; but an index that
-/// no device of a kind has is a mistake. A kind that is not there is told at the first use.
+/// The device of a new event. Only its kind counts, as in torch; but an index that no device of an
+/// available kind has is an error. An unavailable kind fails at the first use.
 fn existing(device: PyDevice) -> PyResult<PyDevice> {
     if let Some(index) = device.index {
         let count = Runtime::global()?.device_count(device.kind)?;
@@ -171,7 +171,7 @@ impl PyEvent {
         Self { event, device: PyDevice { index: None, ..device } }
     }
 
-    /// Borrowed where it is given: a stream's count of references is a locked operation.
+    /// Borrowed where it is given: counting a stream's references takes a locked operation.
     fn stream_or_current<'a>(
         &self,
         stream: Option<&'a Bound<'_, PyAny>>,

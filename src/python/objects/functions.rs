@@ -1,4 +1,4 @@
-//! Functions of `accelrt._core`: devices, what is current, and the runtime as a whole.
+//! Functions of `accelrt._core`: devices, the current ones, and the runtime as a whole.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -236,7 +236,7 @@ fn index_of(
     }
 }
 
-/// A wrong type is named with what an argument may be; other errors stay.
+/// Replaces a type error by one that names the allowed types; other errors stay.
 fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     if error.is_instance_of::<PyTypeError>(device.py()) {
         wrong_type("device", "an accelrt.device, a string, an integer or None", device)
@@ -251,7 +251,7 @@ pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
     value.get(name)
 }
 
-/// A device by kind and index. That it exists is checked by its use.
+/// A device by kind and index. Its first use checks that it exists.
 pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
     let kind = kind_argument(kind)?;
     let negative = || {
@@ -308,7 +308,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Ends the runtime at interpreter exit; what was lost is printed.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
-    // With malformed settings there is no runtime to end, and calls have said so.
+    // With malformed settings there is no runtime to end; earlier calls have reported that.
     if let Ok(runtime) = Runtime::global() {
         // Callables have that long to run: the helper takes the GIL meanwhile.
         py.detach(|| {

@@ -140,8 +140,8 @@ impl PyGenerator {
         let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
         let dtype = number_type(buffer, dtype, known)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
-            // uses a buffer.
+            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
+            // buffer.
             unsafe { own.fill_raw_unordered(buffer, dtype, stream) }
         })
     }
@@ -155,8 +155,8 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
-            // uses a buffer.
+            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
+            // buffer.
             unsafe { own.fill_uniform_unordered(buffer, dtype, stream) }
         })
     }
@@ -170,8 +170,8 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: as everywhere in Python it is the program that orders the streams on which it
-            // uses a buffer.
+            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
+            // buffer.
             unsafe { own.fill_normal_unordered(buffer, dtype, stream) }
         })
     }
@@ -206,7 +206,7 @@ impl PyGenerator {
                 return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
             }
             make_room(py, &stream)?;
-            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // which may compile
+            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // it may compile
         });
         let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
         filled.ok_or_else(no_buffer)??;
@@ -215,12 +215,12 @@ impl PyGenerator {
     }
 }
 
-/// True for what has `__index__`, but no bool.
+/// True for objects with `__index__`, except bools.
 fn is_integer(object: &Bound<'_, PyAny>) -> bool {
     !object.is_instance_of::<PyBool>() && object.hasattr("__index__").unwrap_or(false)
 }
 
-/// A seed, with torch's words for what is none.
+/// A seed, or torch's error for other objects.
 fn seed_argument(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
     if !is_integer(seed) {
         let text = format!("manual_seed expected a long, but got {}", type_name(seed));
@@ -246,7 +246,7 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
 const FLOATS: [(&str, FloatType); 2] =
     [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
 
-/// The type of numbers that an argument names, of two, which what is filled holds.
+/// The type of numbers that an argument names, one of two, checked against the target's elements.
 fn number_type<T: Copy>(
     target: &Bound<'_, PyAny>,
     dtype: &Bound<'_, PyAny>,
@@ -261,7 +261,7 @@ fn number_type<T: Copy>(
     Ok(*found)
 }
 
-/// A view is read as what it is of: numbers of another type would be none there.
+/// Checks a view's element type: numbers of another type would be misread there.
 fn check_holds(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
     let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
     let own = view.get().element;

@@ -1,4 +1,4 @@
-//! L4, what a program holds: devices, streams, events, generators, and the functions beside them.
+//! L4, the objects of a program: devices, streams, events, generators, and their functions.
 
 pub(crate) mod contexts;
 pub(crate) mod device;

@@ -146,7 +146,8 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        // Or a worker would be done before the GIL is left, and the thread never execute anything.
+        // A worker would otherwise be done before the GIL is released, and this thread would never
+        // help.
         stream.expect_wait();
         let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
@@ -245,7 +246,7 @@ impl PyStream {
     }
 }
 
-/// What a `repr` says that something is at this moment.
+/// The state of a stream or buffer in its `repr`.
 pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
     match (has_failed, is_done) {
         (true, _) => "failed",
@@ -289,7 +290,7 @@ impl<'py> Arguments<'py> {
     }
 }
 
-/// The nearest priority that a number of its type holds: what is further off is out of range too.
+/// The nearest priority of the smaller type: numbers beyond it are out of range too.
 fn nearest(priority: i64) -> i32 {
     let bound = if priority < 0 { i32::MIN } else { i32::MAX };
     i32::try_from(priority).unwrap_or(bound)
@@ -302,7 +303,7 @@ fn unknown_type(device_type: i64) -> PyErr {
     ))
 }
 
-/// A stream argument, or a `TypeError` that says what was given.
+/// A stream argument, or a `TypeError` with the type that was given.
 pub(crate) fn stream_argument<'a, 'py>(
     what: &str,
     stream: &'a Bound<'py, PyAny>,

@@ -56,15 +56,15 @@ impl RaisedInTask {
     }
 }
 
-/// Has the exception of a failed task let go of the frames of its tracebacks: the stream is gone,
-/// and the error may stay until the process ends. Takes no GIL and does not block.
+/// Parks the exception of a failed task, to drop the frames of its tracebacks later: the stream is
+/// gone, and the error may stay until the process ends. Takes no GIL and does not block.
 pub(crate) fn fade_later(error: &Arc<EngineStreamError>) {
     if raised_in_task(error).is_some() {
         park_error(Arc::clone(error));
     }
 }
 
-/// Replaces the frames by their text. An error that was raised meanwhile is the user's.
+/// Replaces the frames by their text, unless the error was raised meanwhile: then it is the user's.
 pub(crate) fn fade(py: Python<'_>, error: &EngineStreamError) {
     if error.is_seen() {
         return;
@@ -79,7 +79,7 @@ pub(crate) fn fade(py: Python<'_>, error: &EngineStreamError) {
     }
 }
 
-/// What a callable raised on this very stream.
+/// The exception that a callable raised on this very stream.
 fn raised_in_task(error: &EngineStreamError) -> Option<&RaisedInTask> {
     match error.failure() {
         FailureCause::Returned(returned) => returned.downcast_ref(),
@@ -139,7 +139,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The attributes of an `OutOfMemoryError`, in bytes: what is not known is None.
+/// The attributes of an `OutOfMemoryError`, in bytes; None for unknown ones.
 #[derive(Default)]
 struct Sizes {
     requested: Option<usize>,
@@ -177,7 +177,7 @@ fn with_sizes(py: Python<'_>, raised: PyErr, sizes: &Sizes) -> PyErr {
     }
 }
 
-/// Gives the classes what an exception has that no runtime has raised: None everywhere.
+/// Gives the classes the attributes of exceptions that no runtime has raised: None everywhere.
 pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     Sizes::default().write(&py.get_type::<OutOfMemoryError>())?;
@@ -189,7 +189,7 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
 }
 
-/// The attribute that says in which process a stream has its id: pickles go to others.
+/// The attribute with the process of the stream id: pickles go to other processes.
 const PROCESS: &str = "_process_id";
 
 /// The stream that failed, while it exists; None in another process.
@@ -229,7 +229,7 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) ->
     raised
 }
 
-/// Where a stream failed, as attributes.
+/// Adds the place of the failure, as attributes.
 fn add_place(raised: &Bound<'_, PyAny>, error: &EngineStreamError) -> PyResult<()> {
     raised.setattr("device", PyDevice::from(error.device()))?;
     raised.setattr("stream_id", error.stream_id())?;
@@ -238,7 +238,7 @@ fn add_place(raised: &Bound<'_, PyAny>, error: &EngineStreamError) -> PyResult<(
     raised.setattr(PROCESS, std::process::id())
 }
 
-/// The message with the name of a native function that failed.
+/// The message, with the name of the native function that failed.
 fn named(message: String, error: &EngineStreamError) -> String {
     let FailureCause::Status { function, .. } = error.root().failure() else { return message };
     let Some(name) = name_at(*function as u64) else { return message };
@@ -246,7 +246,7 @@ fn named(message: String, error: &EngineStreamError) -> String {
     message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
 }
 
-/// What a traceback shows below the message of a status: some functions return none.
+/// A note below the message of a status in the traceback: some functions do not return a status.
 fn add_note(py: Python<'_>, raised: &PyErr, error: &EngineStreamError) -> PyResult<()> {
     if let FailureCause::Status { .. } = error.root().failure() {
         let text = "check=True takes what the function returns for a status: 0 is success";
@@ -265,7 +265,7 @@ fn single(py: Python<'_>, error: &EngineStreamError) -> PyResult<PyErr> {
     Ok(single)
 }
 
-/// What made the original task fail.
+/// The cause of the original task's failure.
 fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
@@ -278,7 +278,7 @@ fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
     }
 }
 
-/// A `TypeError` that says what was expected and what was given.
+/// A `TypeError` with the expected and the given type.
 pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
 }

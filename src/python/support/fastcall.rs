@@ -1,8 +1,9 @@
-//! Methods whose arguments stay where the interpreter has them.
+//! Methods that read their arguments directly from the interpreter's array.
 //!
-//! pyo3 reads a signature at each call and copies `*args` into a tuple: more instructions than an
-//! enqueueing itself. Here a method looks at its arguments first. pyo3 does not know meanwhile that
-//! the thread has the GIL, so whatever drops references calls [`Python::attach`] before.
+//! pyo3 parses a signature at each call and copies `*args` into a tuple, which takes more
+//! instructions than the enqueue itself. Here a method looks at its arguments first. pyo3 does not
+//! know meanwhile that the thread has the GIL, so code that drops references calls
+//! [`Python::attach`] before.
 #![expect(unsafe_code, reason = "the interpreter passes pointers and lengths")]
 
 use std::any::Any;
@@ -31,7 +32,7 @@ pub(crate) trait FastMethod {
 /// The arguments of a call.
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) positional: &'a [Bound<'py, PyAny>],
-    /// Those given by name, and the names, if there are any.
+    /// The arguments given by name, and the names, if there are any.
     keywords: &'a [Bound<'py, PyAny>],
     names: Option<&'a Bound<'py, PyTuple>>,
 }
@@ -43,7 +44,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
         self.names.is_none()
     }
 
-    /// Those given by name; a name that is not `known` is refused.
+    /// The arguments given by name; refuses a name that is not `known`.
     pub(crate) fn by_name<const COUNT: usize>(
         &self,
         method: &str,
@@ -70,15 +71,14 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
     // Leaked: the class lives as long as the process.
     let definition = Box::leak(Box::new(ffi::PyMethodDef { ml_name, ml_meth, ml_flags, ml_doc }));
-    // SAFETY: a type, and a definition that stays, whose function is of the kind that its flags
-    // say.
+    // SAFETY: a type, and a static definition with a function of the kind that its flags say.
     let method = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
     // SAFETY: a new reference, or null with an exception.
     let method = unsafe { Bound::from_owned_ptr_or_err(class.py(), method) }?;
     class.setattr(M::NAME.to_string_lossy(), method)
 }
 
-/// What the interpreter calls.
+/// The function that the interpreter calls.
 ///
 /// # Safety
 /// As `METH_FASTCALL | METH_KEYWORDS` of `M::Class` promises: with the GIL, an object of the class,
@@ -92,12 +92,12 @@ unsafe extern "C" fn enter<M: FastMethod>(
     // SAFETY: the thread has the GIL during the call: the caller's promise.
     let py = unsafe { Python::assume_attached() };
     // SAFETY: an object of the class, which the method's descriptor checked: the caller's promise.
-    // `Bound` is transparent over a reference, and borrowed it drops none.
+    // `Bound` is transparent over a reference, and a borrowed one drops none.
     let object = unsafe { &*(&raw const object).cast::<Bound<'_, M::Class>>() };
     // SAFETY: as above; the names are a tuple, and null stands for none.
     let names = unsafe { &*(&raw const names).cast::<Option<Bound<'_, PyTuple>>>() }.as_ref();
     let (count, keyword_count) = (count.unsigned_abs(), names.map_or(0, PyTupleMethods::len));
-    // SAFETY: so many arguments are lent for the call.
+    // SAFETY: the caller lends so many arguments for the call.
     let given = unsafe { given(py, arguments, count + keyword_count) };
     let (positional, keywords) = given.split_at(count);
     let arguments = Arguments { positional, keywords, names };
@@ -109,7 +109,7 @@ unsafe extern "C" fn enter<M: FastMethod>(
 }
 
 /// # Safety
-/// `count` references stand there, and stay while the result is used.
+/// `count` references are there, and stay while the result is used.
 #[inline]
 unsafe fn given(
     _py: Python<'_>,
@@ -119,8 +119,8 @@ unsafe fn given(
     if count == 0 {
         return &[]; // the pointer may be null then
     }
-    // SAFETY: so many references stand there: the caller's promise; `Bound` is transparent over
-    // one, and borrowed it drops none.
+    // SAFETY: so many references are there: the caller's promise; `Bound` is transparent over one,
+    // and a borrowed one drops none.
     unsafe { slice::from_raw_parts(arguments.cast(), count) }
 }
 
@@ -130,7 +130,7 @@ fn raise(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
     ptr::null_mut()
 }
 
-/// As pyo3 raises panics.
+/// Raises a panic as pyo3 does.
 #[cold]
 fn panicked(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied();

@@ -1,18 +1,18 @@
-//! A small cache of what is known of Python objects, by their identity.
+//! A small cache of data about Python objects, by their identity.
 
 use pyo3::PyClass;
 use pyo3::prelude::*;
 
 use crate::base::spin::SpinMutex;
 
-/// A power of two: the place of an object is a part of its address.
+/// A power of two: the index of an object is a part of its address.
 const PLACES: usize = 128;
 
-/// Keeps the objects it knows alive, so that an address is not another object's; a newer object
-/// takes the place of an older one. The lock is held for no Python code, and thus by nobody in a
-/// process that forks with the GIL.
+/// Keeps its objects alive, so that an address is never reused by another object; a newer object
+/// replaces an older one. No Python code runs under the lock, so the lock is free in a process that
+/// forks with the GIL.
 ///
-/// What is known are Python objects too: a reference to one costs no locked operation.
+/// The values are Python objects too: a reference to one costs no locked operation.
 pub(crate) struct IdentityCache<T> {
     places: SpinMutex<[Place<T>; PLACES]>,
 }
@@ -24,7 +24,7 @@ impl<T: PyClass> IdentityCache<T> {
         Self { places: SpinMutex::new([const { None }; PLACES]) }
     }
 
-    /// What is known of an object.
+    /// The value of an object.
     #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> Option<Bound<'py, T>> {
         let places = self.places.lock();
@@ -34,7 +34,7 @@ impl<T: PyClass> IdentityCache<T> {
         }
     }
 
-    /// Remembers an object.
+    /// Adds an object with its value.
     pub(crate) fn put(&self, object: &Bound<'_, PyAny>, value: &Bound<'_, T>) {
         let entry = Some((object.clone().unbind(), value.clone().unbind()));
         let place = place_of(object);

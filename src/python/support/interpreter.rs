@@ -4,8 +4,8 @@
 use pyo3::exceptions::PyImportError;
 use pyo3::{ffi, prelude::*};
 
-/// Fails in a sub-interpreter: what is kept here of Python's objects is of one interpreter, and the
-/// end of another one would be taken for the end of the process.
+/// Fails in a sub-interpreter: the Python objects kept here belong to one interpreter, and the end
+/// of another one would be taken for the end of the process.
 pub(crate) fn check_main(_py: Python<'_>) -> PyResult<()> {
     // SAFETY: the GIL is held, so that this thread has an interpreter.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };

@@ -1,4 +1,4 @@
-//! L4, what all bindings share: errors, parameters, waits without the GIL, drops without it.
+//! L4, shared by all bindings: errors, parameters, waits without the GIL, drops without it.
 
 pub(crate) mod errors;
 pub(crate) mod fastcall;

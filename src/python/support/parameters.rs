@@ -1,4 +1,4 @@
-//! Parameters of the face: flags and integers, refused with a text that names them.
+//! Parameters of the public API: flags and integers; errors name them.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 use crate::python::support::errors::wrong_type;
 use crate::runtime::memory::check_alignment;
 
-/// A `bool` parameter: taken as it comes, since pyo3's own refusal has other words than ours.
+/// A `bool` parameter: any object is accepted first, because pyo3's own error has other words.
 pub(crate) enum Flag<'py> {
     Is(bool),
     Wrong(Bound<'py, PyAny>),
@@ -44,8 +44,8 @@ pub(crate) struct Given<'py> {
 }
 
 impl<'py> Given<'py> {
-    /// Names the positional ones. Fails with the `forms` that there are when there are too many, or
-    /// one comes twice.
+    /// Names the positional arguments. Fails with the list of `forms` when there are too many, or
+    /// when one is given twice.
     pub(crate) fn read(
         positions: &[&str],
         args: &Bound<'py, PyTuple>,
@@ -67,13 +67,13 @@ impl<'py> Given<'py> {
         Ok(Self { named, forms })
     }
 
-    /// The one with a name, if it was given.
+    /// The argument with a name, if it was given.
     pub(crate) fn take(&mut self, name: &str) -> Option<Bound<'py, PyAny>> {
         let place = self.named.iter().position(|(given, _)| given == name);
         place.map(|place| self.named.swap_remove(place).1)
     }
 
-    /// The integer with a name, which 64 bits hold.
+    /// The integer with a name, of at most 64 bits.
     pub(crate) fn integer(&mut self, name: &str) -> PyResult<i64> {
         let forms = self.forms;
         let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
@@ -92,12 +92,12 @@ impl<'py> Given<'py> {
         self.take(name).map_or(Ok(false), |given| given.extract::<Flag<'_>>()?.get(name))
     }
 
-    /// The device; None is as none.
+    /// The device; None counts as not given.
     pub(crate) fn device(&mut self) -> Option<Bound<'py, PyAny>> {
         self.take("device").filter(|device| !device.is_none())
     }
 
-    /// Fails when something else was given.
+    /// Fails when any other argument was given.
     pub(crate) fn end(self) -> PyResult<()> {
         let Some((name, _)) = self.named.first() else { return Ok(()) };
         let text = format!("unexpected argument {name:?}: it is {}", self.forms);
@@ -105,8 +105,8 @@ impl<'py> Given<'py> {
     }
 }
 
-/// The number in an integer: an int or what has `__index__`, but no bool. One that no machine word
-/// holds becomes the nearest that one does, which is out of every range of ours as well.
+/// The number in an integer: an int or an object with `__index__`, but no bool. A number beyond 64
+/// bits becomes the nearest machine word, which is out of every range here as well.
 #[inline]
 pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if object.is_instance_of::<PyBool>() {
@@ -139,7 +139,7 @@ pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     Err(PyValueError::new_err(text))
 }
 
-/// What the address of a buffer is to be a multiple of; None is what is usual.
+/// The alignment of a buffer's address; None is the usual one.
 pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let Some(object) = object else { return Ok(1) };
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
@@ -147,7 +147,7 @@ pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     Ok(align_bytes)
 }
 
-/// The range that an index of a class names, of so many items.
+/// The range of a slice of a class with `count` items.
 pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
     let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
     let key = key.cast::<PySlice>().map_err(|_| expected())?;

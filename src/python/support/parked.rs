@@ -1,9 +1,9 @@
-//! Parked: what threads without the GIL let go of, until one that has it drops it.
+//! Parked objects: released by threads without the GIL, dropped later by a thread that has it.
 //!
-//! A worker that asked for the GIL would make streams wait for Python code. So whatever it holds
-//! for Python's sake is parked, which wakes no thread. The next binding call drops it, unless that
-//! is a callable's: destructors may wait for callables. The helper has the reaper drop what it
-//! finds parked between two of them.
+//! A worker that asked for the GIL would make streams wait for Python code. So a worker parks every
+//! Python object that it releases, which wakes no thread. The next binding call drops them, unless
+//! it runs inside a callable: destructors may wait for callables. Between two callables the helper
+//! has the reaper drop parked objects.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::python::support::waiting::is_waited_for;
 static PARKED: SegQueue<Parked> = SegQueue::new();
 
 thread_local! {
-    /// True while this thread drops what was parked.
+    /// True while this thread drops parked objects.
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
 enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
-    /// To let go of the frames that it holds.
+    /// An error with frames to drop.
     Error(Arc<StreamError>),
 }
 
-/// Who lent us memory: takes it back with the GIL.
+/// The lender of foreign memory: takes it back with the GIL.
 pub(crate) trait Lender: Send {
     fn take_back(self: Box<Self>, py: Python<'_>);
 }
@@ -41,14 +41,14 @@ pub(crate) fn park(lender: Box<dyn Lender>) {
     push(Parked::Lender(lender));
 }
 
-/// Leaves an error that is to fade to the next call of [`drop_parked`].
+/// Leaves an error with frames to the next call of [`drop_parked`].
 pub(crate) fn park_error(error: Arc<StreamError>) {
     push(Parked::Error(error));
 }
 
 fn push(parked: Parked) {
     if fork::is_child() {
-        mem::forget(parked); // the list may be in the middle of something
+        mem::forget(parked); // the fork may have interrupted an operation on the list
     } else {
         PARKED.push(parked);
     }
@@ -59,8 +59,8 @@ pub(crate) fn are_parked() -> bool {
     !PARKED.is_empty()
 }
 
-/// Drops what is parked, where destructors may wait; Python code may run. Costs two loads when
-/// there is nothing.
+/// Drops parked objects, where destructors may wait; Python code may run. Costs two loads when
+/// nothing is parked.
 #[inline]
 pub(crate) fn drop_parked(py: Python<'_>) {
     if are_parked() {
@@ -68,8 +68,8 @@ pub(crate) fn drop_parked(py: Python<'_>) {
     }
 }
 
-/// Only as many as there are now: destructors may launch and park more. They may also wait, and
-/// come here again: what is left then is the outer call's, or each would stand on the one before.
+/// Drops only as many as there are now: destructors may launch and park more. They may also wait
+/// and call this again: the rest is then left to the outer call, or the calls would nest.
 #[cold]
 pub(crate) fn drop_parked_here(_py: Python<'_>) {
     if fork::is_child() || is_waited_for() || IS_DROPPING.replace(true) {
@@ -105,7 +105,7 @@ impl Kept {
         self.0.iter().map(move |object| object.bind(py))
     }
 
-    /// Drops the objects here and now.
+    /// Drops the objects now, on this thread.
     pub(crate) fn release(mut self, _py: Python<'_>) {
         drop(mem::take(&mut self.0));
     }

@@ -1,8 +1,8 @@
-//! The reaper: a thread that drops what is parked where only the helper would have to.
+//! The reaper: a thread that drops parked objects in place of the helper.
 //!
 //! Destructors may wait for callables, so they never run on the helper. Nothing waits for the
-//! reaper: a destructor there may wait for anything. It is started when it is first needed; what
-//! cannot be dropped because no thread can be started stays parked until the next look.
+//! reaper: a destructor there may wait for anything. It is started when it is first needed. Where
+//! no thread can be started, objects stay parked until the next attempt.
 
 use std::sync::OnceLock;
 use std::thread::{Builder, Thread};
@@ -20,15 +20,15 @@ use crate::python::support::turns::Turns;
 static TURNS: Turns = Turns::new();
 static REAPER: OnceLock<Thread> = OnceLock::new();
 
-/// True when the reaper was told of something that it has not looked at.
+/// True when objects were parked since the reaper last looked.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Has what is parked dropped. Called by the helper alone, without the GIL.
+/// Has parked objects dropped. Called by the helper alone, without the GIL.
 pub(crate) fn drop_what_is_parked() {
     if !are_parked() {
         return;
     }
-    // AcqRel: pairs with `serve`, which sees what was parked.
+    // AcqRel: pairs with `serve`, which sees the parked objects.
     if IS_WOKEN.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -44,14 +44,15 @@ fn start() {
         Ok(thread) => {
             let _ = REAPER.set(thread.thread().clone());
         }
-        // Release: pairs with the swap above. The next look tries again.
+        // Release: pairs with the swap above. The next call tries again.
         Err(_) => IS_WOKEN.store(false, Ordering::Release),
     }
 }
 
 fn serve() {
     loop {
-        // AcqRel: pairs with `drop_what_is_parked`: what is parked later sets the word again.
+        // AcqRel: pairs with `drop_what_is_parked`: objects that are parked later set the flag
+        // again.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }
@@ -65,7 +66,7 @@ fn serve() {
     }
 }
 
-/// The interpreter ends: see [`Turns::close`].
+/// Called when the interpreter ends: see [`Turns::close`].
 pub(crate) fn close() {
     if !fork::is_child() {
         TURNS.close();

@@ -1,4 +1,4 @@
-//! Turns with the GIL of a thread of ours, which the end of the interpreter stops.
+//! Turns of our threads with the GIL, which the end of the interpreter stops.
 //!
 //! | state | meaning | becomes |
 //! |---|---|---|
@@ -20,7 +20,7 @@ const LEFT: usize = 3;
 /// How long the end of the process waits for a turn that is under way.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Between two looks at that.
+/// Polling period of that wait.
 const PERIOD: Duration = Duration::from_micros(200);
 
 /// The turns of one thread.
@@ -51,8 +51,8 @@ impl Turns {
         self.0.load(Ordering::Acquire) == BUSY
     }
 
-    /// The interpreter ends: no turn is begun any more. Waits a moment for one that is under way,
-    /// without the GIL; one that does not end is left.
+    /// Called when the interpreter ends: no turn begins any more. Waits a moment for one that is
+    /// under way, without the GIL; one that does not end is left.
     pub(crate) fn close(&self) {
         if self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
             return;
@@ -66,7 +66,7 @@ impl Turns {
 
     /// Changes the state, if it is the expected one.
     fn change(&self, from: usize, to: usize) -> bool {
-        // AcqRel, Acquire: `close` and the thread see what the other did before.
+        // AcqRel, Acquire: `close` and the thread see each other's earlier writes.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

@@ -1,4 +1,5 @@
-//! Waiting without the GIL, with Ctrl-C; inside a callable of `launch_host` for nothing unfinished.
+//! Waits without the GIL, with Ctrl-C; a callable of `launch_host` must not wait for unfinished
+//! work.
 
 use std::cell::Cell;
 
@@ -14,8 +15,8 @@ thread_local! {
     static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread is one that others wait for: from now on it waits for nothing unfinished, and drops
-/// nothing that was parked.
+/// Other threads wait for this one: from now on it waits for nothing unfinished, and drops no
+/// parked objects.
 pub(crate) fn wait_for_nothing() {
     IS_WAITED_FOR.set(true);
 }
@@ -25,11 +26,12 @@ pub(crate) fn is_waited_for() -> bool {
     IS_WAITED_FOR.get()
 }
 
-/// Calls `wait` without the GIL. `wait` asks the closure it is given at least every 50 ms while
-/// asleep; a signal handler that raises ends the wait with its exception, and the work goes on.
+/// Calls `wait` without the GIL. `wait` calls its closure at least every 50 ms while asleep; a
+/// signal handler that raises ends the wait with its exception, and the work goes on.
 ///
-/// Inside a callable it is refused unless `is_done`: what is waited for may need the helper thread,
-/// which is this one. When more comes in between, the wait is given up instead of asleep for ever.
+/// Inside a callable it is refused unless `is_done`: the awaited work may need the helper thread,
+/// which is this one. If more work comes in between, the wait is given up rather than asleep for
+/// ever.
 pub(crate) fn without_gil<T: Send>(
     py: Python<'_>,
     is_done: impl FnOnce() -> bool,
@@ -54,7 +56,7 @@ pub(crate) fn without_gil<T: Send>(
     result.map_err(|error| failure(error, raised, is_inside))
 }
 
-/// Why a wait ended that failed.
+/// Why a wait failed.
 #[cold]
 fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     match (error, raised) {
@@ -64,7 +66,7 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     }
 }
 
-/// Refuses, inside a callable, what would wait for work that is yet to be enqueued.
+/// Refuses, inside a callable, calls that would wait for work that is yet to be enqueued.
 pub(crate) fn check_may_wait() -> PyResult<()> {
     if is_waited_for() { Err(refusal()) } else { Ok(()) }
 }
@@ -88,11 +90,11 @@ pub(crate) fn enqueue<T>(
 }
 
 /// Waits, without the GIL and with Ctrl-C, while a stream has its limit of tasks queued: callables
-/// among them need the GIL. Whoever pushes next, still with the GIL, is then not held back. Inside
-/// a callable nothing is: it would wait for itself.
+/// among them need the GIL. The next push, still with the GIL, then does not wait. Inside a
+/// callable no push waits: it would wait for itself.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
-    // Again after each wait: until this thread had the GIL, others may have taken the room.
+    // Again after each wait: other threads may fill the queue until this one has the GIL.
     while !stream.has_room() && !is_waited_for() {
         let wait =
             |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_for_room_unless(is_interrupted);
