@@ -1,4 +1,5 @@
-//! What a kind of device must do: the `Backend` trait, with `VirtualMemory` and `Kernels` optional.
+//! The contract of a kind of device: the `Backend` trait, with optional `VirtualMemory` and
+//! `Kernels`.
 //!
 //! The engine owns queues, tickets, parking, errors and frontiers; a backend says how a run of
 //! tasks is executed and what a device's memory is. Errors are only what a caller cannot foresee
@@ -105,7 +106,7 @@ impl Address {
     }
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProperties {
@@ -151,7 +152,7 @@ impl DeviceProperties {
 /// A device's memory at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// What the next allocation could get at most.
+    /// The most that the next allocation could get.
     pub free_bytes: usize,
     /// Capacity.
     pub total_bytes: usize,
@@ -201,7 +202,7 @@ pub struct PointerOwner {
 /// A device of the machine that a kind does not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutDevice {
-    /// What its maker calls it, and how it is reached.
+    /// Its maker's name for it, and how it is reached.
     pub name: String,
     /// Why it is not used.
     pub reason: String,
@@ -305,7 +306,7 @@ pub struct BackendCounters {
     pub num_spare_workers: u64,
 }
 
-/// What a shutdown left behind.
+/// Threads that a shutdown left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
     /// Threads that were still inside user code at the deadline and were left alone.
@@ -373,15 +374,15 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// What the device is.
+    /// The properties of a device.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
 
-    /// Free and total memory now, by the driver's figures or our own accounting. Memory that other
-    /// programs share and may use up is counted by [`Backend::available_bytes`].
+    /// Free and total memory now, by the driver's figures or our own accounting. Where other
+    /// programs share the memory, [`Backend::available_bytes`] tells how much they leave.
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo>;
 
-    /// What the machine, or the container that this process is in, has available; for devices that
-    /// use that memory, where `memory_info` does not tell.
+    /// The memory that the machine, or the container that this process is in, has available; for
+    /// devices that use that memory, where `memory_info` does not tell.
     fn available_bytes(&self, _device_index: usize) -> Option<usize> {
         None
     }
@@ -488,7 +489,7 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The mark is live.
     unsafe fn wait_mark(&self, mark: Mark) -> Result<()>;
 
-    /// What is submitted to `stream` from now on waits, on the device, for the mark.
+    /// Makes later submissions to `stream` wait, on the device, for the mark.
     ///
     /// # Safety
     /// The stream and the mark are live.

@@ -22,7 +22,7 @@ use crate::backend::contract::{
 use crate::base::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::Result;
 
-/// Hands a call on, to what is inside of the wrapper.
+/// Hands a call on to the inner object.
 macro_rules! hand_on {
     ($inner:ident.$method:ident($($argument:expr),*)) => {{
         // SAFETY: handles and addresses go through unchanged in both directions, so what the caller

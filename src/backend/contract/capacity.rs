@@ -39,7 +39,7 @@ impl Capacity {
         assert!(used >= bytes, "{} gets {bytes} B back while {used} B are out", self.device);
     }
 
-    /// What is left, and the whole.
+    /// The free bytes and the total.
     pub(crate) fn info(&self) -> MemoryInfo {
         // Relaxed: as in `take`; the answer is old when it arrives in any case.
         let free_bytes = self.total_bytes - self.used_bytes.load(Ordering::Relaxed);

@@ -12,7 +12,7 @@ pub struct ProgramHandle(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelHandle(pub u64);
 
-/// What a program is made from.
+/// The source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramSource<'a> {
     /// Text in the language of the kind: OpenCL C.
@@ -28,11 +28,11 @@ pub struct KernelParameter {
     pub name: String,
     /// Its type in the program's language; empty where a binary does not tell.
     pub type_name: String,
-    /// What may be given for it.
+    /// The arguments that it accepts.
     pub class: ParameterClass,
 }
 
-/// What may be given for a parameter of a kernel.
+/// The arguments that a parameter of a kernel accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterClass {
     /// Memory that the device reaches.
@@ -125,14 +125,14 @@ pub unsafe trait Kernels: Send + Sync {
     /// The program is live.
     unsafe fn kernel(&self, program: ProgramHandle, name: &str) -> Result<KernelHandle>;
 
-    /// What a kernel takes, in order.
+    /// The parameters of a kernel, in order.
     ///
     /// # Safety
     /// The kernel is live.
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
 
-    /// Runs a kernel on a stream of its device. The arguments fit what is known of the parameters.
-    /// Any thread may launch one kernel at any time.
+    /// Runs a kernel on a stream of its device. The arguments fit the parameters as far as these
+    /// are known. Any thread may launch one kernel at any time.
     ///
     /// # Safety
     /// Kernel and stream are live, and of one device. The arguments are of the number and the

@@ -85,7 +85,7 @@ impl OwnedStream {
         unsafe { self.backend.mark(self.stream, timed) }.map(BareMark)
     }
 
-    /// What is submitted from now on waits, on the device, for a mark of the same backend.
+    /// Makes later submissions wait, on the device, for a mark of the same backend.
     pub(crate) fn wait(&self, mark: &OwnedMark) -> Result<()> {
         assert!(Arc::ptr_eq(&self.backend, &mark.backend), "a mark of another backend");
         // SAFETY: the stream is live, and so is the mark, which is of this backend.

@@ -24,7 +24,7 @@ static STORES: AtomicUsize = AtomicUsize::new(0);
 /// The longest instruction that is looked for, up to its opcode and operand byte.
 const LOOKED_AT: usize = 7;
 
-/// What an instruction does, as far as this test asks.
+/// The kind of an instruction, as far as this test distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     StreamingStore,

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-/// What happens instead of the refused call, and how many calls come before it.
+/// The action in place of the refused call, and how many calls come before it.
 type Plan = (usize, Box<dyn FnOnce()>);
 
 thread_local! { static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) }; }

@@ -50,7 +50,7 @@ impl MapCount {
         })
     }
 
-    /// Puts back what was taken.
+    /// Gives mappings back.
     pub(super) fn give_back(&self, mappings: usize) {
         // Relaxed: as in `take`.
         let used = self.used.fetch_sub(mappings, Ordering::Relaxed);

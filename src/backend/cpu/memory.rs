@@ -34,9 +34,9 @@ pub(crate) struct CpuMemory {
 
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
-    /// What was asked for.
+    /// The requested size.
     bytes: usize,
-    /// What it costs: `bytes` in whole pages, when the source is pages.
+    /// Its cost: `bytes` in whole pages, when the source is pages.
     counted_bytes: usize,
     source: Source,
 }
@@ -99,7 +99,7 @@ impl CpuMemory {
         (offset_bytes < allocation.bytes as u64).then_some((Address(*base), allocation.bytes))
     }
 
-    /// What is left of the capacity, and the whole.
+    /// The free part of the capacity, and the total.
     pub(crate) fn info(&self) -> MemoryInfo {
         self.capacity.info()
     }

@@ -96,7 +96,7 @@ pub(super) unsafe fn unmap(span: Span) -> Result<(), Refusal> {
     attempt("munmap", || unsafe { libc::munmap(pointer(span), span.bytes) } == 0)
 }
 
-/// Frees what is resident in open pages, which read as zero from now on.
+/// Frees the resident memory of open pages, which read as zero from now on.
 ///
 /// # Safety
 /// `span` is open pages that the caller owns, and their contents are not needed any more.
@@ -182,7 +182,7 @@ unsafe fn move_pages(from: Span, to: usize, flags: c_int) -> Result<(), Refusal>
     let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to: *mut c_void = std::ptr::without_provenance_mut(to);
     attempt("mremap", || {
-        // SAFETY: it replaces what is at `to` and moves what is in `from`: the caller owns both.
+        // SAFETY: it replaces the pages at `to` and moves those of `from`: the caller owns both.
         let base = unsafe { libc::mremap(pointer(from), from.bytes, from.bytes, flags, to) };
         base != libc::MAP_FAILED
     })
@@ -327,7 +327,7 @@ mod tests {
         let is_reclaimed = reclaim(high);
         assert!(!is_reclaimed || is_closed(high));
         for span in [Some(low), is_reclaimed.then_some(high)].into_iter().flatten() {
-            // SAFETY: what is left of the range above.
+            // SAFETY: the rest of the range above.
             unsafe { unmap(span) }.unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! What the machine is, as far as this process may use it: cores, caches, pages, memory.
+//! The machine's properties, as far as this process may use it: cores, caches, pages, memory.
 //!
 //! Everything is read from the kernel's text files and parsed without trust: a file that is missing
 //! or says something odd leaves its property unknown.

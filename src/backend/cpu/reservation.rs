@@ -76,7 +76,7 @@ impl Reservation {
         self.lost.iter().copied().find(|lost| lost.overlaps(place))
     }
 
-    /// What is certainly ours: the range without its lost places.
+    /// The parts that are certainly ours: the range without its lost places.
     pub(super) fn owned(&self) -> Vec<Span> {
         let mut lost = self.lost.clone();
         lost.sort_unstable();

@@ -47,7 +47,7 @@ struct State<W> {
     is_closed: bool,
 }
 
-/// What the caller has to do after a change, without the lock.
+/// The caller's task after a change, without the lock.
 #[must_use]
 pub(crate) enum Help {
     /// Nothing: a worker is looking.
@@ -70,7 +70,7 @@ pub(crate) enum Unpushed<W> {
     Full(W),
 }
 
-/// What a looking worker finds.
+/// The result of a worker's look.
 pub(crate) enum NextWork<W> {
     /// Work of a level; the worker is running now.
     Work(W, usize, Help),

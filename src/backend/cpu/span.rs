@@ -42,7 +42,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// The error, with what was attempted in numbers.
+    /// The error, with a text that says what was attempted.
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
         Error::Driver {

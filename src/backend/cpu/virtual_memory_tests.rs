@@ -16,7 +16,7 @@ fn memory() -> TrustedPages<Box<CpuVirtualMemory>> {
     TrustedPages(Box::new(CpuVirtualMemory::with_mappings(capacity, MapCount::for_test(1000))))
 }
 
-/// What virtual memory promises after everything was given back.
+/// Checks the promises of virtual memory after everything was given back.
 fn assert_nothing_is_left(memory: &CpuVirtualMemory) {
     assert_eq!(memory.capacity.info().free_bytes, CAPACITY_BYTES);
     assert_eq!(memory.mappings.used(), 0);

@@ -58,7 +58,8 @@ struct Carrier {
 }
 
 impl Carrier {
-    /// Waits until the thread ends and joins it; returns the thread when the deadline comes first.
+    /// Waits until the thread ends and joins it. Returns it when the deadline comes first, or when
+    /// it is the calling thread.
     fn join_by(self, deadline: Instant) -> Option<Self> {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         while !self.thread.is_finished() {
@@ -92,7 +93,7 @@ impl Courier {
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
-            drop(state); // what is dropped may be a stream
+            drop(state); // the drop may end a stream
             return;
         }
         state.posted.push_back(work);
@@ -111,7 +112,7 @@ impl Courier {
         self.shared.start(&mut state).map_err(|refusal| self.shared.no_thread(&refusal))
     }
 
-    /// Ends the threads after what was posted; one that is still inside user code is left alone.
+    /// Ends the threads after the posted work; one that is still inside user code is left alone.
     /// The calling thread is neither waited for nor counted.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         let (carriers, asleep) = {

@@ -2,7 +2,7 @@
 
 use crate::backend::contract::ParameterClass;
 
-/// What may be given for a parameter by value of this type.
+/// The class of a parameter that is passed by value, by its type.
 pub(crate) fn class_of_value(type_name: &str) -> ParameterClass {
     match type_name {
         "char" | "signed char" => ParameterClass::Signed(1),

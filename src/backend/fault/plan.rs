@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// What a call asked for, for the text of its error.
+/// The device and size of a request, for the text of its error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) device_index: usize,
@@ -98,7 +98,7 @@ struct Planned {
     calls: u64,
 }
 
-/// What a test does inside a call.
+/// A test's action inside a call.
 struct Action {
     method: Method,
     /// How many calls are left, including the one that it is for.

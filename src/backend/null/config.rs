@@ -3,7 +3,7 @@
 use crate::base::device::DeviceKind;
 use crate::base::size::{GIB, MIB};
 
-/// How late a device of the null kind reaches what was submitted.
+/// How late a device of the null kind completes submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMode {
     /// With the submission.
@@ -26,7 +26,7 @@ pub enum Reuse {
     AtOnce,
 }
 
-/// What the devices of a [`NullBackend`](super::NullBackend) are like.
+/// The properties of a [`NullBackend`](super::NullBackend)'s devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that a device may have")]
 pub struct NullConfig {

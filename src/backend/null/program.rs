@@ -171,7 +171,7 @@ unsafe impl Kernels for NullBackend {
 }
 
 impl Kernel {
-    /// Asserts that arguments fit what is declared: misuse is caught above.
+    /// Asserts that arguments fit the declared parameters: misuse is caught above.
     pub(super) fn check(&self, arguments: &[LaunchArgument]) {
         let Self { name, parameters, .. } = self;
         assert_eq!(arguments.len(), parameters.len(), "arguments of {name}");

@@ -1,4 +1,4 @@
-//! Streams of numbers: what was submitted to each, how far it came, and its waits for others.
+//! Streams of numbers: each one's submissions, its progress, and its waits for others.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -95,7 +95,7 @@ impl Streams {
         StreamHandle(handle)
     }
 
-    /// Gives a handle back. The device finishes what was submitted, so its marks are done.
+    /// Gives a handle back. The device finishes its submissions, so its marks are done.
     pub(super) fn destroy(&mut self, handle: StreamHandle) {
         let end = self.end(handle);
         self.handles.remove(&handle.0);

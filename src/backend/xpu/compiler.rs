@@ -1,4 +1,4 @@
-//! The calls of OpenCL's compiler and kernels with Rust's types: what is unsafe about them.
+//! The calls of OpenCL's compiler and kernels with Rust's types: all of their unsafe code is here.
 //!
 //! Every handle came out of the driver and is not released yet: an
 //! [`XpuProgram`](super::program::XpuProgram) keeps its program, an
@@ -15,7 +15,7 @@ use super::sys::{
 };
 use crate::backend::contract::{LaunchArgument, LaunchSize, ProgramSource};
 
-/// What OpenCL says of a kernel's argument; `None` where the program does not tell.
+/// OpenCL's description of a kernel's argument; `None` where the program does not tell.
 #[derive(Debug)]
 pub(super) struct ArgumentInfo {
     pub(super) address_space: u32,

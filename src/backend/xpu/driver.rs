@@ -16,7 +16,7 @@ use crate::backend::contract::DoneCallback;
 use crate::base::contain::contain;
 use crate::base::dylib::Library;
 
-/// What the driver refused, and with which number.
+/// A refused call, with the error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
@@ -327,7 +327,7 @@ impl Usm {
         check("clMemFreeINTEL", unsafe { (self.free)(context, pointer(address)) })
     }
 
-    /// What the context knows of an address. Any number may be asked for.
+    /// A property of an address in the context. Any number may be asked for.
     pub(super) fn alloc_info<T: Plain>(
         &self,
         context: Context,

@@ -19,11 +19,11 @@ const LEAST_ALIGN_BYTES: usize = 64;
 
 /// Live allocations, by first address.
 ///
-/// The sum of the sizes of a device's allocations is what was taken from its capacity; the sum of
-/// the others' is what was taken from `host`.
+/// The sizes of a device's allocations sum up to the bytes taken from its capacity; those of the
+/// others to the bytes taken from `host`.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// Of the machine; the devices' configured capacities do not limit it.
+    /// The machine's; the devices' configured capacities do not limit it.
     host: Capacity,
     allocations: Mutex<BTreeMap<u64, Allocation>>,
 }

@@ -291,7 +291,7 @@ impl Drop for XpuStream {
         for wait in waits {
             self.forget(Some((wait, 0)));
         }
-        // The driver finishes what was submitted: releasing a queue flushes it.
+        // The driver finishes submitted commands: releasing a queue flushes it.
         let _ = self.session.driver.release_queue(self.queue);
     }
 }

@@ -85,7 +85,7 @@ pub(super) type ContextCallback =
     unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void);
 
 table! {
-    /// What the ICD loader exports.
+    /// The functions that the ICD loader exports.
     Core {
         clGetPlatformIDs as get_platform_ids(u32, *mut Platform, *mut u32) -> i32;
         clGetPlatformInfo as get_platform_info(
