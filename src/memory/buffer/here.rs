@@ -1,9 +1,9 @@
 //! Per-thread state for the thread's next buffer: its place, and vacant allocations to reuse.
 //!
 //! The *place* is the default stream and allocator of a request that names none. It depends only on
-//! what is current in the thread, so the thread forgets it whenever it changes any of that.
-//! *Vacant* allocations have no memory; they keep their stream and their allocator, so that a next
-//! request for the same two changes no reference count.
+//! the thread's current state (device, stream, pool, mode), so the thread forgets it at each change
+//! of that. *Vacant* allocations have no memory; they keep their stream and their allocator, so
+//! that a next request for the same two changes no reference count.
 //!
 //! Nothing is kept alive from here: the place is that of the process's runtime, which is never
 //! dropped, and vacant allocations are kept only when their stream and allocator are as lasting.

@@ -49,12 +49,12 @@ pub(super) struct Used<'a> {
     writes: bool,
 }
 
-/// Of a task that writes.
+/// The use of a task that writes.
 pub(super) fn written(buffer: &Buffer) -> Used<'_> {
     Used { buffer, writes: true }
 }
 
-/// Of a task that only reads.
+/// The use of a task that only reads.
 pub(super) fn read(buffer: &Buffer) -> Used<'_> {
     Used { buffer, writes: false }
 }

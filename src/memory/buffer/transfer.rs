@@ -1,4 +1,4 @@
-//! Copies and fills: what is checked before they are enqueued, and waiting for a single one.
+//! Copies and fills: the checks before they are enqueued, and waits for a single one.
 #![expect(unsafe_code, reason = "functions that take the address of memory that is not ours")]
 
 use std::fmt;

@@ -24,7 +24,7 @@ impl Task {
     }
 }
 
-/// What a task does with an allocation: which bytes it uses, and whether it writes any.
+/// The use of an allocation by a task: which bytes, and whether it writes any.
 #[derive(Clone, Debug)]
 pub(super) struct Touch {
     pub(super) bytes: Range<usize>,
@@ -32,7 +32,7 @@ pub(super) struct Touch {
 }
 
 impl Touch {
-    /// Of a task of unknown uses.
+    /// The touch of a task with unknown uses.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
 
     /// True when both use some byte, and one of them writes.
