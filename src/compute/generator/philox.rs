@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Of each lane.
+    /// The words of each lane.
     fn words(seed: u64, first: u64) -> Words {
         let mut words = [[0; LANES]; 4];
         blocks(seed, first, &mut words);
