@@ -41,7 +41,7 @@ fn look<T>(runtime: u64, look: impl FnOnce(&Current) -> Option<T>) -> Option<T> 
     CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(look)).ok().flatten()
 }
 
-/// Changes this thread's state in a runtime, and forgets what was derived from it. `None`, and no
+/// Changes this thread's state in a runtime, and forgets the place derived from it. `None`, and no
 /// change, once the thread-locals are destroyed.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     here::forget();
