@@ -14,7 +14,7 @@ use crate::python::launch::signature::{self, Argtypes, Signature};
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::identity_cache::IdentityCache;
 
-/// The cached data of a function object.
+/// What is known of a function object.
 #[pyclass(frozen)]
 pub(crate) struct KnownFunction {
     pub(crate) address: u64,
@@ -24,7 +24,8 @@ pub(crate) struct KnownFunction {
 enum Declaration {
     /// The `argtypes` of a ctypes function, which are read at each launch.
     Argtypes(Argtypes),
-    /// Of cffi, or a numba function that was queried once; kept alive when its code goes with it.
+    /// Fixed types, of cffi or of a numba function that was queried once; kept alive when the code
+    /// is freed with the object.
     Fixed { signature: Option<Signature>, is_kept: bool },
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct ManagedVersioned {
     pub(crate) tensor: Tensor,
 }
 
-/// What a capsule carries.
+/// The structure in a capsule.
 pub(crate) trait Carried: Sized + 'static {
     const NAME: &'static CStr;
     const USED_NAME: &'static CStr;
