@@ -145,7 +145,7 @@ impl Buffer {
         fork::check()?;
         let _access = self.access()?;
         let allocation = self.allocation();
-        // Queued tasks may still use the memory's earlier life; their failures are not raised here.
+        // Queued tasks may still use the memory from its earlier life; their failures are not ours.
         allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
         wait_for_these(allocation.uses(), interrupt)
     }
