@@ -7,8 +7,9 @@ use super::span::Span;
 /// A reserved range.
 ///
 /// `filled` places hold pages; the *gaps* between them are closed pages. Both are inside `span` and
-/// do not overlap, and each is at most one mapping of the kernel's: `num_mappings` = filled places
-/// + gaps. `lost` places are gaps that may not be ours any more: nothing is done to them.
+/// do not overlap, and each is at most one mapping of the kernel's:
+/// `num_mappings` = filled places + gaps. `lost` places are gaps that may not be
+/// ours any more: nothing is done to them.
 #[derive(Debug)]
 pub(super) struct Reservation {
     span: Span,

@@ -56,8 +56,8 @@ pub(crate) enum Help {
     Wake(Arc<Sleeper>),
     /// Start one more worker, which begins by looking.
     Start,
-    /// None could be started. Unpark these workers, which block inside tasks and have time to [try
-    /// again](RunQueue::ask_again).
+    /// None could be started. Unpark these workers, which block inside tasks and have time to
+    /// [try again](RunQueue::ask_again).
     Owe(Vec<Thread>),
 }
 
