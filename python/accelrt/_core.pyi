@@ -233,7 +233,7 @@ class Stream:
     """In-order work on one device.
 
     `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
-    of 32, or one that nobody else is given. `Stream(stream_id, device_index, device_type)` finds an
+    of 32, or one of its own. `Stream(stream_id, device_index, device_type)` finds an
     existing one again. As a context manager it is the current stream, and its device the current
     device, of this thread.
 
@@ -787,7 +787,7 @@ def from_dlpack(
     was refused may be used elsewhere.
 
     `copy=None` copies only memory that is not contiguous, True always, False never. What comes
-    without a version is read-only, because it may be somebody's constant: `readonly=False` asks to
+    without a version is read-only, because it may be a constant: `readonly=False` asks to
     write, which is refused where the lender says that it is read-only.
 
     >>> import accelrt

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         _drop_output()
         return 128 + signal.SIGPIPE
     except OSError as error:  # a full disk, or a place that is not there

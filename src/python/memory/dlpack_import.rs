@@ -33,7 +33,7 @@ pub(crate) struct Wish {
 /// was refused may be used elsewhere.
 ///
 /// `copy=None` copies only memory that is not contiguous, True always, False never. What comes
-/// without a version is read-only, because it may be somebody's constant: `readonly=False` asks to
+/// without a version is read-only, because it may be a constant: `readonly=False` asks to
 /// write, which is refused where the lender says that it is read-only.
 ///
 /// >>> import accelrt

@@ -21,7 +21,7 @@ use crate::runtime::Runtime;
 /// In-order work on one device.
 ///
 /// `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
-/// of 32, or one that nobody else is given. `Stream(stream_id, device_index, device_type)` finds an
+/// of 32, or one of its own. `Stream(stream_id, device_index, device_type)` finds an
 /// existing one again. As a context manager it is the current stream, and its device the current
 /// device, of this thread.
 ///
