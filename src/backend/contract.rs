@@ -1,5 +1,4 @@
-//! The contract of a kind of device: the `Backend` trait, with optional `VirtualMemory` and
-//! `Kernels`.
+//! The contract of a device kind: trait `Backend`, with optional `VirtualMemory` and `Kernels`.
 //!
 //! The engine owns queues, tickets, parking, errors and frontiers; a backend says how a run of
 //! tasks is executed and what a device's memory is. Errors are only what a caller cannot foresee

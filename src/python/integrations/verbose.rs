@@ -1,5 +1,4 @@
-//! Verbose levels of oneMKL and oneDNN, oneMKL's allocator, and other queries of
-//! `accelrt.backends`.
+//! Verbose levels of oneMKL and oneDNN, oneMKL's allocator, and queries of `accelrt.backends`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name. Types
-//! that only DLPack names appear as bytes to the others.
+//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name.
+//! Types that only DLPack names appear as bytes to the others.
 
 use std::ffi::CString;
 

@@ -1,5 +1,4 @@
-//! Waits without the GIL, with Ctrl-C; a callable of `launch_host` must not wait for unfinished
-//! work.
+//! Waits without the GIL, with Ctrl-C; a callable of `launch_host` waits for no unfinished work.
 
 use std::cell::Cell;
 
