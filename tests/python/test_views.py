@@ -8,7 +8,6 @@ import ctypes
 import itertools
 import math
 import random
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -309,34 +308,6 @@ def test_a_released_view_is_neither_sliced_nor_written() -> None:
             getattr(view, use)(given)
 
 
-@host_cores
-def test_whoever_reads_others_memory_through_a_view_waits_for_what_we_write_there() -> None:
-    # Goal: as of a buffer's. Method: each way to write it, behind a task that takes a moment; each
-    # way to read it at once.
-    stream = accelrt.Stream(None, dedicated=True)
-    made: list[Callable[[], Any]] = [
-        lambda: accelrt.from_dlpack(np.zeros(16, np.uint8)),
-        lambda: accelrt.from_dlpack(np.zeros(16, np.uint8), copy=True),
-        lambda: accelrt.as_buffer(bytearray(16)),
-        lambda: accelrt.as_buffer(bytearray(32))[16:],
-    ]
-    written: list[Callable[[Any], object]] = [
-        lambda view: view.fill_(1),
-        lambda view: view.copy_(bytes([1] * 16), non_blocking=True),
-        lambda view: accelrt.empty(16).fill_(1).copy_to(view, non_blocking=True),
-        lambda view: stream.launch(libc.memset, view, 1, 16),
-        lambda view: stream.launch(libc.memset, accelrt.writes(view), 1, 16),
-    ]
-    read: list[Callable[[Any], object]] = [np.asarray, np.from_dlpack, bytes]
-    for make, write, look in itertools.product(made, written, read):
-        view = make()
-        with stream:
-            stream.launch_host(time.sleep, 0.002)
-            write(view)
-        seen: Any = look(view)
-        assert bytes(seen) == bytes([1] * 16)
-
-
 def _would_wait(look: Callable[[], object]) -> bool:
     """Tell whether a look waits for work: inside of a callable that is refused."""
     asking = accelrt.Stream(None, dedicated=True)
@@ -354,6 +325,39 @@ def _would_wait(look: Callable[[], object]) -> bool:
     asking.synchronize()
     (answer,) = answers
     return answer
+
+
+@host_cores
+def test_whoever_reads_others_memory_through_a_view_waits_for_what_we_write_there() -> None:
+    # Goal: as of a buffer's. Method: each way to write it, behind a gate; each way to read it:
+    # whether it waits is asked while the gate is closed, and it reads at once when that opens.
+    stream = accelrt.Stream(None, dedicated=True)
+    made: list[Callable[[], Any]] = [
+        lambda: accelrt.from_dlpack(np.zeros(16, np.uint8)),
+        lambda: accelrt.from_dlpack(np.zeros(16, np.uint8), copy=True),
+        lambda: accelrt.as_buffer(bytearray(16)),
+        lambda: accelrt.as_buffer(bytearray(32))[16:],
+    ]
+    written: list[Callable[[Any], object]] = [
+        lambda view: view.fill_(1),
+        lambda view: view.copy_(bytes([1] * 16), non_blocking=True),
+        lambda view: accelrt.empty(16).fill_(1).copy_to(view, non_blocking=True),
+        lambda view: stream.launch(libc.memset, view, 1, 16),
+        lambda view: stream.launch(libc.memset, accelrt.writes(view), 1, 16),
+    ]
+    read: list[Callable[[Any], object]] = [np.asarray, np.from_dlpack, bytes]
+    for make, write, look in itertools.product(made, written, read):
+        view = make()
+        gate = Gate(stream)
+        with stream:
+            write(view)
+        waits = _would_wait(partial(look, view))
+        gate.open()
+        seen: Any = look(view)
+        stream.synchronize()
+        gate.close()
+        assert waits
+        assert bytes(seen) == bytes([1] * 16)
 
 
 @host_cores
