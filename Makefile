@@ -274,7 +274,7 @@ count-instructions: module-release
 	$(VENV)/bin/python benches/counts.py "$$bench" benches/instructions.txt $(COUNT_FLAGS)
 
 .PHONY: test-python
-test-python: module ## the Python tests and the examples in docstrings
+test-python: module ## the Python tests, `examples/` and the examples in docstrings
 	$(VENV)/bin/python -m pytest
 
 # Both runs and their comparison; for the whole suite, which takes some ten minutes, none is named.
