@@ -1,6 +1,6 @@
 //! The backends of one runtime, by kind, and the choice of the accelerator among them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::Backend;
 use crate::backend::cpu::CpuBackend;
@@ -12,7 +12,68 @@ use crate::base::device::DeviceKind;
 use crate::base::error::{Error, Result};
 
 /// The kinds that may become the accelerator without being named, in this order.
-const CHOICES: [DeviceKind; 2] = [DeviceKind::Cuda, DeviceKind::Xpu];
+const CHOICES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
+
+/// Kinds of this crate that a build has by a cargo feature of their name.
+const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
+
+/// Makes a kind's backend for a runtime with these settings. Starts and opens nothing.
+type MakeBackend = dyn Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync;
+
+/// What makes a backend of this build.
+type MakeOwn = fn(&Config) -> Result<Arc<dyn Backend>>;
+
+/// The kinds of this build.
+const OWN: &[(DeviceKind, MakeOwn)] = &[
+    (DeviceKind::CPU, |config| Ok(CpuBackend::new(config)?)),
+    #[cfg(feature = "xpu")]
+    (DeviceKind::XPU, |config| Ok(XpuBackend::new(config))),
+];
+
+/// The registered makers of backends, by type code.
+static MAKERS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
+
+/// Gives each runtime that is made from now on a backend of a kind, in the way in which it gets
+/// ours. `make` is called once a runtime, and starts and opens nothing.
+///
+/// Register before the process's runtime is first used, which is made then. A backend for one
+/// runtime alone is given to [`Runtime::with_backends`](crate::Runtime::with_backends).
+///
+/// Fails when a backend is registered for the kind.
+///
+/// ```
+/// use accelrt::backend::null::{NullBackend, NullConfig};
+/// use accelrt::backend::registry::register_backend;
+/// use accelrt::{Config, DeviceKind, Runtime};
+/// let kind = DeviceKind::register("npu", 64)?;
+/// register_backend(kind, move |_config| {
+///     Ok(NullBackend::new(NullConfig { kind, ..NullConfig::default() }))
+/// })?;
+/// let stream = Runtime::new(Config::default())?.stream("npu:0".parse()?)?;
+/// assert_eq!(stream.device().to_string(), "npu:0");
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+pub fn register_backend(
+    kind: DeviceKind,
+    make: impl Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
+) -> Result<()> {
+    register_own();
+    enter(kind, Box::new(make))
+}
+
+fn register_own() {
+    for (kind, make) in OWN {
+        let _ = enter(*kind, Box::new(make)); // refused where that was done
+    }
+}
+
+fn enter(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
+    maker(kind).set(make).map_err(|_| Error::BackendRegistered { kind })
+}
+
+fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
+    &MAKERS[usize::from(kind.type_code())]
+}
 
 /// The backends of one runtime: the cpu's always, others where they were added.
 ///
@@ -24,7 +85,7 @@ const CHOICES: [DeviceKind; 2] = [DeviceKind::Cuda, DeviceKind::Xpu];
 /// # use accelrt::DeviceKind;
 /// # fn with(cpu: std::sync::Arc<dyn accelrt::backend::contract::Backend>) -> accelrt::Result<()> {
 /// let registry = Registry::new(cpu).with_backend(NullBackend::new(NullConfig::default()));
-/// assert_eq!(registry.backend(DeviceKind::Null)?.device_count()?, 1);
+/// assert_eq!(registry.backend(DeviceKind::NULL)?.device_count()?, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -35,11 +96,20 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The kinds of this build, with their settings. Starts and opens nothing.
+    /// A backend of each kind for which one is [registered](register_backend), ours among them.
+    /// Starts and opens nothing. Fails as their makers do.
     pub fn from_config(config: &Config) -> Result<Self> {
-        let registry = Self::new(CpuBackend::new(config)?);
-        #[cfg(feature = "xpu")]
-        let registry = registry.with_backend(XpuBackend::new(config));
+        register_own();
+        let mut registry = Self { backends: Vec::new() };
+        for kind in DeviceKind::registered() {
+            let Some(make) = maker(kind).get() else { continue };
+            let backend = make(config)?;
+            if backend.kind() != kind {
+                let reason = format!("its backend is one of kind {}", backend.kind());
+                return Err(Error::KindUnavailable { kind, reason });
+            }
+            registry = registry.with_backend(backend);
+        }
         Ok(registry)
     }
 
@@ -49,7 +119,7 @@ impl Registry {
     /// When the backend is of another kind.
     #[must_use]
     pub fn new(cpu: Arc<dyn Backend>) -> Self {
-        assert_eq!(cpu.kind(), DeviceKind::Cpu, "a registry begins with the cpu backend");
+        assert_eq!(cpu.kind(), DeviceKind::CPU, "a registry begins with the cpu backend");
         Self { backends: vec![cpu] }
     }
 
@@ -90,7 +160,7 @@ impl Registry {
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
             let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));
-            return Ok(chosen.unwrap_or(DeviceKind::Cpu));
+            return Ok(chosen.unwrap_or(DeviceKind::CPU));
         };
         if self.backend(kind)?.device_count()? == 0 {
             let reason = "there is no such device on this machine".to_owned();
@@ -121,13 +191,12 @@ pub fn accounting(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Ba
 
 /// Why a kind has no backend.
 fn missing(kind: DeviceKind) -> String {
-    match kind {
-        DeviceKind::Cuda | DeviceKind::Xpu => {
-            format!("this build has no {kind} backend (cargo feature `{kind}`)")
-        }
-        DeviceKind::Cpu | DeviceKind::Null => {
-            format!("no {kind} backend was added to this runtime")
-        }
+    if WITH_FEATURE.contains(&kind) {
+        format!("this build has no {kind} backend (cargo feature `{kind}`)")
+    } else if maker(kind).get().is_some() {
+        format!("this runtime was made before the {kind} backend was registered")
+    } else {
+        format!("no {kind} backend was added to this runtime")
     }
 }
 
@@ -142,12 +211,12 @@ mod tests {
     }
 
     fn cpu() -> Registry {
-        Registry::new(stand_in(DeviceKind::Cpu, 1, false))
+        Registry::new(stand_in(DeviceKind::CPU, 1, false))
     }
 
     #[test]
     fn a_missing_kind_says_what_the_build_lacks() {
-        for kind in [DeviceKind::Cuda, DeviceKind::Xpu] {
+        for kind in [DeviceKind::CUDA, DeviceKind::XPU] {
             for refused in [cpu().backend(kind).map(drop), cpu().accelerator(Some(kind)).map(drop)]
             {
                 let message = refused.unwrap_err().to_string();
@@ -155,57 +224,57 @@ mod tests {
                 assert!(message.contains(&format!("cargo feature `{kind}`")), "{message}");
             }
         }
-        let message = cpu().backend(DeviceKind::Null).unwrap_err().to_string();
+        let message = cpu().backend(DeviceKind::NULL).unwrap_err().to_string();
         assert!(message.contains("No null device is available"), "{message}");
     }
 
     #[test]
     fn a_backend_is_added_or_takes_the_place_of_its_kind() {
         let registry = cpu()
-            .with_backend(stand_in(DeviceKind::Xpu, 1, true))
-            .with_backend(stand_in(DeviceKind::Null, 0, false))
-            .with_backend(stand_in(DeviceKind::Xpu, 3, true));
-        assert_eq!(registry.kinds(), [DeviceKind::Cpu, DeviceKind::Null, DeviceKind::Xpu]);
-        assert_eq!(registry.backend(DeviceKind::Xpu).unwrap().device_count().unwrap(), 3);
-        let replaced = registry.with_backend(stand_in(DeviceKind::Cpu, 2, false));
-        assert_eq!(replaced.backend(DeviceKind::Cpu).unwrap().device_count().unwrap(), 2);
+            .with_backend(stand_in(DeviceKind::XPU, 1, true))
+            .with_backend(stand_in(DeviceKind::NULL, 0, false))
+            .with_backend(stand_in(DeviceKind::XPU, 3, true));
+        assert_eq!(registry.kinds(), [DeviceKind::CPU, DeviceKind::NULL, DeviceKind::XPU]);
+        assert_eq!(registry.backend(DeviceKind::XPU).unwrap().device_count().unwrap(), 3);
+        let replaced = registry.with_backend(stand_in(DeviceKind::CPU, 2, false));
+        assert_eq!(replaced.backend(DeviceKind::CPU).unwrap().device_count().unwrap(), 2);
     }
 
     #[test]
     fn only_a_gpu_becomes_the_accelerator_unnamed() {
         // Goal: the order cuda, xpu, cpu, and that a device alone is not enough. Method: every mix.
-        let cuda = |count| stand_in(DeviceKind::Cuda, count, true);
-        let xpu = |is_gpu| stand_in(DeviceKind::Xpu, 2, is_gpu);
-        let null = stand_in(DeviceKind::Null, 1, true);
+        let cuda = |count| stand_in(DeviceKind::CUDA, count, true);
+        let xpu = |is_gpu| stand_in(DeviceKind::XPU, 2, is_gpu);
+        let null = stand_in(DeviceKind::NULL, 1, true);
         let choice = |registry: Registry| registry.accelerator(None).unwrap();
-        assert_eq!(choice(cpu()), DeviceKind::Cpu);
-        assert_eq!(choice(cpu().with_backend(xpu(false))), DeviceKind::Cpu);
-        assert_eq!(choice(cpu().with_backend(xpu(true))), DeviceKind::Xpu);
+        assert_eq!(choice(cpu()), DeviceKind::CPU);
+        assert_eq!(choice(cpu().with_backend(xpu(false))), DeviceKind::CPU);
+        assert_eq!(choice(cpu().with_backend(xpu(true))), DeviceKind::XPU);
         let both = cpu().with_backend(xpu(true));
-        assert_eq!(choice(both.clone().with_backend(cuda(0))), DeviceKind::Xpu);
-        assert_eq!(choice(both.with_backend(cuda(1))), DeviceKind::Cuda);
-        assert_eq!(choice(cpu().with_backend(null)), DeviceKind::Cpu);
+        assert_eq!(choice(both.clone().with_backend(cuda(0))), DeviceKind::XPU);
+        assert_eq!(choice(both.with_backend(cuda(1))), DeviceKind::CUDA);
+        assert_eq!(choice(cpu().with_backend(null)), DeviceKind::CPU);
     }
 
     #[test]
     fn a_named_kind_is_the_accelerator_when_it_has_a_device() {
         let registry = cpu()
-            .with_backend(stand_in(DeviceKind::Cuda, 0, true))
-            .with_backend(stand_in(DeviceKind::Xpu, 1, false));
-        assert_eq!(registry.accelerator(Some(DeviceKind::Xpu)).unwrap(), DeviceKind::Xpu);
-        assert_eq!(registry.accelerator(Some(DeviceKind::Cpu)).unwrap(), DeviceKind::Cpu);
-        let refused = registry.accelerator(Some(DeviceKind::Cuda)).unwrap_err();
-        assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::Cuda, .. }));
+            .with_backend(stand_in(DeviceKind::CUDA, 0, true))
+            .with_backend(stand_in(DeviceKind::XPU, 1, false));
+        assert_eq!(registry.accelerator(Some(DeviceKind::XPU)).unwrap(), DeviceKind::XPU);
+        assert_eq!(registry.accelerator(Some(DeviceKind::CPU)).unwrap(), DeviceKind::CPU);
+        let refused = registry.accelerator(Some(DeviceKind::CUDA)).unwrap_err();
+        assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::CUDA, .. }));
     }
 
     #[test]
     fn a_driver_that_cannot_be_probed_is_passed_over_unless_named() {
         for method in [Method::DeviceCount, Method::Properties] {
-            let broken = FaultBackend::new(stand_in(DeviceKind::Cuda, 1, true));
+            let broken = FaultBackend::new(stand_in(DeviceKind::CUDA, 1, true));
             broken.plan(Fault::always(method, FaultError::Driver));
             let registry = cpu().with_backend(broken);
-            assert_eq!(registry.accelerator(None).unwrap(), DeviceKind::Cpu);
-            let named = registry.accelerator(Some(DeviceKind::Cuda));
+            assert_eq!(registry.accelerator(None).unwrap(), DeviceKind::CPU);
+            let named = registry.accelerator(Some(DeviceKind::CUDA));
             assert_eq!(named.is_err(), method == Method::DeviceCount, "{named:?}");
         }
     }

@@ -39,7 +39,7 @@ const VARIABLES: [&str; 11] = [
 /// ```
 /// let config = accelrt::Config { cpu_devices: 2, ..accelrt::Config::default() };
 /// let runtime = accelrt::Runtime::new(config)?;
-/// assert_eq!(runtime.device_count(accelrt::DeviceKind::Cpu)?, 2);
+/// assert_eq!(runtime.device_count(accelrt::DeviceKind::CPU)?, 2);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub(crate) fn variable(name: &'static str) -> Option<String> {
 
 fn accelerator(value: String) -> Result<DeviceKind> {
     match value.parse() {
-        Ok(kind) if kind != DeviceKind::Null => Ok(kind),
+        Ok(kind) if kind != DeviceKind::NULL => Ok(kind),
         _ => Err(Error::InvalidSetting {
             name: "ACCELRT_ACCELERATOR",
             value,
@@ -260,7 +260,7 @@ mod tests {
             ("ACCELRT_STREAM_TASKS", "64"),
         ]);
         let expected = Config {
-            accelerator: Some(DeviceKind::Xpu),
+            accelerator: Some(DeviceKind::XPU),
             cpu_devices: 4,
             cpu_threads: Some(3),
             cpu_memory_bytes: Some(1 << 20),

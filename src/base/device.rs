@@ -3,71 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+mod kind;
+
+pub use self::kind::DeviceKind;
 use crate::base::error::{Error, Result};
 
 /// Largest device index that a name may carry. Whether the device exists is checked when it is
 /// used.
 pub const MAX_DEVICE_INDEX: u8 = 127;
-
-/// The kinds of device. The numbers are torch's device type codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum DeviceKind {
-    /// The machine's own cores, executing asynchronously. Always there.
-    Cpu = 0,
-    /// NVIDIA GPUs through the CUDA driver API.
-    Cuda = 1,
-    /// Addresses without memory, as torch's `meta` device: for tests and accounting.
-    Null = 9,
-    /// Intel GPUs and other OpenCL devices with unified shared memory.
-    Xpu = 12,
-}
-
-impl DeviceKind {
-    /// Every kind, in the order of their type codes.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Cuda, Self::Null, Self::Xpu];
-
-    /// The lower-case name used in device strings.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Null => "null",
-            Self::Xpu => "xpu",
-        }
-    }
-
-    /// torch's device type code.
-    #[must_use]
-    pub const fn type_code(self) -> u8 {
-        self as u8
-    }
-
-    /// The kind with this torch type code, if it is one of ours.
-    #[must_use]
-    pub fn from_type_code(code: i64) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| i64::from(kind.type_code()) == code)
-    }
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for DeviceKind {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| Error::UnknownDeviceKind { given: name.to_owned() })
-    }
-}
 
 /// One device: a kind and an index from 0 to [`MAX_DEVICE_INDEX`].
 ///
@@ -76,7 +19,7 @@ impl FromStr for DeviceKind {
 /// ```
 /// use accelrt::{Device, DeviceKind};
 /// let device: Device = "cpu:1".parse()?;
-/// assert_eq!((device.kind(), device.index()), (DeviceKind::Cpu, 1));
+/// assert_eq!((device.kind(), device.index()), (DeviceKind::CPU, 1));
 /// assert_eq!(device.to_string(), "cpu:1");
 /// assert!("cpu:128".parse::<Device>().is_err());
 /// # Ok::<(), accelrt::Error>(())
@@ -103,7 +46,7 @@ impl Device {
     #[must_use]
     pub const fn cpu(index: u8) -> Self {
         assert!(index <= MAX_DEVICE_INDEX, "a device index is at most 127");
-        Self { kind: DeviceKind::Cpu, index }
+        Self { kind: DeviceKind::CPU, index }
     }
 
     /// The kind of this device.
@@ -166,7 +109,7 @@ mod tests {
 
     #[test]
     fn names_survive_a_round_trip() {
-        for kind in DeviceKind::ALL {
+        for kind in DeviceKind::registered() {
             for index in [0, 1, 127] {
                 let device = Device::new(kind, index).unwrap();
                 assert_eq!(device.to_string().parse::<Device>().unwrap(), device);

@@ -49,10 +49,29 @@ pub enum Error {
         given: String,
     },
     /// A device kind that does not exist.
-    #[error("Expected one of cpu, cuda, xpu device type at start of device string: {given}")]
+    #[error(
+        "Expected one of {} device type at start of device string: {given}",
+        DeviceKind::names()
+    )]
     UnknownDeviceKind {
         /// What was given.
         given: String,
+    },
+    /// A device kind that cannot be registered.
+    #[error("Device kind {name:?} with type code {type_code} is refused: {reason}")]
+    DeviceKindRefused {
+        /// The name asked for.
+        name: String,
+        /// The type code asked for.
+        type_code: u8,
+        /// Why.
+        reason: String,
+    },
+    /// A second backend for a kind.
+    #[error("A backend is registered for kind {kind}: a kind has one")]
+    BackendRegistered {
+        /// The kind.
+        kind: DeviceKind,
     },
     /// A device index that no name can carry.
     #[error("Device index {index} of {kind} is out of range: an index is at most 127")]

@@ -28,13 +28,13 @@ impl Runtime {
     /// use accelrt::{Config, Device, DeviceKind, Runtime};
     /// let runtime = Runtime::new(Config::default())?;
     /// runtime.manual_seed(7)?;
-    /// runtime.manual_seed_all(DeviceKind::Cpu, 8)?; // the later seed wins
+    /// runtime.manual_seed_all(DeviceKind::CPU, 8)?; // the later seed wins
     /// assert!(!runtime.is_initialized());
     /// assert_eq!(runtime.default_generator(Device::cpu(0))?.initial_seed()?, 8);
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
-        DeviceKind::ALL.into_iter().try_for_each(|kind| self.manual_seed_all(kind, seed))
+        self.generators().manual_seed(seed)
     }
 
     /// As [`Runtime::manual_seed`], for one kind.

@@ -20,7 +20,7 @@ const SETTINGS: [&str; 3] =
 fn allocators() -> Vec<(&'static str, Arc<CachingAllocator>)> {
     let config = NullConfig { capacity_bytes: 1024 * MIB, ..NullConfig::default() };
     let null = || NullBackend::new(config);
-    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let mut allocators: Vec<_> = SETTINGS
         .iter()
         .map(|settings| {
@@ -32,7 +32,7 @@ fn allocators() -> Vec<(&'static str, Arc<CachingAllocator>)> {
     allocators.push(("pinned", Arc::new(pinned)));
     let allocator_settings = "policy:native".to_owned();
     let config =
-        Config { accelerator: Some(DeviceKind::Null), allocator_settings, ..Config::default() };
+        Config { accelerator: Some(DeviceKind::NULL), allocator_settings, ..Config::default() };
     let runtime = Runtime::with_backends(config, [null() as _]).unwrap();
     allocators.push(("shared", runtime.shared_allocator(device).unwrap()));
     allocators

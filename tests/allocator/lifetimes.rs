@@ -46,7 +46,7 @@ fn place(settings: &str, is_host: bool, release: Method) -> Place {
     let null = NullBackend::new(config);
     let faults = FaultBackend::new(Arc::<NullBackend>::clone(&null));
     let (device, backend) =
-        (Device::new(DeviceKind::Null, 0).unwrap(), Arc::<FaultBackend>::clone(&faults));
+        (Device::new(DeviceKind::NULL, 0).unwrap(), Arc::<FaultBackend>::clone(&faults));
     let config = settings.parse().unwrap();
     let allocator = if is_host {
         CachingAllocator::pinned(backend, device, config)

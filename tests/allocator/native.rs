@@ -51,7 +51,7 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
         let null =
             NullBackend::new(NullConfig { capacity_bytes: 20 * MIB, ..NullConfig::default() });
         let faults = FaultBackend::new(Arc::clone(&null) as _);
-        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let backend = Arc::clone(&faults) as _;
         let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
         let take = |bytes| {
@@ -86,7 +86,7 @@ fn addresses_in_which_nothing_is_go_back_when_the_device_has_no_more() {
     // device that refuses them until some come back; what is free is too small for the request.
     let null = NullBackend::new(NullConfig { capacity_bytes: GIB, ..NullConfig::default() });
     let faults = FaultBackend::new(null as _);
-    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let backend = Arc::clone(&faults) as _;
     let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
     let first = allocator.allocate(Request::new(40 * MIB, 0)).unwrap();
@@ -105,7 +105,7 @@ fn a_request_that_finds_no_addresses_is_out_of_memory() {
     // Goal: who catches that error gets it for every kind of shortage, through all that is tried.
     let null = NullBackend::new(NullConfig { capacity_bytes: GIB, ..NullConfig::default() });
     let faults = FaultBackend::new(null as _);
-    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let backend = Arc::clone(&faults) as _;
     let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
     faults.plan(Fault::always(Method::VmReserve, FaultError::OutOfMemory));

@@ -10,7 +10,7 @@ use crate::support::MIB;
 
 fn pinned(settings: &str) -> (Arc<NullBackend>, CachingAllocator) {
     let null = NullBackend::new(NullConfig::default());
-    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let config = settings.parse().unwrap();
     (Arc::clone(&null), CachingAllocator::pinned(null, device, config))
 }

@@ -169,7 +169,7 @@ fn what_goes_back_while_an_error_is_made_is_in_all_of_its_numbers() {
         ..NullConfig::default()
     }));
     let settings = "policy:torch,per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True";
-    let (backend, device) = (Arc::clone(&faults), Device::new(DeviceKind::Null, 0).unwrap());
+    let (backend, device) = (Arc::clone(&faults), Device::new(DeviceKind::NULL, 0).unwrap());
     let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
     let allocator = Arc::new(allocator.unwrap());
     let cached = allocator.allocate(Request::new(20 * MIB, 0)).unwrap();
@@ -306,7 +306,7 @@ fn an_emptied_cache_keeps_what_shares_a_segment_with_something_in_use() {
 #[test]
 fn requests_that_fail_inside_of_an_observer_are_told_to_none() {
     let (null, device) =
-        (NullBackend::new(NullConfig::default()), Device::new(DeviceKind::Null, 0));
+        (NullBackend::new(NullConfig::default()), Device::new(DeviceKind::NULL, 0));
     let allocator = CachingAllocator::new(null, device.unwrap(), AllocatorConfig::default());
     let allocator = Arc::new(allocator.unwrap());
     let told = Arc::new(AtomicUsize::new(0));

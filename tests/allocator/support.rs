@@ -36,7 +36,7 @@ impl Bench {
     /// On a device of numbers that is made for the test.
     pub(crate) fn on(settings: &str, device: NullConfig) -> Self {
         let null = NullBackend::new(device);
-        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let is_named = settings.contains("policy:");
         let settings =
             if is_named { settings.to_owned() } else { format!("policy:torch,{settings}") };

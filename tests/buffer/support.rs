@@ -57,7 +57,7 @@ impl Machine {
             NullConfig { completion, device_count, capacity_bytes, ..NullConfig::default() };
         let null = NullBackend::new(config);
         let allocator_settings = settings.to_owned();
-        let accelerator = Some(DeviceKind::Null);
+        let accelerator = Some(DeviceKind::NULL);
         let config = Config { accelerator, allocator_settings, ..Config::default() };
         Self::new(config, Arc::<NullBackend>::clone(&null), Some(null))
     }

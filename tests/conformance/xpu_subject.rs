@@ -26,7 +26,7 @@ impl XpuSubject {
         let config =
             Config { xpu_memory_bytes: Some(256 * MIB), opencl_library, ..Config::default() };
         let backend = XpuBackend::new(&config);
-        assert_eq!(backend.kind(), DeviceKind::Xpu);
+        assert_eq!(backend.kind(), DeviceKind::XPU);
         let backend = Trusted(backend as Arc<dyn Backend>);
         print_devices(&backend);
         Self { backend, view: OwnMemory::open() }

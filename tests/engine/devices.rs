@@ -29,48 +29,48 @@ fn a_name_is_checked_from_0_to_127_and_existence_at_use() {
 
 #[test]
 fn type_codes_are_torchs() {
-    let codes = [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Xpu].map(DeviceKind::type_code);
+    let codes = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::XPU].map(DeviceKind::type_code);
     assert_eq!(codes, [0, 1, 12]);
 }
 
 #[test]
 fn the_accelerator_is_the_first_of_cuda_and_xpu_that_has_a_gpu_else_cpu() {
-    let (cuda, xpu) = (DeviceKind::Cuda, DeviceKind::Xpu);
+    let (cuda, xpu) = (DeviceKind::CUDA, DeviceKind::XPU);
     let chosen = |runtime: Runtime| runtime.accelerator().unwrap();
-    assert_eq!(chosen(with([])), DeviceKind::Cpu);
+    assert_eq!(chosen(with([])), DeviceKind::CPU);
     assert_eq!(chosen(with([stand_in(xpu, true)])), xpu);
     assert_eq!(chosen(with([stand_in(xpu, true), stand_in(cuda, true)])), cuda);
-    assert_eq!(chosen(with([stand_in(xpu, false)])), DeviceKind::Cpu);
+    assert_eq!(chosen(with([stand_in(xpu, false)])), DeviceKind::CPU);
 }
 
 #[test]
 fn a_device_that_is_no_gpu_is_the_accelerator_when_it_is_asked_for_by_name() {
-    let config = Config { accelerator: Some(DeviceKind::Xpu), ..Config::default() };
-    let backends = [stand_in(DeviceKind::Xpu, false), stand_in(DeviceKind::Cuda, true)];
+    let config = Config { accelerator: Some(DeviceKind::XPU), ..Config::default() };
+    let backends = [stand_in(DeviceKind::XPU, false), stand_in(DeviceKind::CUDA, true)];
     let runtime = Runtime::with_backends(config, backends).unwrap();
-    assert_eq!(runtime.accelerator().unwrap(), DeviceKind::Xpu);
-    assert_eq!(runtime.current_device().unwrap().kind(), DeviceKind::Xpu);
+    assert_eq!(runtime.accelerator().unwrap(), DeviceKind::XPU);
+    assert_eq!(runtime.current_device().unwrap().kind(), DeviceKind::XPU);
 }
 
 #[test]
 fn a_named_accelerator_that_is_not_there_is_an_error_that_names_it() {
-    let config = Config { accelerator: Some(DeviceKind::Cuda), ..Config::default() };
+    let config = Config { accelerator: Some(DeviceKind::CUDA), ..Config::default() };
     let refused = Runtime::new(config).unwrap().current_device().unwrap_err();
-    assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::Cuda, .. }));
+    assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::CUDA, .. }));
 }
 
 #[test]
 fn a_kind_that_is_missing_has_no_devices_and_its_use_is_an_error() {
     let runtime = workers(1);
-    assert_eq!(runtime.device_count(DeviceKind::Cuda).unwrap(), 0);
+    assert_eq!(runtime.device_count(DeviceKind::CUDA).unwrap(), 0);
     let refused = runtime.stream("cuda:0".parse().unwrap()).unwrap_err();
-    assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::Cuda, .. }));
+    assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::CUDA, .. }));
 }
 
 #[test]
 fn asking_what_exists_initialises_nothing() {
     // Goal: no context is made by a question. Method: a backend that counts its calls.
-    let probed = FaultBackend::new(stand_in(DeviceKind::Cuda, true));
+    let probed = FaultBackend::new(stand_in(DeviceKind::CUDA, true));
     let runtime = with([Arc::clone(&probed) as Arc<dyn Backend>]);
     let device = runtime.current_device().unwrap();
     assert_eq!(device.to_string(), "cuda:0");
@@ -101,7 +101,7 @@ fn a_device_synchronise_returns_at_once_when_the_device_was_never_used() {
 fn as_many_cpu_devices_as_asked_for_each_with_workers_of_its_own() {
     finishes(|| {
         let runtime = devices(3, 1);
-        assert_eq!(runtime.device_count(DeviceKind::Cpu).unwrap(), 3);
+        assert_eq!(runtime.device_count(DeviceKind::CPU).unwrap(), 3);
         let _busy = Gate::shut(&runtime.stream(CPU).unwrap());
         for index in [1, 2] {
             let elsewhere = runtime.stream(Device::cpu(index)).unwrap();

@@ -16,7 +16,7 @@ pub(crate) struct Driver {
     pub(crate) null: Arc<NullBackend>,
 }
 
-pub(crate) const NULL: DeviceKind = DeviceKind::Null;
+pub(crate) const NULL: DeviceKind = DeviceKind::NULL;
 
 impl Driver {
     pub(crate) fn new(completion: CompletionMode) -> Self {

@@ -168,7 +168,7 @@ fn events_and_streams_of_two_kinds_do_not_mix() {
     let runtime = Runtime::with_backends(Config::default(), [null as _]).unwrap();
     let own = stream(&runtime);
     let foreign = runtime.stream("null:0".parse().unwrap()).unwrap();
-    let event = Event::for_kind(DeviceKind::Null, true);
+    let event = Event::for_kind(DeviceKind::NULL, true);
     assert_eq!(
         own.record(&event).unwrap_err().to_string(),
         "Event device type null does not match recording stream's device type cpu."
@@ -178,7 +178,7 @@ fn events_and_streams_of_two_kinds_do_not_mix() {
         own.wait_event(&event).unwrap_err().to_string(),
         "Event device type null does not match blocking stream's device type cpu."
     );
-    let mine = Event::for_kind(DeviceKind::Cpu, false);
+    let mine = Event::for_kind(DeviceKind::CPU, false);
     assert_eq!(
         mine.elapsed_ms(&event).unwrap_err().to_string(),
         "Event device type cpu does not match other's device type null.",

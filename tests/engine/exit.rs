@@ -226,7 +226,7 @@ fn lazy() {
     };
     let before = threads();
     let runtime = Runtime::global().unwrap();
-    assert_eq!(runtime.device_count(DeviceKind::Cpu).unwrap(), 1);
+    assert_eq!(runtime.device_count(DeviceKind::CPU).unwrap(), 1);
     runtime.properties(runtime.current_device().unwrap()).unwrap();
     runtime.memory_info(CPU).unwrap();
     runtime.synchronize(CPU).unwrap();
@@ -255,14 +255,14 @@ fn the_variables_set_the_global_runtime_up_and_no_other() {
 
 fn configured() {
     let runtime = Runtime::global().unwrap();
-    assert_eq!(runtime.device_count(DeviceKind::Cpu).unwrap(), 3);
+    assert_eq!(runtime.device_count(DeviceKind::CPU).unwrap(), 3);
     assert_eq!(runtime.memory_info(CPU).unwrap().total_bytes, 1 << 20);
-    assert_eq!(runtime.accelerator().unwrap(), DeviceKind::Cpu);
+    assert_eq!(runtime.accelerator().unwrap(), DeviceKind::CPU);
     let config = runtime.config();
     assert_eq!((config.cpu_threads, config.stream_task_limit), (Some(1), 100));
     assert_eq!(config.exit_timeout, Duration::ZERO);
     let other = Runtime::new(Config::default()).unwrap();
-    assert_eq!(other.device_count(DeviceKind::Cpu).unwrap(), 1);
+    assert_eq!(other.device_count(DeviceKind::CPU).unwrap(), 1);
 }
 
 #[test]

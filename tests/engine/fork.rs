@@ -83,7 +83,7 @@ fn assert_bad_fork<T>(what: &str, result: Result<T, Error>) {
 
 /// What a child may ask, without a hang.
 fn ask_everything(runtime: &Runtime, stream: &Stream, event: &Event) {
-    assert_eq!(runtime.device_count(DeviceKind::Cpu).unwrap(), 1);
+    assert_eq!(runtime.device_count(DeviceKind::CPU).unwrap(), 1);
     assert_eq!(runtime.current_device().unwrap(), CPU);
     runtime.properties(CPU).unwrap();
     runtime.memory_info(CPU).unwrap();
@@ -350,7 +350,7 @@ fn global() {
     in_child(|| {
         let again = Runtime::global().unwrap();
         assert_bad_fork("the global runtime's stream", again.stream(CPU));
-        assert_eq!(again.device_count(DeviceKind::Cpu).unwrap(), 1);
+        assert_eq!(again.device_count(DeviceKind::CPU).unwrap(), 1);
     });
     gate.open();
     behind.recv().unwrap();

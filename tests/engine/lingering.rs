@@ -69,7 +69,7 @@ impl World {
         let backend = Arc::new(KeepingBackend { inner, work: Mutex::default() });
         let backends = [Arc::<KeepingBackend>::clone(&backend) as Arc<dyn Backend>];
         let runtime = Runtime::with_backends(Config::default(), backends).unwrap();
-        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let stream = runtime.dedicated_stream(device, 0).unwrap();
         let world = Self { _runtime: runtime, backend, stream, ran: Arc::default() };
         for _ in 0..KNOWN_TURNS {

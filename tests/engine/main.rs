@@ -34,6 +34,7 @@ mod helping;
 mod limits;
 mod lingering;
 mod order;
+mod outside_kinds;
 mod panics;
 mod priorities;
 mod scopes;

@@ -15,7 +15,7 @@ use accelrt::{Buffer, Config, Device, DeviceKind, Error, Event, Result, Runtime,
 use crate::fork::in_child;
 use crate::support::{finishes, process};
 
-const XPU: DeviceKind = DeviceKind::Xpu;
+const XPU: DeviceKind = DeviceKind::XPU;
 const BYTES: usize = 1 << 20;
 
 fn device() -> Device {
@@ -237,7 +237,7 @@ fn choose() {
     if !has_gpu && !std::path::Path::new("/dev/dxg").exists() {
         let libraries = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(!libraries.contains("libOpenCL"), "the loader is there:\n{libraries}");
-        assert_eq!(runtime.accelerator().unwrap(), DeviceKind::Cpu);
+        assert_eq!(runtime.accelerator().unwrap(), DeviceKind::CPU);
     }
 }
 

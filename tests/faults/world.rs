@@ -157,10 +157,10 @@ impl Work for Told {
 
 fn config(kind: Kind) -> Config {
     let accelerator = match kind {
-        Kind::Cpu => DeviceKind::Cpu,
-        Kind::Null(_) => DeviceKind::Null,
+        Kind::Cpu => DeviceKind::CPU,
+        Kind::Null(_) => DeviceKind::NULL,
         #[cfg(feature = "xpu")]
-        Kind::Xpu => DeviceKind::Xpu,
+        Kind::Xpu => DeviceKind::XPU,
     };
     Config {
         xpu_memory_bytes: Some(CAPACITY_BYTES),

@@ -16,10 +16,10 @@ fn seeds(runtime: &Runtime) -> [u64; 3] {
 fn seeding_before_the_first_use_initialises_nothing_and_the_later_seed_wins() {
     let runtime = runtime();
     runtime.manual_seed_device(CPUS[1], 5).unwrap();
-    runtime.manual_seed_all(DeviceKind::Cpu, 6).unwrap();
+    runtime.manual_seed_all(DeviceKind::CPU, 6).unwrap();
     runtime.manual_seed_device(CPUS[2], 7).unwrap();
     assert_eq!(seeds(&runtime), [6, 6, 7]);
-    runtime.manual_seed_all(DeviceKind::Xpu, 8).unwrap();
+    runtime.manual_seed_all(DeviceKind::XPU, 8).unwrap();
     assert_eq!(seeds(&runtime), [6, 6, 7], "another kind's");
     runtime.manual_seed(9).unwrap();
     assert_eq!(seeds(&runtime), [9; 3]);

@@ -11,7 +11,7 @@ use crate::support::{Fill, Machine};
 
 fn machine() -> Machine {
     let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
-    let config = Config { accelerator: Some(DeviceKind::Xpu), opencl_library, ..Config::default() };
+    let config = Config { accelerator: Some(DeviceKind::XPU), opencl_library, ..Config::default() };
     let backend = XpuBackend::new(&config);
     Machine::new(config, backend)
 }

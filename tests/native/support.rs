@@ -23,7 +23,7 @@ pub(crate) fn runtime_with_null(completion: CompletionMode) -> Runtime {
 
 /// A stream of the first null device.
 pub(crate) fn null_stream(runtime: &Runtime) -> Stream {
-    runtime.stream(Device::new(DeviceKind::Null, 0).unwrap()).unwrap()
+    runtime.stream(Device::new(DeviceKind::NULL, 0).unwrap()).unwrap()
 }
 
 /// One runtime and stream for each way in which streams are executed.

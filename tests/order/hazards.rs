@@ -266,7 +266,7 @@ fn a_helped_task_may_enqueue_on_a_driver_kind() {
     let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
     let config = Config { cpu_threads: Some(1), ..Config::default() };
     let runtime = Runtime::with_backends(config, [null]).unwrap();
-    let driver = runtime.stream(Device::new(DeviceKind::Null, 0).unwrap()).unwrap();
+    let driver = runtime.stream(Device::new(DeviceKind::NULL, 0).unwrap()).unwrap();
     let (outer, inner) = (dedicated(&runtime), dedicated(&runtime));
     let (told, is_told) = mpsc::channel();
     let task = move || {

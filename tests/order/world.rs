@@ -218,10 +218,10 @@ impl Parameters {
     /// The device of a slot or an event.
     pub(crate) fn device(&self, number: usize) -> Device {
         let kind = match self.target {
-            Target::Cpu => DeviceKind::Cpu,
-            Target::Null(_) => DeviceKind::Null,
+            Target::Cpu => DeviceKind::CPU,
+            Target::Null(_) => DeviceKind::NULL,
             #[cfg(feature = "xpu")]
-            Target::Xpu => DeviceKind::Xpu,
+            Target::Xpu => DeviceKind::XPU,
         };
         Device::new(kind, number % self.devices).expect("three devices at most")
     }

@@ -60,10 +60,10 @@ fn a_child_behind_a_vendor_with_threads_may_ask_and_is_refused_the_rest() {
 fn threads() {
     let fake = Fake::new("threads_at_probe=1");
     let runtime = runtime(&fake);
-    assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 1);
+    assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 1);
     assert!(fake.live("threads") > 0, "the vendor has a thread");
     in_child(|| {
-        assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 1);
+        assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 1);
         runtime.properties(xpu(0)).unwrap();
         runtime.memory_info(xpu(0)).unwrap();
         for refused in [
@@ -87,7 +87,7 @@ fn a_child_behind_a_vendor_without_threads_uses_the_device() {
 fn no_threads() {
     let fake = Fake::new("");
     let runtime = runtime(&fake);
-    assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 1);
+    assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 1);
     in_child(|| {
         let buffer = runtime.zeros(100, xpu(0)).unwrap();
         assert_eq!(bytes_of(&buffer), [0; 100]);

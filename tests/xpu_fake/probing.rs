@@ -13,7 +13,7 @@ use crate::support::{assert_nothing_left, config, over, runtime, xpu};
 fn assert_unavailable(config: &Config, reasons: &[&str]) {
     let runtime = Runtime::new(config.clone()).unwrap();
     let backend = XpuBackend::new(config);
-    assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 0, "a query does not fail");
+    assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 0, "a query does not fail");
     let told = [
         backend.device_count().unwrap_err(),
         backend.stream_create(0, 0).unwrap_err(),
@@ -24,12 +24,12 @@ fn assert_unavailable(config: &Config, reasons: &[&str]) {
         runtime.synchronize(xpu(0)).unwrap_err(),
     ];
     for error in told {
-        assert!(matches!(error, Error::KindUnavailable { kind: DeviceKind::Xpu, .. }), "{error}");
+        assert!(matches!(error, Error::KindUnavailable { kind: DeviceKind::XPU, .. }), "{error}");
         let text = error.to_string();
         assert!(reasons.iter().all(|reason| text.contains(reason)), "{reasons:?} in: {text}");
     }
     let unnamed = Config { accelerator: None, ..config.clone() };
-    assert_eq!(Runtime::new(unnamed).unwrap().accelerator().unwrap(), DeviceKind::Cpu);
+    assert_eq!(Runtime::new(unnamed).unwrap().accelerator().unwrap(), DeviceKind::CPU);
 }
 
 #[track_caller]
@@ -42,7 +42,7 @@ fn assert_fake_unavailable(settings: &str, reasons: &[&str]) {
 #[test]
 fn a_loader_that_is_not_there_is_named() {
     let library = Some("/nothing/libOpenCL.so.1".to_owned());
-    let accelerator = Some(DeviceKind::Xpu);
+    let accelerator = Some(DeviceKind::XPU);
     let config = Config { opencl_library: library, accelerator, ..Config::default() };
     assert_unavailable(&config, &["/nothing/libOpenCL.so.1"]);
 }
@@ -50,7 +50,7 @@ fn a_loader_that_is_not_there_is_named() {
 #[test]
 fn a_file_that_is_no_library_is_named() {
     let library = Some(env!("CARGO_MANIFEST_DIR").to_owned() + "/Cargo.toml");
-    let accelerator = Some(DeviceKind::Xpu);
+    let accelerator = Some(DeviceKind::XPU);
     let config = Config { opencl_library: library, accelerator, ..Config::default() };
     assert_unavailable(&config, &["Cargo.toml"]);
 }
@@ -146,23 +146,23 @@ fn gpus_come_before_other_devices_of_a_platform() {
 #[test]
 fn only_a_gpu_is_chosen_without_being_named() {
     for (settings, expected) in [
-        ("type=gpu", DeviceKind::Xpu),
-        ("devices=2,type=cpu:gpu", DeviceKind::Xpu),
-        ("type=cpu", DeviceKind::Cpu),
-        ("type=accelerator", DeviceKind::Cpu),
+        ("type=gpu", DeviceKind::XPU),
+        ("devices=2,type=cpu:gpu", DeviceKind::XPU),
+        ("type=cpu", DeviceKind::CPU),
+        ("type=accelerator", DeviceKind::CPU),
     ] {
         let fake = Fake::new(settings);
         let unnamed = Config { accelerator: None, ..config(&fake) };
         assert_eq!(Runtime::new(unnamed).unwrap().accelerator().unwrap(), expected, "{settings}");
-        assert_eq!(runtime(&fake).accelerator().unwrap(), DeviceKind::Xpu, "named: {settings}");
+        assert_eq!(runtime(&fake).accelerator().unwrap(), DeviceKind::XPU, "named: {settings}");
     }
 }
 
 #[test]
 fn asking_what_exists_makes_no_context_and_no_queue() {
     over("devices=2", |fake, runtime| {
-        assert_eq!(runtime.device_count(DeviceKind::Xpu).unwrap(), 2);
-        assert_eq!(runtime.accelerator().unwrap(), DeviceKind::Xpu);
+        assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 2);
+        assert_eq!(runtime.accelerator().unwrap(), DeviceKind::XPU);
         for index in 0..2 {
             runtime.properties(xpu(index)).unwrap();
             runtime.memory_info(xpu(index)).unwrap();
@@ -179,11 +179,11 @@ fn asking_what_exists_makes_no_context_and_no_queue() {
 #[test]
 fn a_device_is_asked_once() {
     over("", |fake, runtime| {
-        runtime.device_count(DeviceKind::Xpu).unwrap();
+        runtime.device_count(DeviceKind::XPU).unwrap();
         let questions = fake.live("calls:clGetDeviceInfo");
         let stream = runtime.stream(xpu(0)).unwrap();
         for _ in 0..10 {
-            runtime.device_count(DeviceKind::Xpu).unwrap();
+            runtime.device_count(DeviceKind::XPU).unwrap();
             runtime.memory_info(xpu(0)).unwrap();
             stream.synchronize().unwrap();
         }
@@ -203,5 +203,5 @@ fn no_driver_is_loaded_where_nothing_speaks_for_a_gpu() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_loaded = maps.lines().any(|line| line.contains("libOpenCL"));
     assert!(!is_loaded || node.is_some(), "loaded without a node of a GPU");
-    assert!(chosen == DeviceKind::Cpu || is_loaded, "{chosen} without a driver");
+    assert!(chosen == DeviceKind::CPU || is_loaded, "{chosen} without a driver");
 }

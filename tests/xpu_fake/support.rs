@@ -13,13 +13,13 @@ const HANG: Duration = Duration::from_secs(60);
 
 /// A device by its index.
 pub(crate) fn xpu(index: usize) -> Device {
-    Device::new(DeviceKind::Xpu, index).expect("an index below 128")
+    Device::new(DeviceKind::XPU, index).expect("an index below 128")
 }
 
 /// Settings with which xpu devices are the fake's.
 pub(crate) fn config(fake: &Fake) -> Config {
     Config {
-        accelerator: Some(DeviceKind::Xpu),
+        accelerator: Some(DeviceKind::XPU),
         opencl_library: Some(fake.path()),
         ..Config::default()
     }

@@ -52,7 +52,7 @@ impl CpuBackend {
         let worker_count =
             config.cpu_threads.unwrap_or_else(|| 2.max(core_count / config.cpu_devices));
         let device = |index| {
-            let device = Device::new(DeviceKind::Cpu, index)?;
+            let device = Device::new(DeviceKind::CPU, index)?;
             let capacity = Arc::new(Capacity::new(device, properties.total_memory_bytes));
             Ok(CpuDevice {
                 workers: Workers::new(format!("{device}"), worker_count, core_count),
@@ -72,7 +72,7 @@ impl CpuBackend {
     }
 
     fn unsupported<T>(capability: &'static str) -> Result<T> {
-        Err(Error::Unsupported { kind: DeviceKind::Cpu, capability })
+        Err(Error::Unsupported { kind: DeviceKind::CPU, capability })
     }
 }
 
@@ -86,7 +86,7 @@ fn place_of(stream: StreamHandle) -> (usize, usize) {
 // streams and marks are numbers, so that every one of them is live.
 unsafe impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
-        DeviceKind::Cpu
+        DeviceKind::CPU
     }
 
     fn device_count(&self) -> Result<usize> {
@@ -149,7 +149,7 @@ unsafe impl Backend for CpuBackend {
             Err(Unsubmitted::Closed(work)) => work.run(&Turn::unshared()),
             Err(Unsubmitted::NoThread(work, refusal)) => {
                 let code = refusal.raw_os_error().unwrap_or_default().into();
-                let (kind, message) = (DeviceKind::Cpu, format!("no worker: {refusal}"));
+                let (kind, message) = (DeviceKind::CPU, format!("no worker: {refusal}"));
                 work.refuse(&Error::Driver { kind, call: "pthread_create", code, message });
             }
         }

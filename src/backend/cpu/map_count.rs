@@ -39,7 +39,7 @@ impl MapCount {
         // Relaxed: a count alone, which publishes nothing.
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         taken.map(drop).map_err(|used| Error::Driver {
-            kind: DeviceKind::Cpu,
+            kind: DeviceKind::CPU,
             call: "mmap",
             code: libc::ENOMEM.into(),
             message: format!(

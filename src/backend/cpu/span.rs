@@ -46,7 +46,7 @@ impl Refusal {
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
         Error::Driver {
-            kind: DeviceKind::Cpu,
+            kind: DeviceKind::CPU,
             call: self.call,
             code: self.code.into(),
             message: format!("{reason}, {attempt}"),

@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn courier() -> Courier {
-        Courier::new(DeviceKind::Null, "test")
+        Courier::new(DeviceKind::NULL, "test")
     }
 
     /// When nothing is waited for.

@@ -57,7 +57,7 @@ impl Default for NullConfig {
     /// One device of 16 GiB with pages of 2 MiB, where everything is done at once.
     fn default() -> Self {
         Self {
-            kind: DeviceKind::Null,
+            kind: DeviceKind::NULL,
             is_gpu: false,
             device_count: 1,
             capacity_bytes: 16 * GIB,

@@ -218,7 +218,7 @@ mod tests {
     const GRANULE: usize = 4096;
 
     fn device(capacity_bytes: usize) -> TrustedPages<Box<NullDevice>> {
-        let device = Device::new(DeviceKind::Null, 1).unwrap();
+        let device = Device::new(DeviceKind::NULL, 1).unwrap();
         let config =
             NullConfig { capacity_bytes, granularity_bytes: GRANULE, ..NullConfig::default() };
         TrustedPages(Box::new(NullDevice::new(device, &config)))

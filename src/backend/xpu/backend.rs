@@ -37,7 +37,7 @@ impl XpuBackend {
 // of tasks as the caller gave them.
 unsafe impl Backend for XpuBackend {
     fn kind(&self) -> DeviceKind {
-        DeviceKind::Xpu
+        DeviceKind::XPU
     }
 
     /// True when the kernel has a node of a GPU, and when the settings name a library.
@@ -194,7 +194,7 @@ unsafe impl Backend for XpuBackend {
     ) -> Result<Address> {
         let (device, session) = self.begin(device_index)?;
         if !device.has_shared_memory() {
-            return Err(no_shared_memory(DeviceKind::Xpu));
+            return Err(no_shared_memory(DeviceKind::XPU));
         }
         self.memory.allocate(session, device, bytes, align_bytes, MemoryKind::Shared)
     }

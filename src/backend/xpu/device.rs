@@ -95,7 +95,7 @@ pub(super) struct XpuDevice {
 impl XpuDevice {
     /// `memory_bytes`, where given, replaces the capacity that the driver reports.
     pub(super) fn new(index: usize, facts: Facts, memory_bytes: Option<usize>) -> Self {
-        let device = Device::new(DeviceKind::Xpu, index).expect("128 devices at most");
+        let device = Device::new(DeviceKind::XPU, index).expect("128 devices at most");
         let capacity = Capacity::new(device, memory_bytes.unwrap_or(facts.memory_bytes));
         Self { device, capacity: Arc::new(capacity), facts, is_lost: AtomicBool::new(false) }
     }
@@ -184,5 +184,5 @@ impl XpuDevice {
 /// The error for a refusal that says nothing about a device.
 pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
     let message = sys::code_name(code).to_owned();
-    Error::Driver { kind: DeviceKind::Xpu, call, code: i64::from(code), message }
+    Error::Driver { kind: DeviceKind::XPU, call, code: i64::from(code), message }
 }

@@ -72,8 +72,8 @@ impl XpuBackend {
             probe: OnceLock::new(),
             session: OnceLock::new(),
             memory: Memory::new(),
-            courier: Courier::new(DeviceKind::Xpu, "accelrt-xpu"),
-            completions: Arc::new(Courier::new(DeviceKind::Xpu, "accelrt-xpu-done")),
+            courier: Courier::new(DeviceKind::XPU, "accelrt-xpu"),
+            completions: Arc::new(Courier::new(DeviceKind::XPU, "accelrt-xpu-done")),
             is_shut_down: AtomicBool::new(false),
         })
     }
@@ -89,7 +89,7 @@ impl XpuBackend {
     }
 
     fn found(&self) -> Result<&Found> {
-        let kind = DeviceKind::Xpu;
+        let kind = DeviceKind::XPU;
         let unavailable = |reason: &String| Error::KindUnavailable { kind, reason: reason.clone() };
         self.probe().found.as_ref().map_err(unavailable)
     }
@@ -97,7 +97,7 @@ impl XpuBackend {
     fn device(&self, index: usize) -> Result<&Arc<XpuDevice>> {
         let devices = &self.found()?.devices;
         let Some(device) = devices.get(index) else {
-            let device = Device::new(DeviceKind::Xpu, index)?;
+            let device = Device::new(DeviceKind::XPU, index)?;
             return Err(Error::NoSuchDevice { device, count: devices.len() });
         };
         Ok(device)

@@ -99,7 +99,7 @@ impl XpuProgram {
         let failed = |log: String| Error::BuildFailed { device: device.device, log };
         let refused = |refusal| device.error(&session.driver, refusal);
         let missing = Error::Unsupported {
-            kind: DeviceKind::Xpu,
+            kind: DeviceKind::XPU,
             capability: "programs of kernels: its driver lacks a function for them",
         };
         let tables = session.driver.compiler().zip(session.set_mem_pointer);

@@ -25,8 +25,10 @@ pub(crate) struct Defaults {
 #[derive(Debug, Default)]
 struct Known {
     generators: BTreeMap<Device, Generator>,
-    /// The last seed for all devices of a kind.
+    /// The last seed for all devices of a kind, where it is later than that for all kinds.
     seeds: BTreeMap<DeviceKind, u64>,
+    /// The last seed for all devices of all kinds, also of those that are registered later.
+    seed_of_all: Option<u64>,
 }
 
 impl Defaults {
@@ -43,12 +45,22 @@ impl Defaults {
     /// The default generator of a device. Fails in a forked child.
     pub(crate) fn of(&self, device: Device) -> Result<Generator> {
         fork::check()?;
-        let Known { generators, seeds } = &mut *self.known.lock();
+        let Known { generators, seeds, seed_of_all } = &mut *self.known.lock();
         let made = generators.entry(device).or_insert_with(|| {
-            let seed = seeds.get(&device.kind()).copied().unwrap_or_else(random_seed);
+            let seed = seeds.get(&device.kind()).copied().or(*seed_of_all);
+            let seed = seed.unwrap_or_else(random_seed);
             Generator::at(device, Arc::clone(&self.kits), State::of(seed))
         });
         Ok(made.clone())
+    }
+
+    /// Seeds the default generators of every device, also of those that are made later.
+    pub(crate) fn manual_seed(&self, seed: u64) -> Result<()> {
+        fork::check()?;
+        let mut known = self.known.lock();
+        known.seeds.clear();
+        known.seed_of_all = Some(seed);
+        known.generators.values().try_for_each(|it| it.manual_seed(seed))
     }
 
     /// Seeds the default generators of every device of a kind, also of those that are made later.

@@ -20,7 +20,7 @@ use crate::base::fork::{self, Inherited};
 /// use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
 /// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
 /// let runtime = Runtime::with_backends(Config::default(), [null as _])?;
-/// let device = Device::new(DeviceKind::Null, 0)?;
+/// let device = Device::new(DeviceKind::NULL, 0)?;
 /// let text = "kernel void add(global int* numbers, int number) { numbers[0] += number; }";
 /// let program = runtime.compile(device, ProgramSource::Text(text), "")?;
 /// assert_eq!(program.kernel("add")?.parameters()[1].type_name, "int");

@@ -62,7 +62,7 @@ impl Stream {
     /// # use accelrt::{Config, Device, DeviceKind, ProgramSource, Runtime};
     /// let null = NullBackend::new(NullConfig::default()); // numbers in place of a device
     /// # let runtime = Runtime::with_backends(Config::default(), [null as _])?;
-    /// # let device = Device::new(DeviceKind::Null, 0)?;
+    /// # let device = Device::new(DeviceKind::NULL, 0)?;
     /// let text = "kernel void scale(global float* x, float by) { x[get_global_id(0)] *= by; }";
     /// let scale = runtime.compile(device, ProgramSource::Text(text), "")?.kernel("scale")?;
     /// let (stream, buffer) = (runtime.stream(device)?, runtime.zeros(4000, device)?);

@@ -20,7 +20,7 @@ use crate::queue::{Class, Command};
 
 /// A stream of a device that makes no progress when it is polled.
 fn stream(null: &Arc<NullBackend>, device_index: usize) -> Stream {
-    let device = Device::new(DeviceKind::Null, device_index).unwrap();
+    let device = Device::new(DeviceKind::NULL, device_index).unwrap();
     let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(null);
     let handle = OwnedStream::create(&backend, device_index, 0).unwrap();
     let identity = Identity { device, id: 1, priority: 0, is_dedicated: true };

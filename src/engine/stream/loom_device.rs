@@ -84,7 +84,7 @@ unsafe impl Backend for HostDevice {
 
 /// A stream of a device: of the null kind, whose tasks run where they are enqueued, or a host's.
 pub(crate) fn stream(backend: &Arc<dyn Backend>, id: u64) -> Arc<StreamCore> {
-    let device = Device::new(DeviceKind::Null, 0).unwrap();
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let handle = OwnedStream::create(backend, 0, 0).unwrap();
     let identity = Identity { device, id, priority: 0, is_dedicated: true };
     StreamCore::new(identity, Arc::clone(backend), handle, Lifecycle::new(0, 1000))

@@ -42,7 +42,7 @@ use crate::memory::allocator::stats::Statistics;
 /// use accelrt::backend::null::{NullBackend, NullConfig};
 /// use accelrt::{AllocatorConfig, Device, DeviceKind};
 ///
-/// let device = Device::new(DeviceKind::Null, 0)?;
+/// let device = Device::new(DeviceKind::NULL, 0)?;
 /// let null = NullBackend::new(NullConfig::default());
 /// let allocator = CachingAllocator::new(null, device, AllocatorConfig::default())?;
 /// let block = allocator.allocate(Request::new(1000, 0))?;

@@ -287,7 +287,7 @@ fn contents(block: &Allocated) -> &'static mut [u8] {
 
 /// Random requests and frees, some behind streams that are late.
 fn run(host: &Host, runtime: &Runtime, numbers: &mut Numbers) {
-    let is_real = host.0.device().kind() == DeviceKind::Cpu;
+    let is_real = host.0.device().kind() == DeviceKind::CPU;
     let mut live: Vec<Live> = Vec::new();
     let mut gates: Vec<Gated> = Vec::new();
     let mut waiting: Vec<(Range<u64>, usize)> = Vec::new();
@@ -370,7 +370,7 @@ fn a_synchronize_completes_the_frees_that_wait_for_its_own_device_alone() {
     host.free_behind(block, &[gated.point()]);
     gated.pass();
     let active = || host.statistics().active_requests.current;
-    host.0.device_was_synchronized(Device::new(DeviceKind::Null, 0).unwrap());
+    host.0.device_was_synchronized(Device::new(DeviceKind::NULL, 0).unwrap());
     assert_eq!(active(), 1, "a stream of cpu:0 used it");
     host.0.device_was_synchronized(Device::cpu(0));
     assert_eq!(active(), 0);

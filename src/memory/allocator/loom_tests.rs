@@ -48,7 +48,7 @@ impl World {
     fn new() -> Arc<Self> {
         let completion = CompletionMode::WhenAsked { polls: u32::MAX };
         let null = NullBackend::new(NullConfig { completion, ..NullConfig::default() });
-        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let backend: Arc<dyn Backend> = Arc::<NullBackend>::clone(&null);
         let allocator =
             CachingAllocator::new(backend, device, "policy:torch".parse().unwrap()).unwrap();

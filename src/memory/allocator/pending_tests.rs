@@ -61,8 +61,8 @@ impl World {
         let completion = CompletionMode::WhenAsked { polls };
         let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
         let null = NullBackend::new(config);
-        let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
-        Self::new(settings, null, Device::new(DeviceKind::Null, 0).unwrap(), config)
+        let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
+        Self::new(settings, null, Device::new(DeviceKind::NULL, 0).unwrap(), config)
     }
 
     fn stream(&self) -> Stream {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::backend::contract::{Address, PhysicalHandle};
-use crate::base::device::DeviceKind;
 use crate::base::error::{Error, Result};
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
@@ -50,8 +49,8 @@ impl CachingAllocator {
     /// # Panics
     /// When the allocator has segments.
     pub fn restore(&self, snapshot: &Snapshot) -> Result<Vec<Allocated>> {
-        let kind = self.source.device.kind();
-        if kind != DeviceKind::Null {
+        if self.source.backend.has_host_addresses() {
+            let kind = self.source.device.kind();
             return Err(Error::Unsupported { kind, capability: "memory at chosen addresses" });
         }
         check_tiling(snapshot)?;

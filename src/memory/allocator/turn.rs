@@ -259,7 +259,7 @@ mod tests {
                 capacity_bytes: 40 * MIB,
                 ..NullConfig::default()
             }));
-            let device = Device::new(DeviceKind::Null, 0).unwrap();
+            let device = Device::new(DeviceKind::NULL, 0).unwrap();
             let backend = Arc::<FaultBackend>::clone(&faults);
             let allocator = CachingAllocator::new(backend, device, settings.parse().unwrap());
             let allocator = Arc::new(allocator.unwrap());

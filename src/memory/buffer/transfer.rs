@@ -380,7 +380,7 @@ fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);
     buffers.iter().try_for_each(|buffer| lifecycle.check_own("a buffer", buffer.runtime()))?;
     let is_reached =
-        |buffer: &Buffer| [device.kind(), DeviceKind::Cpu].contains(&buffer.device().kind());
+        |buffer: &Buffer| [device.kind(), DeviceKind::CPU].contains(&buffer.device().kind());
     let unreached = buffers.iter().find(|buffer| !is_reached(buffer));
     let strange = unreached.or_else(|| {
         let has_own = buffers.iter().any(|buffer| buffer.is_reached_by(device));

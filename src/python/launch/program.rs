@@ -61,7 +61,7 @@ impl PyProgram {
         };
         let runtime = Runtime::global()?;
         let device = match device {
-            None => runtime.current_device_of(DeviceKind::Xpu)?,
+            None => runtime.current_device_of(DeviceKind::XPU)?,
             Some(device) => PyDevice::extract(device)?.resolve(&runtime)?,
         };
         let compiled = source.py().detach(|| runtime.compile(device, code, &options));

@@ -100,8 +100,8 @@ fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<(
 pub(crate) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
-        DeviceKind::Cuda => (2, index),
-        DeviceKind::Xpu => (ONE_API, index),
+        DeviceKind::CUDA => (2, index),
+        DeviceKind::XPU => (ONE_API, index),
         _ => (CPU, 0),
     }
 }

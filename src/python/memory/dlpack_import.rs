@@ -127,7 +127,7 @@ fn view<M: Carried>(
 ) -> PyResult<PyView> {
     let py = capsule.py();
     let Described { element, shape, strides, bytes, device } = describe(tensor)?;
-    let (is_dense, is_host) = (strides.is_none(), device.kind() == DeviceKind::Cpu);
+    let (is_dense, is_host) = (strides.is_none(), device.kind() == DeviceKind::CPU);
     let is_copied = wish.copy == Some(true) || !is_dense;
     if wish.copy == Some(false) && is_copied {
         let text = format!("memory of shape {shape:?} is not contiguous: copy=False forbids it");
@@ -230,7 +230,7 @@ fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     let index = usize::try_from(device_id);
     match (device_type, index) {
         (CPU, _) => Ok(Device::cpu(0)),
-        (ONE_API, Ok(index)) => Ok(Device::new(DeviceKind::Xpu, index)?),
+        (ONE_API, Ok(index)) => Ok(Device::new(DeviceKind::XPU, index)?),
         _ => {
             let text =
                 format!("memory of DLPack's device type {device_type} is neither cpu's nor xpu's");

@@ -119,7 +119,7 @@ fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
         let text = format!("the view's {bytes} bytes of {device} are read-only");
         return Err(PyBufferError::new_err(text));
     }
-    if device.kind() != DeviceKind::Cpu {
+    if device.kind() != DeviceKind::CPU {
         let text =
             format!("the view's {bytes} bytes of {device} are others', which read them only");
         return Err(PyBufferError::new_err(text));
@@ -226,7 +226,7 @@ fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
 
 /// A view's foreign memory, where it is a device's.
 pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
-    lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::Cpu)
+    lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::CPU)
 }
 
 /// A view's foreign memory.
@@ -244,7 +244,7 @@ pub(crate) fn from_lender(
     source: Arc<HostMemory>,
 ) -> PyResult<Transfer> {
     let (from, to) = (source.device, target.device());
-    if from.kind() != DeviceKind::Cpu && from.kind() != to.kind() {
+    if from.kind() != DeviceKind::CPU && from.kind() != to.kind() {
         let text =
             format!("memory of {from} that others lend is copied into {} buffers", from.kind());
         return Err(PyBufferError::new_err(format!("{text} only, not into one of {to}")));
@@ -276,7 +276,7 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
 /// Copies one buffer into another. Does not block.
 pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
     // The host's cores do not reach a device's memory; the device reaches the host's.
-    let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::Cpu;
+    let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::CPU;
     let is_to_host = is_on_host(target) && !is_on_host(source);
     let stream = current_stream(if is_to_host { source } else { target })?;
     enqueue(py, &stream, || {

@@ -176,7 +176,7 @@ impl PyView {
     #[getter]
     fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let device = self.memory.device();
-        if device.kind() != DeviceKind::Xpu {
+        if device.kind() != DeviceKind::XPU {
             let text = format!("memory of {device} is no unified shared memory");
             return Err(PyAttributeError::new_err(text));
         }

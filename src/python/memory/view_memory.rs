@@ -113,7 +113,7 @@ impl ViewMemory {
     pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
         let is_reached = match self {
             Self::Ours(buffer) => buffer.is_host_accessible(),
-            Self::Foreign(_) => self.device().kind() == DeviceKind::Cpu,
+            Self::Foreign(_) => self.device().kind() == DeviceKind::CPU,
         };
         check_reached(is_reached, self.device())?;
         self.lend_where_it_is(py)

@@ -139,7 +139,7 @@ pub(crate) fn device_or_default(
 
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
-    if kind == DeviceKind::Null {
+    if kind == DeviceKind::NULL {
         // Only programs that register this kind have it, and Python programs cannot.
         return Err(Error::UnknownDeviceKind { given: kind.name().to_owned() });
     }

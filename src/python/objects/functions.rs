@@ -135,7 +135,7 @@ pub(crate) fn can_access_peer(kind: &str, index: i64, peer: i64) -> PyResult<boo
     let runtime = Runtime::global()?;
     runtime.properties(device)?; // fails for a device that does not exist
     runtime.properties(peer)?;
-    Ok(device == peer || device.kind() == DeviceKind::Cpu)
+    Ok(device == peer || device.kind() == DeviceKind::CPU)
 }
 
 /// Makes a stream current, and its device, in this thread.

@@ -202,7 +202,7 @@ impl PyGenerator {
         let py = target.py();
         let filled = written(target, |buffer| {
             let stream = current_stream(buffer)?;
-            if self.generator.device().kind() == DeviceKind::Cpu {
+            if self.generator.device().kind() == DeviceKind::CPU {
                 return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
             }
             make_room(py, &stream)?;

@@ -56,7 +56,7 @@ impl PyStream {
             }
             Arguments::Existing { stream_id, device_index, device_type } => {
                 let kind = DeviceKind::from_type_code(device_type)
-                    .filter(|kind| *kind != DeviceKind::Null)
+                    .filter(|kind| *kind != DeviceKind::NULL)
                     .ok_or_else(|| unknown_type(device_type))?;
                 let negative = |_| {
                     let text = format!("Device index must not be negative: {device_index}");

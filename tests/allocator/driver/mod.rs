@@ -75,7 +75,7 @@ pub(crate) fn run_on_numbers(bytes: &[u8]) {
     let (capacity_bytes, reuse) = (256 * MIB, Reuse::AtOnce);
     let config = NullConfig { capacity_bytes, completion, reuse, ..NullConfig::default() };
     let null = NullBackend::new(config);
-    let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
+    let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
     Program::new(Arc::<NullBackend>::clone(&null), config, 40 * MIB, bytes).run();
     assert_eq!(null.live(), LiveCounts::default());
 }
@@ -90,7 +90,7 @@ pub(crate) fn run_short_of_memory(bytes: &[u8]) {
     let settings = choices.of(&SHORT_SETTINGS);
     let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
     let null = NullBackend::new(config);
-    let config = Config { accelerator: Some(DeviceKind::Null), ..Config::default() };
+    let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
     let left = &bytes[bytes.len().min(3)..];
     let wrapped = Arc::<NullBackend>::clone(&null);
     let program = Program::new(wrapped, config, capacity_bytes / 3, left);

@@ -202,7 +202,7 @@ mod tests {
     use crate::memory::allocator::{AllocatorConfig, CachingAllocator};
 
     fn allocator() -> CachingAllocator {
-        let device = Device::new(DeviceKind::Null, 0).unwrap();
+        let device = Device::new(DeviceKind::NULL, 0).unwrap();
         let null = NullBackend::new(NullConfig::default());
         CachingAllocator::new(null, device, AllocatorConfig::default()).unwrap()
     }

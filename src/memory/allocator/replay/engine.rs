@@ -34,7 +34,7 @@ impl Accounting {
             return Err(Error::InvalidSetting { name, value, allowed });
         }
         let backend = accounting(*capacity_bytes, *granularity_bytes);
-        CachingAllocator::new(backend, Device::new(DeviceKind::Null, 0)?, config.clone())
+        CachingAllocator::new(backend, Device::new(DeviceKind::NULL, 0)?, config.clone())
     }
 }
 

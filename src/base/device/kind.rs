@@ -1,0 +1,332 @@
+//! Kinds of device: names and type codes, entered into a table that only grows.
+
+use std::fmt;
+use std::num::NonZeroU8;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use crate::base::error::{Error, Result};
+
+/// A kind of device: a handle of one byte to a registered name and type code.
+///
+/// A crate that brings a kind of its own registers it, and adds a backend of that kind to its
+/// runtimes with [`Runtime::with_backends`](crate::Runtime::with_backends), or to all of them with
+/// [`register`](crate::backend::registry::register).
+///
+/// ```
+/// use accelrt::{Device, DeviceKind};
+/// let kind = DeviceKind::register("npu", 64)?;
+/// assert_eq!("npu:1".parse::<Device>()?.kind(), kind);
+/// assert_eq!((kind.name(), kind.type_code()), ("npu", 64));
+/// let taken = DeviceKind::register("other", 64).unwrap_err().to_string();
+/// assert!(taken.contains("64") && taken.contains("npu"), "{taken}");
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+// The type code plus one: comparisons look at nothing else, and an `Option` has the same size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct DeviceKind(NonZeroU8);
+
+/// The type codes of this crate's kinds, which are torch's.
+const OWN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
+
+/// The type codes of kinds from outside: torch has its own below, and all in a signed byte.
+const OUTSIDE_TYPE_CODES: RangeInclusive<u8> = 64..=127;
+
+/// How many letters, digits and underscores a name has at most.
+const MOST_NAME_BYTES: usize = 32;
+
+/// The kinds of this crate, with torch's type codes.
+const OWN_KINDS: [KindEntry; 4] = [
+    KindEntry { kind: DeviceKind::CPU, name: "cpu" },
+    KindEntry { kind: DeviceKind::CUDA, name: "cuda" },
+    KindEntry { kind: DeviceKind::NULL, name: "null" },
+    KindEntry { kind: DeviceKind::XPU, name: "xpu" },
+];
+
+/// Places in a table: our kinds, and every code of a kind from outside.
+const MOST_KINDS: usize = OWN_KINDS.len() + 64;
+
+/// The kinds of this process.
+static KINDS: KindTable = KindTable::new();
+
+impl DeviceKind {
+    /// The machine's own cores, executing asynchronously. Always there.
+    pub const CPU: Self = Self::of_code(0);
+    /// NVIDIA GPUs through the CUDA driver API.
+    pub const CUDA: Self = Self::of_code(1);
+    /// Addresses without memory, as torch's `meta` device: for tests and accounting.
+    pub const NULL: Self = Self::of_code(9);
+    /// Intel GPUs and other OpenCL devices with unified shared memory.
+    pub const XPU: Self = Self::of_code(12);
+
+    const fn of_code(type_code: u8) -> Self {
+        Self(NonZeroU8::MIN.saturating_add(type_code))
+    }
+
+    /// Registers a kind from outside, for as long as the process lives. A name that is
+    /// registered with the same code is no conflict: the result is its kind.
+    ///
+    /// Fails when the name is no lower-case identifier of at most 32 ASCII characters, when another
+    /// kind has the name or the code, and when the code is none from 64 to 127.
+    pub fn register(name: &str, type_code: u8) -> Result<Self> {
+        KINDS.with_own().enter(name, type_code, OUTSIDE_TYPE_CODES)
+    }
+
+    /// Every registered kind: this crate's in the order of their type codes, then the others in the
+    /// order of their registration.
+    pub fn registered() -> impl Iterator<Item = Self> {
+        KINDS.with_own().entries().map(|entry| entry.kind)
+    }
+
+    /// The registered kind with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut entries = KINDS.with_own().entries();
+        Some(entries.find(|entry| entry.name == name)?.kind)
+    }
+
+    /// The registered kind with this type code.
+    #[must_use]
+    pub fn from_type_code(type_code: i64) -> Option<Self> {
+        Self::registered().find(|kind| i64::from(kind.type_code()) == type_code)
+    }
+
+    /// The lower-case name used in device strings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let entry = KINDS.with_own().entries().find(|entry| entry.kind == self);
+        entry.map_or("", |entry| entry.name) // found: a handle is made from an entry
+    }
+
+    /// The type code: torch's for our kinds.
+    #[must_use]
+    pub const fn type_code(self) -> u8 {
+        self.0.get() - 1
+    }
+
+    /// The names that a user may write, for errors: null is for programs that add its backend.
+    pub(crate) fn names() -> String {
+        let named = Self::registered().filter(|kind| *kind != Self::NULL);
+        named.map(Self::name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Debug for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceKind({})", self.name())
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DeviceKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::from_name(name).ok_or_else(|| Error::UnknownDeviceKind { given: name.to_owned() })
+    }
+}
+
+/// One registered kind.
+#[derive(Clone, Copy, Debug)]
+struct KindEntry {
+    kind: DeviceKind,
+    name: &'static str,
+}
+
+/// Kinds in the order of their registration. It only grows, and has no gap: it is read without a
+/// lock, and a kind that conflicts with none before an empty place may have that place.
+struct KindTable {
+    places: [OnceLock<KindEntry>; MOST_KINDS],
+}
+
+impl KindTable {
+    const fn new() -> Self {
+        Self { places: [const { OnceLock::new() }; MOST_KINDS] }
+    }
+
+    /// The same table, in which our kinds are the first.
+    fn with_own(&self) -> &Self {
+        if self.places[OWN_KINDS.len() - 1].get().is_none() {
+            for own in OWN_KINDS {
+                let entered = self.enter(own.name, own.kind.type_code(), OWN_TYPE_CODES);
+                debug_assert!(entered.is_ok(), "{entered:?}");
+            }
+        }
+        self
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &KindEntry> {
+        self.places.iter().map_while(OnceLock::get)
+    }
+
+    /// Enters a kind whose code is one of `allowed`, or finds it with the same name and code.
+    fn enter(&self, name: &str, code: u8, allowed: RangeInclusive<u8>) -> Result<DeviceKind> {
+        let refused = |reason| {
+            let name = name.to_owned();
+            Err(Error::DeviceKindRefused { name, type_code: code, reason })
+        };
+        if !is_identifier(name) {
+            return refused(format!(
+                "a name is a lower-case identifier of at most {MOST_NAME_BYTES} ASCII characters"
+            ));
+        }
+        let kind = DeviceKind::of_code(code);
+        for place in &self.places {
+            if place.get().is_none() && !allowed.contains(&code) {
+                let (first, last) = (allowed.start(), allowed.end());
+                return refused(format!("the code of such a kind is one of {first} to {last}"));
+            }
+            // When another thread takes the place first, its kind is looked at.
+            let new = || KindEntry { kind, name: name.to_owned().leak() };
+            let entry = place.get_or_init(new);
+            match (entry.name == name, entry.kind == kind) {
+                (true, true) => return Ok(kind),
+                (true, false) => {
+                    let known = entry.kind.type_code();
+                    return refused(format!("the kind of this name has type code {known}"));
+                }
+                (false, true) => {
+                    return refused(format!("the kind of this type code is {:?}", entry.name));
+                }
+                (false, false) => {}
+            }
+        }
+        unreachable!("every type code has a place")
+    }
+}
+
+/// A lower-case letter, then lower-case letters, digits and underscores: also a name for a module.
+fn is_identifier(name: &str) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_lowercase();
+    let is_rest = |byte: u8| is_letter(&byte) || byte.is_ascii_digit() || byte == b'_';
+    let bytes = name.as_bytes();
+    bytes.first().is_some_and(is_letter)
+        && bytes.iter().copied().all(is_rest)
+        && bytes.len() <= MOST_NAME_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    fn refusal(name: &str, type_code: u8) -> String {
+        DeviceKind::register(name, type_code).unwrap_err().to_string()
+    }
+
+    fn assert_says(message: &str, words: &[&str]) {
+        assert!(words.iter().all(|word| message.contains(word)), "{words:?} in {message:?}");
+    }
+
+    #[test]
+    fn our_kinds_are_registered_with_torchs_codes() {
+        let ours = [
+            (DeviceKind::CPU, "cpu", 0),
+            (DeviceKind::CUDA, "cuda", 1),
+            (DeviceKind::NULL, "null", 9),
+            (DeviceKind::XPU, "xpu", 12),
+        ];
+        let first: Vec<_> = DeviceKind::registered().take(ours.len()).collect();
+        assert_eq!(first, ours.map(|(kind, ..)| kind));
+        for (kind, name, code) in ours {
+            assert_eq!((kind.name(), kind.type_code()), (name, code));
+            assert_eq!(DeviceKind::from_name(name), Some(kind));
+            assert_eq!(DeviceKind::from_type_code(i64::from(code)), Some(kind));
+            assert_eq!(DeviceKind::register(name, code).unwrap(), kind);
+        }
+    }
+
+    #[test]
+    fn a_registered_kind_is_found_by_its_name_and_by_its_code() {
+        let kind = DeviceKind::register("kind_found", 70).unwrap();
+        assert_eq!(DeviceKind::register("kind_found", 70).unwrap(), kind, "again");
+        assert_eq!((kind.name(), kind.type_code()), ("kind_found", 70));
+        assert_eq!("kind_found".parse::<DeviceKind>().unwrap(), kind);
+        assert_eq!(DeviceKind::from_type_code(70), Some(kind));
+        assert_eq!(DeviceKind::registered().filter(|known| *known == kind).count(), 1);
+        assert_eq!(format!("{kind} {kind:?}"), "kind_found DeviceKind(kind_found)");
+        assert_says(&"no_such".parse::<DeviceKind>().unwrap_err().to_string(), &["kind_found"]);
+        for code in [-1, 8, 63, 128, 326] {
+            assert_eq!(DeviceKind::from_type_code(code), None, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_name_or_code_that_is_taken_is_refused_with_both() {
+        DeviceKind::register("kind_taken", 71).unwrap();
+        assert_says(&refusal("kind_taken", 72), &["kind_taken", "72", "71"]);
+        assert_says(&refusal("kind_other", 71), &["kind_other", "71", "kind_taken"]);
+        assert_says(&refusal("cpu", 72), &["cpu", "72", "type code 0"]);
+        assert_says(&refusal("kind_other", 12), &["kind_other", "12", "xpu"]);
+        assert_eq!(DeviceKind::from_name("kind_other"), None);
+        assert_eq!(DeviceKind::from_type_code(72), None);
+    }
+
+    #[test]
+    fn a_code_that_is_not_for_kinds_from_outside_is_refused() {
+        for code in [2, 20, 63, 128, 255] {
+            assert_says(&refusal("kind_low", code), &["kind_low", &code.to_string(), "64 to 127"]);
+        }
+        assert_eq!(DeviceKind::from_name("kind_low"), None);
+        assert_eq!(DeviceKind::register("kind_last", 127).unwrap().type_code(), 127);
+    }
+
+    #[test]
+    fn a_name_that_is_no_lower_case_identifier_is_refused() {
+        let long = "a".repeat(33);
+        for name in ["", "Npu", "1npu", "_npu", "np:u", "np u", "n-pu", "npü", &long] {
+            assert_says(&refusal(name, 73), &[name, "73", "lower-case", "32"]);
+        }
+        assert_eq!(DeviceKind::from_type_code(73), None);
+        let longest = "a".repeat(32);
+        assert_eq!(DeviceKind::register(&longest, 73).unwrap().name(), longest);
+    }
+
+    #[test]
+    fn every_code_has_a_place() {
+        let table = KindTable::new();
+        for code in OUTSIDE_TYPE_CODES {
+            table.with_own().enter(&format!("kind_{code}"), code, OUTSIDE_TYPE_CODES).unwrap();
+        }
+        assert_eq!(table.entries().count(), MOST_KINDS);
+        assert!(table.enter("kind_more", 64, OUTSIDE_TYPE_CODES).is_err());
+    }
+
+    #[test]
+    fn of_threads_that_register_at_once_one_has_a_name_and_one_a_code() {
+        // Goal: no two kinds with one name or one code, and none is lost. Method: four threads meet
+        // in a new table; two of them have one name, two one code, and each a kind of its own.
+        const PAIRS: [(&str, u8); 4] = [("same", 64), ("same", 65), ("one", 66), ("other", 66)];
+        const OWN: [(&str, u8); 4] = [("a", 70), ("b", 71), ("c", 72), ("d", 73)];
+        for round in 0..200 {
+            let (table, barrier) = (KindTable::new(), Barrier::new(PAIRS.len()));
+            let enter = |(name, code)| table.with_own().enter(name, code, OUTSIDE_TYPE_CODES);
+            let enter_both = |pair, own| {
+                barrier.wait();
+                let is_first = enter(pair).is_ok();
+                enter(own).unwrap();
+                is_first
+            };
+            let entered: Vec<bool> = std::thread::scope(|scope| {
+                let pairs = PAIRS.into_iter().zip(OWN);
+                let threads: Vec<_> =
+                    pairs.map(|(pair, own)| scope.spawn(move || enter_both(pair, own))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(entered[0] != entered[1] && entered[2] != entered[3], "{round}: {entered:?}");
+            let names: BTreeSet<_> = table.entries().map(|entry| entry.name).collect();
+            let kinds: BTreeSet<_> = table.entries().map(|entry| entry.kind).collect();
+            let count = OWN_KINDS.len() + 2 + OWN.len();
+            assert_eq!([table.entries().count(), names.len(), kinds.len()], [count; 3]);
+        }
+    }
+}
