@@ -39,7 +39,7 @@ TRIED := $(TARGET_DIR)/packaging/tried
 WHEELS := $(TARGET_DIR)/wheels
 MOST_WHEEL_BYTES := 2000000
 # Those of Python's tests that need NumPy at most.
-WHEEL_TESTS := $(foreach part,accelerator buffer demo errors event info,\
+WHEEL_TESTS := $(foreach part,accelerator buffer demo errors event goals info,\
 	tests/python/test_$(part).py)
 # An environment for its shared libraries alone: a real OpenCL device on every x86-64 processor.
 INTEL := .venv-intel

@@ -5,15 +5,17 @@ after.json in the folder, where figures.json is written.
 """
 
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from accelrt.cli.bench import machine, table
-from accelrt.cli.bench.goals import GOALS, Measurement
+import judged
+from accelrt.cli.bench import machine
+from accelrt.cli.bench.measurement import Measurement
 
 _PAIRS = """A goal of "peer + ns" is judged by the median of differences, which stands beside it:
 blocks of ours and of the peer's are taken in pairs, nine in each of the eleven repetitions, and
@@ -24,14 +26,13 @@ _BEGIN, _END = "<!-- the table -->\n", "<!-- the end of the table -->\n"
 
 def main(folder: Path, readme: Path) -> None:
     """Print the table, put it between its marks in the README, and keep its records."""
-    of_rust = table.records(_measurements(folder / "rust.jsonl"))
-    of_python: list[table.Record] = _read(folder / "python.json")
-    records = [
-        rust_record if goal.is_for_rust else python_record
-        for goal, rust_record, python_record in zip(GOALS, of_rust, of_python, strict=True)
-    ]
+    of_rust = map(json.loads, (folder / "rust.jsonl").read_text().splitlines())
+    of_python = _read(folder / "python.json")
+    records = judged.records(_measurements(itertools.chain(of_rust, of_python)))
     anchors = _anchors(_read(folder / "before.json"), _read(folder / "after.json"))
-    shown = f"{machine.facts(compiler=_compiler())}\n\n{anchors}\n{_PAIRS}\n\n{table.text(records)}"
+    shown = (
+        f"{machine.facts(compiler=_compiler())}\n\n{anchors}\n{_PAIRS}\n\n{judged.text(records)}"
+    )
     sys.stdout.write(shown)
     before, _, rest = readme.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
@@ -62,11 +63,10 @@ def _compiler() -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _measurements(rust: Path) -> Iterator[Measurement]:
-    for line in rust.read_text().splitlines():
-        fields = json.loads(line)
+def _measurements(lines: Iterable[Any]) -> Iterator[Measurement]:
+    for line in lines:
         names = (field.name for field in dataclasses.fields(Measurement))
-        yield Measurement(**{name: fields.get(name) for name in names})
+        yield Measurement(**{name: line.get(name) for name in names})
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from accelrt import _core
 from accelrt.cli import bench, demo, info, replay, verbose
-from accelrt.cli.bench.goals import GOALS
 from accelrt.cli.bench.quiet import Patience
+from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.sizes import size_argument
 
 _TRACES = Path("../shared/traces")
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     figures = commands.add_parser("bench", help="measure what the hot paths cost, beside peers")
     figures.add_argument(
-        "--json", type=Path, metavar="FILE", help="keep the table as records, one for each goal"
+        "--json", type=Path, metavar="FILE", help="keep the table as records, one for each row"
     )
     figures.add_argument(
         "--rows",
@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rows(text: str) -> str:
-    if not any(goal.name.startswith(text) for goal in GOALS):
+    if not any(row.name.startswith(text) for row in ROWS):
         message = f"no row's name begins with {text!r}"
         raise argparse.ArgumentTypeError(message)
     return text

@@ -20,8 +20,9 @@ from accelrt.cli.bench import (
     table,
     xpu,
 )
-from accelrt.cli.bench.goals import GOALS, Measurement
+from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience
+from accelrt.cli.bench.rows import ROWS
 
 
 def run(
@@ -48,7 +49,7 @@ def run(
     )
     measured = itertools.chain(*(part for letter, part in parts if rows[:1] in ("", letter)))
     records = [it for it in table.records(_told(measured)) if str(it["name"]).startswith(rows)]
-    sys.stdout.write(f"{machine.facts()}\n\n{table.text_without_goals(records)}")
+    sys.stdout.write(f"{machine.facts()}\n\n{table.text(records)}")
     if json_file is not None:
         json_file.write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n")
     return 0
@@ -56,8 +57,9 @@ def run(
 
 def _told(measured: Iterable[Measurement]) -> Iterator[Measurement]:
     """Say on standard error which row was measured: a whole run takes minutes."""
-    count = sum(not goal.is_for_rust for goal in GOALS)
     for number, measurement in enumerate(measured, start=1):
         if sys.stderr is not None:
-            sys.stderr.write(f"accelrt bench: {measurement.name} ({number} of {count} at most)\n")
+            sys.stderr.write(
+                f"accelrt bench: {measurement.name} ({number} of {len(ROWS)} at most)\n"
+            )
         yield measurement

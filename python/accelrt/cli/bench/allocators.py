@@ -12,7 +12,6 @@ from types import ModuleType
 
 import accelrt
 from accelrt.backends import mkl
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import (
     Thing,
     in_blocks,
@@ -22,6 +21,7 @@ from accelrt.cli.bench.measure import (
     optional,
     row,
 )
+from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Watch
 
 # How many blocks of how many rounds.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import accelrt
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import Thing, in_blocks, in_turns, optional, row
+from accelrt.cli.bench.measurement import Measurement
 
 _SIZES = (("A4.512B", 512), ("A4.64KiB", 64 << 10), ("A4.2MiB", 2 << 20))
 _ROUNDS, _BLOCKS = 500, 20

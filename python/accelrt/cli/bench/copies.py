@@ -9,8 +9,8 @@ from timeit import Timer
 
 import accelrt
 from accelrt.cli.bench import native
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import WARM_UP, in_turns, once, row, warm_ns_per_round
+from accelrt.cli.bench.measurement import Measurement
 
 # How many blocks of how many copies.
 _SIZES = (("4KiB", 4 << 10, 10, 500), ("1MiB", 1 << 20, 1, 100), ("64MiB", 64 << 20, 1, 4))

@@ -7,9 +7,9 @@ from timeit import Timer
 
 import accelrt
 from accelrt.cli.bench.gate import held
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.machine import clock_source
 from accelrt.cli.bench.measure import Thing, in_turns, ns_per_round, once, row, warm_ns_per_round
+from accelrt.cli.bench.measurement import Measurement
 
 # Of a block, and beside a worker.
 _RECORDS, _BLOCKS = 1_000, 16

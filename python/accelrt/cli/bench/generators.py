@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import accelrt
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import Thing, in_turns, once, row
+from accelrt.cli.bench.measurement import Measurement
 
 _BYTES = 64 << 20
 # NumPy's integers take no array to fill: pieces that its allocator keeps spare it fresh pages.

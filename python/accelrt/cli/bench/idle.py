@@ -7,8 +7,8 @@ from pathlib import Path
 
 import accelrt
 from accelrt.cli.bench import native
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import in_turns, once, row
+from accelrt.cli.bench.measurement import Measurement
 
 _UNREST_NS = 100_000
 _TASKS, _SCHEDULING = Path("/proc/self/task"), Path("/proc/self/schedstat")

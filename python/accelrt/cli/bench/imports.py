@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import in_turns, once, row
+from accelrt.cli.bench.measurement import Measurement
 
 _STREAM = "import accelrt; accelrt.Stream().synchronize()"
 

@@ -8,7 +8,6 @@ from timeit import Timer
 import accelrt
 from accelrt.cli.bench import native, sycl
 from accelrt.cli.bench.gate import held
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import (
     Thing,
     in_blocks,
@@ -19,6 +18,7 @@ from accelrt.cli.bench.measure import (
     row,
     warm_ns_per_round,
 )
+from accelrt.cli.bench.measurement import Measurement
 
 # Of a block, and beside a worker.
 _LAUNCHES, _BLOCKS = 500, 20

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from accelrt.cli.bench.goals import Measurement
+from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.bench.quiet import Patience, Watch
 
 _REPETITIONS = 11

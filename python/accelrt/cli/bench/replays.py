@@ -13,7 +13,7 @@ from typing import Final
 
 import accelrt
 from accelrt import _core
-from accelrt.cli.bench.goals import Measurement
+from accelrt.cli.bench.measurement import Measurement
 from accelrt.cli.replay import traces
 
 _CAPACITY_BYTES: Final = 1 << 40

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import accelrt
 from accelrt.cli.bench import sycl
-from accelrt.cli.bench.goals import Measurement
 from accelrt.cli.bench.measure import in_blocks, in_turns, ns_per_round, once, row
+from accelrt.cli.bench.measurement import Measurement
 
 _ROWS = ("D1.python", "D2.python")
 _RECORDS = 2_000

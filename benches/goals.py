@@ -1,41 +1,28 @@
-"""The goals: one for each figure, by which a measurement is judged."""
+"""The goals: one for each figure, in the order of the table, by which a measurement is judged.
+
+They are this project's own and not in the wheel: `python -m accelrt bench` measures and judges
+nothing. What Python measures has its words in the wheel's table of rows.
+"""
 
 from dataclasses import dataclass
 
-#: Who measures a row that Python cannot: the Rust benches, which are not in the wheel.
-NEEDS_THE_SOURCE_TREE = "needs the source tree: make bench"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured for a row, or why it was not."""
-
-    name: str
-    ours: float | None = None
-    ours_min: float | None = None
-    peer: str | None = None
-    peer_ns: float | None = None
-    excess_ns: float | None = None  # the median of what ours took more, of pairs with the peer's
-    reason: str | None = None
-    quiet: int | None = None  # of eleven repetitions, that were taken while the machine was quiet
+from accelrt.cli.bench.measurement import Measurement
+from accelrt.cli.bench.rows import ROWS, Row
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One row: what is measured, and the limit that counts, if there is one."""
+    """One row, and the limit that counts for it, if there is one."""
 
-    name: str
-    what: str
-    unit: str = "ns"
+    row: Row
     at_most: float | None = None  # of ours
     ratio: float | None = None  # of ours over the peer's
     excess_ns: float | None = None  # of ours over the peer's, taken in pairs
-    is_for_rust: bool = False
 
     def __str__(self) -> str:
         """Return the limit in words; nothing for a row that is only printed beside."""
         if self.at_most is not None:
-            return f"≤ {self.at_most:g} {self.unit}"
+            return f"≤ {self.at_most:g} {self.row.unit}"
         if self.ratio is not None:
             return f"≤ {self.ratio:.3g} x"
         return "" if self.excess_ns is None else f"≤ peer + {self.excess_ns:g} ns"
@@ -43,7 +30,7 @@ class Goal:
     def is_met(self, measured: Measurement) -> bool | None:
         """Judge a measurement; `None` when there is no limit or too little was measured.
 
-        >>> goal = Goal("Q4", "through an awake worker", ratio=2)
+        >>> goal = Goal(Row("Q4", "through an awake worker"), ratio=2)
         >>> [goal.is_met(Measurement("Q4", ours=100, peer_ns=ns)) for ns in (66, 40, None)]
         [True, False, None]
         """
@@ -66,7 +53,14 @@ def _rust(
     ratio: float | None = None,
     excess_ns: float | None = None,
 ) -> Goal:
-    return Goal(name, what, unit, at_most, ratio, excess_ns, is_for_rust=True)
+    return Goal(Row(name, what, unit), at_most, ratio, excess_ns)
+
+
+_BY_NAME = {row.name: row for row in ROWS}
+
+
+def _python(name: str, *, at_most: float | None = None, ratio: float | None = None) -> Goal:
+    return Goal(_BY_NAME[name], at_most, ratio)
 
 
 # In nanoseconds over one second: a millionth is a thousand of them.
@@ -84,8 +78,6 @@ def _pairs(name: str, what: str, ratios: dict[str, float]) -> tuple[Goal, ...]:
 
 _OF_MODEL = {"model": 0.13}
 _LARGE = {**_OF_MODEL, "best": 0.25}
-# What is reserved for the requests of a program, over what they need: percent above it.
-_WASTE = "reserved above live"
 
 _ALLOCATION = (
     *_pairs("A1.512B", "allocate and free, cached", {**_OF_MODEL, "mimalloc": 1.8}),
@@ -96,32 +88,32 @@ _ALLOCATION = (
     _rust("A2.model", "the same", ratio=0.3),
     _rust("A3", "an event of whole traces, mean", at_most=25),
     _rust("A3.model", "the same"),
-    Goal("A4.512B", "empty and its release from Python", ratio=1.05),
-    Goal("A4.512B.torch", "the same", ratio=0.13),
-    Goal("A4.64KiB", "empty and its release from Python", ratio=1.05),
-    Goal("A4.64KiB.torch", "the same", ratio=0.13),
-    Goal("A4.2MiB", "empty and its release from Python", ratio=1.05),
-    Goal("A4.2MiB.torch", "the same", ratio=0.13),
+    _python("A4.512B", ratio=1.05),
+    _python("A4.512B.torch", ratio=0.13),
+    _python("A4.64KiB", ratio=1.05),
+    _python("A4.64KiB.torch", ratio=0.13),
+    _python("A4.2MiB", ratio=1.05),
+    _python("A4.2MiB.torch", ratio=0.13),
     _rust("A4.heap", "heap calls of a buffer", unit="calls", at_most=0),
     _rust("A5", "two threads, each its own", ratio=1.1),
     _rust("A6", "freed by another thread"),
     _rust("A6.mimalloc", "the same", ratio=0.8),
     *(_rust(f"A6.{peer}", "the same") for peer in _MALLOCS[1:]),
-    Goal("A7", f"{_WASTE}, 2 MiB pages, mean", unit="%", at_most=1.5),
-    Goal("A7.expandable", "the same", unit="%"),
-    Goal("A7.max", "the worst", unit="%", at_most=3),
-    Goal("A7.max.expandable", "the same", unit="%"),
-    Goal("A7.own", "of what little ones may, the worst", unit="%", at_most=100),
-    Goal("A8", f"{_WASTE}, 64 KiB pages, mean", unit="%", at_most=0.5),
-    Goal("A8.expandable", "the same", unit="%"),
-    Goal("A8.max", "the worst", unit="%", at_most=2),
-    Goal("A8.max.expandable", "the same", unit="%"),
-    Goal("A9.robson", f"{_WASTE}, Robson's adversary", unit="%", at_most=6),
-    Goal("A9.fuzz", f"{_WASTE}, four random streams", unit="%", at_most=6),
-    Goal("A10", "pages mapped or moved over their peak", unit="x", at_most=2),
-    Goal("A10.worst", "the worst", unit="x", at_most=8),
-    Goal("A10.third", "the third time, an event", unit="pages", at_most=0.1),
-    Goal("A10.third.worst", "the worst", unit="pages", at_most=0.7),
+    _python("A7", at_most=1.5),
+    _python("A7.expandable"),
+    _python("A7.max", at_most=3),
+    _python("A7.max.expandable"),
+    _python("A7.own", at_most=100),
+    _python("A8", at_most=0.5),
+    _python("A8.expandable"),
+    _python("A8.max", at_most=2),
+    _python("A8.max.expandable"),
+    _python("A9.robson", at_most=6),
+    _python("A9.fuzz", at_most=6),
+    _python("A10", at_most=2),
+    _python("A10.worst", at_most=8),
+    _python("A10.third", at_most=0.1),
+    _python("A10.third.worst", at_most=0.7),
     _rust("A11", "a pair among 1e6", ratio=1.5),
     _rust("A11.model", "the same"),
     _rust("A11.most", "a pair among 1e7", ratio=3),
@@ -134,37 +126,10 @@ _ALLOCATION = (
     _rust("A14", "moving a resident 2 MiB", ratio=0.15),
 )
 
-# What others get from the host cache; there are no limits yet.
-_OF_OTHERS = (
-    Goal("H1.512B", "an array of NumPy and its release"),
-    Goal("H1.64KiB", "an array of NumPy and its release"),
-    Goal("H1.2MiB", "an array of NumPy and its release"),
-    Goal("H1.2MiB.ones", "one that is written"),
-    Goal("H1.2MiB.zeros", "one of zeros, not written"),
-    *(
-        Goal(f"H2.{size}{suffix}", what)
-        for size, what in (
-            ("64", "a GEMM of 64 by oneMKL, one thread"),
-            ("512", "a GEMM of 512 by oneMKL, one thread"),
-            ("64.fresh", "one of 64 without kept buffers"),
-            ("512.fresh", "one of 512 without kept buffers"),
-        )
-        for suffix in ("", ".mimalloc")
-    ),
-)
+# There are no limits yet.
+_OF_OTHERS = tuple(Goal(row) for row in ROWS if row.name.startswith("H"))
 
-_RANDOM = tuple(
-    Goal(f"{name}.{peer}", f"64 MiB of {what}", ratio=1)
-    for name, what in (
-        ("R1", "raw uint32"),
-        ("R2", "raw uint64"),
-        ("R3", "uniform float32"),
-        ("R4", "uniform float64"),
-        ("R5", "normal float32"),
-        ("R6", "normal float64"),
-    )
-    for peer in ("philox", "sfc64")
-)
+_RANDOM = tuple(Goal(row, ratio=1) for row in ROWS if row.name.startswith("R"))
 
 GOALS = (
     _rust("Q1", "enqueue 40 bytes, nobody drains", at_most=15),
@@ -174,19 +139,19 @@ GOALS = (
     _rust("Q1.beside", "enqueue 40 bytes beside a worker", at_most=15),
     _rust("Q1.beside.crossbeam", "the same", ratio=0.2),
     _rust("Q1.beside.std", "the same"),
-    Goal("Q2", "launch from Python, nobody drains", at_most=90),
-    Goal("Q2.executor", "the same"),
-    Goal("Q2.dpctl", "the same", ratio=0.1),
-    Goal("Q2.two", "launch with two arguments", at_most=130),
-    Goal("Q2.beside", "launch beside a worker", at_most=90),
-    Goal("Q2.two.beside", "with two arguments", at_most=130),
+    _python("Q2", at_most=90),
+    _python("Q2.executor"),
+    _python("Q2.dpctl", ratio=0.1),
+    _python("Q2.two", at_most=130),
+    _python("Q2.beside", at_most=90),
+    _python("Q2.two.beside", at_most=130),
     _rust("Q3", "round trip, caller helps", at_most=40),
     _rust("Q3.opencl", "the same"),
     _rust("Q3.first", "the first after 1 ms of idleness"),
-    Goal("Q3.python", "round trip from Python", at_most=200),
-    Goal("Q3.python.executor", "the same"),
-    Goal("Q3.python.dpctl", "the same"),
-    Goal("Q3.python.first", "the first after 1 ms of idleness"),
+    _python("Q3.python", at_most=200),
+    _python("Q3.python.executor"),
+    _python("Q3.python.dpctl"),
+    _python("Q3.python.first"),
     _rust("Q4", "through an awake worker", ratio=2),
     _rust("Q5", "through a sleeping worker", ratio=1.1),
     _rust("Q5.wakes", "wakes an idle-busy edge", unit="wakes", at_most=1),
@@ -200,16 +165,16 @@ GOALS = (
     _rust("Q6.backlog", "a queued task", unit="bytes", at_most=64),
     _rust("Q6.backlog.faults", "page faults of a backlog", unit="per 1000"),
     _rust("Q6.backlog.enqueue", "enqueue into fresh memory"),
-    Goal("Q7", "CPU time of 1 s after 100 us", at_most=0),
+    _python("Q7", at_most=0),
     _rust("E1", "record, nobody drains", at_most=20),
     _rust("E1.beside", "record beside a worker", at_most=20),
     _rust("E1.query", "query", at_most=3),
-    Goal("E1.python", "record from Python, nobody drains", at_most=80),
-    Goal("E1.python.beside", "record beside a worker", at_most=80),
-    Goal("E2", "tick, where the TSC keeps time", at_most=1),
-    Goal("E2.clock", "tick, elsewhere", ratio=1),
-    Goal("E2.negative", "negative times on one stream", unit="times", at_most=0),
-    Goal("E3", "off CLOCK_MONOTONIC over 1 s", at_most=_FIFTY_PPM_NS),
+    _python("E1.python", at_most=80),
+    _python("E1.python.beside", at_most=80),
+    _python("E2", at_most=1),
+    _python("E2.clock", ratio=1),
+    _python("E2.negative", at_most=0),
+    _python("E3", at_most=_FIFTY_PPM_NS),
     _rust("G1", "a use by one more stream among 16,000", ratio=1.5),
     _rust("G2", "a free that waits, and a request", ratio=1.5),
     _rust("G3", "first request of a stream", ratio=1.5),
@@ -223,22 +188,22 @@ GOALS = (
     _rust("C1.64MiB", "async copy, pipelined", ratio=1),
     _rust("C1.64MiB.waited", "each waited for"),
     _rust("C1.64MiB.unstreamed", "where libc does not stream", ratio=1 / 1.15),
-    Goal("C1.python.4KiB", "from Python, pipelined"),
-    Goal("C1.python.1MiB", "from Python, pipelined", ratio=1 / 0.97),
-    Goal("C1.python.64MiB", "from Python, pipelined", ratio=1),
-    Goal("C2", "copies while the GIL is held", ratio=1.1),
+    _python("C1.python.4KiB"),
+    _python("C1.python.1MiB", ratio=1 / 0.97),
+    _python("C1.python.64MiB", ratio=1),
+    _python("C2", ratio=1.1),
     _rust("D1", "xpu: record, nothing runs", excess_ns=100),
     _rust("D1.copy", "xpu: enqueue a copy, nothing runs", excess_ns=100),
     _rust("D1.beside", "xpu: record beside the device"),
     _rust("D2", "xpu: round trip of a marker"),
     _rust("D3.4KiB", "xpu: copy, pipelined"),
     _rust("D3.64MiB", "xpu: copy, pipelined"),
-    Goal("D1.python", "xpu: record from Python"),
-    Goal("D2.python", "xpu: round trip from Python"),
-    Goal("I1", "import, beyond an empty program", unit="ms", at_most=10),
-    Goal("I1.stream", "the first stream and synchronise beyond it", unit="ms", at_most=1),
-    Goal("I1.numpy", "import, beyond an empty program", unit="ms"),
-    Goal("I1.torch", "the same", unit="ms"),
+    _python("D1.python"),
+    _python("D2.python"),
+    _python("I1", at_most=10),
+    _python("I1.stream", at_most=1),
+    _python("I1.numpy"),
+    _python("I1.torch"),
     *_ALLOCATION,
     *_OF_OTHERS,
     *_RANDOM,

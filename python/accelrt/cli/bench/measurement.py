@@ -1,0 +1,17 @@
+"""What was measured for a row of the figures."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured for a row, or why it was not."""
+
+    name: str
+    ours: float | None = None
+    ours_min: float | None = None
+    peer: str | None = None
+    peer_ns: float | None = None
+    excess_ns: float | None = None  # the median of what ours took more, of pairs with the peer's
+    reason: str | None = None
+    quiet: int | None = None  # of eleven repetitions, that were taken while the machine was quiet
