@@ -78,7 +78,11 @@ mod trusted;
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
 pub use base::config::Config;
 pub use base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
-pub use base::error::{Error, FailureCause, Result, StreamError, TaskError};
+pub use base::error::{
+    ConfigError, DeviceError, DriverError, Error, EventError, FailureCause, GeneratorError,
+    IntegrationError, MemoryError, ProgramError, Result, RuntimeError, StreamError, StreamFailure,
+    TaskError,
+};
 pub use base::shortage::Shortage;
 pub use base::size;
 pub use compute::generator::{FloatType, Generator, RawType};

@@ -55,6 +55,11 @@ const RULES: &[Rule] = &[
         offence: ("src/a.rs", "#[cfg(feature = \"python\")] mod b;"),
     },
     Rule {
+        name: "texts",
+        check: homes::check_texts,
+        offence: ("src/a.rs", "const A: &str = \"with timing=True\";"),
+    },
+    Rule {
         name: "output",
         check: homes::check_output,
         offence: ("src/engine/event.rs", "fn f() { println!(); }"),

@@ -69,7 +69,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, Result};
 
 pub(crate) mod capacity;
 mod kernels;
@@ -317,7 +317,10 @@ pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
 /// The error of `allocate_shared` where there is no such memory.
 pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
-    Error::Unsupported { kind, capability: "memory that the host shares with them" }
+    Error::Driver(DriverError::Unsupported {
+        kind,
+        capability: "memory that the host shares with them",
+    })
 }
 
 /// One kind of device. See the head of this file for the rules and the mapping to drivers.

@@ -9,7 +9,7 @@ use crate::backend::null::{NullBackend, NullConfig};
 use crate::backend::xpu::XpuBackend;
 use crate::base::config::Config;
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 
 /// The kinds that may become the accelerator without being named, in this order.
 const CHOICES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
@@ -68,7 +68,7 @@ fn register_own() {
 }
 
 fn enter(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
-    maker(kind).set(make).map_err(|_| Error::BackendRegistered { kind })
+    maker(kind).set(make).map_err(|_| Error::Device(DeviceError::BackendRegistered { kind }))
 }
 
 fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
@@ -106,7 +106,7 @@ impl Registry {
             let backend = make(config)?;
             if backend.kind() != kind {
                 let reason = format!("its backend is one of kind {}", backend.kind());
-                return Err(Error::KindUnavailable { kind, reason });
+                return Err(Error::Device(DeviceError::KindUnavailable { kind, reason }));
             }
             registry = registry.with_backend(backend);
         }
@@ -137,7 +137,9 @@ impl Registry {
     /// none. A backend may exist without having a device.
     pub fn backend(&self, kind: DeviceKind) -> Result<&Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.kind() == kind);
-        found.ok_or_else(|| Error::KindUnavailable { kind, reason: missing(kind) })
+        found.ok_or_else(|| {
+            Error::Device(DeviceError::KindUnavailable { kind, reason: missing(kind) })
+        })
     }
 
     /// Every backend, sorted by kind.
@@ -164,7 +166,7 @@ impl Registry {
         };
         if self.backend(kind)?.device_count()? == 0 {
             let reason = "there is no such device on this machine".to_owned();
-            return Err(Error::KindUnavailable { kind, reason });
+            return Err(Error::Device(DeviceError::KindUnavailable { kind, reason }));
         }
         Ok(kind)
     }
@@ -264,7 +266,10 @@ mod tests {
         assert_eq!(registry.accelerator(Some(DeviceKind::XPU)).unwrap(), DeviceKind::XPU);
         assert_eq!(registry.accelerator(Some(DeviceKind::CPU)).unwrap(), DeviceKind::CPU);
         let refused = registry.accelerator(Some(DeviceKind::CUDA)).unwrap_err();
-        assert!(matches!(refused, Error::KindUnavailable { kind: DeviceKind::CUDA, .. }));
+        assert!(matches!(
+            refused,
+            Error::Device(DeviceError::KindUnavailable { kind: DeviceKind::CUDA, .. })
+        ));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size;
 
 /// The longest time for an orderly end: a day.
@@ -161,7 +161,11 @@ impl Config {
     /// Checks settings made in code as those of the environment are checked.
     pub(crate) fn validate(&self) -> Result<()> {
         let check = |name, value: String, is_right: bool, allowed| {
-            is_right.then_some(()).ok_or(Error::InvalidSetting { name, value, allowed })
+            is_right.then_some(()).ok_or(Error::Config(ConfigError::InvalidSetting {
+                name,
+                value,
+                allowed,
+            }))
         };
         let devices = self.cpu_devices;
         check("cpu_devices", devices.to_string(), (1..=128).contains(&devices), "1 to 128")?;
@@ -193,11 +197,11 @@ pub(crate) fn variable(name: &'static str) -> Option<String> {
 fn accelerator(value: String) -> Result<DeviceKind> {
     match value.parse() {
         Ok(kind) if kind != DeviceKind::NULL => Ok(kind),
-        _ => Err(Error::InvalidSetting {
+        _ => Err(Error::Config(ConfigError::InvalidSetting {
             name: "ACCELRT_ACCELERATOR",
             value,
             allowed: "cpu, cuda or xpu",
-        }),
+        })),
     }
 }
 
@@ -206,7 +210,7 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
     let allowed = "a number of bytes from 1 to 9223372036854775807, as 16777216, 256M or 8GiB";
     match size::parse_bytes(&value) {
         Some(bytes) if (1..=MOST_MEMORY_BYTES).contains(&bytes) => Ok(bytes),
-        _ => Err(Error::InvalidSetting { name, value, allowed }),
+        _ => Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed })),
     }
 }
 
@@ -230,7 +234,7 @@ fn number<N: std::str::FromStr + PartialOrd>(
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse() {
         Ok(number) if digits && range.contains(&number) => Ok(number),
-        _ => Err(Error::InvalidSetting { name, value, allowed }),
+        _ => Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed })),
     }
 }
 

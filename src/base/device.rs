@@ -6,7 +6,7 @@ use std::str::FromStr;
 mod kind;
 
 pub use self::kind::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 
 /// Largest device index that a name may carry. Whether the device exists is checked when it is
 /// used.
@@ -35,7 +35,7 @@ impl Device {
     pub fn new(kind: DeviceKind, index: usize) -> Result<Self> {
         match u8::try_from(index) {
             Ok(index) if index <= MAX_DEVICE_INDEX => Ok(Self { kind, index }),
-            _ => Err(Error::DeviceIndexTooLarge { kind, index }),
+            _ => Err(Error::Device(DeviceError::IndexTooLarge { kind, index })),
         }
     }
 
@@ -84,7 +84,7 @@ impl FromStr for Device {
 /// decimal number (`cuda:`, `cuda:-1`, `cuda:01`, `cuda:1:2`).
 pub fn parse_device(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     if text.is_empty() {
-        return Err(Error::EmptyDeviceString);
+        return Err(Error::Device(DeviceError::EmptyString));
     }
     let (name, digits) = match text.split_once(':') {
         None => (text, None),
@@ -94,11 +94,13 @@ pub fn parse_device(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let Some(digits) = digits else { return Ok((kind, None)) };
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !plain || (digits.len() > 1 && digits.starts_with('0')) {
-        return Err(Error::InvalidDeviceString { given: text.to_owned() });
+        return Err(Error::Device(DeviceError::InvalidString { given: text.to_owned() }));
     }
-    let index = digits.parse().map_err(|_| Error::UnparsableDeviceIndex {
-        digits: digits.to_owned(),
-        given: text.to_owned(),
+    let index = digits.parse().map_err(|_| {
+        Error::Device(DeviceError::UnparsableIndex {
+            digits: digits.to_owned(),
+            given: text.to_owned(),
+        })
     })?;
     Ok((kind, Some(index)))
 }

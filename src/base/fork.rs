@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Once;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 
@@ -40,7 +40,7 @@ pub(crate) fn is_child() -> bool {
 /// Fails in such a child.
 #[inline]
 pub(crate) fn check() -> Result<()> {
-    if is_child() { Err(Error::BadFork) } else { Ok(()) }
+    if is_child() { Err(Error::Runtime(RuntimeError::BadFork)) } else { Ok(()) }
 }
 
 /// A value whose drop has no effect in a forked child, which does not have the parent's threads.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ProgramError, Result};
 use crate::ffi::abi::{Frame, Function, MAX_ARGUMENTS, MAX_SHORT, ShortFrame};
 use crate::ffi::argument::Argument;
 
@@ -60,7 +60,9 @@ impl NativeCall {
         // SAFETY: null becomes `None`, and every other address is one that a function may have.
         // That there is one is the promise of the caller that launches the call.
         let function = unsafe { mem::transmute::<*const c_void, Option<Function>>(function) };
-        let Some(function) = function else { return Err(Error::NullFunction) };
+        let Some(function) = function else {
+            return Err(Error::Program(ProgramError::NullFunction));
+        };
         let placed = if arguments.len() <= MAX_SHORT {
             PlacedArguments::Short(ShortFrame::new(arguments))
         } else {
@@ -74,7 +76,7 @@ impl NativeCall {
     fn place_long(arguments: &[Argument]) -> Result<PlacedArguments> {
         if arguments.len() > MAX_ARGUMENTS {
             let (count, most) = (arguments.len(), MAX_ARGUMENTS);
-            return Err(Error::TooManyArguments { count, most });
+            return Err(Error::Program(ProgramError::TooManyArguments { count, most }));
         }
         Ok(PlacedArguments::Long(Box::new(Frame::new(arguments))))
     }

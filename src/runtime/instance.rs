@@ -12,7 +12,7 @@ use crate::backend::contract::{
 use crate::backend::registry::Registry;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{ConfigError, DeviceError, Error, Result, StreamError, StreamFailure};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
@@ -73,10 +73,9 @@ pub struct Counters {
 /// Names the variable in an error of the allocators' settings: the parser does not know it.
 fn of_variable(error: Error) -> Error {
     match error {
-        Error::AllocatorSetting { .. }
-        | Error::UnknownAllocatorSetting { .. }
-        | Error::AllocatorSettingWithoutEffect { .. } => {
-            Error::InvalidVariable { name: "ACCELRT_ALLOC_CONF", source: Box::new(error) }
+        Error::Config(source) => {
+            let (name, source) = ("ACCELRT_ALLOC_CONF", Box::new(source));
+            Error::Config(ConfigError::InvalidVariable { name, source })
         }
         other => other,
     }
@@ -183,7 +182,7 @@ impl Runtime {
         let backend = self.inner.registry.backend(kind);
         match backend.and_then(|backend| backend.device_count()) {
             // Neither a build without the kind nor a machine without its driver is an error.
-            Err(Error::KindUnavailable { .. }) => Ok(0),
+            Err(Error::Device(DeviceError::KindUnavailable { .. })) => Ok(0),
             count => count,
         }
     }
@@ -357,7 +356,10 @@ impl Runtime {
     /// Waits, and notifies the allocators when all work is done.
     fn synchronize_and_tell(&self, device: Device, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let waited = self.synchronize_streams(device, interrupt);
-        if matches!(waited, Ok(()) | Err(Error::Stream(_) | Error::Streams { .. })) {
+        if matches!(
+            waited,
+            Ok(()) | Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. }))
+        ) {
             for allocator in self.inner.all_allocators() {
                 allocator.device_was_synchronized(device);
             }
@@ -453,7 +455,7 @@ impl Runtime {
         if device.index() < count {
             Ok(backend)
         } else {
-            Err(Error::NoSuchDevice { device, count })
+            Err(Error::Device(DeviceError::NotFound { device, count }))
         }
     }
 
@@ -513,7 +515,7 @@ impl Drop for Inner {
 fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
-) -> Result<Vec<Arc<StreamError>>> {
+) -> Result<Vec<Arc<StreamFailure>>> {
     streams.iter().try_for_each(|stream| stream.check_wait())?;
     let begun: Vec<_> = streams.iter().map(StreamCore::begin_synchronize).collect();
     let (mut errors, mut obstacle) = (Vec::new(), None);

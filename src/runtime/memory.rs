@@ -1,7 +1,7 @@
 //! Making buffers: on the current stream of a device, which becomes their home.
 
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::Origin;
@@ -18,7 +18,7 @@ pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Resu
     }
     let (name, value) = ("alignment", given.to_string());
     let allowed = "a power of two up to 2097152 bytes (2 MiB)";
-    Err(Error::InvalidSetting { name, value, allowed })
+    Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }))
 }
 
 impl Runtime {
@@ -26,8 +26,8 @@ impl Runtime {
     /// stream of this thread on that device. Does not wait for any stream, except that it waits for
     /// memory which is being freed when there is too little and that would be enough.
     ///
-    /// Fails with [`Error::OutOfMemory`], and has changed nothing then; when the device does not
-    /// exist, after a shutdown and in a forked child.
+    /// Fails with [`OutOfMemory`](crate::MemoryError::OutOfMemory), and has changed nothing then;
+    /// when the device does not exist, after a shutdown and in a forked child.
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};
@@ -42,7 +42,7 @@ impl Runtime {
     }
 
     /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; memory
-    /// before it stays free. Fails with [`Error::InvalidSetting`] for any other number.
+    /// before it stays free. Fails with [`ConfigError::InvalidSetting`] for any other number.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -81,8 +81,8 @@ impl Runtime {
     /// has addresses the host reads and writes it once its uses are done. It counts against the
     /// device's memory, is cached apart from the device's own, and belongs to no pool.
     ///
-    /// Fails as [`Runtime::empty`], and with [`Error::Unsupported`] where the device has none: its
-    /// properties say so.
+    /// Fails as [`Runtime::empty`], and with [`Unsupported`](crate::DriverError::Unsupported) where
+    /// the device has none: its properties say so.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -8,15 +8,15 @@ use crate::runtime::Runtime;
 impl Runtime {
     /// Compiles a program for a device; `options` are the compiler's. Blocks.
     ///
-    /// Fails with [`Error::BuildFailed`](crate::Error::BuildFailed), which has the compiler's log;
+    /// Fails with [`BuildFailed`](crate::ProgramError::BuildFailed), which has the compiler's log;
     /// on kinds without a compiler; when the device does not exist, after a shutdown and in a
     /// forked child.
     ///
     /// ```
-    /// use accelrt::{Config, Device, Error, ProgramSource, Runtime};
+    /// use accelrt::{Config, Device, DriverError, Error, ProgramSource, Runtime};
     /// let runtime = Runtime::new(Config::default())?;
     /// let refused = runtime.compile(Device::cpu(0), ProgramSource::Text(""), "");
-    /// assert!(matches!(refused, Err(Error::Unsupported { .. })));
+    /// assert!(matches!(refused, Err(Error::Driver(DriverError::Unsupported { .. }))));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn compile(

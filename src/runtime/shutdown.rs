@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::contract::{Turn, Work};
 use crate::base::contain::contain;
-use crate::base::error::StreamError;
+use crate::base::error::StreamFailure;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::runtime::instance::Inner;
@@ -28,7 +28,7 @@ pub struct ShutdownReport {
     /// Threads that were left inside a task.
     pub num_busy_threads: usize,
     /// Errors of streams that no synchronise raised.
-    pub unseen_errors: Vec<Arc<StreamError>>,
+    pub unseen_errors: Vec<Arc<StreamFailure>>,
     /// How many more there were, of streams that are gone: only the newest of each device are kept.
     pub num_forgotten_errors: u64,
 }
@@ -130,9 +130,9 @@ fn unrun_tasks(stream: &Arc<StreamCore>) -> u64 {
 }
 
 /// Each failure once: drops errors inherited from another one that is reported.
-fn only_origins(errors: &[Arc<StreamError>]) -> Vec<Arc<StreamError>> {
+fn only_origins(errors: &[Arc<StreamFailure>]) -> Vec<Arc<StreamFailure>> {
     let mut seen = BTreeSet::new();
-    let origin = |error: &Arc<StreamError>| error.inherited_from().unwrap_or(error).clone();
+    let origin = |error: &Arc<StreamFailure>| error.inherited_from().unwrap_or(error).clone();
     let origins = errors.iter().map(origin);
     origins.filter(|error| !error.is_seen() && seen.insert(Arc::as_ptr(error))).collect()
 }

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use accelrt::Error;
 use accelrt::allocator::{Allocated, CachingAllocator, PoolId, PoolOptions, Request};
 use accelrt::backend::contract::Backend;
+use accelrt::{Error, MemoryError};
 
 use crate::driver::Sources;
 use crate::numbers::Numbers;
@@ -208,7 +208,9 @@ fn native() -> accelrt::AllocatorConfig {
 }
 
 fn most_bytes(error: &Error) -> usize {
-    let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{error}") };
+    let Error::Memory(MemoryError::OutOfMemory { cache: Some(cache), .. }) = error else {
+        panic!("{error}")
+    };
     cache.largest_free_bytes
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
-use accelrt::{Device, DeviceKind, Error};
+use accelrt::{Device, DeviceKind, Error, MemoryError};
 
 use crate::hang::Watchdog;
 use crate::numbers::Numbers;
@@ -110,7 +110,7 @@ fn a_request_that_finds_no_addresses_is_out_of_memory() {
     let allocator = CachingAllocator::new(backend, device, NATIVE.parse().unwrap()).unwrap();
     faults.plan(Fault::always(Method::VmReserve, FaultError::OutOfMemory));
     let refused = allocator.allocate(Request::new(40 * MIB, 0));
-    assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))), "{refused:?}");
     allocator.check_all();
     let statistics = allocator.statistics();
     assert_eq!((statistics.num_ooms, statistics.num_alloc_retries), (1, 1));
@@ -156,7 +156,10 @@ fn a_request_beyond_the_device_takes_no_addresses() {
     let bench = Bench::of_capacity(NATIVE, 40 * MIB);
     for bytes in [40 * MIB + 1, 1 << 50] {
         let refused = bench.request(Request::new(bytes, 0));
-        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
+            "{refused:?}"
+        );
     }
     assert_eq!(bench.null.live().reserved_bytes, 0);
     let whole = bench.request(Request::new(40 * MIB, 0).aligned_to(2 * MIB)).unwrap();
@@ -414,7 +417,9 @@ fn an_error_tells_what_is_free_after_the_pages_of_the_failed_request_went_back()
     let bench = Bench::of_capacity(NATIVE, 64 * MIB);
     let held = bench.take(32 * MIB);
     let refused = bench.request(Request::new(40 * MIB, 0)).unwrap_err();
-    let Error::OutOfMemory { free_bytes, total_bytes, .. } = refused else { panic!("{refused}") };
+    let Error::Memory(MemoryError::OutOfMemory { free_bytes, total_bytes, .. }) = refused else {
+        panic!("{refused}")
+    };
     assert_eq!((free_bytes, total_bytes), (32 * MIB, 64 * MIB));
     bench.free(held);
 }

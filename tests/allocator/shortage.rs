@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use accelrt::allocator::{CachingAllocator, PoolId, PoolOptions, Request};
 use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
-use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
+use accelrt::{AllocatorConfig, Device, DeviceKind, Error, MemoryError};
 
 use crate::pools::POOL;
 use crate::support::{Bench, KIB, MIB};
@@ -129,7 +129,13 @@ fn the_error_of_a_request_says_what_there_was() {
     let [_before, hole, _behind] = [(); 3].map(|()| bench.take(300 * KIB));
     bench.free(hole);
     let error = bench.request(Request::new(40 * MIB, 0)).unwrap_err();
-    let Error::OutOfMemory { requested_bytes, free_bytes, total_bytes, ref cache, .. } = error
+    let Error::Memory(MemoryError::OutOfMemory {
+        requested_bytes,
+        free_bytes,
+        total_bytes,
+        ref cache,
+        ..
+    }) = error
     else {
         panic!("{error}")
     };
@@ -150,7 +156,13 @@ fn the_numbers_of_an_error_add_up_under_every_policy() {
         let bench = Bench::of_capacity(settings, 50 * MIB);
         let kept = bench.take(11 * MIB);
         let error = bench.request(Request::new(60 * MIB, 0)).unwrap_err();
-        let Error::OutOfMemory { free_bytes, total_bytes, cache: Some(cache), .. } = &error else {
+        let Error::Memory(MemoryError::OutOfMemory {
+            free_bytes,
+            total_bytes,
+            cache: Some(cache),
+            ..
+        }) = &error
+        else {
             panic!("{error}")
         };
         let reserved_bytes = bench.reserved_bytes();
@@ -179,7 +191,8 @@ fn what_goes_back_while_an_error_is_made_is_in_all_of_its_numbers() {
         std::thread::spawn(move || other.trim()).join().unwrap();
     });
     let error = allocator.allocate(Request::new(40 * MIB, 0)).unwrap_err();
-    let Error::OutOfMemory { free_bytes, cache: Some(ref cache), .. } = error else {
+    let Error::Memory(MemoryError::OutOfMemory { free_bytes, cache: Some(ref cache), .. }) = error
+    else {
         panic!("{error}")
     };
     assert_eq!((free_bytes, cache.reserved_bytes), (64 * MIB, 0), "{error}");
@@ -215,7 +228,9 @@ fn the_largest_hole_of_an_error_is_one_that_the_request_could_have_had() {
     ];
     let largest = |request| {
         let error = bench.request(request).unwrap_err();
-        let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{error}") };
+        let Error::Memory(MemoryError::OutOfMemory { cache: Some(cache), .. }) = error else {
+            panic!("{error}")
+        };
         cache.largest_free_bytes
     };
     assert_eq!(largest(Request::new(17 * MIB, 0)), 12 * MIB + 4 * KIB);
@@ -239,7 +254,9 @@ fn advice_is_given_where_it_would_help_and_only_there() {
     for (bytes, would_help) in [(40 * MIB, true), (65 * MIB, false)] {
         let error = bench.request(Request::new(bytes, 0)).unwrap_err();
         let text = error.to_string();
-        let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{text}") };
+        let Error::Memory(MemoryError::OutOfMemory { cache: Some(cache), .. }) = error else {
+            panic!("{text}")
+        };
         assert_eq!(cache.is_only_limited, would_help, "{text}");
         assert_eq!(text.contains("a higher memory fraction would help"), would_help, "{text}");
     }

@@ -3,12 +3,12 @@
 //! Goal: whatever a file says, a restore, a rewind or a check answers with an error. Method: one
 //! segment that is right, with one thing changed at a time.
 
-use accelrt::Error;
 use accelrt::allocator::PoolId;
 use accelrt::allocator::replay::{check, rewind};
 use accelrt::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
+use accelrt::{Error, MemoryError};
 
 use crate::support::{Bench, MIB, torch};
 
@@ -52,7 +52,7 @@ fn refused(segments: Vec<SegmentInfo>, expected: &str) {
     for error in
         [bench.allocator.restore(&snapshot).unwrap_err(), rewind(&snapshot, &torch()).unwrap_err()]
     {
-        assert!(matches!(error, Error::InvalidSnapshot { .. }), "{error}");
+        assert!(matches!(error, Error::Memory(MemoryError::InvalidSnapshot { .. })), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
     assert!(bench.allocator.snapshot().segments.is_empty());

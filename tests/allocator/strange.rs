@@ -1,7 +1,9 @@
 //! Requests that make no sense: errors, never panics.
 
 use accelrt::allocator::Request;
-use accelrt::{Config, Device, Error, PoolId, PoolOptions, Runtime};
+use accelrt::{
+    Config, ConfigError, Device, DriverError, Error, MemoryError, PoolId, PoolOptions, Runtime,
+};
 
 use crate::support::Bench;
 
@@ -14,7 +16,7 @@ fn an_alignment_that_is_no_power_of_two_is_an_error() {
         for align_bytes in [0, 3, 48, 1000, usize::MAX, (1 << 40) + 1] {
             for bytes in [1, 100, 1 << 20, 64 << 20, usize::MAX] {
                 let request = Request::new(bytes, 0).aligned_to(align_bytes);
-                let Err(Error::InvalidSetting { name, value, .. }) =
+                let Err(Error::Config(ConfigError::InvalidSetting { name, value, .. })) =
                     bench.allocator.allocate(request)
                 else {
                     panic!("{align_bytes} is an alignment under {settings:?}")
@@ -43,10 +45,14 @@ fn sizes_and_alignments_beyond_everything_are_errors() {
                             assert!(bytes == 1 && block.address().is_multiple_of(1 << shift));
                             allocator.free(block).unwrap();
                         }
-                        Err(Error::OutOfMemory { requested_bytes, .. }) => {
+                        Err(Error::Memory(MemoryError::OutOfMemory {
+                            requested_bytes, ..
+                        })) => {
                             assert_eq!(requested_bytes, bytes);
                         }
-                        Err(Error::Driver { .. }) => assert!(shift > 30, "no such addresses"),
+                        Err(Error::Driver(DriverError::Refused { .. })) => {
+                            assert!(shift > 30, "no such addresses");
+                        }
                         Err(other) => panic!("{bytes} bytes at 1 << {shift}: {other}"),
                     }
                 }
@@ -80,7 +86,10 @@ fn a_count_of_random_numbers_beyond_memory_is_an_error() {
     let generator = runtime.generator(Device::cpu(0)).unwrap();
     for count in [usize::MAX, isize::MAX as usize / 8 + 1] {
         let refused = generator.random_raw(count).map(|numbers| numbers.len());
-        assert!(matches!(refused, Err(Error::InvalidSetting { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Config(ConfigError::InvalidSetting { .. }))),
+            "{refused:?}"
+        );
     }
     assert_eq!(generator.offset().unwrap(), 0, "no words were used");
 }

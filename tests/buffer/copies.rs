@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use accelrt::{Error, Event, FailureCause};
+use accelrt::{DriverError, Error, Event, FailureCause, MemoryError, RuntimeError, StreamError};
 
 use crate::support::{CPU, Drops, Gate, Machine, enqueue_failure, finishes, pattern, stream_error};
 
@@ -75,7 +75,9 @@ fn sizes_that_differ_are_refused_with_their_numbers() {
             small.write_from_slice(&[0; 20]),
         ];
         for refused in into_small {
-            let Err(Error::CopySizeMismatch { target_bytes, source_bytes }) = refused else {
+            let Err(Error::Memory(MemoryError::CopySizeMismatch { target_bytes, source_bytes })) =
+                refused
+            else {
                 panic!("{refused:?}")
             };
             assert_eq!((target_bytes, source_bytes), (10, 20));
@@ -93,7 +95,12 @@ fn ranges_of_one_allocation_that_overlap_are_refused_and_neighbours_are_not() {
         let view = |from: usize| buffer.slice(from..from + 10).unwrap();
         for (to, from) in [(0, 0), (0, 9), (9, 0), (50, 55)] {
             let refused = view(to).copy_from(&view(from), &stream);
-            let Err(Error::CopyOverlap { target_offset, source_offset, bytes }) = refused else {
+            let Err(Error::Memory(MemoryError::CopyOverlap {
+                target_offset,
+                source_offset,
+                bytes,
+            })) = refused
+            else {
                 panic!("{refused:?}")
             };
             assert_eq!((target_offset, source_offset, bytes), (to, from, 10));
@@ -117,7 +124,7 @@ fn a_stream_of_a_device_that_is_not_concerned_is_refused() {
         target.copy_to_slice(&mut [0; 8], &strange),
     ];
     for refused in refusals {
-        let Err(Error::BufferDeviceMismatch { buffer, stream }) = refused else {
+        let Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream })) = refused else {
             panic!("{refused:?}")
         };
         assert_eq!((buffer, stream), (one, two));
@@ -139,10 +146,16 @@ fn a_stream_of_the_cpu_does_not_touch_memory_of_another_kind() {
     let pinned = machine.runtime.empty_pinned(8).unwrap();
     for (target, source) in [(&on_cpu, &on_null), (&on_null, &on_cpu), (&on_cpu, &pinned)] {
         let refused = target.copy_from(source, &cpu_stream);
-        assert!(matches!(refused, Err(Error::BufferDeviceMismatch { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Memory(MemoryError::DeviceMismatch { .. }))),
+            "{refused:?}"
+        );
     }
     let refused = on_cpu.fill(0, &machine.home());
-    assert!(matches!(refused, Err(Error::BufferDeviceMismatch { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Memory(MemoryError::DeviceMismatch { .. }))),
+        "{refused:?}"
+    );
     on_null.copy_from(&on_cpu, &machine.home()).unwrap().wait().unwrap();
     pinned.copy_from(&on_null, &machine.home()).unwrap().wait().unwrap();
 }
@@ -249,7 +262,13 @@ fn a_refusal_of_the_device_is_the_streams_failure() {
             (machine.runtime.empty(9, machine.device()).unwrap(), machine.stream());
         machine.backend.plan(Fault::nth(Method::Fill, 1, FaultError::Driver));
         let error = stream_error(buffer.fill(1, &stream).unwrap().wait());
-        assert!(matches!(error.failure(), FailureCause::Backend(Error::Driver { .. })), "{error}");
+        assert!(
+            matches!(
+                error.failure(),
+                FailureCause::Backend(Error::Driver(DriverError::Refused { .. }))
+            ),
+            "{error}"
+        );
         let event = Event::new();
         stream.record(&event).unwrap();
         stream_error(event.synchronize());
@@ -265,8 +284,14 @@ fn a_wait_can_be_interrupted_and_the_copy_goes_on() {
         let (buffer, stream) = (machine.runtime.empty(9, CPU).unwrap(), machine.stream());
         let gate = Gate::shut(&stream);
         let copy = buffer.fill(1, &stream).unwrap();
-        assert!(matches!(copy.wait_unless(&mut || true), Err(Error::Interrupted)));
-        assert!(matches!(buffer.wait_for_host_unless(&mut || true), Err(Error::Interrupted)));
+        assert!(matches!(
+            copy.wait_unless(&mut || true),
+            Err(Error::Runtime(RuntimeError::Interrupted))
+        ));
+        assert!(matches!(
+            buffer.wait_for_host_unless(&mut || true),
+            Err(Error::Runtime(RuntimeError::Interrupted))
+        ));
         gate.open();
         copy.wait().unwrap();
         assert_eq!(buffer.read_to_vec().unwrap(), [1; 9]);
@@ -289,7 +314,10 @@ fn a_task_does_not_wait_for_a_copy_on_its_own_stream() {
             })
             .unwrap();
         for refused in answers {
-            assert!(matches!(refused, Err(Error::WaitInsideTask { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Stream(StreamError::WaitInsideTask { .. }))),
+                "{refused:?}"
+            );
         }
         stream.synchronize().unwrap();
     });

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use accelrt::backend::null::CompletionMode;
-use accelrt::{Config, Device, Error, Runtime, StreamGuard};
+use accelrt::{Config, Device, Error, MemoryError, Runtime, StreamGuard};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -105,7 +105,10 @@ fn what_never_fits_is_refused_soon_while_another_thread_goes_on() {
             for _ in 0..200 {
                 for bytes in [13 * MIB, 10 * MIB] {
                     let refused = take(bytes);
-                    assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+                    assert!(
+                        matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
+                        "{refused:?}"
+                    );
                 }
             }
             is_over.store(true, Ordering::Relaxed);

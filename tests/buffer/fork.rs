@@ -6,8 +6,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 
-use accelrt::Error;
 use accelrt::backend::fault::Method;
+use accelrt::{Error, RuntimeError};
 
 use crate::support::{CPU, Gate, Machine};
 
@@ -49,7 +49,10 @@ fn program() {
             machine.runtime.empty(1, CPU).map(drop),
         ];
         for (place, refused) in refusals.into_iter().enumerate() {
-            assert!(matches!(refused, Err(Error::BadFork)), "{place}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Runtime(RuntimeError::BadFork))),
+                "{place}: {refused:?}"
+            );
         }
         assert!(buffer.address().unwrap() != 0 && !buffer.is_released());
         drop((buffer, view, export, transfer));

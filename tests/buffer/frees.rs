@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::mpsc;
 
-use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamGuard};
+use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamError, StreamGuard};
 
 use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, kept};
 
@@ -131,8 +131,8 @@ fn a_synchronise_that_raises_has_freed_what_is_deterministic() {
             gate.open();
             let raised = machine.runtime.synchronize(CPU).unwrap_err();
             let count = match &raised {
-                Error::Stream(_) => 1,
-                Error::Streams { errors, .. } => errors.len(),
+                Error::Stream(StreamError::Failed(_)) => 1,
+                Error::Stream(StreamError::SeveralFailed { errors, .. }) => errors.len(),
                 other => panic!("{other:?}"),
             };
             assert_eq!((count, machine.taken()), (failing, 0));
@@ -360,7 +360,7 @@ fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
         drop([1, 2, 3].map(|bytes| runtime.empty(bytes, CPU).unwrap()));
         drop((guard, stream));
         let found = runtime.stream_by_id(CPU, id);
-        assert!(matches!(found, Err(Error::NoSuchStream { .. })), "{found:?}");
+        assert!(matches!(found, Err(Error::Stream(StreamError::NotFound { .. }))), "{found:?}");
 
         let user = runtime.dedicated_stream(CPU, 0).unwrap();
         let id = user.id();
@@ -369,7 +369,7 @@ fn what_a_thread_keeps_of_freed_buffers_keeps_no_stream_alive() {
         }
         drop(user);
         let found = runtime.stream_by_id(CPU, id);
-        assert!(matches!(found, Err(Error::NoSuchStream { .. })), "{found:?}");
+        assert!(matches!(found, Err(Error::Stream(StreamError::NotFound { .. }))), "{found:?}");
     });
 }
 

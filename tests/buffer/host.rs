@@ -1,6 +1,6 @@
 //! Host access: a synchronisation with the recorded uses, and with nothing else.
 
-use accelrt::{Device, Error, StreamGuard};
+use accelrt::{Device, Error, StreamError, StreamGuard};
 
 use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, pattern, stream_error};
 
@@ -126,7 +126,10 @@ fn host_access_raises_open_failures_of_its_uses_and_ends_none() {
     enqueue_failure(&second);
     one.fill(3, &second).unwrap();
     let both = one.wait_for_host();
-    assert!(matches!(&both, Err(Error::Streams { errors, .. }) if errors.len() == 2), "{both:?}");
+    let Err(Error::Stream(StreamError::SeveralFailed { errors, .. })) = &both else {
+        panic!("{both:?}")
+    };
+    assert_eq!(errors.len(), 2);
     stream_error(stream.synchronize());
     stream_error(second.synchronize());
     one.wait_for_host().unwrap(); // whoever synchronised was told

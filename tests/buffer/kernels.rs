@@ -6,7 +6,10 @@
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::CompletionMode;
-use accelrt::{Argument, Device, Error, Kernel, KernelArgument, ProgramSource, Result, Stream};
+use accelrt::{
+    Argument, Device, DriverError, Error, Kernel, KernelArgument, MemoryError, ProgramSource,
+    Result, RuntimeError, Stream,
+};
 
 use crate::support::{CPU, Machine};
 
@@ -92,7 +95,7 @@ fn a_kernel_whose_parameters_cannot_be_asked_for_goes_back() {
     let machine = machine();
     let program = machine.runtime.compile(machine.device(), ProgramSource::Text(TEXT), "").unwrap();
     machine.backend.plan(Fault::nth(Method::KernelsParameters, 1, FaultError::Driver));
-    assert!(matches!(program.kernel("scale"), Err(Error::Driver { .. })));
+    assert!(matches!(program.kernel("scale"), Err(Error::Driver(DriverError::Refused { .. }))));
     assert_eq!(machine.live().kernels, 0);
 }
 
@@ -213,22 +216,18 @@ fn kernels_and_buffers_of_other_devices_and_released_buffers_are_refused() {
         [machine.runtime.empty(64, there).unwrap(), machine.runtime.empty(64, CPU).unwrap()];
     for buffer in &foreign {
         let refused = launch(&stream, &scale, &[buffer.into(), 1.0_f32.into()]).unwrap_err();
-        assert!(matches!(refused, Error::BufferDeviceMismatch { .. }), "{refused}");
+        assert!(matches!(refused, Error::Memory(MemoryError::DeviceMismatch { .. })), "{refused}");
     }
     let released = machine.runtime.empty(64, here).unwrap();
     released.release().unwrap();
     let refused = launch(&stream, &scale, &[(&released).into(), 1.0_f32.into()]).unwrap_err();
-    assert!(matches!(refused, Error::BufferReleased { .. }), "{refused}");
+    assert!(matches!(refused, Error::Memory(MemoryError::Released { .. })), "{refused}");
 
     let other = Machine::null(CompletionMode::AtOnce);
     let strangers = [
         (machine.stream_on(there), "a stream of null:1 cannot run it"),
         (other.stream(), "a stream of null:0 cannot run it"),
-        (
-            machine.stream_on(CPU),
-            "a stream of cpu:0 cannot run it (it runs native functions, by launch, and callables, \
-             by launch_host)",
-        ),
+        (machine.stream_on(CPU), "a stream of cpu:0 cannot run it"),
     ];
     for (stranger, expected) in strangers {
         let refused = launch(&stranger, &scale, &[]).unwrap_err().to_string();
@@ -256,7 +255,7 @@ fn nothing_is_compiled_or_launched_after_a_shutdown() {
     let null = Argument::from(std::ptr::null_mut::<u8>());
     machine.runtime.shutdown();
     let refused = launch(&stream, &scale, &[null.into(), 1.0_f32.into()]);
-    assert!(matches!(refused, Err(Error::ShutDown)), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Runtime(RuntimeError::ShutDown))), "{refused:?}");
     let refused = machine.runtime.compile(machine.device(), ProgramSource::Text(TEXT), "");
-    assert!(matches!(refused, Err(Error::ShutDown)), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Runtime(RuntimeError::ShutDown))), "{refused:?}");
 }

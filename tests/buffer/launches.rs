@@ -5,7 +5,7 @@
 //! shows in the tickets.
 #![expect(unsafe_code, reason = "native calls are made on a promise")]
 
-use accelrt::{Error, NativeCall};
+use accelrt::{Error, MemoryError, NativeCall, RuntimeError};
 
 use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, stream_error};
 
@@ -106,7 +106,10 @@ fn a_cancelled_launch_wakes_the_host() {
             }
             false
         });
-        assert!(matches!(waited, Err(Error::ShutDown) | Ok(())), "{waited:?}");
+        assert!(
+            matches!(waited, Err(Error::Runtime(RuntimeError::ShutDown)) | Ok(())),
+            "{waited:?}"
+        );
     });
 }
 
@@ -119,7 +122,7 @@ fn a_launch_with_a_released_buffer_is_refused_and_enqueues_nothing() {
     released.release().unwrap();
     // SAFETY: nothing is enqueued.
     let refused = unsafe { stream.launch_with_buffers(call, &[&kept, &released]) };
-    assert!(matches!(refused, Err(Error::BufferReleased { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Memory(MemoryError::Released { .. }))), "{refused:?}");
     assert!(stream.is_quiet());
 }
 
@@ -128,6 +131,9 @@ fn a_launch_with_a_buffer_of_another_runtime_is_refused() {
     let [ours, theirs] = [(); 2].map(|()| Machine::cpu(1));
     let (buffer, stream) = (theirs.runtime.zeros(8, CPU).unwrap(), ours.stream());
     let refused = launch(&stream, &buffer);
-    assert!(matches!(refused, Err(Error::OtherRuntime { what: "a buffer", .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Runtime(RuntimeError::OtherRuntime { what: "a buffer", .. }))),
+        "{refused:?}"
+    );
     assert_eq!(buffer.read_to_vec().unwrap(), [0; 8]);
 }

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use accelrt::{Buffer, Config, Device, Error, Stream};
+use accelrt::{Buffer, Config, Device, Error, MemoryError, Stream};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -195,7 +195,7 @@ impl Program {
         let Modelled { buffer, .. } = self.buffers.swap_remove(place);
         let view = buffer.clone();
         buffer.release().unwrap();
-        assert!(matches!(view.fill(0, &stream), Err(Error::BufferReleased { .. })));
+        assert!(matches!(view.fill(0, &stream), Err(Error::Memory(MemoryError::Released { .. }))));
     }
 
     fn forget(&mut self) {

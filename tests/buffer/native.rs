@@ -4,7 +4,7 @@
 //! they are done. Method: gates hold the streams that use it, on a device that has no more.
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::{Buffer, Config, Error, Event};
+use accelrt::{Buffer, Config, Error, Event, RuntimeError};
 
 use crate::support::{Gate, Machine, finishes};
 
@@ -24,7 +24,10 @@ fn machine_with(allocator_settings: &str, memory_bytes: usize) -> Machine {
 
 /// True when the host's access would wait; a wait is given up at its first look.
 fn has_to_wait(buffer: &Buffer) -> bool {
-    matches!(buffer.wait_for_host_unless(&mut || true), Err(Error::Interrupted))
+    matches!(
+        buffer.wait_for_host_unless(&mut || true),
+        Err(Error::Runtime(RuntimeError::Interrupted))
+    )
 }
 
 #[test]

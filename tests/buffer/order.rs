@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use accelrt::backend::fault::Method;
-use accelrt::{Buffer, Completion, Config, Error, RawType, Stream, Transfer};
+use accelrt::{Buffer, Completion, Config, Error, MemoryError, RawType, Stream, Transfer};
 
 use crate::numbers::Numbers;
 use crate::seed::seed;
@@ -321,7 +321,7 @@ fn a_released_buffer_is_refused_by_every_form_and_nothing_is_enqueued() {
         other.copy_from(&buffer, &stream),
         buffer.copy_from_host(vec![0; 64], &stream),
     ] {
-        assert!(matches!(refused, Err(Error::BufferReleased { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Memory(MemoryError::Released { .. }))), "{refused:?}");
     }
     stream.synchronize().unwrap();
     assert_eq!(stream.enqueue_deferred(|done| done.finish(Ok(()))).unwrap(), 1);

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use accelrt::{Buffer, Error};
+use accelrt::{Buffer, Error, MemoryError};
 
 use crate::support::{Gate, Machine, finishes};
 
@@ -31,7 +31,9 @@ fn a_released_buffer_is_named_by_every_later_use_of_any_view() {
             ("clone", view.clone().address().map(drop)),
         ];
         for (what, outcome) in uses {
-            let Err(Error::BufferReleased { device: named, address, bytes }) = outcome else {
+            let Err(Error::Memory(MemoryError::Released { device: named, address, bytes })) =
+                outcome
+            else {
                 panic!("{what} was {outcome:?}")
             };
             assert_eq!((named, address, bytes), (device, begin + 500, 500), "{what}");
@@ -73,7 +75,9 @@ fn exports_forbid_a_release_and_keep_the_memory_alive() {
         let exports = [(); 3].map(|()| buffer.slice(10..).unwrap().export().unwrap());
         let address = buffer.address().unwrap();
         let refused = buffer.release();
-        let Err(Error::BufferExported { address: named, bytes, exports: count, .. }) = refused
+        let Err(Error::Memory(MemoryError::Exported {
+            address: named, bytes, exports: count, ..
+        })) = refused
         else {
             panic!("{refused:?}")
         };
@@ -81,7 +85,10 @@ fn exports_forbid_a_release_and_keep_the_memory_alive() {
         assert!(!buffer.is_released());
         let [first, rest @ ..] = exports;
         drop(rest);
-        assert!(matches!(buffer.release(), Err(Error::BufferExported { exports: 1, .. })));
+        assert!(matches!(
+            buffer.release(),
+            Err(Error::Memory(MemoryError::Exported { exports: 1, .. }))
+        ));
         drop(buffer);
         machine.settle();
         assert_eq!(machine.taken(), 1000, "an export is a reference");
@@ -117,7 +124,7 @@ fn copy_until_released(machine: &Machine, shared: &Buffer) {
     loop {
         match own.copy_from(shared, &stream) {
             Ok(_) => {}
-            Err(Error::BufferReleased { .. }) => return,
+            Err(Error::Memory(MemoryError::Released { .. })) => return,
             Err(error) => panic!("{error}"),
         }
     }

@@ -1,6 +1,8 @@
 //! Handles of two runtimes, which share nothing: refused wherever they meet, and nothing changes.
 
-use accelrt::{Config, Error, Event, OptionalStreamGuard, RawType, Result, Runtime, StreamGuard};
+use accelrt::{
+    Config, Error, Event, OptionalStreamGuard, RawType, Result, Runtime, RuntimeError, StreamGuard,
+};
 
 use crate::support::CPU;
 
@@ -8,7 +10,7 @@ use crate::support::CPU;
 #[track_caller]
 fn refused<T>(outcome: Result<T>, wanted: &str, theirs: &Runtime, ours: &Runtime) {
     match outcome.map(drop) {
-        Err(Error::OtherRuntime { what, given, own }) => {
+        Err(Error::Runtime(RuntimeError::OtherRuntime { what, given, own })) => {
             assert_eq!((what, given, own), (wanted, theirs.id(), ours.id()));
         }
         other => panic!("{wanted} was not refused: {other:?}"),

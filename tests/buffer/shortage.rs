@@ -1,8 +1,8 @@
 //! Too little memory: what is being freed is waited for, when that is enough.
 
-use accelrt::Error;
 use accelrt::backend::fault::Method;
 use accelrt::backend::null::CompletionMode;
+use accelrt::{Error, MemoryError};
 
 use crate::support::{CAPACITY, Gate, Machine, finishes};
 
@@ -45,7 +45,10 @@ fn what_would_not_be_enough_is_not_waited_for() {
         let gate = Gate::shut(&home);
         drop(machine.runtime.empty(CAPACITY / 4, device).unwrap());
         let refused = machine.runtime.empty(CAPACITY / 2 + 1, device);
-        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
+            "{refused:?}"
+        );
         gate.open();
     });
 }
@@ -66,7 +69,7 @@ fn shared_memory_that_would_not_be_enough_is_not_waited_for() {
     };
     let before = waits();
     let refused = machine.runtime.empty(CAPACITY / 2 + 1, device);
-    assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))), "{refused:?}");
     assert_eq!(waits(), before);
     let served = machine.runtime.empty(CAPACITY / 2, device).unwrap();
     assert!(waits() > before, "here it is enough");
@@ -85,7 +88,10 @@ fn a_task_does_not_wait_for_its_own_stream_to_free() {
             drop(runtime.empty(CAPACITY, device).unwrap()); // what stands there may have it at once
             runtime.set_stream(&other).unwrap();
             let refused = runtime.empty(CAPACITY, device);
-            assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
+                "{refused:?}"
+            );
         })
         .unwrap();
         home.synchronize().unwrap();

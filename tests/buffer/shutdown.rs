@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use accelrt::{Config, Error, Event};
+use accelrt::{Config, Error, Event, RuntimeError};
 
 use crate::support::{CPU, Drops, Gate, Machine, finishes};
 
@@ -101,7 +101,7 @@ fn a_runtime_that_was_shut_down_takes_no_copies_and_says_so_to_who_waits() {
         let cancelled = buffer.fill(1, &stream).unwrap();
         buffer.copy_from_host(drops.watch(vec![0; 9]), &stream).unwrap();
         machine.runtime.shutdown();
-        assert!(matches!(cancelled.wait(), Err(Error::ShutDown)));
+        assert!(matches!(cancelled.wait(), Err(Error::Runtime(RuntimeError::ShutDown))));
         assert_eq!(drops.count(), 1);
         for refused in [
             buffer.fill(1, &stream).map(drop),
@@ -109,7 +109,7 @@ fn a_runtime_that_was_shut_down_takes_no_copies_and_says_so_to_who_waits() {
             buffer.slice(..0).unwrap().fill(1, &stream).map(drop),
             machine.runtime.empty(1, CPU).map(drop),
         ] {
-            assert!(matches!(refused, Err(Error::ShutDown)), "{refused:?}");
+            assert!(matches!(refused, Err(Error::Runtime(RuntimeError::ShutDown))), "{refused:?}");
         }
         gate.open();
     });
@@ -130,7 +130,7 @@ fn the_host_is_told_of_a_use_that_a_shutdown_cancelled_as_of_a_shutdown() {
         buffer.fill(1, &stream).unwrap();
         machine.runtime.shutdown();
         let told = buffer.wait_for_host();
-        assert!(matches!(told, Err(Error::ShutDown)), "{told:?}");
+        assert!(matches!(told, Err(Error::Runtime(RuntimeError::ShutDown))), "{told:?}");
         gate.open();
     });
 }

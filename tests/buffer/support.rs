@@ -9,7 +9,7 @@ use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::FaultBackend;
 use accelrt::backend::null::{CompletionMode, Launched, LiveCounts, NullBackend, NullConfig};
-use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError};
+use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError, StreamFailure};
 
 use crate::watchdog::finishes_within;
 
@@ -255,9 +255,9 @@ pub(crate) fn enqueue_failure(stream: &Stream) {
 
 /// The error of one stream inside a result.
 #[track_caller]
-pub(crate) fn stream_error<T: std::fmt::Debug>(result: accelrt::Result<T>) -> Arc<StreamError> {
+pub(crate) fn stream_error<T: std::fmt::Debug>(result: accelrt::Result<T>) -> Arc<StreamFailure> {
     match result {
-        Err(Error::Stream(error)) => error,
+        Err(Error::Stream(StreamError::Failed(error))) => error,
         other => panic!("expected the error of one stream, got {other:?}"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
-use accelrt::{Config, Device, DeviceKind, Error, Runtime, StreamGuard};
+use accelrt::{Config, Device, DeviceError, DeviceKind, Error, MemoryError, Runtime, StreamGuard};
 
 use crate::support::{CAPACITY, Machine};
 
@@ -97,7 +97,9 @@ fn a_range_outside_a_view_is_refused_with_its_numbers() {
     #[expect(clippy::reversed_empty_ranges, reason = "refusing it is what this is about")]
     let ranges = [0..51, 50..51, 30..20, 60..70, usize::MAX - 1..usize::MAX];
     for range in ranges {
-        let Err(Error::BufferRange { start, end, bytes }) = view.slice(range.clone()) else {
+        let Err(Error::Memory(MemoryError::RangeOutside { start, end, bytes })) =
+            view.slice(range.clone())
+        else {
             panic!("{range:?} was given out")
         };
         assert_eq!((start, end, bytes), (range.start, range.end, 50));
@@ -147,13 +149,13 @@ fn too_much_is_refused_with_true_numbers_and_takes_nothing() {
         let held = machine.runtime.empty(CAPACITY / 2, device).unwrap();
         for bytes in [CAPACITY / 2 + 1, usize::MAX / 2] {
             let refused = machine.runtime.empty(bytes, device);
-            let Err(Error::OutOfMemory {
+            let Err(Error::Memory(MemoryError::OutOfMemory {
                 device: on,
                 requested_bytes,
                 free_bytes,
                 total_bytes,
                 ..
-            }) = refused
+            })) = refused
             else {
                 panic!("{refused:?}")
             };
@@ -170,7 +172,10 @@ fn too_much_is_refused_with_true_numbers_and_takes_nothing() {
 fn a_device_that_is_not_there_has_no_memory() {
     for machine in Machine::each() {
         let absent = Device::new(machine.device().kind(), 100).unwrap();
-        assert!(matches!(machine.runtime.empty(1, absent), Err(Error::NoSuchDevice { .. })));
+        assert!(matches!(
+            machine.runtime.empty(1, absent),
+            Err(Error::Device(DeviceError::NotFound { .. }))
+        ));
     }
 }
 

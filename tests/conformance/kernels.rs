@@ -2,11 +2,11 @@
 
 use std::thread;
 
-use accelrt::Error;
 use accelrt::backend::contract::{
     Address, KernelHandle, KernelParameter, LaunchArgument, LaunchSize, ParameterClass,
     ProgramHandle, ProgramSource, StreamHandle, ValueBytes,
 };
+use accelrt::{DriverError, Error, ProgramError};
 
 use crate::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
 use crate::trusted::{Trusted, TrustedKernels};
@@ -129,7 +129,9 @@ pub(crate) fn a_text_that_is_no_program_is_refused_with_the_compilers_words(
     let Some(kernels) = backend.kernels() else { return };
     let text = "kernel void broken(global int* numbers) { numbers[0] = ";
     let refused = kernels.compile(0, ProgramSource::Text(text), "").unwrap_err();
-    let Error::BuildFailed { device, log } = refused else { panic!("{refused}") };
+    let Error::Program(ProgramError::BuildFailed { device, log }) = refused else {
+        panic!("{refused}")
+    };
     assert_eq!((device.kind(), device.index()), (backend.kind(), 0));
     assert!(!log.trim().is_empty());
 }
@@ -141,7 +143,8 @@ pub(crate) fn a_binary_that_is_none_is_refused(subject: &impl Subject) {
     let refused = refused.unwrap_err();
     let is_explained = matches!(
         refused,
-        Error::BuildFailed { .. } | Error::Driver { .. } | Error::Unsupported { .. }
+        Error::Program(ProgramError::BuildFailed { .. })
+            | Error::Driver(DriverError::Refused { .. } | DriverError::Unsupported { .. })
     );
     assert!(is_explained, "{refused}");
 }

@@ -1,8 +1,8 @@
 //! Memory: alignment, owners, what is free, and what is said when there is too little.
 
-use accelrt::Error;
 use accelrt::backend::contract::{Address, MemoryKind, PointerOwner};
 use accelrt::size::{KIB, MIB};
+use accelrt::{DriverError, Error, MemoryError};
 
 use crate::support::{Subject, devices};
 use crate::trusted::Trusted;
@@ -108,7 +108,7 @@ pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl 
         let info = backend.memory_info(device_index).unwrap();
         if !backend.properties(device_index).unwrap().has_shared_memory {
             let refused = backend.allocate_shared(device_index, 64, 64).unwrap_err();
-            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+            assert!(matches!(refused, Error::Driver(DriverError::Unsupported { .. })), "{refused}");
             assert_eq!(backend.memory_info(device_index).unwrap(), info);
             continue;
         }
@@ -125,7 +125,7 @@ pub(crate) fn shared_memory_is_there_where_the_properties_say_so(subject: &impl 
             assert_eq!(backend.pointer_owner(base).unwrap(), None);
         }
         let refused = backend.allocate_shared(device_index, info.total_bytes + 1, 64).unwrap_err();
-        assert!(matches!(refused, Error::OutOfMemory { .. }), "{refused}");
+        assert!(matches!(refused, Error::Memory(MemoryError::OutOfMemory { .. })), "{refused}");
         assert_eq!(backend.memory_info(device_index).unwrap(), info);
     }
 }
@@ -164,8 +164,13 @@ pub(crate) fn free_memory_comes_back_with_a_release(subject: &impl Subject) {
 fn assert_refused(backend: &Trusted, device: usize, bytes: usize, free_at_most: usize) {
     let total = backend.memory_info(device).unwrap().total_bytes;
     let refused = backend.allocate(device, bytes, 64).unwrap_err();
-    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
-        refused
+    let Error::Memory(MemoryError::OutOfMemory {
+        device: named,
+        requested_bytes,
+        free_bytes,
+        total_bytes,
+        ..
+    }) = refused
     else {
         panic!("{refused}");
     };

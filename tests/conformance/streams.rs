@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use accelrt::Error;
 use accelrt::backend::contract::StreamHandle;
+use accelrt::{DriverError, Error};
 
 use crate::support::{
     Actor, Subject, all_sent, ask_until, destroy_streams, devices, on_stream, once, resume_once,
@@ -205,7 +205,9 @@ pub(crate) fn native_handles_come_back_as_the_same_stream_or_are_unsupported(
     let device = devices(&backend).end - 1;
     let stream = stream_on(&backend, device);
     match backend.stream_native(stream).and_then(|native| backend.stream_wrap(device, native)) {
-        Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
+        Err(error) => {
+            assert!(matches!(error, Error::Driver(DriverError::Unsupported { .. })), "{error}");
+        }
         Ok(wrapped) => {
             assert_eq!(
                 backend.stream_native(wrapped).unwrap(),

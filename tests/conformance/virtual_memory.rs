@@ -1,7 +1,7 @@
 //! Virtual memory: reserved addresses, physical memory, and pages that move; where a device has it.
 
-use accelrt::Error;
 use accelrt::backend::contract::{Address, StreamHandle, VirtualMemory};
+use accelrt::{Error, MemoryError};
 
 use crate::support::{HostMemory, Subject, devices, on_stream, pattern, settle, stream_on};
 use crate::trusted::{Trusted, TrustedPages};
@@ -71,8 +71,13 @@ pub(crate) fn too_much_physical_memory_is_refused_with_true_numbers(subject: &im
         let info = backend.memory_info(device).unwrap();
         let bytes = (info.total_bytes / granule + 1) * granule;
         let refused = pages.create(bytes).unwrap_err();
-        let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
-            refused
+        let Error::Memory(MemoryError::OutOfMemory {
+            device: named,
+            requested_bytes,
+            free_bytes,
+            total_bytes,
+            ..
+        }) = refused
         else {
             panic!("{refused}");
         };

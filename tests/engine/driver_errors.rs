@@ -2,7 +2,10 @@
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::{CompletionMode, LiveCounts};
-use accelrt::{Buffer, Config, Device, Error, Event, FailureCause, Runtime, Stream, StreamError};
+use accelrt::{
+    Buffer, Config, Device, DriverError, Error, Event, FailureCause, Runtime, Stream, StreamError,
+    StreamFailure,
+};
 
 use crate::driver_kind::Driver;
 use crate::support::{finishes, stream_error};
@@ -11,8 +14,11 @@ fn plan(driver: &Driver, method: Method, error: FaultError) {
     driver.calls.plan(Fault::nth(method, 1, error));
 }
 
-fn is_driver_error(error: &StreamError) -> bool {
-    matches!(error.root().failure(), FailureCause::Backend(Error::Driver { .. }))
+fn is_driver_error(error: &StreamFailure) -> bool {
+    matches!(
+        error.root().failure(),
+        FailureCause::Backend(Error::Driver(DriverError::Refused { .. }))
+    )
 }
 
 #[test]
@@ -83,10 +89,10 @@ fn a_host_wait_that_is_refused_raises_and_the_next_one_waits() {
         let stream = driver.stream();
         let event = stream.record_event().unwrap();
         plan(&driver, Method::WaitMark, FaultError::Driver);
-        assert!(matches!(event.synchronize(), Err(Error::Driver { .. })));
+        assert!(matches!(event.synchronize(), Err(Error::Driver(DriverError::Refused { .. }))));
         event.synchronize().unwrap();
         plan(&driver, Method::StreamSynchronize, FaultError::Driver);
-        assert!(matches!(stream.synchronize(), Err(Error::Driver { .. })));
+        assert!(matches!(stream.synchronize(), Err(Error::Driver(DriverError::Refused { .. }))));
         stream.synchronize().unwrap();
     });
 }
@@ -102,7 +108,9 @@ fn a_refused_synchronise_does_not_lose_the_streams_error() {
         drop(stream.record_event().unwrap());
         plan(&driver, Method::StreamSynchronize, FaultError::Driver);
         let results = [stream.synchronize(), stream.synchronize()];
-        let raised = results.iter().filter(|result| matches!(result, Err(Error::Stream(_))));
+        let raised = results
+            .iter()
+            .filter(|result| matches!(result, Err(Error::Stream(StreamError::Failed(_)))));
         assert_eq!(raised.count(), 1, "{results:?}");
     });
 }
@@ -118,9 +126,12 @@ fn one_streams_refusal_in_a_device_synchronise_does_not_lose_anothers_error() {
         // The second stream's synchronise is refused, after the first one's error was taken.
         driver.calls.plan(Fault::nth(Method::StreamSynchronize, 2, FaultError::Driver));
         let results = [(); 2].map(|()| driver.runtime.synchronize(Driver::device()));
-        let raised = results
-            .iter()
-            .filter(|result| matches!(result, Err(Error::Stream(_) | Error::Streams { .. })));
+        let raised = results.iter().filter(|result| {
+            matches!(
+                result,
+                Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. }))
+            )
+        });
         assert_eq!(raised.count(), 1, "{results:?}");
     });
 }
@@ -133,7 +144,10 @@ fn a_stream_that_cannot_be_made_is_an_error_of_that_call() {
         runtime.dedicated_stream(device, 0)
     }] {
         plan(&driver, Method::StreamCreate, FaultError::Driver);
-        assert!(matches!(make(&driver.runtime, device), Err(Error::Driver { .. })));
+        assert!(matches!(
+            make(&driver.runtime, device),
+            Err(Error::Driver(DriverError::Refused { .. }))
+        ));
         make(&driver.runtime, device).unwrap().synchronize().unwrap();
     }
 }
@@ -209,13 +223,18 @@ fn lose(driver: &Driver) {
 /// Asserts that a call says that the device is lost, at the top or as the cause.
 #[track_caller]
 fn assert_lost(result: &accelrt::Result<()>) {
-    let is_cause = |error: &StreamError| {
-        matches!(error.root().failure(), FailureCause::Backend(Error::DeviceLost { .. }))
+    let is_cause = |error: &StreamFailure| {
+        matches!(
+            error.root().failure(),
+            FailureCause::Backend(Error::Driver(DriverError::DeviceLost { .. }))
+        )
     };
     let is_lost = match result {
-        Err(Error::DeviceLost { .. }) => true,
-        Err(Error::Stream(error)) => is_cause(error),
-        Err(Error::Streams { errors, .. }) => errors.iter().all(|error| is_cause(error)),
+        Err(Error::Driver(DriverError::DeviceLost { .. })) => true,
+        Err(Error::Stream(StreamError::Failed(error))) => is_cause(error),
+        Err(Error::Stream(StreamError::SeveralFailed { errors, .. })) => {
+            errors.iter().all(|error| is_cause(error))
+        }
         _ => false,
     };
     assert!(is_lost, "{result:?}");
@@ -281,7 +300,10 @@ fn a_failure_at_any_single_call_leaves_nothing_behind_and_the_next_run_succeeds(
 fn a_driver_that_cannot_be_counted_is_an_error_of_its_use_and_of_no_other() {
     let driver = Driver::new(CompletionMode::AtOnce);
     driver.calls.plan(Fault::always(Method::DeviceCount, FaultError::Driver));
-    assert!(matches!(driver.runtime.stream(Driver::device()), Err(Error::Driver { .. })));
+    assert!(matches!(
+        driver.runtime.stream(Driver::device()),
+        Err(Error::Driver(DriverError::Refused { .. }))
+    ));
     driver.runtime.stream(Device::cpu(0)).unwrap().synchronize().unwrap();
     assert!(Runtime::new(Config::default()).is_ok());
 }

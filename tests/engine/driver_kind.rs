@@ -5,7 +5,9 @@ use std::sync::Arc;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig};
-use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
+use accelrt::{
+    Config, Device, DeviceKind, DriverError, Error, Event, Runtime, Stream, StreamError,
+};
 
 use crate::support::{CPU, enqueue_question, finishes, stream_error};
 
@@ -60,7 +62,10 @@ fn with_each_completion(test: impl Fn(Driver) + Send + 'static) {
 fn a_driver_kind_refuses_functions_of_the_host_as_tasks() {
     with_each_completion(|driver| {
         let refused = driver.stream().enqueue(|| ()).unwrap_err();
-        assert!(matches!(refused, Error::Unsupported { kind: NULL, .. }), "{refused}");
+        assert!(
+            matches!(refused, Error::Driver(DriverError::Unsupported { kind: NULL, .. })),
+            "{refused}"
+        );
     });
 }
 
@@ -72,7 +77,7 @@ fn a_driver_kind_has_native_handles_and_its_own_priorities() {
     assert_eq!(stream.priority_range(), range);
     stream.native_handle().unwrap();
     let beyond = driver.runtime.dedicated_stream(Driver::device(), range.least + 1);
-    assert!(matches!(beyond, Err(Error::PriorityOutOfRange { .. })));
+    assert!(matches!(beyond, Err(Error::Stream(StreamError::PriorityOutOfRange { .. }))));
 }
 
 #[test]
@@ -282,7 +287,7 @@ fn an_event_of_a_failure_that_was_raised_fails_who_waits_for_it_later() {
         let refusal = Fault::nth(Method::StreamSynchronize, 1, FaultError::Driver);
         driver.calls.plan(refusal);
         let refused = failed.synchronize();
-        assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Driver(DriverError::Refused { .. }))), "{refused:?}");
         later.wait_event(&event).unwrap();
         stream_error(later.synchronize());
         stream_error(failed.synchronize());
@@ -358,7 +363,7 @@ fn a_drivers_task_may_not_wait_for_itself_however_deep_it_stands_in_other_tasks(
             answer.recv().unwrap()
         };
         for refused in enqueue_question(&outer, task).recv().unwrap() {
-            let Err(Error::WaitInsideTask { stream_id, .. }) = refused else {
+            let Err(Error::Stream(StreamError::WaitInsideTask { stream_id, .. })) = refused else {
                 panic!("{refused:?}")
             };
             assert_eq!(stream_id, id);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use accelrt::{Error, Event, FailureCause, Runtime, TaskError};
+use accelrt::{Error, Event, FailureCause, Runtime, StreamError, TaskError};
 
 use crate::support::gate::Gate;
 use crate::support::thread::ThreadId;
@@ -44,7 +44,8 @@ fn each_of_several_errors_has_the_ticket_and_the_skipped_tasks_of_its_own_stream
     for (stream, count) in [(&first, 1), (&second, 2), (&heir, 3)] {
         (0..count).for_each(|_| stream.enqueue(|| ()).unwrap());
     }
-    let Err(Error::Streams { errors, .. }) = runtime.synchronize(CPU) else {
+    let Err(Error::Stream(StreamError::SeveralFailed { errors, .. })) = runtime.synchronize(CPU)
+    else {
         panic!("three failed")
     };
     let mut found: Vec<_> = errors
@@ -364,10 +365,10 @@ fn a_program_that_hands_the_last_error_on_each_time_builds_no_chain() {
     };
     let mut last = fail(Box::new(std::io::Error::other("the disk is full")));
     for round in 0..20_000 {
-        let Error::Stream(shared) = last else { panic!("{last}") };
+        let Error::Stream(StreamError::Failed(shared)) = last else { panic!("{last}") };
         // As a task gets it from us, and as it is in there.
         last = if round % 2 == 0 {
-            fail(Box::new(Error::Stream(shared)))
+            fail(Box::new(Error::Stream(StreamError::Failed(shared))))
         } else {
             fail(Box::new(shared))
         };
@@ -451,7 +452,8 @@ fn of_several_errors_those_that_others_inherited_come_first() {
     enqueue_failure(origin, "broken");
     victim.wait_event(&origin.record_event().unwrap()).unwrap();
     victim.enqueue(|| ()).unwrap();
-    let Err(Error::Streams { errors, .. }) = runtime.synchronize(CPU) else {
+    let Err(Error::Stream(StreamError::SeveralFailed { errors, .. })) = runtime.synchronize(CPU)
+    else {
         panic!("expected several errors");
     };
     let raised: Vec<u64> = errors.iter().map(|error| error.stream_id()).collect();
@@ -467,7 +469,8 @@ fn several_errors_of_a_device_come_as_one_and_all_are_ended() {
     for stream in &failed {
         enqueue_failure(stream, "broken");
     }
-    let Err(Error::Streams { errors, .. }) = runtime.synchronize(CPU) else {
+    let Err(Error::Stream(StreamError::SeveralFailed { errors, .. })) = runtime.synchronize(CPU)
+    else {
         panic!("expected several errors");
     };
     let mut raised: Vec<u64> = errors.iter().map(|error| error.stream_id()).collect();

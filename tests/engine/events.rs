@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use accelrt::backend::null::{NullBackend, NullConfig};
-use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime};
+use accelrt::{
+    Config, Device, DeviceKind, Error, Event, EventError, Runtime, RuntimeError, StreamError,
+};
 
 use crate::support::gate::Gate;
 use crate::support::{
@@ -195,12 +197,12 @@ fn elapsed_time_is_refused_in_the_order_of_torchs_checks() {
         stream.record(&recorded).unwrap();
         recorded.synchronize().unwrap();
         let refusal = |one: &Event, other: &Event| one.elapsed_ms(other).unwrap_err();
-        assert!(matches!(refusal(&timed, &untimed), Error::EventWithoutTiming));
-        assert!(matches!(refusal(&recorded, &timed), Error::EventNotRecorded));
+        assert!(matches!(refusal(&timed, &untimed), Error::Event(EventError::WithoutTiming)));
+        assert!(matches!(refusal(&recorded, &timed), Error::Event(EventError::NotRecorded)));
         let gate = Gate::shut(&stream);
         stream.record(&timed).unwrap();
-        assert!(matches!(refusal(&recorded, &timed), Error::EventNotComplete));
-        assert!(matches!(refusal(&timed, &recorded), Error::EventNotComplete));
+        assert!(matches!(refusal(&recorded, &timed), Error::Event(EventError::NotComplete)));
+        assert!(matches!(refusal(&timed, &recorded), Error::Event(EventError::NotComplete)));
         gate.open();
         timed.synchronize().unwrap();
         assert!(recorded.elapsed_ms(&timed).unwrap() >= 0.0);
@@ -262,7 +264,7 @@ fn a_task_may_wait_for_a_record_of_its_own_stream_that_it_has_passed_but_not_for
         stream.enqueue(task).unwrap();
         let (of_passed, of_ahead) = told.recv().unwrap();
         of_passed.unwrap();
-        assert!(matches!(of_ahead, Err(Error::WaitInsideTask { .. })));
+        assert!(matches!(of_ahead, Err(Error::Stream(StreamError::WaitInsideTask { .. }))));
     });
 }
 
@@ -275,12 +277,12 @@ fn a_wait_that_is_interrupted_leaves_the_work_going_on() {
         let notice = enqueue_notice(&stream);
         let event = stream.record_event().unwrap();
         let given_up = event.synchronize_unless(&mut || true);
-        assert!(matches!(given_up, Err(Error::Interrupted)));
+        assert!(matches!(given_up, Err(Error::Runtime(RuntimeError::Interrupted))));
         assert!(!event.query());
         gate.open();
         notice.recv().unwrap();
         event.synchronize_unless(&mut || true).unwrap_or_else(|error| {
-            assert!(matches!(error, Error::Interrupted));
+            assert!(matches!(error, Error::Runtime(RuntimeError::Interrupted)));
             event.synchronize().unwrap();
         });
     });

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use accelrt::{Config, DeviceKind, Error, Event, Runtime, Stream};
+use accelrt::{Config, ConfigError, DeviceKind, Error, Event, Runtime, RuntimeError, Stream};
 
 use crate::support::{CPU, enqueue_failure, process, stream, stream_error, wait_by_query};
 
@@ -49,7 +49,7 @@ fn global() -> (Runtime, Stream) {
 fn enqueue_until_exit(runtime: &Runtime, stream: &Stream) {
     let runtime = runtime.clone();
     let task = move || {
-        while !matches!(runtime.default_stream(CPU), Err(Error::ShutDown)) {
+        while !matches!(runtime.default_stream(CPU), Err(Error::Runtime(RuntimeError::ShutDown))) {
             std::thread::yield_now();
         }
     };
@@ -288,7 +288,7 @@ fn a_malformed_variable_is_raised_by_the_first_call_that_needs_it_with_what_is_a
 fn malformed() {
     for _ in 0..2 {
         let refused = Runtime::global().unwrap_err();
-        assert!(matches!(refused, Error::InvalidSetting { .. }));
+        assert!(matches!(refused, Error::Config(ConfigError::InvalidSetting { .. })));
         eprintln!("{refused}");
     }
     // Who does not need the environment is not disturbed by it.

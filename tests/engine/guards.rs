@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use accelrt::{
-    Device, DeviceGuard, Error, OptionalDeviceGuard, OptionalStreamGuard, Runtime, StreamGuard,
+    Device, DeviceError, DeviceGuard, Error, OptionalDeviceGuard, OptionalStreamGuard, Runtime,
+    StreamGuard,
 };
 
 use crate::support::{CPU, devices};
@@ -55,7 +56,7 @@ fn a_guard_for_a_device_that_does_not_exist_changes_nothing() {
     let runtime = devices(2, 1);
     runtime.set_device(Device::cpu(1)).unwrap();
     let refused = DeviceGuard::new(&runtime, Device::cpu(2));
-    assert!(matches!(refused, Err(Error::NoSuchDevice { .. })));
+    assert!(matches!(refused, Err(Error::Device(DeviceError::NotFound { .. }))));
     let mut guard = DeviceGuard::new(&runtime, CPU).unwrap();
     assert!(guard.set(Device::cpu(9)).is_err());
     assert_eq!(current(&runtime), 0);

@@ -13,7 +13,7 @@ use accelrt::backend::contract::{
     PriorityRange, StreamHandle, Work,
 };
 use accelrt::backend::cpu::CpuBackend;
-use accelrt::{Config, DeviceKind, Error, FailureCause, Result, Runtime, Stream};
+use accelrt::{Config, DeviceKind, DriverError, Error, FailureCause, Result, Runtime, Stream};
 
 use crate::support::gate::Gate;
 use crate::support::{CPU, enqueue_notice, finishes, stream_error, wait_by_query};
@@ -69,7 +69,9 @@ fn machine(workers: usize) -> (Runtime, Arc<PanickingBackend>, [Stream; 2]) {
 
 #[track_caller]
 fn assert_is_panic(error: &Error, of: &str) {
-    let Error::Driver { call, message, .. } = error else { panic!("{error}") };
+    let Error::Driver(DriverError::Refused { call, message, .. }) = error else {
+        panic!("{error}")
+    };
     assert_eq!((*call, &**message), (of, "a planned panic"));
 }
 

@@ -140,7 +140,10 @@ fn a_thread_that_waits_for_a_long_stream_stays_interruptible() {
         make_long(&runtime, &stream);
         let _gate = Gate::enqueue(&stream);
         let given_up = stream.synchronize_unless(&mut || true);
-        assert!(matches!(given_up, Err(accelrt::Error::Interrupted)));
+        assert!(matches!(
+            given_up,
+            Err(accelrt::Error::Runtime(accelrt::RuntimeError::Interrupted))
+        ));
     });
 }
 
@@ -219,7 +222,10 @@ fn interrupt_a_helping_thread(wait: Wait) -> Arc<Many> {
         true
     });
     many.is_over.store(true, Ordering::Relaxed);
-    assert!(matches!(outcome, Err(accelrt::Error::Interrupted)), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(accelrt::Error::Runtime(accelrt::RuntimeError::Interrupted))),
+        "{outcome:?}"
+    );
     let (ran, helped) = (many.ran.load(Ordering::Relaxed), helped(&runtime) - helped_before);
     assert_eq!((calls, ran as u64), (1, helped), "asked once, by the thread that helped");
     assert!(ran > 0 && ran < Many::COUNT, "{ran} tasks ran before the check");

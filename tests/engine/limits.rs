@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use accelrt::{Config, Error, Runtime};
+use accelrt::{Config, ConfigError, Error, Runtime, RuntimeError};
 
 use crate::support::gate::Gate;
 use crate::support::thread::ThreadId;
@@ -113,14 +113,14 @@ fn a_producer_that_is_held_back_is_let_go_by_a_shutdown() {
             std::thread::yield_now();
         }
         runtime.shutdown();
-        assert!(matches!(thread.join().unwrap(), Err(Error::ShutDown)));
+        assert!(matches!(thread.join().unwrap(), Err(Error::Runtime(RuntimeError::ShutDown))));
     });
 }
 
 #[test]
 fn a_limit_below_the_smallest_is_refused() {
     let refused = Runtime::new(Config { stream_task_limit: 63, ..Config::default() }).unwrap_err();
-    assert!(matches!(refused, Error::InvalidSetting { .. }), "{refused}");
+    assert!(matches!(refused, Error::Config(ConfigError::InvalidSetting { .. })), "{refused}");
 }
 
 #[test]

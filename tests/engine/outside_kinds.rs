@@ -6,7 +6,9 @@ use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::backend::registry::register_backend;
-use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, StreamGuard, parse_device};
+use accelrt::{
+    Config, Device, DeviceError, DeviceKind, Error, Event, Runtime, StreamGuard, parse_device,
+};
 
 use crate::support::process::{self, stderr_of_success};
 use crate::support::{CPU, finishes, workers};
@@ -80,7 +82,7 @@ fn a_device_of_a_kind_from_outside_is_written_and_read_as_ours() {
     assert_eq!(parse_device("outside_2names").unwrap(), (kind, None));
     for wrong in ["outside_2names:", "outside_2names:01", "outside_2names:-1"] {
         let refused = wrong.parse::<Device>().unwrap_err();
-        assert!(matches!(refused, Error::InvalidDeviceString { .. }), "{refused}");
+        assert!(matches!(refused, Error::Device(DeviceError::InvalidString { .. })), "{refused}");
     }
 }
 
@@ -158,7 +160,10 @@ fn backend_before_the_runtime() {
     register_backend(kind, move |_config| Ok(backend(kind))).unwrap();
     for taken in [kind, DeviceKind::CPU] {
         let refused = register_backend(taken, move |_config| Ok(backend(taken))).unwrap_err();
-        assert!(matches!(refused, Error::BackendRegistered { kind } if kind == taken), "{refused}");
+        let Error::Device(DeviceError::BackendRegistered { kind }) = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(kind, taken);
     }
     let runtime = Runtime::global().unwrap();
     assert_eq!(runtime.accelerator().unwrap(), kind);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use accelrt::{Config, Error, Runtime, Scope};
+use accelrt::{Config, Error, Runtime, Scope, StreamError};
 
 use crate::support::gate::Gate;
 use crate::support::thread::ThreadId;
@@ -123,7 +123,9 @@ fn a_scope_inside_a_task_of_its_own_stream_is_refused_before_anything_is_enqueue
             (refused, is_called)
         };
         let (refused, is_called) = enqueue_question(&stream, task).recv().unwrap();
-        assert!(matches!(refused, Err(Error::WaitInsideTask { .. })) && !is_called);
+        assert!(
+            matches!(refused, Err(Error::Stream(StreamError::WaitInsideTask { .. }))) && !is_called
+        );
     });
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use accelrt::{Config, Error, Runtime};
+use accelrt::{Config, Error, Runtime, RuntimeError};
 
 use crate::support::gate::Gate;
 use crate::support::thread::sleeping_workers;
@@ -49,7 +49,7 @@ fn dropping_the_last_handle_is_a_shutdown() {
         stream.enqueue(|| ()).unwrap();
         drop(other_handle);
         assert_eq!(journal.read().len(), 1_000);
-        assert!(matches!(stream.enqueue(|| ()), Err(Error::ShutDown)));
+        assert!(matches!(stream.enqueue(|| ()), Err(Error::Runtime(RuntimeError::ShutDown))));
     });
 }
 
@@ -67,7 +67,7 @@ fn after_a_shutdown_nothing_is_taken_and_nothing_hangs() {
             runtime.stream(CPU).map(drop),
             runtime.current_stream().map(drop),
         ] {
-            assert!(matches!(refused, Err(Error::ShutDown)), "{refused:?}");
+            assert!(matches!(refused, Err(Error::Runtime(RuntimeError::ShutDown))), "{refused:?}");
         }
         stream.synchronize().unwrap();
         event.synchronize().unwrap();
@@ -169,7 +169,7 @@ fn a_thread_that_waits_for_cancelled_work_is_told() {
             std::thread::spawn(move || waited.synchronize_unless(&mut || asleep.send(()).is_err()));
         is_asleep.recv().unwrap();
         runtime.shutdown();
-        assert!(matches!(thread.join().unwrap(), Err(Error::ShutDown)));
+        assert!(matches!(thread.join().unwrap(), Err(Error::Runtime(RuntimeError::ShutDown))));
     });
 }
 
@@ -256,6 +256,6 @@ fn a_task_that_drops_the_last_handle_ends_the_runtime() {
         let dropped = enqueue_question(&stream, move || drop(given.recv().unwrap()));
         give.send(runtime).unwrap();
         dropped.recv().unwrap();
-        assert!(matches!(stream.enqueue(|| ()), Err(Error::ShutDown)));
+        assert!(matches!(stream.enqueue(|| ()), Err(Error::Runtime(RuntimeError::ShutDown))));
     });
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use accelrt::{Device, Error, Stream};
+use accelrt::{Device, DriverError, Error, RuntimeError, Stream, StreamError};
 
 use crate::support::gate::Gate;
 use crate::support::{
@@ -71,7 +71,10 @@ fn priorities_are_minus_one_to_one_and_others_are_refused() {
             runtime.stream_with_priority(CPU, priority).unwrap_err(),
             runtime.dedicated_stream(CPU, priority).unwrap_err(),
         ] {
-            assert!(matches!(refused, Error::PriorityOutOfRange { .. }), "{refused}");
+            assert!(
+                matches!(refused, Error::Stream(StreamError::PriorityOutOfRange { .. })),
+                "{refused}"
+            );
         }
     }
 }
@@ -97,7 +100,7 @@ fn a_stream_is_found_by_its_id_and_an_unknown_id_is_an_error() {
     }
     for (device, stream_id) in [(CPU, 999), (Device::cpu(1), dedicated.id())] {
         let refused = runtime.stream_by_id(device, stream_id).unwrap_err();
-        assert!(matches!(refused, Error::NoSuchStream { .. }), "{refused}");
+        assert!(matches!(refused, Error::Stream(StreamError::NotFound { .. })), "{refused}");
     }
 }
 
@@ -255,7 +258,7 @@ fn functions_of_every_size_run_once_and_drop_what_they_hold_once() {
 #[test]
 fn a_cpu_stream_has_no_native_handle_and_says_so() {
     let refused = stream(&workers(1)).native_handle().unwrap_err();
-    assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+    assert!(matches!(refused, Error::Driver(DriverError::Unsupported { .. })), "{refused}");
 }
 
 #[test]
@@ -264,7 +267,9 @@ fn streams_of_two_runtimes_are_refused_as_each_others_order() {
     let [own, theirs] = [&one, &other].map(stream);
     let event = theirs.record_event().unwrap();
     for refused in [own.wait_event(&event), own.wait_stream(&theirs)] {
-        let Err(Error::OtherRuntime { given, own, .. }) = refused else { panic!("{refused:?}") };
+        let Err(Error::Runtime(RuntimeError::OtherRuntime { given, own, .. })) = refused else {
+            panic!("{refused:?}")
+        };
         assert_eq!((given, own), (other.id(), one.id()));
     }
     own.synchronize().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use accelrt::{Device, Error, Runtime};
+use accelrt::{Device, Error, Runtime, RuntimeError, StreamError};
 
 use crate::plain::Plain;
 use crate::support::gate::Gate;
@@ -75,7 +75,10 @@ fn inside_a_task_waiting_for_its_own_stream_is_an_error_in_every_form() {
             ]
         };
         for refused in enqueue_question(&own, refusals).recv().unwrap() {
-            assert!(matches!(refused, Err(Error::WaitInsideTask { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Stream(StreamError::WaitInsideTask { .. }))),
+                "{refused:?}"
+            );
         }
         own.synchronize().unwrap();
     });
@@ -96,14 +99,19 @@ fn a_task_below_another_on_the_same_thread_may_wait_for_neither() {
             answer.recv().unwrap()
         };
         let refused = enqueue_question(&outer, task).recv().unwrap();
-        let Err(Error::WaitInsideTask { stream_id, .. }) = refused else { panic!("{refused:?}") };
+        let Err(Error::Stream(StreamError::WaitInsideTask { stream_id, .. })) = refused else {
+            panic!("{refused:?}")
+        };
         assert_eq!(stream_id, outer.id());
     });
 }
 
 /// Interrupts a synchronise of `stream`, which is inside a gate, while it sleeps.
 fn interrupt(stream: &accelrt::Stream) {
-    assert!(matches!(stream.synchronize_unless(&mut || true), Err(Error::Interrupted)));
+    assert!(matches!(
+        stream.synchronize_unless(&mut || true),
+        Err(Error::Runtime(RuntimeError::Interrupted))
+    ));
 }
 
 #[test]
@@ -135,7 +143,10 @@ fn a_waiting_thread_is_asked_for_interrupts_again_and_again() {
             questions == 4
         };
         let began = std::time::Instant::now();
-        assert!(matches!(stream.synchronize_unless(&mut ask), Err(Error::Interrupted)));
+        assert!(matches!(
+            stream.synchronize_unless(&mut ask),
+            Err(Error::Runtime(RuntimeError::Interrupted))
+        ));
         assert_eq!(questions, 4);
         // A lower bound only: it slept between the questions.
         assert!(began.elapsed() >= std::time::Duration::from_millis(100));
@@ -172,7 +183,7 @@ fn an_interrupted_device_synchronise_loses_no_error() {
         wait_by_query(&failed.record_event().unwrap());
         let gate = Gate::shut(&held);
         let given_up = runtime.synchronize_unless(CPU, &mut || true);
-        assert!(matches!(given_up, Err(Error::Interrupted)));
+        assert!(matches!(given_up, Err(Error::Runtime(RuntimeError::Interrupted))));
         gate.open();
         let error = stream_error(runtime.synchronize(CPU));
         assert_eq!(error.stream_id(), failed.id());
@@ -195,7 +206,7 @@ fn an_interrupted_device_synchronise_loses_no_error_of_a_stream_that_is_gone() {
         }
         let gate = Gate::shut(&held);
         let given_up = runtime.synchronize_unless(CPU, &mut || true);
-        assert!(matches!(given_up, Err(Error::Interrupted)));
+        assert!(matches!(given_up, Err(Error::Runtime(RuntimeError::Interrupted))));
         gate.open();
         let error = stream_error(runtime.synchronize(CPU));
         assert_eq!(error.stream_id(), failed_id);

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
 use accelrt::backend::xpu::XpuBackend;
-use accelrt::{Buffer, Config, Device, DeviceKind, Error, Event, Result, Runtime, Stream};
+use accelrt::{
+    Buffer, Config, Device, DeviceKind, Error, Event, MemoryError, Result, Runtime, RuntimeError,
+    Stream,
+};
 
 use crate::fork::in_child;
 use crate::support::{finishes, process};
@@ -95,8 +98,13 @@ fn xpu_refuses_too_much_with_the_numbers_of_the_device() {
     let runtime = Runtime::new(Config { xpu_memory_bytes: Some(capacity), ..config() }).unwrap();
     let asked = 1 << 49;
     let refused = runtime.empty(asked, device()).unwrap_err();
-    let Error::OutOfMemory { device: named, requested_bytes, free_bytes, total_bytes, .. } =
-        refused
+    let Error::Memory(MemoryError::OutOfMemory {
+        device: named,
+        requested_bytes,
+        free_bytes,
+        total_bytes,
+        ..
+    }) = refused
     else {
         panic!("{refused}");
     };
@@ -105,7 +113,9 @@ fn xpu_refuses_too_much_with_the_numbers_of_the_device() {
     // An integrated device shares the machine's memory, which has less.
     assert!(runtime.memory_info(device()).unwrap().free_bytes <= capacity);
     let refused = runtime.empty(asked, device()).unwrap_err();
-    let Error::OutOfMemory { free_bytes: again, .. } = refused else { panic!("{refused}") };
+    let Error::Memory(MemoryError::OutOfMemory { free_bytes: again, .. }) = refused else {
+        panic!("{refused}")
+    };
     assert_eq!(again, free_bytes, "nothing is taken by a refusal");
 }
 
@@ -293,7 +303,9 @@ fn probe_and_fork() {
         assert_eq!(runtime.properties(device()).unwrap(), properties);
         match runtime.zeros(100, device()) {
             Ok(buffer) => buffer.wait_for_host().unwrap(),
-            Err(refused) => assert!(matches!(refused, Error::BadFork), "{refused}"),
+            Err(refused) => {
+                assert!(matches!(refused, Error::Runtime(RuntimeError::BadFork)), "{refused}");
+            }
         }
     });
 }
@@ -314,8 +326,8 @@ fn use_and_fork() {
     // which no thread of the child's finishes.
     runtime.synchronize(device()).unwrap();
     in_child(|| {
-        assert!(matches!(runtime.zeros(100, device()), Err(Error::BadFork)));
-        assert!(matches!(runtime.stream(device()), Err(Error::BadFork)));
+        assert!(matches!(runtime.zeros(100, device()), Err(Error::Runtime(RuntimeError::BadFork))));
+        assert!(matches!(runtime.stream(device()), Err(Error::Runtime(RuntimeError::BadFork))));
         assert_eq!(runtime.memory_info(device()).unwrap().total_bytes, {
             runtime.properties(device()).unwrap().total_memory_bytes
         });

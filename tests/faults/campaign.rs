@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use accelrt::Error;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method, Repeat};
+use accelrt::{Error, RuntimeError, StreamError};
 
 use crate::laws;
 use crate::scenarios::{ALL, End, Scenario};
@@ -163,9 +163,9 @@ fn run_in_world(world: World, scenario: &Scenario, fault: Option<Fault>) -> Outc
         let (calls, failures) = counts(&backend());
         backend().clear();
         let mut errors = world.take_errors();
-        errors.retain(|error| !matches!(error, Error::ShutDown));
+        errors.retain(|error| !matches!(error, Error::Runtime(RuntimeError::ShutDown)));
         let unseen = world.reports().into_iter().flat_map(|report| report.unseen_errors);
-        errors.extend(unseen.map(Error::Stream));
+        errors.extend(unseen.map(|failure| StreamError::Failed(failure).into()));
         let mut violations = laws::of_errors(&errors, fault, failures);
         violations.extend(laws::at_the_end(world, failures, false));
         return Outcome { violations, failures, calls };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use accelrt::backend::contract::{Backend, Leftover};
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::LiveCounts;
-use accelrt::{Error, FailureCause};
+use accelrt::{DriverError, Error, EventError, FailureCause, MemoryError, StreamError};
 
 use crate::scenarios::Scenario;
 use crate::world::{Machine, World};
@@ -20,14 +20,13 @@ const ENDS: Duration = Duration::from_secs(20);
 /// True when an error says what was planned, or what follows from it.
 fn is_explained(error: &Error) -> bool {
     match error {
-        Error::Driver { code, .. } => *code == PLANNED_CODE,
+        Error::Driver(DriverError::Refused { code, .. }) => *code == PLANNED_CODE,
         // With an event that is not complete, its record was refused or its end is not known.
-        Error::DeviceLost { .. }
-        | Error::OutOfMemory { .. }
-        | Error::EventNotComplete
-        | Error::EventNotRecorded => true,
-        Error::Stream(error) => is_planned_cause(error.root().failure()),
-        Error::Streams { errors, .. } => {
+        Error::Driver(DriverError::DeviceLost { .. })
+        | Error::Memory(MemoryError::OutOfMemory { .. })
+        | Error::Event(EventError::NotComplete | EventError::NotRecorded) => true,
+        Error::Stream(StreamError::Failed(error)) => is_planned_cause(error.root().failure()),
+        Error::Stream(StreamError::SeveralFailed { errors, .. }) => {
             errors.iter().all(|error| is_planned_cause(error.root().failure()))
         }
         _ => false,

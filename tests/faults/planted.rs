@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use accelrt::backend::contract::Backend;
-use accelrt::{Error, Event};
+use accelrt::{Error, Event, RuntimeError};
 
 use crate::campaign::{ALONE, run_case};
 use crate::scenarios::Scenario;
@@ -103,7 +103,7 @@ fn a_task_before_what_it_waits_for_is_found() {
 #[test]
 fn an_error_without_a_failure_is_found() {
     let strange = |world: &World| {
-        world.note(Err::<(), _>(Error::Interrupted));
+        world.note(Err::<(), _>(Error::Runtime(RuntimeError::Interrupted)));
     };
     assert_found(&[CPU, NULL], strange, "somebody said");
 }

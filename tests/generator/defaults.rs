@@ -1,6 +1,6 @@
 //! Default generators: one a device, seeded before it exists, the later seed wins.
 
-use accelrt::{Config, Device, DeviceKind, Error, Runtime};
+use accelrt::{Config, Device, DeviceError, DeviceKind, Error, Runtime};
 
 const CPUS: [Device; 3] = [Device::cpu(0), Device::cpu(1), Device::cpu(2)];
 
@@ -42,6 +42,9 @@ fn a_device_that_is_not_there_has_no_generator_but_may_be_seeded() {
     let absent = Device::cpu(3);
     runtime.manual_seed_device(absent, 1).unwrap();
     for refused in [runtime.default_generator(absent), runtime.generator(absent)] {
-        assert!(matches!(refused, Err(Error::NoSuchDevice { count: 3, .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Device(DeviceError::NotFound { count: 3, .. }))),
+            "{refused:?}"
+        );
     }
 }

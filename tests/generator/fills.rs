@@ -3,7 +3,9 @@
 use std::sync::mpsc;
 
 use accelrt::backend::fault::Method;
-use accelrt::{Config, Error, FloatType, RawType, Runtime};
+use accelrt::{
+    Config, Error, FloatType, GeneratorError, MemoryError, RawType, Runtime, RuntimeError,
+};
 
 use crate::seed::seed;
 use crate::support::{CPU, Fill, Machine};
@@ -153,26 +155,41 @@ fn what_is_refused_says_why_and_uses_no_words() {
     let buffer = machine.runtime.empty(64, CPU).unwrap();
     let odd = buffer.slice(..30).unwrap();
     let refused = generator.fill_raw(&odd, RawType::Uint32, &stream).unwrap_err();
-    assert!(matches!(refused, Error::FillAlignment { bytes: 30, item_bytes: 4, .. }), "{refused}");
+    assert!(
+        matches!(
+            refused,
+            Error::Generator(GeneratorError::FillAlignment { bytes: 30, item_bytes: 4, .. })
+        ),
+        "{refused}"
+    );
     let shifted = buffer.slice(4..20).unwrap();
     let refused = generator.fill_normal(&shifted, FloatType::Float64, &stream).unwrap_err();
-    assert!(matches!(refused, Error::FillAlignment { bytes: 16, item_bytes: 8, .. }), "{refused}");
+    assert!(
+        matches!(
+            refused,
+            Error::Generator(GeneratorError::FillAlignment { bytes: 16, item_bytes: 8, .. })
+        ),
+        "{refused}"
+    );
     generator.fill_normal(&shifted, FloatType::Float32, &stream).unwrap();
     generator.manual_seed(0).unwrap();
     let two = Runtime::new(Config { cpu_devices: 2, ..Config::default() }).unwrap();
     let elsewhere = two.default_stream(accelrt::Device::cpu(1)).unwrap();
     let refused = generator.fill_raw(&buffer, RawType::Uint32, &elsewhere).unwrap_err();
-    assert!(matches!(refused, Error::OtherRuntime { what: "a generator", .. }), "{refused}");
+    assert!(
+        matches!(refused, Error::Runtime(RuntimeError::OtherRuntime { what: "a generator", .. })),
+        "{refused}"
+    );
     let (own, here) = (two.generator(CPU).unwrap(), two.empty(64, CPU).unwrap());
     let refused = own.fill_raw(&here, RawType::Uint32, &elsewhere).unwrap_err();
-    assert!(matches!(refused, Error::BufferDeviceMismatch { .. }), "{refused}");
+    assert!(matches!(refused, Error::Memory(MemoryError::DeviceMismatch { .. })), "{refused}");
     assert_eq!(own.offset().unwrap(), 0);
     buffer.release().unwrap();
     let refused = generator.fill_raw(&buffer, RawType::Uint32, &stream).unwrap_err();
-    assert!(matches!(refused, Error::BufferReleased { .. }), "{refused}");
+    assert!(matches!(refused, Error::Memory(MemoryError::Released { .. })), "{refused}");
     let last = machine.runtime.empty(64, CPU).unwrap();
     machine.runtime.shutdown();
     let refused = generator.fill_raw(&last, RawType::Uint32, &stream).unwrap_err();
-    assert!(matches!(refused, Error::ShutDown), "{refused}");
+    assert!(matches!(refused, Error::Runtime(RuntimeError::ShutDown)), "{refused}");
     assert_eq!(generator.offset().unwrap(), 0);
 }

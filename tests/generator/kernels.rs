@@ -7,7 +7,7 @@ use std::sync::Arc;
 use accelrt::backend::contract::{Address, LaunchArgument, LaunchSize, ValueBytes};
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::{Launched, NullBackend, NullConfig};
-use accelrt::{Config, DeviceKind, Error, FloatType, RawType};
+use accelrt::{Config, DeviceKind, DriverError, Error, FloatType, GeneratorError, RawType};
 
 use crate::support::{CPU, Fill, Machine};
 
@@ -80,7 +80,7 @@ fn a_generator_of_another_kind_is_refused() {
     let generator = machine.runtime.generator(CPU).unwrap();
     let buffer = machine.runtime.empty(64, machine.device).unwrap();
     let refused = generator.fill_raw(&buffer, RawType::Uint32, &machine.stream()).unwrap_err();
-    assert!(matches!(refused, Error::GeneratorKindMismatch { .. }), "{refused}");
+    assert!(matches!(refused, Error::Generator(GeneratorError::KindMismatch { .. })), "{refused}");
     let expected = "Expected a 'null' device type for generator but found 'cpu'";
     assert_eq!(refused.to_string(), expected);
 }
@@ -98,7 +98,10 @@ fn a_device_without_double_precision_refuses_float64_alone() {
         for outcome in filled {
             match (dtype, outcome) {
                 (FloatType::Float32, Ok(())) => {}
-                (FloatType::Float64, Err(refused @ Error::Unsupported { .. })) => {
+                (
+                    FloatType::Float64,
+                    Err(refused @ Error::Driver(DriverError::Unsupported { .. })),
+                ) => {
                     let told = refused.to_string();
                     assert!(told.ends_with("this one has no double precision"), "{told}");
                 }

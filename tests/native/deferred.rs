@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use accelrt::{Completion, Device, Error, Event, Stream};
+use accelrt::{Completion, Device, Error, Event, Stream, StreamError};
 
 use crate::plain::Plain;
 use crate::support::{append_digit, counter, digits, runtime, streams_of_every_kind};
@@ -147,7 +147,10 @@ fn inside_start_a_wait_for_the_own_stream_is_refused() {
         };
         stream.enqueue_deferred(start).unwrap();
         stream.synchronize().unwrap();
-        assert!(matches!(refused.recv(), Ok(Err(Error::WaitInsideTask { .. }))));
+        assert!(matches!(
+            refused.recv(),
+            Ok(Err(Error::Stream(StreamError::WaitInsideTask { .. })))
+        ));
     }
 }
 

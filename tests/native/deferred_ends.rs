@@ -7,7 +7,10 @@ use std::thread;
 
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{CompletionMode as Late, NullBackend, NullConfig};
-use accelrt::{Completion, Config, Device, Error, FailureCause, Runtime};
+use accelrt::{
+    Completion, Config, Device, DriverError, Error, FailureCause, Runtime, RuntimeError,
+    StreamError,
+};
 
 use super::late::LateBackend;
 use crate::plain::Plain;
@@ -29,7 +32,7 @@ fn an_error_from_another_thread_fails_the_stream() {
         let event = stream.record_event().unwrap();
         let message = failure(&stream);
         assert!(message.contains("no ink"), "{message}");
-        assert!(matches!(event.synchronize(), Err(Error::Stream(_))));
+        assert!(matches!(event.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
         finisher.join().unwrap();
         stream.enqueue_deferred(finish).unwrap();
         stream.synchronize().unwrap();
@@ -44,7 +47,9 @@ fn a_completion_that_is_dropped_fails_the_stream_and_says_so() {
         let (sender, started) = mpsc::channel::<Completion>();
         let dropper = thread::spawn(move || drop(started.recv().unwrap()));
         stream.enqueue_deferred(move |completion| sender.send(completion).unwrap()).unwrap();
-        let Err(Error::Stream(error)) = stream.synchronize() else { panic!("it failed") };
+        let Err(Error::Stream(StreamError::Failed(error))) = stream.synchronize() else {
+            panic!("it failed")
+        };
         assert!(matches!(error.failure(), FailureCause::Unfinished), "{error}");
         dropper.join().unwrap();
     }
@@ -255,8 +260,16 @@ fn a_driver_that_refuses_to_tell_fails_the_stream() {
         let held = Arc::new(());
         let inside = Arc::clone(&held);
         stream.enqueue_deferred(move |_| panic!("not started, with {inside:?}")).unwrap();
-        let Err(Error::Stream(error)) = stream.synchronize() else { panic!("{method:?}") };
-        assert!(matches!(error.failure(), FailureCause::Backend(Error::Driver { .. })), "{error}");
+        let Err(Error::Stream(StreamError::Failed(error))) = stream.synchronize() else {
+            panic!("{method:?}")
+        };
+        assert!(
+            matches!(
+                error.failure(),
+                FailureCause::Backend(Error::Driver(DriverError::Refused { .. }))
+            ),
+            "{error}"
+        );
         assert_eq!(Arc::strong_count(&held), 1);
         stream.enqueue_deferred(finish).unwrap();
         stream.synchronize().unwrap();
@@ -270,6 +283,6 @@ fn a_runtime_that_was_shut_down_takes_no_deferred_tasks() {
     for (runtime, stream) in streams_of_every_kind() {
         runtime.shutdown();
         let refusal = stream.enqueue_deferred(finish).unwrap_err();
-        assert!(matches!(refusal, Error::ShutDown), "{refusal}");
+        assert!(matches!(refusal, Error::Runtime(RuntimeError::ShutDown)), "{refusal}");
     }
 }

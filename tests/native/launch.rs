@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::thread::{self, ThreadId};
 
-use accelrt::{Argument, Device, Error, Event, FailureCause, Stream};
+use accelrt::{
+    Argument, Device, DriverError, Error, Event, FailureCause, RuntimeError, Stream, StreamError,
+};
 
 use super::support::{
     append, append_digit, call, counter, digits, failure, hold, launch, null_stream, pointer,
@@ -63,7 +65,9 @@ fn a_checked_status_fails_the_stream_and_names_the_number() {
     let stream = runtime.stream(Device::cpu(0)).unwrap();
     for arguments in [vec![Argument::I32(-7)], vec![Argument::I32(-7); 9]] {
         launch(&stream, call(answer as _, &arguments).checked()).unwrap();
-        let Err(Error::Stream(error)) = stream.synchronize() else { panic!("it failed") };
+        let Err(Error::Stream(StreamError::Failed(error))) = stream.synchronize() else {
+            panic!("it failed")
+        };
         let FailureCause::Status { function, status } = *error.failure() else {
             panic!("{error:?}")
         };
@@ -170,7 +174,7 @@ fn a_waiting_thread_that_is_deep_in_its_stack_executes_no_native_calls() {
 fn kinds_that_do_not_run_on_the_host_refuse_and_name_what_to_use() {
     let runtime = runtime_with_null(accelrt::backend::null::CompletionMode::AtOnce);
     let refusal = launch(&null_stream(&runtime), call(answer as _, &[0.into()])).unwrap_err();
-    assert!(matches!(refusal, Error::Unsupported { .. }), "{refusal}");
+    assert!(matches!(refusal, Error::Driver(DriverError::Unsupported { .. })), "{refusal}");
     let message = refusal.to_string();
     assert!(message.contains("launch_host") && message.contains("Program"), "{message}");
 }
@@ -181,5 +185,5 @@ fn a_runtime_that_was_shut_down_takes_no_native_calls() {
     let stream = runtime.stream(Device::cpu(0)).unwrap();
     assert!(runtime.shutdown().is_clean());
     let refusal = launch(&stream, call(answer as _, &[0.into()])).unwrap_err();
-    assert!(matches!(refusal, Error::ShutDown), "{refusal}");
+    assert!(matches!(refusal, Error::Runtime(RuntimeError::ShutDown)), "{refusal}");
 }

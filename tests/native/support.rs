@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
-use accelrt::{Argument, Config, Device, DeviceKind, Error, NativeCall, Result, Runtime, Stream};
+use accelrt::{
+    Argument, Config, Device, DeviceKind, Error, NativeCall, Result, Runtime, Stream, StreamError,
+};
 
 use crate::plain::Plain;
 
@@ -79,7 +81,7 @@ pub(crate) fn digits(counter: &Plain) -> usize {
 /// The message of the error that a synchronise raises.
 pub(crate) fn failure(stream: &Stream) -> String {
     match stream.synchronize() {
-        Err(Error::Stream(error)) => error.to_string(),
+        Err(Error::Stream(StreamError::Failed(error))) => error.to_string(),
         other => panic!("{other:?} instead of a failed stream"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
-use accelrt::{Config, Device, Error, Event, Runtime, Stream};
+use accelrt::{Config, Device, Error, Event, Runtime, RuntimeError, Stream, StreamError};
 
 use crate::hang::Watchdog;
 use crate::plain::Plain;
@@ -237,7 +237,10 @@ fn a_task_may_overfill_its_own_stream_and_drop_its_last_handle() {
             let ran = ran.clone();
             own.enqueue(move || ran.send(number).unwrap()).unwrap();
         }
-        assert!(matches!(own.synchronize(), Err(Error::WaitInsideTask { .. })));
+        assert!(matches!(
+            own.synchronize(),
+            Err(Error::Stream(StreamError::WaitInsideTask { .. }))
+        ));
         drop(own);
     };
     stream.enqueue(task).unwrap();
@@ -272,7 +275,7 @@ fn tasks_that_race_with_a_shutdown_are_run_or_cancelled() {
                 };
                 match own.enqueue(task) {
                     Ok(()) => taken += 1,
-                    Err(Error::ShutDown) => return taken,
+                    Err(Error::Runtime(RuntimeError::ShutDown)) => return taken,
                     Err(other) => panic!("{other}"),
                 }
                 drop(own.wait_stream(other));

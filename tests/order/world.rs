@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::null::{NullBackend, NullConfig};
-use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream};
+use accelrt::{Config, Device, DeviceKind, Error, Event, Runtime, Stream, StreamError};
 
 use crate::model::{Model, Trace};
 use crate::program::{Parameters, Target};
@@ -106,7 +106,7 @@ pub(crate) fn must<T, E: Debug>(result: Result<T, E>, what: &str) -> Outcome<T> 
 pub(crate) fn raised(result: Result<(), Error>, what: &str) -> Outcome<bool> {
     match result {
         Ok(()) => Ok(false),
-        Err(Error::Stream(_) | Error::Streams { .. }) => Ok(true),
+        Err(Error::Stream(StreamError::Failed(_) | StreamError::SeveralFailed { .. })) => Ok(true),
         Err(error) => Err(format!("{what}: {error:?}")),
     }
 }

@@ -94,6 +94,21 @@ pub(crate) fn check_features(repository: &Repository) -> Vec<Violation> {
     violations
 }
 
+/// Python's syntax and names stand in the texts of the binding alone.
+pub(crate) fn check_texts(repository: &Repository) -> Vec<Violation> {
+    let words = ["=True", "=False", "argument '", "launch_host", "multiprocessing"];
+    let mut violations = Vec::new();
+    for source in repository.src().filter(|source| !source.path.starts_with("src/python/")) {
+        for (index, token) in source.product_code().filter(|(_, token)| token.kind == Kind::Text) {
+            for word in words.iter().filter(|word| token.text.contains(**word)) {
+                let message = format!("{word:?} is Python's: the binding says it, in errors.rs");
+                violations.push(at("texts", source, index, message));
+            }
+        }
+    }
+    violations
+}
+
 /// Nothing below the runtime (L3) writes to the terminal. Tests are free.
 pub(crate) fn check_output(repository: &Repository) -> Vec<Violation> {
     let macros = ["println", "eprintln", "print", "eprint", "dbg"];
@@ -252,6 +267,15 @@ mod tests {
         for path in ["src/engine/stream/mod.rs", "src/base/sync.rs"] {
             assert_eq!(count(check_homes, path, "use parking_lot as p;"), 1, "{path}");
         }
+    }
+
+    #[test]
+    fn words_of_python_stand_in_the_binding() {
+        let text = "#[error(\"needs argument 'timing=True'\")] struct A; // non_blocking=True";
+        assert_eq!(count(check_texts, "src/base/error/event.rs", text), 2);
+        assert_eq!(count(check_texts, "src/python/support/errors.rs", text), 0);
+        let tests = "#[cfg(test)] mod tests { const A: &str = \"a=True\"; }";
+        assert_eq!(count(check_texts, "src/base/error/event.rs", tests), 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use accelrt::{DeviceKind, Error};
+use accelrt::{DeviceKind, Error, RuntimeError};
 
 use crate::fake::Fake;
 use crate::process;
@@ -73,7 +73,7 @@ fn threads() {
             runtime.empty_shared(1, xpu(0)).map(drop),
         ] {
             let error = refused.unwrap_err();
-            assert!(matches!(error, Error::BadFork), "{error}");
+            assert!(matches!(error, Error::Runtime(RuntimeError::BadFork)), "{error}");
         }
     });
     runtime.stream(xpu(0)).unwrap().synchronize().unwrap();
@@ -106,8 +106,8 @@ fn used() {
     let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
     let buffer = runtime.zeros(100, xpu(0)).unwrap();
     in_child(|| {
-        assert!(matches!(stream.record_event(), Err(Error::BadFork)));
-        assert!(matches!(runtime.empty(1, xpu(0)), Err(Error::BadFork)));
+        assert!(matches!(stream.record_event(), Err(Error::Runtime(RuntimeError::BadFork))));
+        assert!(matches!(runtime.empty(1, xpu(0)), Err(Error::Runtime(RuntimeError::BadFork))));
         let released = ["clReleaseCommandQueue", "clMemFreeINTEL", "clReleaseContext"];
         let before = released.map(|call| fake.live(&format!("calls:{call}")));
         drop((buffer.slice(..10), stream.clone(), runtime.clone()));

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use accelrt::size::MIB;
-use accelrt::{Error, Event, Runtime};
+use accelrt::{DriverError, Error, Event, EventError, Runtime};
 
 use crate::fake::Fake;
 use crate::support::{assert_nothing_left, config, finishes, is_loss, over, runtime, xpu};
@@ -64,7 +64,8 @@ fn lose_at(nth: u64) {
     // How many commands there are depends on what the host sees in time: the last may not be met.
     let errors = use_everything(&runtime, 0);
     for error in &errors {
-        let follows = matches!(error, Error::EventNotComplete | Error::EventNotRecorded);
+        let follows =
+            matches!(error, Error::Event(EventError::NotComplete | EventError::NotRecorded));
         assert!(is_loss(error) || follows, "lost at command {nth}: {error}");
     }
     if !errors.is_empty() {
@@ -126,7 +127,7 @@ fn the_other_device_goes_on_and_a_stream_that_waits_for_the_lost_one_fails() {
         fake.set("lose=now,hold=0");
         // Only the event of the command that waited says so, and the queue does not stop behind it.
         let told = good.synchronize().unwrap_err();
-        assert!(matches!(told, Error::Driver { code: -14, .. }), "{told}");
+        assert!(matches!(told, Error::Driver(DriverError::Refused { code: -14, .. })), "{told}");
         assert!(told.to_string().contains("a wait for another stream"), "{told}");
         good.synchronize().unwrap();
         assert!(is_loss(&lost.synchronize().unwrap_err()));

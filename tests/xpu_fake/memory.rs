@@ -3,7 +3,7 @@
 use accelrt::backend::contract::{Backend, MemoryKind, PointerOwner};
 use accelrt::backend::xpu::XpuBackend;
 use accelrt::size::MIB;
-use accelrt::{Config, Error, Runtime};
+use accelrt::{Config, DriverError, Error, MemoryError, Runtime};
 
 use crate::support::{bytes_of, config, over, pattern, xpu};
 use crate::trusted::Trusted;
@@ -11,7 +11,13 @@ use crate::trusted::Trusted;
 /// What an allocation was refused with: requested, free, total.
 #[track_caller]
 fn shortage<T>(outcome: Result<T, Error>) -> [usize; 3] {
-    let Err(Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, .. }) = outcome
+    let Err(Error::Memory(MemoryError::OutOfMemory {
+        device,
+        requested_bytes,
+        free_bytes,
+        total_bytes,
+        ..
+    })) = outcome
     else {
         panic!("not a shortage: {:?}", outcome.map(drop));
     };
@@ -83,7 +89,10 @@ fn another_refusal_of_an_allocation_keeps_the_drivers_code() {
         fake.set("fail=clDeviceMemAllocINTEL:1+:-34,fail=clHostMemAllocINTEL:1+:-34");
         for refused in [runtime.empty(1, xpu(0)), runtime.empty_pinned(1)] {
             let error = refused.unwrap_err();
-            assert!(matches!(error, Error::Driver { code: -34, .. }), "{error}");
+            assert!(
+                matches!(error, Error::Driver(DriverError::Refused { code: -34, .. })),
+                "{error}"
+            );
             assert!(error.to_string().contains("CL_INVALID_CONTEXT"), "{error}");
         }
         assert_eq!(runtime.memory_info(xpu(0)).unwrap(), before);
@@ -178,7 +187,7 @@ fn a_device_without_shared_memory_refuses_it_and_does_the_rest() {
         assert!(!runtime.properties(xpu(0)).unwrap().has_shared_memory);
         for bytes in [0, 1] {
             let refused = runtime.empty_shared(bytes, xpu(0)).unwrap_err();
-            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+            assert!(matches!(refused, Error::Driver(DriverError::Unsupported { .. })), "{refused}");
         }
         assert_eq!(fake.live("calls:clSharedMemAllocINTEL"), 0);
         let pinned = runtime.empty_pinned(3).unwrap();

@@ -2,7 +2,7 @@
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::xpu::XpuBackend;
-use accelrt::{Config, DeviceKind, Error, Runtime};
+use accelrt::{Config, DeviceError, DeviceKind, Error, Runtime};
 
 use crate::fake::Fake;
 use crate::library;
@@ -24,7 +24,13 @@ fn assert_unavailable(config: &Config, reasons: &[&str]) {
         runtime.synchronize(xpu(0)).unwrap_err(),
     ];
     for error in told {
-        assert!(matches!(error, Error::KindUnavailable { kind: DeviceKind::XPU, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Device(DeviceError::KindUnavailable { kind: DeviceKind::XPU, .. })
+            ),
+            "{error}"
+        );
         let text = error.to_string();
         assert!(reasons.iter().all(|reason| text.contains(reason)), "{reasons:?} in: {text}");
     }
@@ -168,7 +174,10 @@ fn asking_what_exists_makes_no_context_and_no_queue() {
             runtime.memory_info(xpu(index)).unwrap();
             runtime.priority_range(xpu(index)).unwrap();
         }
-        assert!(matches!(runtime.stream(xpu(2)), Err(Error::NoSuchDevice { count: 2, .. })));
+        assert!(matches!(
+            runtime.stream(xpu(2)),
+            Err(Error::Device(DeviceError::NotFound { count: 2, .. }))
+        ));
         for call in ["clCreateContext", "clCreateCommandQueueWithProperties"] {
             assert_eq!(fake.live(&format!("calls:{call}")), 0, "{call}");
         }

@@ -1,7 +1,10 @@
 //! Programs: builds that fail with the compiler's words, refusals on the way, loss, no functions.
 #![expect(unsafe_code, reason = "launches kernels")]
 
-use accelrt::{Error, FailureCause, ParameterClass, Program, ProgramSource, Runtime};
+use accelrt::{
+    DriverError, Error, FailureCause, ParameterClass, Program, ProgramError, ProgramSource,
+    Runtime, StreamError,
+};
 
 use crate::fake::Fake;
 use crate::library;
@@ -36,7 +39,9 @@ fn a_build_that_fails_has_the_compilers_words() {
             ("", "no kernel in this source"),
         ] {
             let error = compile(&runtime, text).unwrap_err();
-            let Error::BuildFailed { device, log } = &error else { panic!("{error}") };
+            let Error::Program(ProgramError::BuildFailed { device, log }) = &error else {
+                panic!("{error}")
+            };
             assert_eq!(*device, xpu(0));
             assert!(log.contains(words), "{log}");
             assert!(error.to_string().contains(words), "{error}");
@@ -117,7 +122,7 @@ fn a_device_whose_driver_lacks_functions_for_programs_is_used_without_them() {
     for fake in [Fake::new("missing=clSetKernelArgMemPointerINTEL"), Fake::of(&without, "")] {
         let runtime = runtime(&fake);
         let error = compile(&runtime, ADD).unwrap_err();
-        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(matches!(error, Error::Driver(DriverError::Unsupported { .. })), "{error}");
         assert_eq!(bytes_of(&runtime.zeros(3, xpu(0)).unwrap()), [0; 3]);
         drop(runtime);
         assert_nothing_left(&fake);
@@ -172,9 +177,11 @@ fn a_group_that_is_too_large_fails_the_stream_with_the_drivers_code() {
         let arguments = [(&numbers).into(), 1_i32.into()];
         // SAFETY: the buffer has 1024 numbers.
         unsafe { stream.launch_kernel(&kernel, &arguments, &[1024], Some(&[512])) }.unwrap();
-        let Err(Error::Stream(error)) = stream.synchronize() else { panic!("nothing failed") };
+        let Err(Error::Stream(StreamError::Failed(error))) = stream.synchronize() else {
+            panic!("nothing failed")
+        };
         let FailureCause::Backend(cause) = error.root().failure() else { panic!("{error}") };
-        assert!(matches!(cause, Error::Driver { code: -54, .. }), "{cause}");
+        assert!(matches!(cause, Error::Driver(DriverError::Refused { code: -54, .. })), "{cause}");
         stream.synchronize().unwrap();
     });
 }

@@ -2,7 +2,7 @@
 
 use accelrt::backend::contract::{Backend, PriorityRange};
 use accelrt::backend::xpu::XpuBackend;
-use accelrt::{Error, Event};
+use accelrt::{DriverError, Error, Event, StreamError};
 
 use crate::fake::Fake;
 use crate::support::{assert_nothing_left, bytes_of, config, over, pattern, xpu};
@@ -15,7 +15,10 @@ fn without_hints_there_is_one_priority_and_queues_ask_for_none() {
         assert_eq!(range, PriorityRange { least: 0, greatest: 0 });
         for priority in [-1, 1] {
             let refused = runtime.dedicated_stream(xpu(0), priority);
-            assert!(matches!(refused, Err(Error::PriorityOutOfRange { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Stream(StreamError::PriorityOutOfRange { .. }))),
+                "{refused:?}"
+            );
         }
         runtime.dedicated_stream(xpu(0), 0).unwrap().synchronize().unwrap();
         assert_eq!(["queues:1", "queues:2", "queues:4"].map(|hint| fake.live(hint)), [0; 3]);
@@ -114,7 +117,10 @@ fn the_bytes_of_a_device_are_copied_by_the_device_alone() {
         next.synchronize().unwrap();
         assert_eq!(bytes_of(&across)[9..21], [63, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 140]);
         assert_eq!(bytes_of(&runtime.zeros(5, xpu(1)).unwrap()), [0; 5]);
-        assert!(matches!(across.read_to_vec(), Err(Error::Unsupported { .. })));
+        assert!(matches!(
+            across.read_to_vec(),
+            Err(Error::Driver(DriverError::Unsupported { .. }))
+        ));
     });
 }
 
@@ -203,10 +209,19 @@ fn a_mark_outlives_the_stream_it_was_placed_in() {
         for call in ["clGetEventInfo", "clWaitForEvents", "clGetEventProfilingInfo"] {
             fake.set(&format!("fail={call}:1:-5"));
         }
-        assert!(matches!(backend.mark_done(marks[0]), Err(Error::Driver { code: -5, .. })));
-        assert!(matches!(backend.wait_mark(marks[0]), Err(Error::Driver { code: -5, .. })));
+        assert!(matches!(
+            backend.mark_done(marks[0]),
+            Err(Error::Driver(DriverError::Refused { code: -5, .. }))
+        ));
+        assert!(matches!(
+            backend.wait_mark(marks[0]),
+            Err(Error::Driver(DriverError::Refused { code: -5, .. }))
+        ));
         let elapsed = backend.elapsed_ns(marks[0], marks[1]);
-        assert!(matches!(elapsed, Err(Error::Driver { code: -5, .. })), "{elapsed:?}");
+        assert!(
+            matches!(elapsed, Err(Error::Driver(DriverError::Refused { code: -5, .. }))),
+            "{elapsed:?}"
+        );
         for mark in marks {
             backend.mark_release(mark).unwrap();
         }

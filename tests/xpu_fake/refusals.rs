@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use accelrt::{Error, Event, FailureCause, Runtime};
+use accelrt::{DriverError, Error, Event, EventError, FailureCause, Runtime, StreamError};
 
 use crate::fake::Fake;
 use crate::support::{assert_nothing_left, finishes, over, runtime, xpu};
@@ -73,15 +73,18 @@ fn program(runtime: &Runtime) -> Vec<Error> {
 
 fn is_planned(error: &Error) -> bool {
     let is_cause = |cause: &FailureCause| {
-        matches!(cause, FailureCause::Backend(Error::Driver { code: CODE, .. }))
+        matches!(
+            cause,
+            FailureCause::Backend(Error::Driver(DriverError::Refused { code: CODE, .. }))
+        )
     };
     match error {
-        Error::Driver { code, .. } => *code == CODE,
-        Error::Stream(error) => is_cause(error.root().failure()),
-        Error::Streams { errors, .. } => {
+        Error::Driver(DriverError::Refused { code, .. }) => *code == CODE,
+        Error::Stream(StreamError::Failed(error)) => is_cause(error.root().failure()),
+        Error::Stream(StreamError::SeveralFailed { errors, .. }) => {
             errors.iter().all(|error| is_cause(error.root().failure()))
         }
-        Error::EventNotComplete | Error::EventNotRecorded => true,
+        Error::Event(EventError::NotComplete | EventError::NotRecorded) => true,
         _ => false,
     }
 }

@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use accelrt::{Buffer, Config, Device, DeviceKind, Error, FailureCause, Runtime};
+use accelrt::{
+    Buffer, Config, Device, DeviceKind, DriverError, Error, FailureCause, Runtime, StreamError,
+};
 
 use crate::fake::Fake;
 use crate::watchdog::finishes_within;
@@ -72,9 +74,9 @@ pub(crate) fn bytes_of(buffer: &Buffer) -> Vec<u8> {
 /// True when an error is the loss of a device, also one that a stream failed with.
 pub(crate) fn is_loss(error: &Error) -> bool {
     match error {
-        Error::DeviceLost { .. } => true,
-        Error::Stream(error) => is_loss_cause(error.root().failure()),
-        Error::Streams { errors, .. } => {
+        Error::Driver(DriverError::DeviceLost { .. }) => true,
+        Error::Stream(StreamError::Failed(error)) => is_loss_cause(error.root().failure()),
+        Error::Stream(StreamError::SeveralFailed { errors, .. }) => {
             errors.iter().all(|error| is_loss_cause(error.root().failure()))
         }
         _ => false,

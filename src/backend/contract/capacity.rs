@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::backend::contract::MemoryInfo;
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{AtomicUsize, Ordering};
 
 /// The capacity of one device, shared by everything that hands out its memory.
@@ -52,13 +52,13 @@ impl Capacity {
     }
 
     fn refusal(&self, requested_bytes: usize, used_bytes: usize) -> Error {
-        Error::OutOfMemory {
+        Error::Memory(MemoryError::OutOfMemory {
             device: self.device,
             requested_bytes,
             free_bytes: self.total_bytes - used_bytes,
             total_bytes: self.total_bytes,
             cache: None,
-        }
+        })
     }
 }
 
@@ -77,9 +77,13 @@ mod tests {
         let capacity = Capacity::new(Device::cpu(3), 100);
         capacity.take(60, 60).unwrap();
         for requested in [41, usize::MAX] {
-            let Err(Error::OutOfMemory {
-                device, requested_bytes, free_bytes, total_bytes, ..
-            }) = capacity.take(requested, requested)
+            let Err(Error::Memory(MemoryError::OutOfMemory {
+                device,
+                requested_bytes,
+                free_bytes,
+                total_bytes,
+                ..
+            })) = capacity.take(requested, requested)
             else {
                 panic!("{requested} of 40 bytes were given")
             };

@@ -20,7 +20,7 @@ use crate::backend::cpu::virtual_memory::CpuVirtualMemory;
 use crate::backend::cpu::workers::{Unsubmitted, Workers};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::machine_memory;
 use crate::base::size::to_usize;
 
@@ -72,7 +72,7 @@ impl CpuBackend {
     }
 
     fn unsupported<T>(capability: &'static str) -> Result<T> {
-        Err(Error::Unsupported { kind: DeviceKind::CPU, capability })
+        Err(Error::Driver(DriverError::Unsupported { kind: DeviceKind::CPU, capability }))
     }
 }
 
@@ -150,7 +150,12 @@ unsafe impl Backend for CpuBackend {
             Err(Unsubmitted::NoThread(work, refusal)) => {
                 let code = refusal.raw_os_error().unwrap_or_default().into();
                 let (kind, message) = (DeviceKind::CPU, format!("no worker: {refusal}"));
-                work.refuse(&Error::Driver { kind, call: "pthread_create", code, message });
+                work.refuse(&Error::Driver(DriverError::Refused {
+                    kind,
+                    call: "pthread_create",
+                    code,
+                    message,
+                }));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::sync::{Ordering, unmodelled};
 
 /// The mappings that virtual memory may have, over all devices of the process.
@@ -38,15 +38,17 @@ impl MapCount {
         let sum = |used: usize| used.checked_add(mappings).filter(|sum| *sum <= self.limit);
         // Relaxed: a count alone, which publishes nothing.
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        taken.map(drop).map_err(|used| Error::Driver {
-            kind: DeviceKind::CPU,
-            call: "mmap",
-            code: libc::ENOMEM.into(),
-            message: format!(
-                "{mappings} more mappings of pages are needed while {used} are in use: of \
+        taken.map(drop).map_err(|used| {
+            Error::Driver(DriverError::Refused {
+                kind: DeviceKind::CPU,
+                call: "mmap",
+                code: libc::ENOMEM.into(),
+                message: format!(
+                    "{mappings} more mappings of pages are needed while {used} are in use: of \
                  vm.max_map_count = {}, {} are for devices and the rest for the process",
-                self.kernel_limit, self.limit
-            ),
+                    self.kernel_limit, self.limit
+                ),
+            })
         })
     }
 

@@ -152,7 +152,7 @@ mod tests {
     use super::super::faults;
     use super::*;
     use crate::base::device::Device;
-    use crate::base::error::Error;
+    use crate::base::error::{Error, MemoryError};
     use crate::base::size::{GIB, KIB, MIB};
 
     fn memory(capacity_bytes: usize) -> CpuMemory {
@@ -202,9 +202,13 @@ mod tests {
         let held = memory.allocate(3 * MIB + 1, 64).unwrap();
         let free = 5 * MIB - pages::page_bytes();
         for asked in [5 * MIB, usize::MAX, isize::MAX.unsigned_abs()] {
-            let Err(Error::OutOfMemory {
-                requested_bytes, free_bytes, total_bytes, device, ..
-            }) = memory.allocate(asked, 64)
+            let Err(Error::Memory(MemoryError::OutOfMemory {
+                requested_bytes,
+                free_bytes,
+                total_bytes,
+                device,
+                ..
+            })) = memory.allocate(asked, 64)
             else {
                 panic!("{asked} B were allocated")
             };
@@ -223,11 +227,17 @@ mod tests {
         let memory = memory(usize::MAX);
         for (bytes, align) in [(1 << 60, 64), (usize::MAX - 1, 64), (64, 1 << 62), (1, 1 << 63)] {
             let refused = memory.allocate(bytes, align);
-            assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{bytes} B at {align}");
+            assert!(
+                matches!(refused, Err(Error::Memory(MemoryError::OutOfMemory { .. }))),
+                "{bytes} B at {align}"
+            );
             assert_eq!(memory.info().free_bytes, usize::MAX);
         }
         faults::refuse_after(0, || ());
-        assert!(matches!(memory.allocate(4 * MIB, 64), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(
+            memory.allocate(4 * MIB, 64),
+            Err(Error::Memory(MemoryError::OutOfMemory { .. }))
+        ));
         assert_eq!(memory.info().free_bytes, usize::MAX);
     }
 

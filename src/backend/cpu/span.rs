@@ -2,7 +2,7 @@
 
 use crate::backend::contract::Address;
 use crate::base::device::DeviceKind;
-use crate::base::error::Error;
+use crate::base::error::{DriverError, Error};
 
 /// Addresses from `base` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,12 +45,12 @@ impl Refusal {
     /// The error, with a text that says what was attempted.
     pub(super) fn error(self, attempt: &str) -> Error {
         let reason = std::io::Error::from_raw_os_error(self.code);
-        Error::Driver {
+        Error::Driver(DriverError::Refused {
             kind: DeviceKind::CPU,
             call: self.call,
             code: self.code.into(),
             message: format!("{reason}, {attempt}"),
-        }
+        })
     }
 }
 

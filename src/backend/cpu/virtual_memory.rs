@@ -297,6 +297,7 @@ mod tests {
     use super::*;
     use crate::backend::contract::VirtualMemory as _;
     use crate::base::device::Device;
+    use crate::base::error::MemoryError;
     use crate::trusted::TrustedPages;
 
     #[test]
@@ -306,8 +307,14 @@ mod tests {
         let memory = TrustedPages(Box::new(CpuVirtualMemory::with_mappings(capacity, mappings)));
         let range = memory.reserve(64 * GRANULE_BYTES).unwrap();
         let handles = [(); 4].map(|()| memory.create(GRANULE_BYTES).unwrap());
-        assert!(matches!(memory.create(GRANULE_BYTES), Err(Error::OutOfMemory { .. })));
-        assert!(matches!(memory.reserve(1 << 60), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(
+            memory.create(GRANULE_BYTES),
+            Err(Error::Memory(MemoryError::OutOfMemory { .. }))
+        ));
+        assert!(matches!(
+            memory.reserve(1 << 60),
+            Err(Error::Memory(MemoryError::OutOfMemory { .. }))
+        ));
         memory.map(range, handles[0]).unwrap();
         let apart = memory.map(range.offset(32 * GRANULE_BYTES), handles[1]).unwrap_err();
         assert!(apart.to_string().contains("vm.max_map_count = 3"), "{apart}");

@@ -12,7 +12,7 @@ use crate::backend::cpu::{CpuBackend, faults};
 use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use crate::base::config::Config;
 use crate::base::device::Device;
-use crate::base::error::Error;
+use crate::base::error::{DriverError, Error, StreamError};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::runtime::Runtime;
@@ -33,7 +33,10 @@ fn refuse_the_next_worker() {
 
 fn assert_is_refusal(outcome: &Result<(), Error>) {
     let code = i64::from(libc::EAGAIN);
-    assert!(matches!(outcome, Err(Error::Driver { code: given, .. }) if *given == code));
+    let Err(Error::Driver(DriverError::Refused { code: given, .. })) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(*given, code);
     assert!(!faults::clear(), "a worker was asked for");
 }
 
@@ -66,7 +69,7 @@ fn a_fill_that_is_refused_keeps_no_error_of_its_stream_that_ended() {
     assert!(stream.query(), "nothing is queued");
     for _ in 0..2 {
         stream.enqueue(|| Err::<(), _>("it fails")).unwrap();
-        assert!(matches!(stream.synchronize(), Err(Error::Stream(_))));
+        assert!(matches!(stream.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
         assert!(!stream.core().failures.has_failed(), "the error is kept");
     }
     buffer.fill(2, &stream).unwrap().wait().unwrap();
@@ -97,8 +100,8 @@ fn a_record_that_panics_where_no_worker_can_be_started_fails_its_stream_and_hang
     assert!(!faults::clear(), "a worker was asked for");
     assert_eq!(backend.failures(Method::Mark), 1);
     assert!(event.query());
-    assert!(matches!(event.synchronize(), Err(Error::Stream(_))));
-    assert!(matches!(stream.synchronize(), Err(Error::Stream(_))));
+    assert!(matches!(event.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
+    assert!(matches!(stream.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
     stream.synchronize().unwrap();
 }
 

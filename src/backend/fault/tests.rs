@@ -6,7 +6,7 @@ use std::thread;
 use super::*;
 use crate::backend::contract::{LaunchSize, ProgramSource};
 use crate::backend::null::{LiveCounts, NullBackend, NullConfig};
-use crate::base::error::Error;
+use crate::base::error::{Error, MemoryError};
 use crate::trusted::Trusted;
 
 const PAGE: usize = 4096;
@@ -199,9 +199,13 @@ fn errors_carry_the_inner_devices_numbers_and_the_methods_name() {
     let total = backend.memory_info(1).unwrap().total_bytes;
     let held = backend.inner().allocate(1, 1000, 64).unwrap();
     match backend.allocate(1, 77, 64) {
-        Err(Error::OutOfMemory {
-            device, requested_bytes: 77, free_bytes, total_bytes, ..
-        }) => {
+        Err(Error::Memory(MemoryError::OutOfMemory {
+            device,
+            requested_bytes: 77,
+            free_bytes,
+            total_bytes,
+            ..
+        })) => {
             let expected = (1, total - 1000, total);
             assert_eq!((device.index(), free_bytes, total_bytes), expected);
         }

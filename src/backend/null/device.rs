@@ -11,7 +11,7 @@ use crate::backend::null::memory::{Allocations, Arena, Place};
 use crate::backend::null::virtual_memory::Pages;
 use crate::backend::null::{Code, NullConfig, Reuse, driver_error};
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{LockRank, Mutex};
 
 /// The same as the XPU kind's.
@@ -148,13 +148,13 @@ impl NullDevice {
         if requested_bytes <= free_bytes {
             return Ok(());
         }
-        Err(Error::OutOfMemory {
+        Err(Error::Memory(MemoryError::OutOfMemory {
             device: self.device,
             requested_bytes,
             free_bytes,
             total_bytes,
             cache: None,
-        })
+        }))
     }
 }
 
@@ -213,6 +213,7 @@ unsafe impl VirtualMemory for NullDevice {
 mod tests {
     use super::*;
     use crate::base::device::DeviceKind;
+    use crate::base::error::DriverError;
     use crate::trusted::TrustedPages;
 
     const GRANULE: usize = 4096;
@@ -234,7 +235,13 @@ mod tests {
         for refused in
             [null.allocate(GRANULE + 1, 64).map(drop), null.create(2 * GRANULE).map(drop)]
         {
-            let Err(Error::OutOfMemory { device, free_bytes, total_bytes, .. }) = refused else {
+            let Err(Error::Memory(MemoryError::OutOfMemory {
+                device,
+                free_bytes,
+                total_bytes,
+                ..
+            })) = refused
+            else {
                 panic!("{refused:?} where one granule is free");
             };
             assert_eq!((device.index(), free_bytes, total_bytes), (1, GRANULE, 4 * GRANULE));
@@ -262,7 +269,10 @@ mod tests {
         let null = device(usize::MAX);
         let bytes = 1 << 50;
         for refused in [null.allocate(bytes, 64), null.reserve(bytes)] {
-            assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Driver(DriverError::Refused { .. }))),
+                "{refused:?}"
+            );
         }
         assert_eq!(null.memory_info().free_bytes, usize::MAX);
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::backend::contract::{Address, StreamHandle};
 use crate::backend::driver::courier::Courier;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, DriverError, Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 
 pub use config::{CompletionMode, LiveCounts, MovedBytes, NullConfig, Reuse};
@@ -47,7 +47,12 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
         Code::OutOfAddresses => "no range of addresses is left that is long enough",
         Code::InvalidHandle => "there is no such stream or kernel on this device",
     };
-    Error::Driver { kind, call, code: code as i64, message: message.to_owned() }
+    Error::Driver(DriverError::Refused {
+        kind,
+        call,
+        code: code as i64,
+        message: message.to_owned(),
+    })
 }
 
 /// The null kind of device. See the head of this module.
@@ -151,7 +156,7 @@ impl NullBackend {
     fn device(&self, index: usize) -> Result<&NullDevice> {
         let Some(device) = self.devices.get(index) else {
             let device = Device::new(self.kind, index)?;
-            return Err(Error::NoSuchDevice { device, count: self.devices.len() });
+            return Err(Error::Device(DeviceError::NotFound { device, count: self.devices.len() }));
         };
         Ok(device)
     }

@@ -13,7 +13,7 @@ use crate::backend::contract::{
 use crate::backend::driver::opencl_c::class_of_value;
 use crate::backend::null::{Code, NullBackend, driver_error};
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ProgramError, Result};
 
 /// A launch that reached the null kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +118,7 @@ unsafe impl Kernels for NullBackend {
         self.device(device_index)?;
         let compiled = self.programs.lock().compile(device_index, source);
         let device = Device::new(self.kind, device_index)?;
-        compiled.map_err(|log| Error::BuildFailed { device, log })
+        compiled.map_err(|log| Error::Program(ProgramError::BuildFailed { device, log }))
     }
 
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>> {

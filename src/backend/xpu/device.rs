@@ -7,7 +7,7 @@ use super::sys::{self, DeviceId};
 use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{DeviceProperties, PriorityRange};
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 
@@ -177,12 +177,17 @@ impl XpuDevice {
     }
 
     fn lost(&self, reason: String) -> Error {
-        Error::DeviceLost { device: self.device, reason }
+        Error::Driver(DriverError::DeviceLost { device: self.device, reason })
     }
 }
 
 /// The error for a refusal that says nothing about a device.
 pub(super) fn driver_error(Refusal { call, code }: Refusal) -> Error {
     let message = sys::code_name(code).to_owned();
-    Error::Driver { kind: DeviceKind::XPU, call, code: i64::from(code), message }
+    Error::Driver(DriverError::Refused {
+        kind: DeviceKind::XPU,
+        call,
+        code: i64::from(code),
+        message,
+    })
 }

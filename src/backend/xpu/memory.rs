@@ -10,7 +10,7 @@ use super::sys::{self, DeviceId};
 use crate::backend::contract::capacity::Capacity;
 use crate::backend::contract::{Address, MemoryInfo, MemoryKind, PointerOwner};
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::machine_memory;
 use crate::base::sync::{LockRank, Mutex};
 
@@ -66,7 +66,9 @@ impl Memory {
         let (address, raw) = taken.map_err(|refusal| {
             device.capacity.give_back(bytes);
             match device.error(&session.driver, refusal) {
-                Error::Driver { .. } if is_shortage(refusal.code) => too_large(device, bytes),
+                Error::Driver(DriverError::Refused { .. }) if is_shortage(refusal.code) => {
+                    too_large(device, bytes)
+                }
                 error => error,
             }
         })?;
@@ -199,11 +201,11 @@ fn too_large(device: &XpuDevice, requested_bytes: usize) -> Error {
         largest => info.free_bytes.min(largest),
     };
     let total_bytes = info.total_bytes;
-    Error::OutOfMemory {
+    Error::Memory(MemoryError::OutOfMemory {
         device: device.device,
         requested_bytes,
         free_bytes,
         total_bytes,
         cache: None,
-    }
+    })
 }

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use crate::backend::driver::courier::Courier;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result, RuntimeError};
 use crate::base::fork;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
@@ -90,7 +90,9 @@ impl XpuBackend {
 
     fn found(&self) -> Result<&Found> {
         let kind = DeviceKind::XPU;
-        let unavailable = |reason: &String| Error::KindUnavailable { kind, reason: reason.clone() };
+        let unavailable = |reason: &String| {
+            Error::Device(DeviceError::KindUnavailable { kind, reason: reason.clone() })
+        };
         self.probe().found.as_ref().map_err(unavailable)
     }
 
@@ -98,7 +100,7 @@ impl XpuBackend {
         let devices = &self.found()?.devices;
         let Some(device) = devices.get(index) else {
             let device = Device::new(DeviceKind::XPU, index)?;
-            return Err(Error::NoSuchDevice { device, count: devices.len() });
+            return Err(Error::Device(DeviceError::NotFound { device, count: devices.len() }));
         };
         Ok(device)
     }
@@ -112,7 +114,7 @@ impl XpuBackend {
             return Ok((device, session));
         }
         if self.probe().is_behind_a_fork() {
-            return Err(Error::BadFork);
+            return Err(Error::Runtime(RuntimeError::BadFork));
         }
         let session = Session::begin(self.found()?).map_err(driver_error)?;
         Ok((device, self.session.get_or_init(|| Arc::new(session))))

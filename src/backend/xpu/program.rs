@@ -18,7 +18,7 @@ use crate::backend::contract::{
 };
 use crate::backend::driver::opencl_c::class_of_value;
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::sync::{LockRank, Mutex};
 
 /// The first word of SPIR-V.
@@ -96,12 +96,13 @@ impl XpuProgram {
         source: ProgramSource<'_>,
         options: &str,
     ) -> Result<Self> {
-        let failed = |log: String| Error::BuildFailed { device: device.device, log };
+        let failed =
+            |log: String| Error::Program(ProgramError::BuildFailed { device: device.device, log });
         let refused = |refusal| device.error(&session.driver, refusal);
-        let missing = Error::Unsupported {
+        let missing = Error::Driver(DriverError::Unsupported {
             kind: DeviceKind::XPU,
             capability: "programs of kernels: its driver lacks a function for them",
-        };
+        });
         let tables = session.driver.compiler().zip(session.set_mem_pointer);
         let (compiler, set_mem_pointer) = tables.ok_or(missing)?;
         if let ProgramSource::Binary(binary) = source

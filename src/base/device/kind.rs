@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 
 /// A kind of device: a handle of one byte to a registered name and type code.
 ///
@@ -129,7 +129,8 @@ impl FromStr for DeviceKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::from_name(name).ok_or_else(|| Error::UnknownDeviceKind { given: name.to_owned() })
+        Self::from_name(name)
+            .ok_or_else(|| Error::Device(DeviceError::UnknownKind { given: name.to_owned() }))
     }
 }
 
@@ -170,7 +171,7 @@ impl KindTable {
     fn enter(&self, name: &str, code: u8, allowed: RangeInclusive<u8>) -> Result<DeviceKind> {
         let refused = |reason| {
             let name = name.to_owned();
-            Err(Error::DeviceKindRefused { name, type_code: code, reason })
+            Err(Error::Device(DeviceError::KindRefused { name, type_code: code, reason }))
         };
         if !is_identifier(name) {
             return refused(format!(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Error, TaskError};
+use super::{Error, StreamError, TaskError};
 use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
@@ -14,14 +14,14 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 /// Tasks of a user that were enqueued behind the failure were retired without running, until a
 /// synchronise of the stream or its device raised this error.
 #[derive(Debug)]
-pub struct StreamError {
+pub struct StreamFailure {
     device: Device,
     stream_id: u64,
     /// 0 until the stream fails with it: tickets begin at 1.
     ticket: AtomicU64,
     skipped_count: AtomicU64,
     cause: FailureCause,
-    inherited_from: Option<Arc<StreamError>>,
+    inherited_from: Option<Arc<StreamFailure>>,
     is_seen: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ pub enum FailureCause {
     Cancelled,
 }
 
-impl StreamError {
+impl StreamFailure {
     pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
         let cause = match cause {
             FailureCause::Returned(error) => FailureCause::Returned(without_middle(error)),
@@ -124,7 +124,7 @@ impl StreamError {
 
     /// The original failure, when this one came through events.
     #[must_use]
-    pub fn inherited_from(&self) -> Option<&Arc<StreamError>> {
+    pub fn inherited_from(&self) -> Option<&Arc<StreamFailure>> {
         self.inherited_from.as_ref()
     }
 
@@ -155,12 +155,12 @@ impl StreamError {
 
     /// The failure with a cause of its own: the original one, or this.
     #[must_use]
-    pub fn root(&self) -> &StreamError {
+    pub fn root(&self) -> &StreamFailure {
         self.inherited_from.as_deref().unwrap_or(self)
     }
 }
 
-impl Drop for StreamError {
+impl Drop for StreamFailure {
     /// The last owner is often the engine; a panic of a user's drop must not unwind through it.
     fn drop(&mut self) {
         let cause = std::mem::replace(&mut self.cause, FailureCause::Cancelled);
@@ -174,22 +174,22 @@ impl Drop for StreamError {
 /// and dropped recursively, so a program that passes on the last error each time must not build
 /// one.
 fn without_middle(error: TaskError) -> TaskError {
-    match returned_stream_error(&error).and_then(StreamError::returned) {
-        Some(first) => Box::new(Error::Stream(Arc::clone(first))),
+    match returned_stream_error(&error).and_then(StreamFailure::returned) {
+        Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),
         None => error,
     }
 }
 
 /// The stream error that a task returned, in any form in which the runtime raises it.
-fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamError>> {
+fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
     match error.downcast_ref::<Error>() {
-        Some(Error::Stream(error)) => Some(error),
-        Some(Error::Streams { errors, .. }) => errors.first(),
-        _ => error.downcast_ref::<Arc<StreamError>>(),
+        Some(Error::Stream(StreamError::Failed(error))) => Some(error),
+        Some(Error::Stream(StreamError::SeveralFailed { errors, .. })) => errors.first(),
+        _ => error.downcast_ref::<Arc<StreamFailure>>(),
     }
 }
 
-impl fmt::Display for StreamError {
+impl fmt::Display for StreamFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream {} on {} failed: ", self.stream_id, self.device)?;
         match (&self.cause, &self.inherited_from) {
@@ -211,7 +211,7 @@ impl fmt::Display for StreamError {
     }
 }
 
-impl std::error::Error for StreamError {
+impl std::error::Error for StreamFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             FailureCause::Returned(error) => Some(error.as_ref()),

@@ -1,7 +1,7 @@
 //! Fills of buffers: the checks before one is enqueued, and how much of a sequence it uses.
 #![expect(unsafe_code, reason = "fills whose order the caller promises")]
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GeneratorError, Result};
 use crate::compute::generator::Generator;
 use crate::compute::generator::host::{HostFill, Range};
 use crate::compute::generator::kit::launch;
@@ -99,12 +99,19 @@ impl Generator {
     fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream, order: Order) -> Result<()> {
         let (own, given) = (self.device().kind(), buffer.device().kind());
         if own != given {
-            return Err(Error::GeneratorKindMismatch { expected: given, generator: own });
+            return Err(Error::Generator(GeneratorError::KindMismatch {
+                expected: given,
+                generator: own,
+            }));
         }
         let (address, bytes, item_bytes) =
             (buffer.address()?, buffer.nbytes(), values.item_bytes());
         if !bytes.is_multiple_of(item_bytes) || !address.is_multiple_of(item_bytes as u64) {
-            return Err(Error::FillAlignment { address, bytes, item_bytes });
+            return Err(Error::Generator(GeneratorError::FillAlignment {
+                address,
+                bytes,
+                item_bytes,
+            }));
         }
         let lifecycle = &stream.core().lifecycle;
         lifecycle.check_own("a generator", self.kits().runtime)?;

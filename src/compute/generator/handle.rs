@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork::{self, Inherited};
 use crate::base::spin::SpinMutex;
 use crate::compute::generator::kit::Kits;
@@ -120,7 +120,11 @@ impl Generator {
         let mut numbers = Vec::new();
         numbers.try_reserve_exact(count).map_err(|_| {
             let (name, value) = ("count of numbers", count.to_string());
-            Error::InvalidSetting { name, value, allowed: "as many as there is memory for" }
+            Error::Config(ConfigError::InvalidSetting {
+                name,
+                value,
+                allowed: "as many as there is memory for",
+            })
         })?;
         numbers.resize(count, 0);
         self.random_raw_into(&mut numbers).map(|()| numbers)

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::contract::Backend;
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::compute::generator::normal::{COS_32, COS_64, LOG_32, LOG_64, SIN_32, SIN_64};
 use crate::compute::generator::values::{BLOCK_BYTES, Values};
@@ -72,9 +72,9 @@ impl Kit {
         };
         let kernel = program.kernel(name).map_err(|error| match error {
             // The program has the float64 kernels where the device supports that type.
-            Error::NoSuchKernel { .. } => {
+            Error::Program(ProgramError::NoSuchKernel { .. }) => {
                 let capability = "random float64 numbers: this one has no double precision";
-                Error::Unsupported { kind: device.kind(), capability }
+                Error::Driver(DriverError::Unsupported { kind: device.kind(), capability })
             }
             other => other,
         })?;
@@ -85,7 +85,7 @@ impl Kit {
 fn compile(backend: &Arc<dyn Backend>, device: Device) -> Result<Program> {
     if backend.kernels().is_none() {
         let capability = "random numbers: they have neither tasks on the host nor programs";
-        return Err(Error::Unsupported { kind: device.kind(), capability });
+        return Err(Error::Driver(DriverError::Unsupported { kind: device.kind(), capability }));
     }
     Program::compile(backend, device, ProgramSource::Text(&source()), "")
 }

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, GeneratorError, Result};
 
 /// The seed of a generator that was not seeded: torch's `default_rng_seed_val`.
 pub(super) const DEFAULT_SEED: u64 = 67_280_421_310_721;
@@ -30,7 +30,7 @@ impl State {
         if offset.is_multiple_of(BLOCK_WORDS) {
             Ok(Self { seed, offset })
         } else {
-            Err(Error::GeneratorOffset { offset })
+            Err(Error::Generator(GeneratorError::InvalidOffset { offset }))
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::backend::contract::{
     Address, KernelParameter, LaunchArgument, ParameterClass, ValueBytes,
 };
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ProgramError, Result};
 use crate::compute::program::Kernel;
 use crate::ffi::Argument;
 use crate::memory::buffer::Buffer;
@@ -46,12 +46,14 @@ impl KernelArgument<'_> {
             (_, Self::Value(number)) => is_of(*number, *class),
             _ => false,
         };
-        given.filter(|_| fits).ok_or_else(|| Error::KernelArgument {
-            kernel: kernel.name().to_owned(),
-            index,
-            declared: format!("{type_name} {name}").trim().to_owned(),
-            expected: expected(*class),
-            given: self.described(),
+        given.filter(|_| fits).ok_or_else(|| {
+            Error::Program(ProgramError::InvalidArgument {
+                kernel: kernel.name().to_owned(),
+                index,
+                declared: format!("{type_name} {name}").trim().to_owned(),
+                expected: expected(*class),
+                given: self.described(),
+            })
         })
     }
 

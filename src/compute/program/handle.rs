@@ -8,7 +8,7 @@ use crate::backend::contract::{
     Backend, KernelHandle, KernelParameter, Kernels, ProgramHandle, ProgramSource,
 };
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, ProgramError, Result};
 use crate::base::fork::{self, Inherited};
 
 /// Kernels that were compiled for a device. Handles are cheap to clone.
@@ -56,7 +56,9 @@ pub(super) struct KernelCore {
 /// The kernels of a backend, where it has a compiler.
 fn kernels_of(backend: &Arc<dyn Backend>) -> Result<&dyn Kernels> {
     let capability = "programs of kernels";
-    backend.kernels().ok_or(Error::Unsupported { kind: backend.kind(), capability })
+    backend
+        .kernels()
+        .ok_or(Error::Driver(DriverError::Unsupported { kind: backend.kind(), capability }))
 }
 
 impl Program {
@@ -89,7 +91,10 @@ impl Program {
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let names = self.kernel_names()?;
         if !names.iter().any(|known| known == name) {
-            return Err(Error::NoSuchKernel { name: name.to_owned(), names });
+            return Err(Error::Program(ProgramError::NoSuchKernel {
+                name: name.to_owned(),
+                names,
+            }));
         }
         let kernels = kernels_of(&self.compiled.backend)?;
         // SAFETY: the program is live, as above.

@@ -8,7 +8,7 @@ use std::iter;
 use std::sync::Arc;
 
 use crate::backend::contract::{LaunchArgument, LaunchSize};
-use crate::base::error::{Error, FailureCause, Result};
+use crate::base::error::{Error, FailureCause, MemoryError, ProgramError, Result};
 use crate::compute::program::handle::KernelCore;
 use crate::compute::program::size::launch_size;
 use crate::compute::program::{Kernel, KernelArgument};
@@ -129,7 +129,7 @@ impl Stream {
         let (expected, given) = (kernel.parameters().len(), arguments.len());
         if expected != given {
             let kernel = kernel.name().to_owned();
-            return Err(Error::KernelArgumentCount { kernel, expected, given });
+            return Err(Error::Program(ProgramError::ArgumentCount { kernel, expected, given }));
         }
         let size = launch_size(kernel.name(), global_size, local_size)?;
         let fitted = arguments.iter().enumerate();
@@ -145,14 +145,19 @@ impl Stream {
             return Ok(());
         }
         let (kernel, stream) = (kernel.name().to_owned(), self.device());
-        Err(Error::KernelDeviceMismatch { kernel, compiled, stream, on_host: core.on_host })
+        Err(Error::Program(ProgramError::DeviceMismatch {
+            kernel,
+            compiled,
+            stream,
+            on_host: core.on_host,
+        }))
     }
 
     fn reach<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
         self.core().lifecycle.check_own("a buffer", buffer.runtime())?;
         if !buffer.is_reached_by(self.device()) {
             let (buffer, stream) = (buffer.device(), self.device());
-            return Err(Error::BufferDeviceMismatch { buffer, stream });
+            return Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream }));
         }
         buffer.access()
     }

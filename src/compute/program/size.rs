@@ -1,7 +1,7 @@
 //! How many work-items a launch may have: positive numbers, in one to three dimensions.
 
 use crate::backend::contract::LaunchSize;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ProgramError, Result};
 
 const EXTENTS: &str = "allowed are 1 to 3 positive numbers";
 
@@ -13,7 +13,7 @@ pub(super) fn launch_size(
 ) -> Result<LaunchSize> {
     let refused = |what, given: &[usize], allowed| {
         let (kernel, given) = (kernel.to_owned(), given.to_vec());
-        Error::LaunchSize { kernel, what, given, allowed }
+        Error::Program(ProgramError::LaunchSize { kernel, what, given, allowed })
     };
     let extents =
         |what, given: &[usize]| extents(given).ok_or_else(|| refused(what, given, EXTENTS));

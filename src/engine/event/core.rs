@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{Error, EventError, Result, StreamFailure};
 use crate::base::spin::{SpinGuard, SpinMutex};
 use crate::base::sync::{AtomicU64, Life, Ordering};
 use crate::engine::stream::core::StreamCore;
@@ -51,7 +51,7 @@ pub(super) struct Latest {
     /// The version whose outcome the next two fields hold. Successful untimed records store none.
     finished_version: u64,
     mark: Option<Arc<OwnedMark>>,
-    failure: Option<Arc<StreamError>>,
+    failure: Option<Arc<StreamFailure>>,
 }
 
 /// One version of an event, looked up in one step. It binds the source's errors, so that the error
@@ -115,12 +115,12 @@ impl EventCore {
             && event != device.kind()
         {
             let (role, stream) = ("recording", device.kind());
-            return Err(Error::EventKindMismatch { event, role, stream });
+            return Err(Error::Event(EventError::KindMismatch { event, role, stream }));
         }
         let own = *self.device.get_or_init(|| device);
         if own != device {
             let (event, stream) = (own.index(), device.index());
-            return Err(Error::EventDeviceMismatch { event, stream });
+            return Err(Error::Event(EventError::DeviceMismatch { event, stream }));
         }
         if let Some((source, _)) = &latest.source {
             core.lifecycle.check_own("an event", source.lifecycle.runtime)?;
@@ -184,7 +184,7 @@ impl EventCore {
         &self,
         version: u64,
         mark: Option<Arc<OwnedMark>>,
-        failure: Option<Arc<StreamError>>,
+        failure: Option<Arc<StreamFailure>>,
     ) {
         let (mut mark, mut failure) = (mark, failure);
         let mut latest = self.latest.lock();
@@ -202,7 +202,7 @@ impl EventCore {
     }
 
     /// The error that a finished record is failed with.
-    pub(super) fn failure_of(&self, record: &Record) -> Option<Arc<StreamError>> {
+    pub(super) fn failure_of(&self, record: &Record) -> Option<Arc<StreamFailure>> {
         let own = {
             let latest = self.latest.lock();
             latest.failure.clone().filter(|_| latest.finished_version == record.version)

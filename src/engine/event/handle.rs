@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, EventError, Result};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::Ordering;
 use crate::engine::event::command::{self, RecordCommand};
@@ -126,7 +126,7 @@ impl Event {
         match record.source.marks.poll() {
             Ok(()) => core.is_reached(&record) && core.is_latest_complete(),
             // A lost device executes nothing any more; any other refusal is no answer.
-            Err(error) => matches!(error, Error::DeviceLost { .. }),
+            Err(error) => matches!(error, Error::Driver(DriverError::DeviceLost { .. })),
         }
     }
 
@@ -137,7 +137,7 @@ impl Event {
     }
 
     /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms; when that returns true, the
-    /// wait ends with [`Error::Interrupted`] and the work goes on.
+    /// wait ends with [`Interrupted`](crate::RuntimeError::Interrupted) and the work goes on.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_on_host(&mut Some(is_interrupted))
     }
@@ -161,26 +161,29 @@ impl Event {
         if let (Some(this), Some(other)) = (this_kind, other_kind)
             && this != other
         {
-            return Err(Error::ElapsedKindMismatch { this, other });
+            return Err(Error::Event(EventError::ElapsedKindMismatch { this, other }));
         }
         if !self.is_timed() || !other.is_timed() {
-            return Err(Error::EventWithoutTiming);
+            return Err(Error::Event(EventError::WithoutTiming));
         }
         let (Some(this_record), Some(other_record)) = (this_record, other_record) else {
-            return Err(Error::EventNotRecorded);
+            return Err(Error::Event(EventError::NotRecorded));
         };
         if !self.query() || !other.query() {
-            return Err(Error::EventNotComplete);
+            return Err(Error::Event(EventError::NotComplete));
         }
         raise(self.core.failure_of(&this_record))?;
         raise(other.core.failure_of(&other_record))?;
-        let start = self.core.mark_of(&this_record).ok_or(Error::EventNotComplete)?;
-        let end = other.core.mark_of(&other_record).ok_or(Error::EventNotComplete)?;
+        let start = self.core.mark_of(&this_record).ok_or(Error::Event(EventError::NotComplete))?;
+        let end = other.core.mark_of(&other_record).ok_or(Error::Event(EventError::NotComplete))?;
         let (source, other_source) = (&this_record.source, &other_record.source);
         source.lifecycle.check_own("an event", other_source.lifecycle.runtime)?;
         if !source.on_host && source.identity.device != other_source.identity.device {
             let capability = "elapsed time between events of two devices";
-            return Err(Error::Unsupported { kind: source.identity.device.kind(), capability });
+            return Err(Error::Driver(DriverError::Unsupported {
+                kind: source.identity.device.kind(),
+                capability,
+            }));
         }
         let elapsed_ns = start.elapsed_ns(&end)?;
         #[expect(clippy::cast_precision_loss, reason = "exact up to 104 days")]
@@ -257,11 +260,11 @@ impl Stream {
         let Some(record) = event.core.record() else { return Ok(()) };
         let (kind, own_kind) = (record.source.identity.device.kind(), core.identity.device.kind());
         if kind != own_kind {
-            return Err(Error::EventKindMismatch {
+            return Err(Error::Event(EventError::KindMismatch {
                 event: kind,
                 role: "blocking",
                 stream: own_kind,
-            });
+            }));
         }
         core.lifecycle.check_own("an event", record.source.lifecycle.runtime)?;
         record.source.failures.bind();

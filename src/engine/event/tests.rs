@@ -10,7 +10,7 @@ use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedStream;
 use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::Error;
+use crate::base::error::{Error, EventError};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
@@ -75,7 +75,10 @@ fn a_record_that_is_refused_leaves_the_event_where_it_is() {
     let event = Event::new();
     first.record(&event).unwrap();
     let refused = other_device.record(&event).unwrap_err();
-    assert!(matches!(refused, Error::EventDeviceMismatch { event: 0, stream: 1 }), "{refused}");
+    assert!(
+        matches!(refused, Error::Event(EventError::DeviceMismatch { event: 0, stream: 1 })),
+        "{refused}"
+    );
     assert_eq!((event.version(), event.device().unwrap().index()), (1, 0));
     assert!(!event.query() && !other_device.is_ordered_after(&event));
 }

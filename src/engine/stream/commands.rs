@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::base::blocking::while_blocked;
-use crate::base::error::{Error, FailureCause, StreamError, TaskError};
+use crate::base::error::{DriverError, Error, FailureCause, StreamFailure, TaskError};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
@@ -119,7 +119,7 @@ impl Behind {
         let polled = source.marks.poll();
         let mark = source.marks.at(ticket)?;
         if !Arc::ptr_eq(&source.backend, &context.backend) {
-            if let Err(lost @ Error::DeviceLost { .. }) = polled {
+            if let Err(lost @ Error::Driver(DriverError::DeviceLost { .. })) = polled {
                 // The lost device makes no progress, and no callback will ever come.
                 context.fail(FailureCause::Backend(lost));
                 return None;
@@ -204,7 +204,7 @@ impl Drop for WaitFor {
 }
 
 /// Passes on a failure that is already known.
-pub(crate) struct Inherit(pub(crate) Arc<StreamError>);
+pub(crate) struct Inherit(pub(crate) Arc<StreamFailure>);
 
 impl Command<TaskContext> for Inherit {
     const CLASS: Class = Class::Own;

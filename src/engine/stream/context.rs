@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::contract::Backend;
 use crate::backend::contract::owned::{BareMark, OwnedMark, OwnedStream};
 use crate::base::device::Device;
-use crate::base::error::{FailureCause, Result, StreamError};
+use crate::base::error::{FailureCause, Result, StreamFailure};
 use crate::engine::stream::action::Since;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::gate::Gate;
@@ -21,7 +21,7 @@ pub(crate) struct TaskContext {
     /// True when a task that returned is done.
     pub(crate) on_host: bool,
     /// The open error: user tasks are retired without running.
-    pub(crate) error: Option<Arc<StreamError>>,
+    pub(crate) error: Option<Arc<StreamFailure>>,
     /// The stream's actions when it retires the command: none for most. Stored in place, because
     /// each record on a driver's stream leaves a mark.
     pub(crate) effects: Effects,
@@ -37,7 +37,7 @@ pub(crate) struct TaskContext {
 #[derive(Default)]
 pub(crate) struct Effects {
     /// The task failed.
-    pub(crate) failure: Option<Arc<StreamError>>,
+    pub(crate) failure: Option<Arc<StreamFailure>>,
     /// The task marked its place on a driver stream.
     pub(crate) mark: Option<PlacedMark>,
     /// The task is a synchronise.
@@ -65,14 +65,14 @@ impl TaskContext {
     /// The running task failed.
     #[cold]
     pub(crate) fn fail(&mut self, cause: FailureCause) {
-        let error = StreamError::new(self.device, self.stream_id, cause);
+        let error = StreamFailure::new(self.device, self.stream_id, cause);
         self.effects().failure.get_or_insert(error);
     }
 
     /// The running task waited for a task that failed.
     #[cold]
-    pub(crate) fn inherit(&mut self, from: &Arc<StreamError>) {
-        let error = StreamError::inherited(self.device, self.stream_id, from);
+    pub(crate) fn inherit(&mut self, from: &Arc<StreamFailure>) {
+        let error = StreamFailure::inherited(self.device, self.stream_id, from);
         self.effects().failure.get_or_insert(error);
     }
 
@@ -95,7 +95,7 @@ impl TaskContext {
     }
 
     /// The error that extends over the running task.
-    pub(crate) fn failure(&self) -> Option<&Arc<StreamError>> {
+    pub(crate) fn failure(&self) -> Option<&Arc<StreamFailure>> {
         self.error.as_ref().or(self.effects.failure.as_ref())
     }
 }

@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::backend::contract::owned::OwnedStream;
 use crate::backend::contract::{Backend, Turn, Work};
 use crate::base::device::Device;
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{Error, Result, StreamFailure};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::frontier::{History, Progress};
@@ -278,7 +278,7 @@ impl StreamCore {
     }
 
     /// The error that stays open and was never raised.
-    pub(crate) fn unseen_error(&self) -> Option<Arc<StreamError>> {
+    pub(crate) fn unseen_error(&self) -> Option<Arc<StreamFailure>> {
         self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
     }
 }

@@ -12,7 +12,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::backend::contract::Turn;
-use crate::base::error::{FailureCause, StreamError};
+use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::stack;
 use crate::base::sync::{spin_hint, yield_now};
 use crate::engine::stream::commands::{caught, drop_quietly, panicked};
@@ -360,12 +360,12 @@ impl StreamCore {
         &self,
         ticket: u64,
         context: &mut TaskContext,
-    ) -> Option<Arc<StreamError>> {
+    ) -> Option<Arc<StreamFailure>> {
         if context.error.is_none() { None } else { self.end_open_error(ticket, context) }
     }
 
     #[cold]
-    fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamError>> {
+    fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamFailure>> {
         let error = context.error.take()?;
         self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
         self.failures.end(ticket);

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::StreamError;
+use crate::base::error::StreamFailure;
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
 
 /// Not ended yet.
@@ -18,7 +18,7 @@ struct Extent {
     from_ticket: u64,
     /// First ticket that is no longer failed.
     to_ticket: u64,
-    error: Arc<StreamError>,
+    error: Arc<StreamFailure>,
 }
 
 /// The log of one stream.
@@ -38,7 +38,7 @@ impl Failures {
     }
 
     /// The consumer opens an error at a task. None is open.
-    pub(crate) fn open(&self, ticket: u64, error: Arc<StreamError>) {
+    pub(crate) fn open(&self, ticket: u64, error: Arc<StreamFailure>) {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
         log.push(Extent { from_ticket: ticket, to_ticket: OPEN, error });
@@ -67,7 +67,7 @@ impl Failures {
     }
 
     /// The error that extends over the task `ticket`.
-    pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamError>> {
+    pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
         if !self.has_failed() {
             return None;
         }
@@ -77,14 +77,14 @@ impl Failures {
     }
 
     /// The first error that extends over one of the tasks behind `first` up to `last`.
-    pub(crate) fn within(&self, first: u64, last: u64) -> Option<Arc<StreamError>> {
+    pub(crate) fn within(&self, first: u64, last: u64) -> Option<Arc<StreamFailure>> {
         let log = self.log.lock();
         let meets = |extent: &&Extent| extent.from_ticket <= last && extent.to_ticket > first + 1;
         log.iter().find(meets).map(|extent| Arc::clone(&extent.error))
     }
 
     /// The open error.
-    pub(crate) fn current(&self) -> Option<Arc<StreamError>> {
+    pub(crate) fn current(&self) -> Option<Arc<StreamFailure>> {
         self.at(OPEN - 1)
     }
 
@@ -125,8 +125,8 @@ mod tests {
     use crate::base::device::Device;
     use crate::base::error::FailureCause;
 
-    fn error(id: u64) -> Arc<StreamError> {
-        StreamError::new(Device::cpu(0), id, FailureCause::Cancelled)
+    fn error(id: u64) -> Arc<StreamFailure> {
+        StreamFailure::new(Device::cpu(0), id, FailureCause::Cancelled)
     }
 
     fn id_at(failures: &Failures, ticket: u64) -> Option<u64> {

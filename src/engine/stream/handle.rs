@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::PriorityRange;
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::base::fork;
 use crate::base::fork::Inherited;
 use crate::engine::stream::commands::{Call, TaskOutcome};
@@ -24,13 +24,14 @@ use crate::engine::stream::own::Keep;
 /// [`Stream::synchronize`] or a device synchronise raises the error and ends it.
 ///
 /// ```
-/// use accelrt::{Config, Device, Error, Runtime};
+/// use accelrt::{Config, Device, Error, Runtime, StreamError};
 /// let runtime = Runtime::new(Config::default())?;
 /// let stream = runtime.stream(Device::cpu(0))?;
 /// stream.enqueue(|| Err::<(), _>("no such file"))?;
 /// stream.enqueue(|| -> () { unreachable!("skipped") })?; // enqueueing never raises
 /// let error = stream.synchronize().unwrap_err();
-/// assert!(matches!(error, Error::Stream(_)) && error.to_string().contains("no such file"));
+/// assert!(matches!(&error, Error::Stream(StreamError::Failed(_))));
+/// assert!(error.to_string().contains("no such file"));
 /// stream.synchronize()?; // the error ended
 /// # Ok::<(), accelrt::Error>(())
 /// ```
@@ -106,10 +107,10 @@ impl Stream {
 
     #[cold]
     fn no_host_functions(&self) -> Error {
-        Error::Unsupported {
+        Error::Driver(DriverError::Unsupported {
             kind: self.device().kind(),
             capability: "functions of the host as tasks",
-        }
+        })
     }
 
     /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
@@ -191,9 +192,9 @@ impl Stream {
     }
 
     /// As [`Stream::synchronize`], asking `is_interrupted` every 50 ms; when that says
-    /// true the wait is given up with [`Error::Interrupted`] and the work goes on. A task that this
-    /// thread executes meanwhile is not left: it asks between tasks, and executes none of a stream
-    /// whose tasks have been long.
+    /// true the wait is given up with [`Interrupted`](crate::RuntimeError::Interrupted) and the
+    /// work goes on. A task that this thread executes meanwhile is not left: it asks between tasks,
+    /// and executes none of a stream whose tasks have been long.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.core.synchronize(&mut Some(is_interrupted))
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::device::Device;
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{Error, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::sync::unmodelled::{AtomicU64, AtomicUsize};
 use crate::base::sync::{LockRank, Mutex, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Lifecycle {
     /// Errors of streams that are gone, which were never raised.
     unseen: Mutex<BTreeMap<Device, Unseen>>,
     /// Called with each of them, to drop all that the error holds but its text.
-    fade: OnceLock<fn(&Arc<StreamError>)>,
+    fade: OnceLock<fn(&Arc<StreamFailure>)>,
 }
 
 /// The most errors that are kept for one device.
@@ -45,7 +45,7 @@ const MOST_UNSEEN: usize = 16;
 /// those before.
 #[derive(Debug, Default)]
 pub(crate) struct Unseen {
-    pub(crate) errors: VecDeque<Arc<StreamError>>,
+    pub(crate) errors: VecDeque<Arc<StreamFailure>>,
     pub(crate) num_forgotten: u64,
 }
 
@@ -53,7 +53,7 @@ impl Unseen {
     /// Adds later errors. Returns those that are forgotten in exchange, to be dropped without a
     /// lock: they are users' values.
     #[must_use = "it is a user's"]
-    fn add(&mut self, later: Self) -> Vec<Arc<StreamError>> {
+    fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
         self.errors.extend(later.errors);
         let beyond = self.errors.len().saturating_sub(MOST_UNSEEN);
         self.num_forgotten += later.num_forgotten + beyond as u64;
@@ -135,14 +135,22 @@ impl Lifecycle {
 
     #[cold]
     fn check_unusual(phase: usize) -> Result<()> {
-        if phase & !WATCHED == RUNNING { Ok(()) } else { Err(Error::ShutDown) }
+        if phase & !WATCHED == RUNNING {
+            Ok(())
+        } else {
+            Err(Error::Runtime(RuntimeError::ShutDown))
+        }
     }
 
     /// Fails when an object, described by `what`, belongs to another runtime.
     #[inline]
     pub(crate) fn check_own(&self, what: &'static str, given: u64) -> Result<()> {
         let own = self.runtime;
-        if given == own { Ok(()) } else { Err(Error::OtherRuntime { what, given, own }) }
+        if given == own {
+            Ok(())
+        } else {
+            Err(Error::Runtime(RuntimeError::OtherRuntime { what, given, own }))
+        }
     }
 
     /// Accepts no new work from now on. False when it was stopped before.
@@ -203,8 +211,8 @@ impl Lifecycle {
     pub(crate) fn keep(
         &self,
         counts: StreamCounts,
-        unseen: Option<Arc<StreamError>>,
-    ) -> Vec<Arc<StreamError>> {
+        unseen: Option<Arc<StreamFailure>>,
+    ) -> Vec<Arc<StreamFailure>> {
         self.retired_counters.add(counts);
         let Some(error) = unseen else { return Vec::new() };
         if let Some(fade) = self.fade.get() {
@@ -217,7 +225,7 @@ impl Lifecycle {
 
     /// Calls `fade` with each error that is kept for a stream that is gone, on the thread that
     /// drops the stream. It is the same at each call.
-    pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamError>)) {
+    pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamFailure>)) {
         self.fade.get_or_init(|| fade);
     }
 
@@ -256,7 +264,7 @@ mod tests {
 
     fn keep(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
-            let error = StreamError::new(device, id, FailureCause::Unfinished);
+            let error = StreamFailure::new(device, id, FailureCause::Unfinished);
             drop(lifecycle.keep(StreamCounts::default(), Some(error)));
         }
     }

@@ -13,7 +13,7 @@ use loom::thread::{self, JoinHandle};
 use crate::backend::contract::Backend;
 use crate::backend::null::{NullBackend, NullConfig};
 use crate::base::device::Device;
-use crate::base::error::{FailureCause, StreamError};
+use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::sync::models::{EVERY, model, model_without_fences};
 use crate::base::sync::{LockRank, Mutex, UnsafeCell};
 use crate::engine::event::Event;
@@ -336,7 +336,7 @@ fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
     model(EVERY, || {
         let failures = Arc::new(Failures::new());
         failures.bind();
-        let error = StreamError::new(Device::cpu(0), 1, FailureCause::Unfinished);
+        let error = StreamFailure::new(Device::cpu(0), 1, FailureCause::Unfinished);
         let asker = {
             let failures = Arc::clone(&failures);
             thread::spawn(move || failures.unbind())

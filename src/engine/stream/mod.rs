@@ -49,4 +49,5 @@ mod waiters;
 pub use commands::TaskOutcome;
 pub use deferred::Completion;
 pub use handle::Stream;
+pub(crate) use native::NATIVE_CALLS;
 pub use scope::Scope;

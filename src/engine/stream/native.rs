@@ -2,13 +2,17 @@
 #![expect(unsafe_code, reason = "calls functions on the promise of who launched them")]
 
 use crate::backend::contract::Address;
-use crate::base::error::{Error, FailureCause, Result};
+use crate::base::error::{DriverError, Error, FailureCause, Result};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::ffi::abi::{self, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, NativeCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES};
+
+/// What streams of devices lack that run no functions of the host.
+pub(crate) const NATIVE_CALLS: &str =
+    "native functions as tasks: they run on the host, and kernels of programs on the device";
 
 /// The placed arguments of a native function.
 trait Arguments: Send + 'static {
@@ -144,11 +148,11 @@ impl Stream {
     #[cold]
     fn no_native_calls(&self) -> Error {
         let capability = if abi::IS_KNOWN {
-            "native functions as tasks (launch): use launch_host, or a kernel of a Program"
+            NATIVE_CALLS
         } else {
             "native functions on this processor: its calling convention is unknown"
         };
-        Error::Unsupported { kind: self.device().kind(), capability }
+        Error::Driver(DriverError::Unsupported { kind: self.device().kind(), capability })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, Result};
 use crate::engine::stream::commands::caught;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
@@ -172,7 +172,7 @@ impl StreamCore {
         let by_mark = |_| self.handle.mark(false)?.wait();
         let waited = while_blocked(|| self.handle.synchronize().or_else(by_mark));
         waited.or_else(|refusal| match refusal {
-            Error::DeviceLost { .. } => Ok(()),
+            Error::Driver(DriverError::DeviceLost { .. }) => Ok(()),
             refusal => Err(refusal),
         })
     }

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::base::error::{Error, FailureCause, Result};
+use crate::base::error::{DriverError, Error, FailureCause, Result, RuntimeError};
 use crate::base::sync::yield_now;
 use crate::engine::stream::commands::{drop_quietly, panic_text};
 use crate::engine::stream::core::StreamCore;
@@ -37,7 +37,7 @@ const IS_REFUSED: Brought = (0, u64::MAX);
 /// Why this thread's task was refused. A thread whose thread-locals are already destroyed has lost
 /// the reason.
 fn take_reason() -> Error {
-    REASON.try_with(RefCell::take).ok().flatten().unwrap_or(Error::ShutDown)
+    REASON.try_with(RefCell::take).ok().flatten().unwrap_or(Error::Runtime(RuntimeError::ShutDown))
 }
 
 impl StreamCore {
@@ -62,7 +62,7 @@ impl StreamCore {
         panic: Box<dyn Any + Send>,
     ) {
         let (kind, message) = (self.identity.device.kind(), panic_text(panic));
-        self.retire_refused(&Error::Driver { kind, call, code: 0, message });
+        self.retire_refused(&Error::Driver(DriverError::Refused { kind, call, code: 0, message }));
     }
 
     /// Retires the queue without a worker.

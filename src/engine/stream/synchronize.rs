@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use crate::base::blocking::while_blocked;
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{Error, Result, RuntimeError, StreamError, StreamFailure};
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::commands::caught;
 use crate::engine::stream::context::TaskContext;
@@ -18,7 +18,7 @@ use crate::queue::{Class, Command};
 /// meanwhile.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
-    errors: Mutex<Vec<Arc<StreamError>>>,
+    errors: Mutex<Vec<Arc<StreamFailure>>>,
 }
 
 impl SyncPoint {
@@ -27,11 +27,11 @@ impl SyncPoint {
     }
 
     /// Adds an error: usually one, several when other threads synchronise meanwhile.
-    pub(crate) fn give(&self, error: &Arc<StreamError>) {
+    pub(crate) fn give(&self, error: &Arc<StreamFailure>) {
         self.errors.lock().push(Arc::clone(error));
     }
 
-    fn take(&self) -> Vec<Arc<StreamError>> {
+    fn take(&self) -> Vec<Arc<StreamFailure>> {
         std::mem::take(&mut *self.errors.lock())
     }
 }
@@ -49,7 +49,7 @@ impl Command<TaskContext> for Synchronize {
 }
 
 /// Opens an error again.
-struct Reopen(Arc<StreamError>);
+struct Reopen(Arc<StreamFailure>);
 
 impl Command<TaskContext> for Reopen {
     const CLASS: Class = Class::Own;
@@ -67,7 +67,7 @@ pub(crate) struct Pending {
 
 /// A point that this thread has passed, and the error that ended there.
 struct Passed {
-    error: Option<Arc<StreamError>>,
+    error: Option<Arc<StreamFailure>>,
 }
 
 impl StreamCore {
@@ -155,7 +155,7 @@ impl StreamCore {
         self: &Arc<Self>,
         pending: &Pending,
         interrupt: &mut Interrupt<'_>,
-    ) -> Result<Vec<Arc<StreamError>>> {
+    ) -> Result<Vec<Arc<StreamFailure>>> {
         // A backend that panics is treated as one that refuses.
         let waited = caught(|| self.wait_for(pending, interrupt));
         if let Ok(Ok(())) = waited {
@@ -188,7 +188,7 @@ impl StreamCore {
     }
 
     /// Reopens an error that was ended and could not be raised.
-    pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamError>) {
+    pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamFailure>) {
         // Refused only after a shutdown, when no error is raised any more.
         let _ = self.push(Reopen(error));
     }
@@ -196,19 +196,19 @@ impl StreamCore {
 
 /// An error as a result, marked as seen. Work that a shutdown cancelled is reported as that.
 #[inline]
-pub(crate) fn raise(error: Option<Arc<StreamError>>) -> Result<()> {
+pub(crate) fn raise(error: Option<Arc<StreamFailure>>) -> Result<()> {
     error.map_or(Ok(()), |error| raise_all(vec![error]))
 }
 
 /// Several errors as one result, each marked as seen.
 #[cold]
-pub(crate) fn raise_all(errors: Vec<Arc<StreamError>>) -> Result<()> {
+pub(crate) fn raise_all(errors: Vec<Arc<StreamFailure>>) -> Result<()> {
     raise_counted(errors, 0)
 }
 
 /// The same, with the number of errors that are not kept.
 #[cold]
-pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamError>>, num_forgotten: u64) -> Result<()> {
+pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: u64) -> Result<()> {
     for error in &errors {
         error.set_seen();
     }
@@ -217,8 +217,12 @@ pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamError>>, num_forgotten: u6
     errors.sort_by_key(|error| error.inherited_from().is_some()); // originals before inherited ones
     match (&errors[..], count) {
         ([], 0) => Ok(()),
-        ([], _) => Err(Error::ShutDown),
-        ([error], _) if num_forgotten == 0 => Err(Error::Stream(Arc::clone(error))),
-        _ => Err(Error::Streams { errors: errors.into(), num_forgotten }),
+        ([], _) => Err(Error::Runtime(RuntimeError::ShutDown)),
+        ([error], _) if num_forgotten == 0 => {
+            Err(Error::Stream(StreamError::Failed(Arc::clone(error))))
+        }
+        _ => {
+            Err(Error::Stream(StreamError::SeveralFailed { errors: errors.into(), num_forgotten }))
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::backend::contract::Backend;
 use crate::backend::contract::owned::OwnedStream;
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, StreamError};
 use crate::base::fork;
 use crate::base::steps::step;
 use crate::base::sync::{LockRank, Mutex, park};
@@ -132,7 +132,7 @@ impl StreamTable {
             return self.default_stream();
         }
         let found = self.streams.lock().find(stream_id);
-        found.ok_or(Error::NoSuchStream { device: self.device, stream_id })
+        found.ok_or(Error::Stream(StreamError::NotFound { device: self.device, stream_id }))
     }
 
     /// Every stream that was made and has not ended. The counts and errors of the others are in the
@@ -172,7 +172,7 @@ impl StreamTable {
             return Ok(());
         }
         let (device, least, greatest) = (self.device, range.least, range.greatest);
-        Err(Error::PriorityOutOfRange { device, priority, least, greatest })
+        Err(Error::Stream(StreamError::PriorityOutOfRange { device, priority, least, greatest }))
     }
 }
 
@@ -213,7 +213,7 @@ impl Streams {
 mod tests {
     use crate::base::config::Config;
     use crate::base::device::Device;
-    use crate::base::error::Error;
+    use crate::base::error::{Error, StreamError};
     use crate::base::steps::steps_of;
     use crate::runtime::Runtime;
 
@@ -233,7 +233,10 @@ mod tests {
         }
         for id in [gone, 1_000_000] {
             let found = runtime.stream_by_id(CPU, id);
-            assert!(matches!(found, Err(Error::NoSuchStream { stream_id, .. }) if stream_id == id));
+            let Err(Error::Stream(StreamError::NotFound { stream_id, .. })) = found else {
+                panic!("{found:?}")
+            };
+            assert_eq!(stream_id, id);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::base::blocking::{longest_park, while_blocked};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, RuntimeError, StreamError};
 use crate::base::sync::Ordering;
 use crate::base::sync::{Sleeper, assert_no_lock_held, park, spin_hint};
 use crate::engine::stream::commands::caught;
@@ -31,7 +31,7 @@ const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
 /// A waiting thread calls this every 50 ms, also between tasks that it executes meanwhile; true
-/// ends the wait with [`Error::Interrupted`]. The work goes on.
+/// ends the wait with [`RuntimeError::Interrupted`]. The work goes on.
 pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
@@ -42,7 +42,7 @@ impl StreamCore {
         assert_no_lock_held();
         if frames::is_inside(self.key()) {
             let (device, stream_id) = (self.identity.device, self.identity.id);
-            return Err(Error::WaitInsideTask { device, stream_id });
+            return Err(Error::Stream(StreamError::WaitInsideTask { device, stream_id }));
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ fn ask(interrupt: &mut Interrupt<'_>, asked: &mut Instant) -> Result<()> {
 /// Calls the interrupt check.
 pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
     let is_interrupted = interrupt.as_mut().is_some_and(|is_interrupted| is_interrupted());
-    if is_interrupted { Err(Error::Interrupted) } else { Ok(()) }
+    if is_interrupted { Err(Error::Runtime(RuntimeError::Interrupted)) } else { Ok(()) }
 }
 
 /// True on a single processor, where spinning only keeps the awaited thread from running.
@@ -306,7 +306,12 @@ mod tests {
                 stream.core().wait_ticket(1, true, &mut Some(&mut always)),
                 stream.core().wait_ticket(1, false, &mut Some(&mut always)),
             ];
-            assert!(given_up.iter().all(|outcome| matches!(outcome, Err(Error::Interrupted))));
+            assert!(
+                given_up.iter().all(|outcome| matches!(
+                    outcome,
+                    Err(Error::Runtime(RuntimeError::Interrupted))
+                ))
+            );
         }
         assert_eq!(stream.core().waiters.count(), 0);
         drop(open);

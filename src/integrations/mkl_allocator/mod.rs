@@ -8,7 +8,7 @@ mod library;
 
 use std::path::Path;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::fork;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
@@ -59,7 +59,7 @@ impl MklAllocator {
         }
         functions::prepare(self)?;
         let libraries = VerboseLibrary::Mkl.found(folders).map_err(|error| match error {
-            Error::VerboseLibraryMissing { searched, .. } => {
+            Error::Integration(IntegrationError::LibraryMissing { searched, .. }) => {
                 self.refused(format!("none was found: searched were {searched}"))
             }
             other => other,
@@ -104,7 +104,7 @@ impl MklAllocator {
     }
 
     fn refused(self, reason: String) -> Error {
-        Error::MklAllocator { allocator: self.name(), reason }
+        Error::Integration(IntegrationError::MklAllocator { allocator: self.name(), reason })
     }
 }
 

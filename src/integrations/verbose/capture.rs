@@ -15,7 +15,7 @@ use std::sync::{Arc, Once};
 use std::thread::{Builder, JoinHandle};
 
 use crate::base::contain::contain;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::signals::with_signals_blocked;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering};
@@ -165,8 +165,11 @@ impl Session {
     /// Puts a pipe in the place of descriptor 1.
     fn begin(process: u32) -> Result<Self> {
         static AT_EXIT: Once = Once::new();
-        let refused =
-            |call| move |error: std::io::Error| Error::Capture(format!("{call}: {error}"));
+        let refused = |call| {
+            move |error: std::io::Error| {
+                Error::Integration(IntegrationError::Capture(format!("{call}: {error}")))
+            }
+        };
         let target = descriptor::copy_of_output().map_err(refused("fcntl"))?;
         let (read, write) = descriptor::pipe().map_err(refused("pipe"))?;
         if let Some(target) = &target {

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use crate::base::config::variable;
 use crate::base::dylib::FoundLibrary;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::integrations::verbose::actions;
 use crate::integrations::verbose::environment::{Asked, of_mkl, of_onednn};
@@ -116,7 +116,11 @@ impl VerboseScope {
     pub fn enter(library: VerboseLibrary, level: i32, folders: &[&Path]) -> Result<Self> {
         if !(0..=library.highest_level()).contains(&level) {
             let reason = format!("levels are 0 to {}", library.highest_level());
-            return Err(Error::VerboseLevel { library: library.name(), level, reason });
+            return Err(Error::Integration(IntegrationError::VerboseLevel {
+                library: library.name(),
+                level,
+                reason,
+            }));
         }
         let bottom = library.asked().level;
         let found = if level == 0 { library.in_process() } else { library.found(folders)? };
@@ -133,7 +137,11 @@ impl VerboseScope {
             levels.close(id);
             apply(library, &found, levels.in_force(bottom));
             let reason = format!("{path} refuses it");
-            return Err(Error::VerboseLevel { library: library.name(), level, reason });
+            return Err(Error::Integration(IntegrationError::VerboseLevel {
+                library: library.name(),
+                level,
+                reason,
+            }));
         }
         Ok(Self { library, id })
     }

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use crate::base::dylib::file_of;
 use crate::base::dylib::{FoundLibrary, Library, Loaded};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
 use crate::runtime::Runtime;
 
@@ -105,7 +105,7 @@ impl VerboseLibrary {
     /// ```
     pub fn is_available(self, folders: &[&Path]) -> Result<bool> {
         match self.found(folders) {
-            Err(Error::VerboseLibraryMissing { .. }) => Ok(false),
+            Err(Error::Integration(IntegrationError::LibraryMissing { .. })) => Ok(false),
             found => found.map(|_| true),
         }
     }
@@ -155,9 +155,11 @@ impl VerboseLibrary {
     /// The copies in the process; loads one when there is none or a setting names it.
     pub(crate) fn found(self, folders: &[&Path]) -> Result<Vec<FoundLibrary>> {
         if let Some((variable, file)) = self.configured()? {
-            let missing = |why: &str| Error::VerboseLibraryMissing {
-                library: self.name(),
-                searched: format!("{variable}={file} alone ({why})"),
+            let missing = |why: &str| {
+                Error::Integration(IntegrationError::LibraryMissing {
+                    library: self.name(),
+                    searched: format!("{variable}={file} alone ({why})"),
+                })
             };
             let library = Library::open_first(&[&file])
                 .map_err(|refused| missing(&refused.refusals().join("; ")))?;
@@ -175,7 +177,7 @@ impl VerboseLibrary {
         if hidden.is_some() {
             // Another copy would be loaded, and print nothing for the calls of this one.
             let (library, searched) = (self.name(), searched.remove(0));
-            return Err(Error::VerboseLibraryMissing { library, searched });
+            return Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }));
         }
         let named: Vec<_> = self.file_names().iter().map(|name| (*name).to_owned()).collect();
         searched.push(format!("the loader's folders for {}", named.join(", ")));
@@ -198,7 +200,7 @@ impl VerboseLibrary {
             }
         }
         let (library, searched) = (self.name(), searched.join("; "));
-        Err(Error::VerboseLibraryMissing { library, searched })
+        Err(Error::Integration(IntegrationError::LibraryMissing { library, searched }))
     }
 
     /// The file of a library that contains this one and does not export its function.

@@ -9,7 +9,7 @@
 
 use std::thread::ThreadId;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Handouts;
 use crate::memory::allocator::block::{Block, BlockId, Blocks, State};
@@ -76,7 +76,7 @@ impl Request {
             return Ok(());
         }
         let (name, value) = ("alignment", self.align_bytes.to_string());
-        Err(Error::InvalidSetting { name, value, allowed: "a power of two" })
+        Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed: "a power of two" }))
     }
 
     /// Aligned to a power of two as well; a request with any other number fails.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::Backend;
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork;
 use crate::base::size::MIB;
 use crate::base::sync::{LockRank, Mutex};
@@ -405,7 +405,7 @@ impl CachingAllocator {
         if !(0.0..=1.0).contains(&fraction) {
             let value = fraction.to_string();
             let (name, allowed) = ("memory fraction", "a number from 0 to 1");
-            return Err(Error::InvalidSetting { name, value, allowed });
+            return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
         }
         fork::check()?;
         self.books.lock().limits.set_fraction(fraction);

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::settings::{self, Setting};
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
 
 /// Intervals of sizes that `roundup_power2_divisions` tells apart: from 1, 2, 4, … MiB up.
@@ -321,8 +321,12 @@ fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
     let key = setting.key.to_owned();
     Err(match WITHOUT_EFFECT.iter().find(|(key, _)| *key == setting.key) {
         Some(_) if !is_strict => return Ok(()),
-        Some((_, reason)) => Error::AllocatorSettingWithoutEffect { key, reason },
-        None => Error::UnknownAllocatorSetting { key, allowed: KEYS.join(", ") },
+        Some((_, reason)) => {
+            Error::Config(ConfigError::AllocatorSettingWithoutEffect { key, reason })
+        }
+        None => {
+            Error::Config(ConfigError::UnknownAllocatorSetting { key, allowed: KEYS.join(", ") })
+        }
     })
 }
 
@@ -340,7 +344,7 @@ fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
                 PolicyName::Native => "it is a decision of policy native, not of torch",
             };
             let key = setting.key.to_owned();
-            return Err(Error::AllocatorSettingWithoutEffect { key, reason });
+            return Err(Error::Config(ConfigError::AllocatorSettingWithoutEffect { key, reason }));
         }
     }
     Ok(policy.unwrap_or(AllocatorConfig::default().policy))

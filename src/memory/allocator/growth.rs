@@ -1,7 +1,7 @@
 //! Growth: taking a segment from the device for a request that no free block serves.
 
 use crate::backend::contract::Address;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{MutexGuard, yield_now};
 use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::books::{Books, Plan};
@@ -92,7 +92,7 @@ impl Drop for Taken<'_> {
 /// several is refused, those before it are the requester's for that moment.
 pub(super) fn none_if_short<T>(refusal: Error) -> Result<Option<T>> {
     match refusal {
-        Error::OutOfMemory { .. } => Ok(None),
+        Error::Memory(MemoryError::OutOfMemory { .. }) => Ok(None),
         refusal => Err(refusal),
     }
 }

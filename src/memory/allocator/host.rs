@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::contract::MemoryInfo;
-use crate::base::error::Error;
+use crate::base::error::{Error, MemoryError};
 use crate::base::sync::{LockRank, Mutex};
 use crate::memory::allocator::caching::CachingAllocator;
 use crate::memory::allocator::stats::{Stat, Statistics};
@@ -159,7 +159,7 @@ impl Meter {
 
     /// The driver gave none.
     pub(super) fn was_refused(&self, refusal: &Error) {
-        if let Error::OutOfMemory { free_bytes, total_bytes, .. } = *refusal {
+        if let Error::Memory(MemoryError::OutOfMemory { free_bytes, total_bytes, .. }) = *refusal {
             self.0.lock().info = MemoryInfo { free_bytes, total_bytes };
         }
     }

@@ -244,10 +244,11 @@ fn a_driver_without_memory_gets_the_cache_back_and_is_asked_again() {
     let error = host.0.allocate(Request::new(64 * MIB, 0)).unwrap_err();
     // The driver's numbers: the books of the host have no limit to tell.
     let total_bytes = NullConfig::default().capacity_bytes;
-    assert!(
-        matches!(error, crate::Error::OutOfMemory { total_bytes: told, .. } if told == total_bytes),
-        "{error}"
-    );
+    let crate::Error::Memory(crate::MemoryError::OutOfMemory { total_bytes: told, .. }) = error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!(told, total_bytes);
     host.0.check_all();
     for block in [kept, large] {
         host.free(block);

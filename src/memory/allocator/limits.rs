@@ -1,6 +1,6 @@
 //! How much an allocator may take from its device.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 
 /// The device's memory and the part of it that may be reserved.
 ///
@@ -83,7 +83,7 @@ impl Limits {
     /// The device has answered about one segment.
     pub(super) fn note_segment<T>(&mut self, bytes: usize, given: &Result<T>) {
         self.note_answer(if given.is_ok() { 0 } else { bytes });
-        if let Err(Error::OutOfMemory { free_bytes, .. }) = given {
+        if let Err(Error::Memory(MemoryError::OutOfMemory { free_bytes, .. })) = given {
             self.told_free_bytes = Some(*free_bytes);
         }
     }
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn what_the_device_said_to_be_free_holds_until_it_gives_or_takes() {
         let mut limits = Limits::new(100);
-        let refusal = Error::OutOfMemory {
+        let refusal = Error::Memory(MemoryError::OutOfMemory {
             device: Device::cpu(0),
             requested_bytes: 60,
             free_bytes: 20,
             total_bytes: 100,
             cache: None,
-        };
+        });
         let refuse = |limits: &mut Limits| {
             assert!(limits.take(60));
             limits.note_segment::<()>(60, &Err(refusal.clone()));

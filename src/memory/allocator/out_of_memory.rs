@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::contract::MemoryInfo;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result, RuntimeError};
 use crate::base::fork;
 use crate::base::shortage::Shortage;
 use crate::base::size::to_usize;
@@ -208,8 +208,10 @@ impl CachingAllocator {
         for _ in 0..2 {
             for holder in self.holders(Wanted::Back) {
                 // Refused behind this thread's own task, or as a lost device: what it holds stays.
-                if let Err(Error::Interrupted) = self.wait_for_holder(&holder, interrupt) {
-                    return Err(Error::Interrupted);
+                if let Err(Error::Runtime(RuntimeError::Interrupted)) =
+                    self.wait_for_holder(&holder, interrupt)
+                {
+                    return Err(Error::Runtime(RuntimeError::Interrupted));
                 }
             }
         }
@@ -283,13 +285,13 @@ impl CachingAllocator {
                 Some((free_bytes, total_bytes, Some(Box::new(shortage))))
             });
             if let Some((free_bytes, total_bytes, cache)) = numbers {
-                return Error::OutOfMemory {
+                return Error::Memory(MemoryError::OutOfMemory {
                     device,
                     requested_bytes,
                     free_bytes,
                     total_bytes,
                     cache,
-                };
+                });
             }
             yield_now();
         }

@@ -15,7 +15,7 @@ use crate::backend::cpu::CpuBackend;
 use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::Error;
+use crate::base::error::{Error, RuntimeError};
 use crate::base::size::MIB;
 use crate::engine::stream::Stream;
 use crate::engine::stream::own::Place;
@@ -240,7 +240,7 @@ fn a_wait_for_pending_uses_can_be_given_up() {
         world.free(large, &home, &[&other]);
         world.free(small, &home, &[]);
         let waited = world.allocator.empty_cache_unless(&mut Some(&mut || true));
-        assert!(matches!(waited, Err(Error::Interrupted)), "{waited:?}");
+        assert!(matches!(waited, Err(Error::Runtime(RuntimeError::Interrupted))), "{waited:?}");
         assert_eq!(world.reserved_bytes(), 30 << 20, "what is not in use went back");
         drop(held);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::backend::contract::{Address, PhysicalHandle};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DriverError, Error, MemoryError, Result};
 use crate::base::fork;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::block::{Block, BlockId, State};
@@ -51,7 +51,10 @@ impl CachingAllocator {
     pub fn restore(&self, snapshot: &Snapshot) -> Result<Vec<Allocated>> {
         if self.source.backend.has_host_addresses() {
             let kind = self.source.device.kind();
-            return Err(Error::Unsupported { kind, capability: "memory at chosen addresses" });
+            return Err(Error::Driver(DriverError::Unsupported {
+                kind,
+                capability: "memory at chosen addresses",
+            }));
         }
         check_tiling(snapshot)?;
         let is_empty = {
@@ -141,7 +144,7 @@ struct Memory {
 }
 
 fn contradiction(address: u64, expected: &'static str) -> Error {
-    Error::InvalidSnapshot { address, expected }
+    Error::Memory(MemoryError::InvalidSnapshot { address, expected })
 }
 
 /// Segments do not overlap, and blocks tile them as an allocator cuts them: in its granules, free

@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 
 /// One pair, as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl<'a> Setting<'a> {
     /// The error of a value that is not allowed.
     pub(super) fn refused(&self, allowed: impl Into<String>) -> Error {
         let (key, value) = (self.key.to_owned(), self.value.to_owned());
-        Error::AllocatorSetting { key, value, allowed: allowed.into() }
+        Error::Config(ConfigError::InvalidAllocatorSetting { key, value, allowed: allowed.into() })
     }
 
     pub(super) fn is_list(&self) -> bool {

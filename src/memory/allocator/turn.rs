@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, RuntimeError};
 use crate::base::size::to_usize;
 use crate::base::sync::yield_now;
 use crate::engine::stream::wait::Interrupt;
@@ -107,7 +107,9 @@ impl CachingAllocator {
             let Some(holder) = holders.first() else { break };
             match self.wait_for_holder(holder, interrupt) {
                 Ok(()) if holder.stream.progress.done() >= holder.ticket => {}
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(Error::Runtime(RuntimeError::Interrupted)) => {
+                    return Err(Error::Runtime(RuntimeError::Interrupted));
+                }
                 // Behind this thread's own task, or a lost device: what it holds stays.
                 _ => drop(refused.insert(holder.stream.key())),
             }

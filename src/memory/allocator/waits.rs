@@ -6,7 +6,7 @@
 //! what it uses counts as used, and one of the requests fails. What stands behind a task by other
 //! means than events of streams, or waits for memory of another device, is not seen.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, StreamError};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::wait::Interrupt;
@@ -89,7 +89,7 @@ impl CachingAllocator {
         let (device, stream_id) = (identity.device, identity.id);
         begun
             .map(|number| UnderWay(self, number))
-            .ok_or(Error::WaitInsideTask { device, stream_id })
+            .ok_or(Error::Stream(StreamError::WaitInsideTask { device, stream_id }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::{Address, MemoryKind};
 use crate::base::device::Device;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::fork::{self, Inherited};
 use crate::engine::stream::Stream;
 use crate::engine::stream::own::Place;
@@ -157,7 +157,7 @@ impl Buffer {
             Bound::Unbounded => self.bytes,
         };
         if start > end || end > self.bytes {
-            return Err(Error::BufferRange { start, end, bytes: self.bytes });
+            return Err(Error::Memory(MemoryError::RangeOutside { start, end, bytes: self.bytes }));
         }
         let (offset, bytes) = (self.offset + start, end - start);
         Ok(Self { allocation: self.allocation.clone(), offset, bytes })
@@ -198,7 +198,7 @@ impl Buffer {
     /// Frees the memory now, in stream order, while views of it exist: from here on every use of
     /// any of them fails. Does nothing after a release. Does not wait.
     ///
-    /// Fails with [`Error::BufferExported`] while exports exist; nothing has changed then.
+    /// Fails with [`MemoryError::Exported`] while exports exist; nothing has changed then.
     pub fn release(&self) -> Result<()> {
         fork::check()?;
         self.allocation.release().map_err(|refusal| self.refused(refusal))
@@ -209,12 +209,13 @@ impl Buffer {
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
+    /// use accelrt::{Error, MemoryError::{Exported, Released}};
     /// let buffer = runtime.zeros(64, accelrt::Device::cpu(0))?;
     /// let export = buffer.export()?;
-    /// assert!(matches!(buffer.release(), Err(accelrt::Error::BufferExported { exports: 1, .. })));
+    /// assert!(matches!(buffer.release(), Err(Error::Memory(Exported { exports: 1, .. }))));
     /// drop(export);
     /// buffer.release()?;
-    /// assert!(matches!(buffer.address(), Err(accelrt::Error::BufferReleased { .. })));
+    /// assert!(matches!(buffer.address(), Err(Error::Memory(Released { .. }))));
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn export(&self) -> Result<ExportGuard> {
@@ -263,8 +264,10 @@ impl Buffer {
     pub(super) fn refused(&self, refusal: Refusal) -> Error {
         let (device, address, bytes) = (self.device(), self.begin().0, self.bytes);
         match refusal {
-            Refusal::Released => Error::BufferReleased { device, address, bytes },
-            Refusal::Exported(exports) => Error::BufferExported { device, address, bytes, exports },
+            Refusal::Released => Error::Memory(MemoryError::Released { device, address, bytes }),
+            Refusal::Exported(exports) => {
+                Error::Memory(MemoryError::Exported { device, address, bytes, exports })
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::contract::{Address, MemoryKind};
-use crate::base::error::{Error, Result, StreamError};
+use crate::base::error::{DriverError, Error, MemoryError, Result, RuntimeError, StreamFailure};
 use crate::base::fork;
 use crate::base::size::to_usize;
 use crate::base::sync::park;
@@ -30,8 +30,8 @@ impl Buffer {
         self.wait_for_uses(&mut None)
     }
 
-    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms; when that
-    /// says true the wait is given up with [`Error::Interrupted`] and the work goes on.
+    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms; when that says true the
+    /// wait ends with [`Interrupted`](crate::RuntimeError::Interrupted) and the work goes on.
     pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for_uses(&mut Some(is_interrupted))
     }
@@ -85,7 +85,10 @@ impl Buffer {
     pub fn write_from_slice(&self, bytes: &[u8]) -> Result<()> {
         let (target_bytes, source_bytes) = (self.nbytes(), bytes.len());
         if target_bytes != source_bytes {
-            return Err(Error::CopySizeMismatch { target_bytes, source_bytes });
+            return Err(Error::Memory(MemoryError::CopySizeMismatch {
+                target_bytes,
+                source_bytes,
+            }));
         }
         let _access = self.host_access(true)?;
         self.copy_here(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
@@ -106,7 +109,7 @@ impl Buffer {
     fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
         if !self.is_host_accessible() {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
-            return Err(Error::Unsupported { kind, capability });
+            return Err(Error::Driver(DriverError::Unsupported { kind, capability }));
         }
         let touch = Touch { bytes: self.bytes(), writes };
         self.wait_for_host()?;
@@ -153,7 +156,7 @@ impl Buffer {
 
 /// Blocks until the uses are done; raises the failures that cover them.
 fn wait_for_these(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
-    let mut errors: Vec<Arc<StreamError>> = Vec::new();
+    let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
     for point in uses {
         // A synchronise raised the errors that ended before this wait.
         let was_done = point.is_done();
@@ -161,10 +164,11 @@ fn wait_for_these(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let task = Watched::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
         if !was_done && point.stream.lifecycle.is_cancelled() {
-            return Err(Error::ShutDown); // it may have been retired without running
+            // It may have been retired without running.
+            return Err(Error::Runtime(RuntimeError::ShutDown));
         }
         let failures = &point.stream.failures;
-        let is_told = |error: &Arc<StreamError>| {
+        let is_told = |error: &Arc<StreamFailure>| {
             was_done && !failures.current().is_some_and(|open| Arc::ptr_eq(&open, error))
         };
         errors.extend(failures.at(task.ticket).filter(|error| !is_told(error)));

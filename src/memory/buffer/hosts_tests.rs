@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use crate::base::config::Config;
 use crate::base::device::Device;
-use crate::base::error::Error;
+use crate::base::error::{Error, MemoryError};
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::hosts::HostAccess;
@@ -44,7 +44,7 @@ fn a_copy_that_is_refused_while_it_waits_for_the_host_is_forgotten_by_both_buffe
         }
         source.release().unwrap();
         let refused = copy.join().unwrap();
-        assert!(matches!(refused, Err(Error::BufferReleased { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Memory(MemoryError::Released { .. }))), "{refused:?}");
     });
     drop(inside);
     assert!(!has_hosts(&target) && !has_hosts(&source));

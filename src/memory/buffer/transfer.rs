@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::contract::Address;
 use crate::base::device::DeviceKind;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result, RuntimeError};
 use crate::base::fork::Inherited;
 use crate::base::spin::SpinMutex;
 use crate::engine::stream::Stream;
@@ -47,7 +47,11 @@ impl Watched {
         stream.wait_ticket(*ticket, true, interrupt)?;
         raise(stream.failures.at(*ticket))?;
         // A shutdown retires tasks without running them and leaves no error.
-        if stream.lifecycle.is_cancelled() { Err(Error::ShutDown) } else { Ok(()) }
+        if stream.lifecycle.is_cancelled() {
+            Err(Error::Runtime(RuntimeError::ShutDown))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -73,8 +77,8 @@ impl Transfer {
         self.wait_for(&mut None)
     }
 
-    /// As [`Transfer::wait`], asking `is_interrupted` every 50 ms; when that says true
-    /// the wait is given up with [`Error::Interrupted`] and the work goes on.
+    /// As [`Transfer::wait`], asking `is_interrupted` every 50 ms; when that says true the wait
+    /// ends with [`Interrupted`](crate::RuntimeError::Interrupted) and the work goes on.
     pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for(&mut Some(is_interrupted))
     }
@@ -162,7 +166,11 @@ impl Buffer {
             && target_offset.abs_diff(source_offset) < bytes
         {
             drop(self.access()?); // or it was released, which is told first
-            return Err(Error::CopyOverlap { target_offset, source_offset, bytes });
+            return Err(Error::Memory(MemoryError::CopyOverlap {
+                target_offset,
+                source_offset,
+                bytes,
+            }));
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
         enqueue(stream, [written(self), read(source)], order, Copy(ranges))
@@ -371,7 +379,7 @@ fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
     if target_bytes == source_bytes {
         return Ok(());
     }
-    Err(Error::CopySizeMismatch { target_bytes, source_bytes })
+    Err(Error::Memory(MemoryError::CopySizeMismatch { target_bytes, source_bytes }))
 }
 
 /// A stream reaches memory of its own kind and of the host's cores, and is of the device of one of
@@ -388,8 +396,9 @@ fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     });
     match strange {
         None => Ok(()),
-        Some(buffer) => {
-            Err(Error::BufferDeviceMismatch { buffer: buffer.device(), stream: device })
-        }
+        Some(buffer) => Err(Error::Memory(MemoryError::DeviceMismatch {
+            buffer: buffer.device(),
+            stream: device,
+        })),
     }
 }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList};
 
 use crate::base::device::Device;
-use crate::base::error::Error;
+use crate::base::error::{Error, MemoryError};
 use crate::base::fork;
 use crate::integrations::host_heap;
 use crate::memory::allocator::{
@@ -219,7 +219,13 @@ pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<
     drop_parked(py);
     let observer = Kept::new(vec![observer]);
     Ok(Runtime::global()?.add_oom_observer(move |error| {
-        let Error::OutOfMemory { device, requested_bytes, free_bytes, total_bytes, cache } = error
+        let Error::Memory(MemoryError::OutOfMemory {
+            device,
+            requested_bytes,
+            free_bytes,
+            total_bytes,
+            cache,
+        }) = error
         else {
             return;
         };

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
-use crate::base::error::{Error, Result};
+use crate::base::error::{DeviceError, Error, Result};
 use crate::python::objects::contexts::{Context, default_device};
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::{integer, integer_of};
@@ -141,7 +141,7 @@ fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::NULL {
         // Only programs that register this kind have it, and Python programs cannot.
-        return Err(Error::UnknownDeviceKind { given: kind.name().to_owned() });
+        return Err(Error::Device(DeviceError::UnknownKind { given: kind.name().to_owned() }));
     }
     if let Some(index) = index {
         Device::new(kind, index)?;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyTuple};
 
 use crate::base::device::Device;
-use crate::base::error::Error;
+use crate::base::error::{DeviceError, Error};
 use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::python::objects::device::PyDevice;
@@ -158,7 +158,7 @@ fn existing(device: PyDevice) -> PyResult<PyDevice> {
         let count = Runtime::global()?.device_count(device.kind)?;
         if count > 0 && index >= count {
             let device = Device::new(device.kind, index)?;
-            return Err(Error::NoSuchDevice { device, count }.into());
+            return Err(Error::Device(DeviceError::NotFound { device, count }).into());
         }
     }
     Ok(device)

@@ -5,13 +5,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
-use crate::base::error::Error;
+use crate::base::error::{DeviceError, Error};
 use crate::base::fork;
 use crate::base::size;
 use crate::python::launch::helper;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::python::objects::stream::{PyStream, stream_argument};
-use crate::python::support::errors::wrong_type;
+use crate::python::support::errors::{in_words_of_python, wrong_type};
 use crate::python::support::parameters::{Flag, integer_of};
 use crate::python::support::reaper;
 use crate::python::support::waiting::without_gil;
@@ -71,8 +71,8 @@ pub(crate) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
     let kind = kind_argument(kind)?;
     match Runtime::global()?.properties(Device::new(kind, 0)?) {
         Ok(_) => Ok(None),
-        Err(Error::KindUnavailable { reason, .. }) => Ok(Some(reason)),
-        Err(error) => Ok(Some(error.to_string())),
+        Err(Error::Device(DeviceError::KindUnavailable { reason, .. })) => Ok(Some(reason)),
+        Err(error) => Ok(Some(in_words_of_python(&error))),
     }
 }
 

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::Error;
+use crate::base::error::{DriverError, Error};
 use crate::base::fork;
 use crate::engine::stream::Stream;
 use crate::python::launch::host_task;
@@ -109,7 +109,7 @@ impl PyStream {
     #[getter]
     fn native_handle(&self) -> PyResult<u64> {
         self.stream.native_handle().map_err(|error| match error {
-            Error::Unsupported { .. } => {
+            Error::Driver(DriverError::Unsupported { .. }) => {
                 PyRuntimeError::new_err("Backend doesn't support getting stream native handle.")
             }
             error => error.into(),

@@ -6,8 +6,13 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError, PyValueError}
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::base::error::{Error, FailureCause, StreamError as EngineStreamError};
+use crate::base::error::StreamError::{Failed, PriorityOutOfRange, SeveralFailed};
+use crate::base::error::{
+    DriverError, Error, EventError, FailureCause, GeneratorError, MemoryError, ProgramError,
+    RuntimeError, StreamFailure,
+};
 use crate::base::shortage::Shortage;
+use crate::engine::stream::NATIVE_CALLS;
 use crate::python::launch::function::name_at;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::PyStream;
@@ -58,14 +63,14 @@ impl RaisedInTask {
 
 /// Parks the exception of a failed task, to drop the frames of its tracebacks later: the stream is
 /// gone, and the error may stay until the process ends. Takes no GIL and does not block.
-pub(crate) fn fade_later(error: &Arc<EngineStreamError>) {
+pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
         park_error(Arc::clone(error));
     }
 }
 
 /// Replaces the frames by their text, unless the error was raised meanwhile: then it is the user's.
-pub(crate) fn fade(py: Python<'_>, error: &EngineStreamError) {
+pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     if error.is_seen() {
         return;
     }
@@ -80,7 +85,7 @@ pub(crate) fn fade(py: Python<'_>, error: &EngineStreamError) {
 }
 
 /// The exception that a callable raised on this very stream.
-fn raised_in_task(error: &EngineStreamError) -> Option<&RaisedInTask> {
+fn raised_in_task(error: &StreamFailure) -> Option<&RaisedInTask> {
     match error.failure() {
         FailureCause::Returned(returned) => returned.downcast_ref(),
         _ => None,
@@ -97,45 +102,67 @@ impl std::error::Error for RaisedInTask {}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
+        let message = in_words_of_python(&error);
         match error {
-            Error::EventWithoutTiming
-            | Error::EventNotRecorded
-            | Error::PriorityOutOfRange { .. }
-            | Error::InvalidSetting { .. }
-            | Error::AllocatorSetting { .. }
-            | Error::UnknownAllocatorSetting { .. }
-            | Error::AllocatorSettingWithoutEffect { .. }
-            | Error::InvalidVariable { .. }
-            | Error::BufferRange { .. }
-            | Error::GeneratorOffset { .. }
-            | Error::FillAlignment { .. }
-            | Error::LaunchSize { .. }
-            | Error::NoSuchKernel { .. }
-            | Error::CopySizeMismatch { .. }
-            | Error::CopyOverlap { .. } => PyValueError::new_err(message),
-            Error::BufferReleased { .. } | Error::BufferExported { .. } => {
+            Error::Config(_)
+            | Error::Generator(
+                GeneratorError::InvalidOffset { .. } | GeneratorError::FillAlignment { .. },
+            )
+            | Error::Event(EventError::WithoutTiming | EventError::NotRecorded)
+            | Error::Stream(PriorityOutOfRange { .. })
+            | Error::Program(ProgramError::LaunchSize { .. } | ProgramError::NoSuchKernel { .. })
+            | Error::Memory(
+                MemoryError::RangeOutside { .. }
+                | MemoryError::CopySizeMismatch { .. }
+                | MemoryError::CopyOverlap { .. },
+            ) => PyValueError::new_err(message),
+            Error::Memory(MemoryError::Released { .. } | MemoryError::Exported { .. }) => {
                 PyBufferError::new_err(message)
             }
-            Error::Unsupported { .. }
-            | Error::KernelArgumentCount { .. }
-            | Error::KernelArgument { .. }
-            | Error::KernelDeviceMismatch { .. } => PyTypeError::new_err(message),
-            Error::OutOfMemory { requested_bytes, total_bytes, cache, .. } => {
-                Python::attach(|py| {
-                    let sizes = Sizes::new(requested_bytes, total_bytes, cache.as_deref());
-                    with_sizes(py, OutOfMemoryError::new_err(message), &sizes)
-                })
-            }
-            Error::DeviceLost { .. } => DeviceLost::new_err(message),
-            Error::Stream(error) => {
+            Error::Driver(DriverError::Unsupported { .. })
+            | Error::Program(
+                ProgramError::ArgumentCount { .. }
+                | ProgramError::InvalidArgument { .. }
+                | ProgramError::DeviceMismatch { .. },
+            ) => PyTypeError::new_err(message),
+            Error::Memory(MemoryError::OutOfMemory {
+                requested_bytes, total_bytes, cache, ..
+            }) => Python::attach(|py| {
+                let sizes = Sizes::new(requested_bytes, total_bytes, cache.as_deref());
+                with_sizes(py, OutOfMemoryError::new_err(message), &sizes)
+            }),
+            Error::Driver(DriverError::DeviceLost { .. }) => DeviceLost::new_err(message),
+            Error::Stream(Failed(error)) => {
                 Python::attach(|py| raised(py, named(message, &error), &[error]))
             }
-            Error::Streams { errors, .. } => {
+            Error::Stream(SeveralFailed { errors, .. }) => {
                 Python::attach(|py| raised(py, named(message, &errors[0]), &errors))
             }
             _ => PyRuntimeError::new_err(message),
         }
+    }
+}
+
+/// The text of an error where Python has words of its own: names of functions and arguments, and
+/// of what to do. Torch's where torch has the error.
+pub(crate) fn in_words_of_python(error: &Error) -> String {
+    match error {
+        Error::Event(EventError::WithoutTiming) => {
+            "Both events must be created with argument 'enable_timing=True'.".to_owned()
+        }
+        Error::Runtime(RuntimeError::BadFork) => {
+            "Cannot re-initialize accelrt in forked subprocess. To use accelrt with \
+             multiprocessing, you must use the 'spawn' start method"
+                .to_owned()
+        }
+        Error::Program(ProgramError::DeviceMismatch { on_host: true, .. }) => {
+            format!("{error} (it runs native functions, by launch, and callables, by launch_host)")
+        }
+        Error::Driver(DriverError::Unsupported { kind, capability: NATIVE_CALLS }) => format!(
+            "{kind} devices do not support native functions as tasks (launch): use launch_host, \
+             or a kernel of a Program"
+        ),
+        _ => error.to_string(),
     }
 }
 
@@ -207,7 +234,7 @@ fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
 }
 
 /// A `StreamError` with its `errors` and its cause.
-fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) -> PyErr {
+fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyErr {
     let raised = StreamError::new_err(message);
     let attach = || -> PyResult<()> {
         let list = match errors {
@@ -230,7 +257,7 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<EngineStreamError>]) ->
 }
 
 /// Adds the place of the failure, as attributes.
-fn add_place(raised: &Bound<'_, PyAny>, error: &EngineStreamError) -> PyResult<()> {
+fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
     raised.setattr("device", PyDevice::from(error.device()))?;
     raised.setattr("stream_id", error.stream_id())?;
     raised.setattr("ticket", error.ticket())?;
@@ -239,7 +266,7 @@ fn add_place(raised: &Bound<'_, PyAny>, error: &EngineStreamError) -> PyResult<(
 }
 
 /// The message, with the name of the native function that failed.
-fn named(message: String, error: &EngineStreamError) -> String {
+fn named(message: String, error: &StreamFailure) -> String {
     let FailureCause::Status { function, .. } = error.root().failure() else { return message };
     let Some(name) = name_at(*function as u64) else { return message };
     let address = format!("function at {function:#x}");
@@ -247,7 +274,7 @@ fn named(message: String, error: &EngineStreamError) -> String {
 }
 
 /// A note below the message of a status in the traceback: some functions do not return a status.
-fn add_note(py: Python<'_>, raised: &PyErr, error: &EngineStreamError) -> PyResult<()> {
+fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<()> {
     if let FailureCause::Status { .. } = error.root().failure() {
         let text = "check=True takes what the function returns for a status: 0 is success";
         raised.value(py).call_method1("add_note", (text,))?;
@@ -256,7 +283,7 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &EngineStreamError) -> PyResu
 }
 
 /// The failure of one stream among several: its own `errors`.
-fn single(py: Python<'_>, error: &EngineStreamError) -> PyResult<PyErr> {
+fn single(py: Python<'_>, error: &StreamFailure) -> PyResult<PyErr> {
     let single = StreamError::new_err(named(error.to_string(), error));
     single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
     add_place(single.value(py), error)?;
@@ -266,7 +293,7 @@ fn single(py: Python<'_>, error: &EngineStreamError) -> PyResult<PyErr> {
 }
 
 /// The cause of the original task's failure.
-fn cause(py: Python<'_>, error: &EngineStreamError) -> Option<PyErr> {
+fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
             Some(raised) => PyErr::from_value(raised.exception.bind(py).next()?.clone()),

@@ -12,7 +12,7 @@ use std::{fmt, mem};
 use crossbeam_queue::SegQueue;
 use pyo3::prelude::*;
 
-use crate::base::error::StreamError;
+use crate::base::error::StreamFailure;
 use crate::base::fork;
 use crate::python::support::errors::fade;
 use crate::python::support::waiting::is_waited_for;
@@ -28,7 +28,7 @@ enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
     /// An error with frames to drop.
-    Error(Arc<StreamError>),
+    Error(Arc<StreamFailure>),
 }
 
 /// The lender of foreign memory: takes it back with the GIL.
@@ -42,7 +42,7 @@ pub(crate) fn park(lender: Box<dyn Lender>) {
 }
 
 /// Leaves an error with frames to the next call of [`drop_parked`].
-pub(crate) fn park_error(error: Arc<StreamError>) {
+pub(crate) fn park_error(error: Arc<StreamFailure>) {
     push(Parked::Error(error));
 }
 

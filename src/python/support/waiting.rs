@@ -5,7 +5,7 @@ use std::cell::Cell;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, RuntimeError};
 use crate::engine::stream::Stream;
 use crate::python::support::parked::drop_parked;
 
@@ -59,8 +59,8 @@ pub(crate) fn without_gil<T: Send>(
 #[cold]
 fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     match (error, raised) {
-        (Error::Interrupted, Some(raised)) => raised,
-        (Error::Interrupted, None) if is_inside => refusal(),
+        (Error::Runtime(RuntimeError::Interrupted), Some(raised)) => raised,
+        (Error::Runtime(RuntimeError::Interrupted), None) if is_inside => refusal(),
         (error, _) => error.into(),
     }
 }

@@ -20,7 +20,8 @@ use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
 use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig, Reuse};
 use accelrt::{
-    Buffer, Config, Device, DeviceKind, Error, HostTransfer, MemPool, PoolOptions, Runtime, Stream,
+    Buffer, Config, Device, DeviceKind, DriverError, Error, HostTransfer, MemPool, MemoryError,
+    PoolOptions, Runtime, Stream,
 };
 
 use choices::Choices;
@@ -236,7 +237,10 @@ impl<'a> Program<'a> {
             Ok(view) if bytes == 0 => assert_eq!(view.address().unwrap(), 0),
             Ok(view) => self.take(view, align_bytes, pool, home),
             // Short of memory, or as planned.
-            Err(Error::OutOfMemory { .. } | Error::Driver { .. }) => {}
+            Err(
+                Error::Memory(MemoryError::OutOfMemory { .. })
+                | Error::Driver(DriverError::Refused { .. }),
+            ) => {}
             Err(error) => panic!("{bytes} bytes at {align_bytes}: {error}"),
         }
     }
@@ -251,7 +255,9 @@ impl<'a> Program<'a> {
         home: &Stream,
         settings: &str,
     ) {
-        let &Error::OutOfMemory { requested_bytes: bytes, .. } = error else { panic!("{error}") };
+        let &Error::Memory(MemoryError::OutOfMemory { requested_bytes: bytes, .. }) = error else {
+            panic!("{error}")
+        };
         assert!(most_bytes(error) < bytes, "{error}");
         self.streams.iter().for_each(|stream| stream.synchronize().unwrap());
         let again = self.runtime.empty_aligned(bytes, align_bytes, self.device);
@@ -409,7 +415,9 @@ impl<'a> Program<'a> {
 
 /// The largest request that an error says could be had.
 fn most_bytes(error: &Error) -> usize {
-    let Error::OutOfMemory { cache: Some(cache), .. } = error else { panic!("{error}") };
+    let Error::Memory(MemoryError::OutOfMemory { cache: Some(cache), .. }) = error else {
+        panic!("{error}")
+    };
     cache.largest_free_bytes
 }
 

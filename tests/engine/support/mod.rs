@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use accelrt::{Config, Device, Error, Event, Runtime, Stream, StreamError};
+use accelrt::{Config, Device, Error, Event, Runtime, Stream, StreamError, StreamFailure};
 
 use crate::watchdog::finishes_within;
 
@@ -105,9 +105,9 @@ pub(crate) fn wait_by_query(event: &Event) {
 
 /// The error of one stream inside a result.
 #[track_caller]
-pub(crate) fn stream_error(result: accelrt::Result<()>) -> Arc<StreamError> {
+pub(crate) fn stream_error(result: accelrt::Result<()>) -> Arc<StreamFailure> {
     match result {
-        Err(Error::Stream(error)) => error,
+        Err(Error::Stream(StreamError::Failed(error))) => error,
         other => panic!("expected the error of one stream, got {other:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Programs and kernels: compiled, launched and dropped while their launches are queued.
 #![expect(unsafe_code, reason = "launches kernels")]
 
-use accelrt::{Device, Error, Kernel, Program, ProgramSource, Stream};
+use accelrt::{Device, DriverError, Error, Kernel, Program, ProgramSource, Stream};
 
 use crate::world::World;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(world: &World) {
 /// A kind without a compiler says so, unless something fails first.
 fn compile(world: &World, device: Device) -> Option<Program> {
     match world.runtime.compile(device, ProgramSource::Text(TEXT), "") {
-        Err(Error::Unsupported { .. }) => None,
+        Err(Error::Driver(DriverError::Unsupported { .. })) => None,
         outcome => world.note(outcome),
     }
 }

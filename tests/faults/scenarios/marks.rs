@@ -1,7 +1,7 @@
 //! Marks: events and waits across streams and devices, parked and not; elapsed time.
 
 use accelrt::backend::fault::Method;
-use accelrt::{Error, Event, Stream};
+use accelrt::{Error, Event, RuntimeError, Stream, StreamError};
 
 use crate::ledger::TaskId;
 use crate::world::World;
@@ -114,7 +114,7 @@ fn parked(world: &World, streams: &[Stream]) {
 fn completed(world: &World, stream: &Stream, events: &[Event]) {
     let last = world.note(stream.record_event());
     let synchronized = stream.synchronize();
-    let is_through = matches!(synchronized, Ok(()) | Err(Error::Stream(_)));
+    let is_through = matches!(synchronized, Ok(()) | Err(Error::Stream(StreamError::Failed(_))));
     world.note(synchronized);
     if is_through {
         assert!(events.iter().chain(&last).all(Event::query), "a record that is not complete");
@@ -128,7 +128,10 @@ fn neighbour(world: &World, streams: &[Stream]) {
     let theirs = theirs.expect("the neighbour never fails");
     if let Some(event) = world.note(ours.record_event()) {
         let refused = theirs.wait_event(&event);
-        assert!(matches!(refused, Err(Error::OtherRuntime { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Runtime(RuntimeError::OtherRuntime { .. }))),
+            "{refused:?}"
+        );
     }
 }
 

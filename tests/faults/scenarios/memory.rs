@@ -1,7 +1,7 @@
 //! Memory: buffers that are used, released and dropped while streams still use them; shortage.
 
 use accelrt::backend::contract::{Address, Backend};
-use accelrt::{Buffer, Device, Error};
+use accelrt::{Buffer, Device, Error, MemoryError};
 
 use crate::world::{CAPACITY_BYTES, World};
 
@@ -68,7 +68,7 @@ fn short(world: &World, device: Device) {
         }
     }
     match world.runtime.empty(2 * CAPACITY_BYTES, device) {
-        Err(Error::OutOfMemory { .. }) => {}
+        Err(Error::Memory(MemoryError::OutOfMemory { .. })) => {}
         outcome => assert!(world.note(outcome).is_none(), "more than there is"),
     }
 }

@@ -1,6 +1,8 @@
 //! Random numbers: fills on several streams by one generator, which uses words for what it took on.
 
-use accelrt::{Buffer, Device, Error, FloatType, Generator, RawType, Result, Stream};
+use accelrt::{
+    Buffer, Device, DriverError, Error, FloatType, Generator, ProgramError, RawType, Result, Stream,
+};
 
 use crate::world::World;
 
@@ -44,8 +46,8 @@ fn filled(world: &World, generator: &Generator, fill: impl FnOnce() -> Result<()
     let offset = || generator.offset().expect("a generator needs no backend");
     let before = offset();
     let is_taken = match fill() {
-        Err(Error::Unsupported { .. }) => false,
-        Err(Error::BuildFailed { .. }) => {
+        Err(Error::Driver(DriverError::Unsupported { .. })) => false,
+        Err(Error::Program(ProgramError::BuildFailed { .. })) => {
             world.note_refused_program();
             false
         }

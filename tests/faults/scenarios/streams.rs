@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
-use accelrt::{Error, Runtime, Stream};
+use accelrt::{DriverError, Error, Runtime, Stream};
 
 use crate::trusted::Trusted;
 use crate::world::World;
@@ -43,12 +43,12 @@ pub(crate) fn run(world: &World) {
 fn wrap(world: &World, stream: &Stream) {
     let backend = Trusted(Arc::clone(world.backend()));
     let native = match stream.native_handle() {
-        Err(Error::Unsupported { .. }) => Some(0),
+        Err(Error::Driver(DriverError::Unsupported { .. })) => Some(0),
         outcome => world.note(outcome),
     };
     let Some(native) = native else { return };
     let wrapped = match backend.stream_wrap(stream.device().index(), native) {
-        Err(Error::Unsupported { .. }) => return,
+        Err(Error::Driver(DriverError::Unsupported { .. })) => return,
         outcome => world.note(outcome),
     };
     if let Some(wrapped) = wrapped {

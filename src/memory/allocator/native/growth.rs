@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use crate::backend::contract::{Address, PhysicalHandle};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB};
 use crate::base::steps::step;
 use crate::base::sync::yield_now;
@@ -134,7 +134,9 @@ impl CachingAllocator {
                     let given = self.source.allocate(bytes, plan.align_bytes);
                     taken.goes_on();
                     match self.books.lock().end_segment(plan, given, bytes) {
-                        Err(Error::OutOfMemory { .. }) if !is_least => wants_least = true,
+                        Err(Error::Memory(MemoryError::OutOfMemory { .. })) if !is_least => {
+                            wants_least = true;
+                        }
                         Err(refusal) => return none_if_short(refusal),
                         Ok(()) => {}
                     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::Request;
@@ -110,7 +110,8 @@ impl Replay {
             TraceAction::FreeCompleted => {
                 let expected = "a block in use";
                 let freed = self.live.remove(&address);
-                let freed = freed.ok_or(Error::InvalidSnapshot { address, expected })?;
+                let freed = freed
+                    .ok_or(Error::Memory(MemoryError::InvalidSnapshot { address, expected }))?;
                 free(&self.allocator, freed);
             }
             TraceAction::SegmentFree | TraceAction::SegmentUnmap => {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::backend::registry::accounting;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, MemoryError, Result};
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::Request;
@@ -31,7 +31,7 @@ impl Accounting {
         if !granularity_bytes.is_power_of_two() || *granularity_bytes < 64 {
             let value = granularity_bytes.to_string();
             let (name, allowed) = ("granularity", "a power of two from 64 bytes on");
-            return Err(Error::InvalidSetting { name, value, allowed });
+            return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
         }
         let backend = accounting(*capacity_bytes, *granularity_bytes);
         CachingAllocator::new(backend, Device::new(DeviceKind::NULL, 0)?, config.clone())
@@ -85,7 +85,7 @@ pub fn replay(allocator: &CachingAllocator, events: &[Operation]) -> Result<Repl
     }
     let failed_at = match outcome {
         Ok(()) => None,
-        Err(Error::OutOfMemory { .. }) => Some(done),
+        Err(Error::Memory(MemoryError::OutOfMemory { .. })) => Some(done),
         Err(refusal) => return Err(refusal),
     };
     let mapped_bytes =
@@ -129,7 +129,8 @@ fn resolve(events: &[Operation]) -> Result<Vec<Step>> {
     let mut vacant: Vec<usize> = Vec::new();
     let mut steps = Vec::with_capacity(events.len());
     for (index, event) in events.iter().enumerate() {
-        let contradiction = |id, expected| Err(Error::InvalidEvents { index, id, expected });
+        let contradiction =
+            |id, expected| Err(Error::Memory(MemoryError::InvalidEvents { index, id, expected }));
         match *event {
             Operation::Allocate { id, bytes, stream } => {
                 let place = vacant.pop().unwrap_or(places.len());

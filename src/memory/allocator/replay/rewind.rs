@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::to_usize;
 use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
@@ -41,7 +41,7 @@ pub fn rewind(snapshot: &Snapshot, config: &AllocatorConfig) -> Result<Snapshot>
 }
 
 fn contradiction(entry: &TraceEntry, expected: &'static str) -> Error {
-    Error::InvalidSnapshot { address: entry.address, expected }
+    Error::Memory(MemoryError::InvalidSnapshot { address: entry.address, expected })
 }
 
 /// Segments by address, with their blocks by address.

@@ -1,0 +1,86 @@
+//! Devices: names that cannot be read, and devices that are not there.
+
+use crate::base::device::{Device, DeviceKind};
+
+/// What is wrong with the name of a device, or with the device that it names.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A device string without a character in it.
+    #[error("Device string must not be empty")]
+    EmptyString,
+    /// A device string whose part after the colon is not a plain decimal number.
+    #[error("Invalid device string: '{given}'")]
+    InvalidString {
+        /// What was given.
+        given: String,
+    },
+    /// A device index that does not fit into an integer.
+    #[error("Could not parse device index '{digits}' in device string '{given}'")]
+    UnparsableIndex {
+        /// The digits after the colon.
+        digits: String,
+        /// The whole string.
+        given: String,
+    },
+    /// A device kind that does not exist.
+    #[error(
+        "Expected one of {} device type at start of device string: {given}",
+        DeviceKind::names()
+    )]
+    UnknownKind {
+        /// What was given.
+        given: String,
+    },
+    /// A device kind that cannot be registered.
+    #[error("Device kind {name:?} with type code {type_code} is refused: {reason}")]
+    KindRefused {
+        /// The name asked for.
+        name: String,
+        /// The type code asked for.
+        type_code: u8,
+        /// Why.
+        reason: String,
+    },
+    /// A second backend for a kind.
+    #[error("A backend is registered for kind {kind}: a kind has one")]
+    BackendRegistered {
+        /// The kind.
+        kind: DeviceKind,
+    },
+    /// A device index that no name can carry.
+    #[error("Device index {index} of {kind} is out of range: an index is at most 127")]
+    IndexTooLarge {
+        /// The kind asked for.
+        kind: DeviceKind,
+        /// The index asked for.
+        index: usize,
+    },
+    /// A device that does not exist.
+    #[error(
+        "Device {device} does not exist: there {}",
+        devices(device.kind(), *count)
+    )]
+    NotFound {
+        /// The device asked for.
+        device: Device,
+        /// How many devices of its kind there are.
+        count: usize,
+    },
+    /// A kind that cannot be used here.
+    #[error("No {kind} device is available: {reason}")]
+    KindUnavailable {
+        /// The kind asked for.
+        kind: DeviceKind,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn devices(kind: DeviceKind, count: usize) -> String {
+    match count {
+        0 => format!("are 0 {kind} devices"),
+        1 => format!("is 1 {kind} device, index 0"),
+        count => format!("are {count} {kind} devices, indices 0 to {}", count - 1),
+    }
+}

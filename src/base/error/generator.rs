@@ -1,0 +1,36 @@
+//! Random numbers: generators and buffers that do not fit.
+
+use crate::base::device::DeviceKind;
+
+/// What a generator of random numbers refuses.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GeneratorError {
+    /// A generator of one kind that is to fill a buffer of another.
+    #[error("Expected a '{expected}' device type for generator but found '{generator}'")]
+    KindMismatch {
+        /// The buffer's kind.
+        expected: DeviceKind,
+        /// The generator's kind.
+        generator: DeviceKind,
+    },
+    /// An offset into a generator's sequence where no block of words begins.
+    #[error("The offset of a generator must be a multiple of 4: {offset} is not")]
+    InvalidOffset {
+        /// The offset that was given, or found in a state.
+        offset: u64,
+    },
+    /// A buffer that does not hold whole numbers of a type at their addresses.
+    #[error(
+        "Cannot fill {bytes} bytes at {address:#x} with numbers of {item_bytes} bytes: size and \
+         address must be multiples of that"
+    )]
+    FillAlignment {
+        /// Where the buffer begins.
+        address: u64,
+        /// Its size.
+        bytes: usize,
+        /// The size of one number.
+        item_bytes: usize,
+    },
+}

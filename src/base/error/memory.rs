@@ -1,0 +1,115 @@
+//! Memory: no room, buffers that are not there, ranges that do not fit.
+
+use super::out_of_memory;
+use crate::base::device::Device;
+use crate::base::shortage::Shortage;
+use crate::base::size::display_bytes;
+
+/// What memory refuses: requests, uses of buffers, descriptions of it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The device, or the limit set on it, has no room.
+    #[error(
+        "{}",
+        out_of_memory::message(
+            *device, *requested_bytes, (*free_bytes, *total_bytes), cache.as_deref()
+        )
+    )]
+    OutOfMemory {
+        /// The device asked.
+        device: Device,
+        /// What was asked for.
+        requested_bytes: usize,
+        /// Bytes that the device had left.
+        free_bytes: usize,
+        /// The device's capacity; 0 when that is not known, as of pinned memory before a refusal.
+        total_bytes: usize,
+        /// The allocator's state, when one was asked: at the moment of `free_bytes`, under one
+        /// lock.
+        cache: Option<Box<Shortage>>,
+    },
+    /// A snapshot of memory that contradicts itself.
+    #[error("The snapshot is not valid at {address:#x}: expected were {expected}")]
+    InvalidSnapshot {
+        /// Where.
+        address: u64,
+        /// What a snapshot has there.
+        expected: &'static str,
+    },
+    /// Recorded requests and frees that contradict themselves.
+    #[error("Event {index} names block {id}: expected was {expected}")]
+    InvalidEvents {
+        /// Which event, from 0.
+        index: usize,
+        /// The block's number.
+        id: u64,
+        /// The block that it should have named.
+        expected: &'static str,
+    },
+    /// A use of a buffer whose memory was freed by a release.
+    #[error("Buffer of {} at {address:#x} on {device} was released", display_bytes(*bytes))]
+    Released {
+        /// The device of the memory.
+        device: Device,
+        /// Where the buffer began.
+        address: u64,
+        /// Its size.
+        bytes: usize,
+    },
+    /// A release of a buffer whose memory is exported.
+    #[error(
+        "Buffer of {} at {address:#x} on {device} cannot be released: {exports} exports of its \
+         memory exist",
+        display_bytes(*bytes)
+    )]
+    Exported {
+        /// The device of the memory.
+        device: Device,
+        /// Where the buffer begins.
+        address: u64,
+        /// Its size.
+        bytes: usize,
+        /// How many exports there are.
+        exports: usize,
+    },
+    /// A range that is not inside a buffer.
+    #[error("Range {start}..{end} is not inside a buffer of {bytes} bytes")]
+    RangeOutside {
+        /// First byte asked for.
+        start: usize,
+        /// Where the range ends.
+        end: usize,
+        /// The buffer's size.
+        bytes: usize,
+    },
+    /// A copy between two ranges of different sizes.
+    #[error("Cannot copy {source_bytes} bytes into {target_bytes}: the sizes must be equal")]
+    CopySizeMismatch {
+        /// Size of the target range.
+        target_bytes: usize,
+        /// Size of the source range.
+        source_bytes: usize,
+    },
+    /// A copy between two ranges of one allocation that have bytes in common.
+    #[error(
+        "Cannot copy {bytes} bytes from offset {source_offset} to offset {target_offset} of one \
+         allocation: the ranges overlap"
+    )]
+    CopyOverlap {
+        /// Offset of the target range in the allocation.
+        target_offset: usize,
+        /// Offset of the source range.
+        source_offset: usize,
+        /// Size of both.
+        bytes: usize,
+    },
+    /// Work on a buffer was given to a stream whose device is not the buffer's.
+    #[error("A stream of {stream} cannot work on a buffer of {buffer}: it runs on another device")]
+    DeviceMismatch {
+        /// The buffer's device.
+        buffer: Device,
+        /// The stream's device.
+        stream: Device,
+    },
+}

@@ -1,0 +1,29 @@
+//! The runtime itself: forked, shut down, interrupted, or another one.
+
+/// Why the runtime as a whole did not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// Handles of two runtimes, which share nothing, were given to one call.
+    #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
+    OtherRuntime {
+        /// What was given.
+        what: &'static str,
+        /// The [id](crate::Runtime::id) of its runtime.
+        given: u64,
+        /// The id of the runtime that was to use it.
+        own: u64,
+    },
+    /// The runtime is used in a child that was forked from an initialised process.
+    #[error(
+        "The runtime was initialised before this process was forked: it works in the parent, and \
+         in a program that the child executes"
+    )]
+    BadFork,
+    /// The runtime was shut down.
+    #[error("The runtime is shut down: it takes no new work")]
+    ShutDown,
+    /// A wait was given up because its interrupt check said so; the work goes on.
+    #[error("The wait was interrupted; the work goes on")]
+    Interrupted,
+}

@@ -1,0 +1,71 @@
+//! Streams: what failed on them, and streams that cannot be had or waited for.
+
+use std::sync::Arc;
+
+use super::StreamFailure;
+use crate::base::device::Device;
+
+/// What failed on streams, and uses of streams that are not possible.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// One stream failed; raised where the failure is synchronised with.
+    #[error(transparent)]
+    Failed(Arc<StreamFailure>),
+    /// Several streams of one device failed.
+    #[error("{}", several(errors, *num_forgotten))]
+    SeveralFailed {
+        /// One error per stream.
+        errors: Arc<[Arc<StreamFailure>]>,
+        /// The number of further failed streams whose errors are not kept: of streams dropped
+        /// before their error was raised, only the newest errors are kept.
+        num_forgotten: u64,
+    },
+    /// A priority outside the device's range.
+    #[error(
+        "Priority {priority} is out of range for {device}: allowed are {greatest} (first) to \
+         {least} (last)"
+    )]
+    PriorityOutOfRange {
+        /// The device of the stream.
+        device: Device,
+        /// The priority asked for.
+        priority: i32,
+        /// The lowest urgency: the largest number.
+        least: i32,
+        /// The highest urgency: the smallest number.
+        greatest: i32,
+    },
+    /// A stream id that this device never gave out, or whose dedicated stream is gone.
+    #[error(
+        "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \
+         never reused"
+    )]
+    NotFound {
+        /// The device asked.
+        device: Device,
+        /// The id asked for.
+        stream_id: u64,
+    },
+    /// A task waits for the stream that it runs on, or for one below it on this thread's stack.
+    #[error(
+        "A task cannot wait for its own stream ({device}, stream {stream_id}): the wait would \
+         never end"
+    )]
+    WaitInsideTask {
+        /// The device of the stream.
+        device: Device,
+        /// The stream.
+        stream_id: u64,
+    },
+}
+
+/// The message of several streams' errors.
+fn several(errors: &[Arc<StreamFailure>], num_forgotten: u64) -> String {
+    let (count, first) = (errors.len(), &errors[0]);
+    let more = match num_forgotten {
+        0 => String::new(),
+        count => format!(", and {count} more that were dropped, whose errors are not kept"),
+    };
+    format!("{count} streams failed{more}; the first: {first}")
+}
