@@ -306,9 +306,10 @@ check-python: module ## format, lints and types of the Python part, and its stub
 	$(VENV)/bin/python -m mypy.stubtest accelrt
 
 .PHONY: stubs
-stubs: module ## brings the module's docstrings into its stubs, where editors look for them
+stubs: module ## brings docstrings into the stubs, where editors look for them; writes those of kinds
 	$(VENV)/bin/python tests/python/stub_docs.py
-	$(VENV)/bin/ruff format --quiet python/accelrt/_core.pyi
+	$(VENV)/bin/python tests/python/kind_stubs.py
+	$(VENV)/bin/ruff format --quiet python/accelrt/*.pyi python/accelrt/*/*.pyi
 
 # Optimised, and so without debug assertions: they keep the ranks of held locks per system thread,
 # and a model runs all of its threads on one.

@@ -79,6 +79,7 @@ __all__ = [
     "is_initialized",
     "kernel_address",
     "kind_index",
+    "kind_names",
     "left_out_devices",
     "manual_seed",
     "manual_seed_all",
@@ -177,7 +178,7 @@ class device:
     def __new__(cls, type: _Device | str | int, index: int | None = None) -> Self: ...
     @property
     def type(self) -> str:
-        """The kind: `"cpu"`, `"cuda"` or `"xpu"`."""
+        """The kind: `"cpu"`, `"cuda"`, `"xpu"` or that of a kind from outside."""
     @property
     def index(self) -> int | None:
         """The index, or None when the name has none."""
@@ -845,6 +846,9 @@ def current_accelerator() -> device:
 
 def default_generator(kind: str, index: int) -> Generator:
     """The default generator of a device. Initialises nothing."""
+
+def kind_names() -> list[str]:
+    """The names of the registered kinds."""
 
 def device_count(kind: str) -> int:
     """How many devices of a kind there are."""

@@ -1,9 +1,14 @@
-"""What the module of each kind of device offers: the same functions, bound to a kind."""
+"""What the module of each kind of device offers: the same functions, bound to a kind.
+
+`Kind` describes it once. The package of a kind has its text and calls `fill`; `make stubs` writes
+the types beside it. A kind without a package has a module too.
+"""
 
 from __future__ import annotations
 
-import importlib
 import os
+import sys
+from types import ModuleType
 
 from accelrt import _core
 from accelrt._memory import Memory
@@ -11,20 +16,48 @@ from accelrt._random import Random
 
 TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    from types import TracebackType
     from typing import Any
 
     from accelrt._memory import DeviceArgument
 
 
+_modules: dict[str, ModuleType] = {}
+
+
+def fill(name: str, *classes: type) -> None:
+    """Give the module `accelrt.<kind>`, which is being imported, what a kind's module has.
+
+    `classes` are those that this kind has beside the classes of all.
+    """
+    module = sys.modules[name]
+    kind = name.rpartition(".")[2]
+    vars(module).update(_members(kind, classes))
+    _modules.setdefault(kind, module)
+
+
 def module_of(device: _core.device | str) -> ModuleType:
     """Return `accelrt.cpu` and its like for a device or its name."""
-    named = device if isinstance(device, _core.device) else _core.device(device)
-    reason = _core.unavailable_reason(named.type)
+    kind = (device if isinstance(device, _core.device) else _core.device(device)).type
+    reason = _core.unavailable_reason(kind)
     if reason is not None:
-        message = f"No {named.type} device is available: {reason}"
+        message = f"No {kind} device is available: {reason}"
         raise RuntimeError(message)
-    return importlib.import_module(f"accelrt.{named.type}")
+    if kind not in _modules:
+        # A kind from outside, whose name may be that of another module here: it is not imported.
+        made = ModuleType(f"accelrt.{kind}", f"Devices of kind {kind}.")
+        vars(made).update(_members(kind, ()))
+        _modules[kind] = made
+    return _modules[kind]
+
+
+def _members(kind: str, classes: tuple[type, ...]) -> dict[str, object]:
+    bound = Kind(kind)
+    members: dict[str, object] = {
+        name: getattr(bound, name) for name in dir(bound) if not name.startswith("_")
+    }
+    members |= {it.__name__: it for it in (_core.Event, _core.Stream, StreamContext, *classes)}
+    return {**members, "__all__": sorted(members)}
 
 
 class StreamContext:

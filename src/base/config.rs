@@ -200,7 +200,7 @@ fn accelerator(value: String) -> Result<DeviceKind> {
         _ => Err(Error::Config(ConfigError::InvalidSetting {
             name: "ACCELRT_ACCELERATOR",
             value,
-            allowed: "cpu, cuda or xpu",
+            allowed: "cpu, cuda or xpu, or the name of a kind that is registered",
         })),
     }
 }

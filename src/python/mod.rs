@@ -61,7 +61,7 @@ mod _core {
     use super::objects::functions::{
         PyDeviceProperties, accelerator_index, can_access_peer, counters, current_accelerator,
         current_device, current_stream, default_stream, device_count, exchange_device, flag,
-        get_device_properties, get_memory_info, initialize, is_initialized, kind_index,
+        get_device_properties, get_memory_info, initialize, is_initialized, kind_index, kind_names,
         left_out_devices, parse_bytes, set_stream, settings, shut_down, synchronize,
         unavailable_reason,
     };

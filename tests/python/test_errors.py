@@ -15,9 +15,10 @@ from processes import output_of, run
 CLASSES = [accelrt.DeviceLost, accelrt.OutOfMemoryError, accelrt.StreamError]
 
 BYTES = "a number of bytes from 1 to 9223372036854775807"
+KINDS = "cpu, cuda or xpu, or the name of a kind that is registered"
 MALFORMED = [
-    ("ACCELRT_ACCELERATOR", "tpu", "cpu, cuda or xpu"),
-    ("ACCELRT_ACCELERATOR", "null", "cpu, cuda or xpu"),
+    ("ACCELRT_ACCELERATOR", "tpu", KINDS),
+    ("ACCELRT_ACCELERATOR", "null", KINDS),
     ("ACCELRT_CPU_DEVICES", "0", "a whole number from 1 to 128"),
     ("ACCELRT_CPU_DEVICES", "129", "a whole number from 1 to 128"),
     ("ACCELRT_CPU_DEVICES", "two", "a whole number from 1 to 128"),

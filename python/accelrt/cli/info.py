@@ -7,8 +7,6 @@ import sys
 import accelrt
 from accelrt import _core
 
-_KINDS = ("cpu", "cuda", "xpu")
-
 
 def run() -> int:
     """Print what was found; return the exit status."""
@@ -18,7 +16,7 @@ def run() -> int:
         f"accelerator: {_accelerator()}",
         "",
         "devices",
-        *(line for kind in _KINDS for line in _devices(kind)),
+        *(line for kind in _core.kind_names() for line in _devices(kind)),
         "",
         "settings",
         *(f"  {name:<22} {_shown(name, value)}" for name, value in _core.settings().items()),

@@ -106,10 +106,14 @@ impl DeviceKind {
         self.0.get() - 1
     }
 
-    /// The names that a user may write, for errors: null is for programs that add its backend.
+    /// The registered kinds that a user may name: null is for programs that add its backend.
+    pub(crate) fn named() -> impl Iterator<Item = Self> {
+        Self::registered().filter(|kind| *kind != Self::NULL)
+    }
+
+    /// Their names, for errors.
     pub(crate) fn names() -> String {
-        let named = Self::registered().filter(|kind| *kind != Self::NULL);
-        named.map(Self::name).collect::<Vec<_>>().join(", ")
+        Self::named().map(Self::name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -215,8 +219,7 @@ fn is_identifier(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -304,30 +307,32 @@ mod tests {
 
     #[test]
     fn of_threads_that_register_at_once_one_has_a_name_and_one_a_code() {
-        // Goal: no two kinds with one name or one code, and none is lost. Method: four threads meet
-        // in a new table; two of them have one name, two one code, and each a kind of its own.
-        const PAIRS: [(&str, u8); 4] = [("same", 64), ("same", 65), ("one", 66), ("other", 66)];
-        const OWN: [(&str, u8); 4] = [("a", 70), ("b", 71), ("c", 72), ("d", 73)];
-        for round in 0..200 {
-            let (table, barrier) = (KindTable::new(), Barrier::new(PAIRS.len()));
-            let enter = |(name, code)| table.with_own().enter(name, code, OUTSIDE_TYPE_CODES);
-            let enter_both = |pair, own| {
-                barrier.wait();
-                let is_first = enter(pair).is_ok();
-                enter(own).unwrap();
-                is_first
+        // Goal: no two kinds with one name or one code. Method: two threads meet before each of
+        // many new tables; both ask for one name with two codes, then for one code with two names.
+        const ROUNDS: usize = 4000;
+        let tables: Vec<KindTable> = (0..ROUNDS).map(|_| KindTable::new()).collect();
+        let arrived = AtomicUsize::new(0);
+        let enter_all = |(own_name, own_code): (&str, u8)| -> Vec<(bool, bool)> {
+            let enter_both = |(round, table): (usize, &KindTable)| {
+                table.with_own();
+                // AcqRel, Acquire: pair with each other; the tables need no order of them.
+                arrived.fetch_add(1, Ordering::AcqRel);
+                while arrived.load(Ordering::Acquire) < 2 * (round + 1) {
+                    std::hint::spin_loop();
+                }
+                let has_name = table.enter("same", own_code, OUTSIDE_TYPE_CODES).is_ok();
+                let has_code = table.enter(own_name, 66, OUTSIDE_TYPE_CODES).is_ok();
+                (has_name, has_code)
             };
-            let entered: Vec<bool> = std::thread::scope(|scope| {
-                let pairs = PAIRS.into_iter().zip(OWN);
-                let threads: Vec<_> =
-                    pairs.map(|(pair, own)| scope.spawn(move || enter_both(pair, own))).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-            });
-            assert!(entered[0] != entered[1] && entered[2] != entered[3], "{round}: {entered:?}");
-            let names: BTreeSet<_> = table.entries().map(|entry| entry.name).collect();
-            let kinds: BTreeSet<_> = table.entries().map(|entry| entry.kind).collect();
-            let count = OWN_KINDS.len() + 2 + OWN.len();
-            assert_eq!([table.entries().count(), names.len(), kinds.len()], [count; 3]);
+            tables.iter().enumerate().map(enter_both).collect()
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| enter_all(("other", 65)));
+            (enter_all(("one", 64)), other.join().unwrap())
+        });
+        for (table, (one, other)) in tables.iter().zip(one.into_iter().zip(other)) {
+            assert!(one.0 != other.0 && one.1 != other.1, "{one:?} {other:?}");
+            assert_eq!(table.entries().count(), OWN_KINDS.len() + 2);
         }
     }
 }

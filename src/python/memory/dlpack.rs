@@ -9,6 +9,8 @@ use crate::python::support::parked::Lender;
 
 pub(crate) const CPU: i32 = 1;
 pub(crate) const ONE_API: i32 = 14;
+/// Devices of kinds that DLPack does not know: `kDLExtDev`.
+pub(crate) const EXTENSION: i32 = 12;
 pub(crate) const MAJOR: u32 = 1;
 pub(crate) const MINOR: u32 = 1;
 pub(crate) const READ_ONLY: u64 = 1;

@@ -12,8 +12,8 @@ use pyo3::types::PyInt;
 use crate::base::contain::contain;
 use crate::base::device::{Device, DeviceKind};
 use crate::python::memory::dlpack::{
-    CPU, Carried, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned, ONE_API, READ_ONLY,
-    Tensor, Version, free,
+    CPU, Carried, EXTENSION, ElementType, IS_COPIED, MAJOR, Managed, ManagedVersioned, ONE_API,
+    READ_ONLY, Tensor, Version, free,
 };
 use crate::python::memory::element::Element;
 use crate::python::memory::view_memory::{Lent, ViewMemory, lend_where_it_is};
@@ -100,9 +100,10 @@ fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<(
 pub(crate) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
+        DeviceKind::CPU => (CPU, 0),
         DeviceKind::CUDA => (2, index),
         DeviceKind::XPU => (ONE_API, index),
-        _ => (CPU, 0),
+        _ => (EXTENSION, index), // a kind from outside, whose memory the host may not reach
     }
 }
 

@@ -47,7 +47,7 @@ impl PyDevice {
         Ok(Self { index: Some(index_argument(index)?), ..named })
     }
 
-    /// The kind: `"cpu"`, `"cuda"` or `"xpu"`.
+    /// The kind: `"cpu"`, `"cuda"`, `"xpu"` or that of a kind from outside.
     #[getter]
     fn r#type(&self) -> &'static str {
         self.kind.name()
@@ -140,7 +140,7 @@ pub(crate) fn device_or_default(
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::NULL {
-        // Only programs that register this kind have it, and Python programs cannot.
+        // Only programs that add its backend have it, and Python programs cannot.
         return Err(Error::Device(DeviceError::UnknownKind { given: kind.name().to_owned() }));
     }
     if let Some(index) = index {
@@ -174,6 +174,8 @@ pub(crate) fn hash_of(parts: impl Hash) -> u64 {
 
 /// The kind that a string argument of the facade names.
 pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
-    let unknown = || PyTypeError::new_err(format!("kind must be cpu, cuda or xpu, not {kind:?}"));
-    kind.parse().map_err(|_| unknown())
+    DeviceKind::from_name(kind).ok_or_else(|| {
+        let names = DeviceKind::names();
+        PyTypeError::new_err(format!("kind must be one of {names}, not {kind:?}"))
+    })
 }

@@ -59,6 +59,12 @@ pub(crate) fn current_accelerator() -> PyResult<PyDevice> {
     Ok(PyDevice { kind: Runtime::global()?.accelerator()?, index: None })
 }
 
+/// The names of the registered kinds.
+#[pyfunction]
+pub(crate) fn kind_names() -> Vec<&'static str> {
+    DeviceKind::named().map(DeviceKind::name).collect()
+}
+
 /// How many devices of a kind there are.
 #[pyfunction]
 pub(crate) fn device_count(kind: &str) -> PyResult<usize> {

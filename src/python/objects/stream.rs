@@ -297,9 +297,11 @@ fn nearest(priority: i64) -> i32 {
 }
 
 fn unknown_type(device_type: i64) -> PyErr {
+    let known = DeviceKind::named().map(|kind| format!("{} for {kind}", kind.type_code()));
+    let known = known.collect::<Vec<_>>().join(", ");
     PyRuntimeError::new_err(format!(
         "Expected isValidDeviceType(device_type) to be true, but got false. \
-         device_type is {device_type}; it is 0 for cpu, 1 for cuda and 12 for xpu"
+         device_type is {device_type}; it is {known}"
     ))
 }
 

@@ -1,0 +1,239 @@
+"""The embedded cpu device: the machine's own cores, really asynchronous, always there.
+
+>>> import accelrt
+>>> accelrt.cpu.is_available()
+True
+"""
+
+# Written by `make stubs` from the methods of `accelrt._kinds.Kind`.
+
+from collections.abc import Iterable
+from typing import Any
+
+from accelrt import _core
+from accelrt._core import Event, Stream
+from accelrt._kinds import DeviceContext, StreamContext
+from accelrt._memory import DeviceArgument, ObserverHandle, _OomObserver
+from accelrt._random import _State
+
+__all__ = [
+    "Event",
+    "Stream",
+    "StreamContext",
+    "can_device_access_peer",
+    "current_device",
+    "current_stream",
+    "default_generator",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "empty_host_cache",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
+    "host_memory_stats",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "register_oom_observer",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "shared_memory_stats",
+    "stream",
+    "synchronize",
+]
+
+def can_device_access_peer(device: DeviceArgument, peer: DeviceArgument) -> bool:
+    """Return True when a device reaches the memory of another, or both are one."""
+
+def current_device() -> int:
+    """Return the index of this thread's current device."""
+
+def current_stream(device: DeviceArgument = None) -> _core.Stream:
+    """Return this thread's current stream on a device."""
+
+def default_generator(device: DeviceArgument = None) -> _core.Generator:
+    """Return the generator of a device that everybody shares."""
+
+def default_stream(device: DeviceArgument = None) -> _core.Stream:
+    """Return the stream of a device that is current where none was made so."""
+
+def device(device: DeviceArgument) -> DeviceContext:
+    """Return a context manager with a device as the current one; None changes nothing."""
+
+def device_count() -> int:
+    """Return how many devices there are; starts nothing."""
+
+def device_of(obj: object) -> DeviceContext:
+    """Return a context manager with an object's device as the current one."""
+
+def empty_cache() -> None:
+    """Wait, without the GIL, until no stream uses free memory, and give it back."""
+
+def empty_host_cache() -> None:
+    """Wait, without the GIL, until no stream uses free pinned memory, and give it back."""
+
+def get_arch_list() -> list[str]:
+    """Return the architectures of the native code that this build brings for the kind.
+
+    That is the machine's own for `cpu`; kernels are compiled for their device when they run.
+    """
+
+def get_device_capability(device: DeviceArgument = None) -> dict[str, object]:
+    """Return what a device can do."""
+
+def get_device_name(device: DeviceArgument = None) -> str:
+    """Return the maker's name of a device."""
+
+def get_device_properties(device: DeviceArgument = None) -> _core.DeviceProperties:
+    """Return what a device is: name, memory, cores, caches, pages."""
+
+def get_per_process_memory_fraction(device: DeviceArgument = None) -> float:
+    """Return the part of a device's memory that may be reserved."""
+
+def get_rng_state(device: DeviceArgument = None) -> bytes:
+    """Return the state of a device's default generator: 16 bytes."""
+
+def get_rng_state_all() -> list[bytes]:
+    """Return the states of the default generators of all devices."""
+
+def host_memory_stats() -> dict[str, int | float | list[int]]:
+    """Return what the cache of pinned memory counts, by sorted flat keys; times in us."""
+
+def init() -> None:
+    """Make the current device ready, which its first use would do."""
+
+def initial_seed() -> int:
+    """Return the seed of the current device's default generator."""
+
+def is_available() -> bool:
+    """Return True when there is at least one device; starts nothing."""
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Return True when the current device computes with bfloat16, by instructions or without.
+
+    Without `including_emulation` only instructions of its own count.
+    """
+
+def is_initialized() -> bool:
+    """Return True when something was used that needed a device; False in a forked child."""
+
+def manual_seed(seed: int) -> None:
+    """Seed the default generator of the current device."""
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the default generators of all devices."""
+
+def max_memory_allocated(device: DeviceArgument = None) -> int:
+    """Return the most of `memory_allocated` since its peak was reset.
+
+    When several threads made buffers it is a bound under the default policy: what threads kept
+    for their next ones counts too, unless settings say `exact_statistics:True`, and what was
+    freed and awaited other streams.
+    """
+
+def max_memory_reserved(device: DeviceArgument = None) -> int:
+    """Return the most of `memory_reserved` since its peak was reset."""
+
+def mem_get_info(device: DeviceArgument = None) -> tuple[int, int]:
+    """Return free and total bytes of a device, as `accelerator.get_memory_info`."""
+
+def memory_allocated(device: DeviceArgument = None) -> int:
+    """Return the bytes of blocks that were handed out and not freed."""
+
+def memory_reserved(device: DeviceArgument = None) -> int:
+    """Return the bytes that were taken from the device."""
+
+def memory_snapshot() -> list[dict[str, Any]]:
+    """Return the segments of all devices with their blocks, as torch's snapshots have them."""
+
+def memory_stats(device: DeviceArgument = None) -> dict[str, int]:
+    """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
+
+    Keys and meanings are PyTorch's: `allocated_bytes.all.current` and so on, in bytes where the
+    name says so. Ours: `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom`
+    refused, `num_pages_stolen` pages that moved to where memory was missing,
+    `num_frontier_reuses` requests that another stream's memory served. `inactive_split` and its
+    bytes are what is free and cannot go back to the device as it is. What threads keep for
+    their next buffers becomes free memory before this counts.
+    """
+
+def memory_stats_as_nested_dict(device: DeviceArgument = None) -> dict[str, Any]:
+    """Return `memory_stats` with a dictionary for each part of a key, as torch has them."""
+
+def memory_summary(device: DeviceArgument = None, abbreviated: bool = False) -> str:
+    """Return the statistics of a device as a table; `abbreviated` without the two pools."""
+
+def register_oom_observer(observer: _OomObserver) -> ObserverHandle:
+    """Call `observer` when a request of this kind fails for want of memory; return its end.
+
+    It is called as `observer(device, requested_bytes, limit_bytes, free_bytes)` before the
+    error is raised; what it raises goes to `sys.unraisablehook`.
+    """
+
+def reset_accumulated_memory_stats(device: DeviceArgument = None) -> None:
+    """Make every sum and every count zero."""
+
+def reset_peak_memory_stats(device: DeviceArgument = None) -> None:
+    """Make every peak the current value."""
+
+def seed() -> None:
+    """Seed the default generator of the current device with an unpredictable number."""
+
+def seed_all() -> None:
+    """Seed the default generators of all devices with one unpredictable number."""
+
+def set_device(device: DeviceArgument) -> None:
+    """Make a device current in this thread; a negative index changes nothing."""
+
+def set_per_process_memory_fraction(fraction: float, device: DeviceArgument = None) -> None:
+    """Limit what may be reserved from now on to a part of a device's memory, 0 to 1."""
+
+def set_rng_state(new_state: _State, device: DeviceArgument = None) -> None:
+    """Restore the state of a device's default generator."""
+
+def set_rng_state_all(new_states: Iterable[_State]) -> None:
+    """Restore the states of the default generators of all devices."""
+
+def set_stream(stream: _core.Stream) -> None:
+    """Make a stream, and its device, current in this thread."""
+
+def shared_memory_stats(device: DeviceArgument = None) -> dict[str, int]:
+    """Return what is counted of memory that a device shares with the host: `empty_shared`.
+
+    Keys are those of `memory_stats`, which does not count it. It takes from the same capacity,
+    goes back with `empty_cache`, and its peaks and sums are reset with the device's;
+    `set_per_process_memory_fraction` does not limit it.
+    """
+
+def stream(stream: _core.Stream | None) -> StreamContext:
+    """Return a context manager with a stream as the current one; None changes nothing."""
+
+def synchronize(device: DeviceArgument = None) -> None:
+    """Wait, without the GIL, until all streams of a device are done; raise their errors."""
