@@ -4,7 +4,9 @@ use std::sync::mpsc;
 
 use accelrt::{DriverError, Error, Event, FailureCause, MemoryError, RuntimeError, StreamError};
 
-use crate::support::{CPU, Drops, Gate, Machine, enqueue_failure, finishes, pattern, stream_error};
+use crate::gate::Gate;
+use crate::pattern::pattern;
+use crate::support::{CPU, Drops, Machine, enqueue_failure, finishes, stream_error};
 
 #[test]
 fn bytes_go_from_buffer_to_buffer_in_parts() {

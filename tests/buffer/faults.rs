@@ -10,7 +10,8 @@ use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::backend::null::CompletionMode;
 use accelrt::{Error, Result};
 
-use crate::support::{Drops, Machine, finishes, pattern};
+use crate::pattern::pattern;
+use crate::support::{Drops, Machine, finishes};
 
 /// The methods that buffers call, those first that a machine which runs on the host calls too.
 const METHODS: [Method; 19] = [

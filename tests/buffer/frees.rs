@@ -5,7 +5,8 @@ use std::sync::mpsc;
 
 use accelrt::{Buffer, Config, Error, Event, Runtime, Stream, StreamError, StreamGuard};
 
-use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, kept};
+use crate::gate::Gate;
+use crate::support::{CPU, Machine, enqueue_failure, finishes, kept};
 
 /// Whole pages; under policy `torch` a segment of its own, which is as large.
 const BYTES: usize = 12 << 20;

@@ -2,7 +2,9 @@
 
 use accelrt::{Device, Error, StreamError, StreamGuard};
 
-use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, pattern, stream_error};
+use crate::gate::Gate;
+use crate::pattern::pattern;
+use crate::support::{CPU, Machine, enqueue_failure, finishes, stream_error};
 
 #[test]
 fn the_host_reads_what_was_enqueued_before() {

@@ -7,7 +7,8 @@
 
 use accelrt::{Error, MemoryError, NativeCall, RuntimeError};
 
-use crate::support::{CPU, Gate, Machine, enqueue_failure, finishes, stream_error};
+use crate::gate::Gate;
+use crate::support::{CPU, Machine, enqueue_failure, finishes, stream_error};
 
 extern "C" fn set_nines(bytes: *mut u8, count: usize) {
     // SAFETY: each test gives a buffer's address and size.

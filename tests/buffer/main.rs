@@ -5,10 +5,18 @@
 //! looked for by [`support::Machine::assert_nothing_taken`], which compares the free memory of
 //! every device with that at the start.
 
+#[path = "../common/child.rs"]
+mod child;
+#[path = "../common/gate.rs"]
+mod gate;
 #[path = "../common/numbers.rs"]
 mod numbers;
+#[path = "../common/pattern.rs"]
+mod pattern;
 #[path = "../common/seed.rs"]
 mod seed;
+#[path = "../common/thread_id.rs"]
+mod thread_id;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 

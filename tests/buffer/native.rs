@@ -6,7 +6,8 @@
 use accelrt::backend::fault::{Fault, FaultError, Method};
 use accelrt::{Buffer, Config, Error, Event, RuntimeError};
 
-use crate::support::{Gate, Machine, finishes};
+use crate::gate::Gate;
+use crate::support::{Machine, finishes};
 
 const MIB: usize = 1 << 20;
 

@@ -4,7 +4,8 @@ use std::thread;
 
 use accelrt::{Buffer, Error, MemoryError};
 
-use crate::support::{Gate, Machine, finishes};
+use crate::gate::Gate;
+use crate::support::{Machine, finishes};
 
 #[test]
 fn a_released_buffer_is_named_by_every_later_use_of_any_view() {

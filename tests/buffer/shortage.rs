@@ -4,7 +4,8 @@ use accelrt::backend::fault::Method;
 use accelrt::backend::null::CompletionMode;
 use accelrt::{Error, MemoryError};
 
-use crate::support::{CAPACITY, Gate, Machine, finishes};
+use crate::gate::Gate;
+use crate::support::{CAPACITY, Machine, finishes};
 
 #[test]
 fn memory_that_is_being_freed_serves_the_next_request() {

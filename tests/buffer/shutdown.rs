@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use accelrt::{Config, Error, Event, RuntimeError};
 
-use crate::support::{CPU, Drops, Gate, Machine, finishes};
+use crate::gate::Gate;
+use crate::support::{CPU, Drops, Machine, finishes};
 
 #[test]
 fn buffers_that_are_dropped_after_a_shutdown_give_their_memory_back() {

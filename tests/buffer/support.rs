@@ -1,7 +1,6 @@
 //! What the tests share: machines of every kind, gates, watched drops.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -173,38 +172,6 @@ fn free_bytes(backend: &FaultBackend, device_index: usize) -> usize {
     backend.inner().memory_info(device_index).unwrap().free_bytes
 }
 
-/// Holds one task of a stream. Dropped, it opens: a test that fails leaves nobody behind.
-pub(crate) struct Gate {
-    inside: Receiver<()>,
-    open: Sender<()>,
-}
-
-impl Gate {
-    /// Enqueues a task that stays inside; it may not have begun when this returns.
-    pub(crate) fn enqueue(stream: &Stream) -> Self {
-        let (enter, inside) = mpsc::channel();
-        let (open, opened) = mpsc::channel::<()>();
-        let task = move || {
-            let _ = enter.send(()); // nobody listens when the gate was opened before
-            let _ = opened.recv(); // an error says that the gate was dropped
-        };
-        stream.enqueue(task).unwrap();
-        Self { inside, open }
-    }
-
-    /// As [`Gate::enqueue`], and waits until a worker is inside: from here on nobody helps it.
-    pub(crate) fn shut(stream: &Stream) -> Self {
-        let gate = Self::enqueue(stream);
-        gate.inside.recv().expect("the task begins");
-        gate
-    }
-
-    /// Lets the task go.
-    pub(crate) fn open(self) {
-        drop(self.open);
-    }
-}
-
 /// Runs a test that would hang if it failed; a hang is a failure then.
 pub(crate) fn finishes(test: impl FnOnce() + Send + 'static) {
     finishes_within(HANG, test);
@@ -265,9 +232,4 @@ pub(crate) fn stream_error<T: std::fmt::Debug>(result: accelrt::Result<T>) -> Ar
 /// A value that a task drops later: the last view of a buffer, say.
 pub(crate) fn kept<T>(value: T) -> Arc<Mutex<Option<T>>> {
     Arc::new(Mutex::new(Some(value)))
-}
-
-/// Bytes that differ from place to place and from salt to salt.
-pub(crate) fn pattern(bytes: usize, salt: usize) -> Vec<u8> {
-    (0..bytes).map(|place| u8::try_from((place * 7 + salt * 31) % 251).unwrap()).collect()
 }

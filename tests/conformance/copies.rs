@@ -3,9 +3,9 @@
 use accelrt::backend::contract::{Address, StreamHandle};
 use accelrt::size::{KIB, MIB};
 
+use crate::pattern::pattern;
 use crate::support::{
-    HostMemory, Subject, destroy_streams, devices, on_stream, pattern, release_marks, settle,
-    stream_on,
+    HostMemory, Subject, destroy_streams, devices, on_stream, release_marks, settle, stream_on,
 };
 use crate::trusted::Trusted;
 

@@ -16,6 +16,8 @@ mod kernels;
 mod library;
 mod marks;
 mod memory;
+#[path = "../common/pattern.rs"]
+mod pattern;
 mod probing;
 mod shutdown;
 mod streams;

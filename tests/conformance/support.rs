@@ -260,9 +260,3 @@ impl Drop for HostMemory<'_> {
         assert!(thread::panicking() || released.is_ok(), "{released:?}");
     }
 }
-
-/// Bytes that differ from place to place and from salt to salt.
-pub(crate) fn pattern(bytes: usize, salt: usize) -> Vec<u8> {
-    // 251 is prime: no size of a page or a line repeats the pattern.
-    (0..bytes).map(|place| u8::try_from((place * 7 + salt * 31) % 251).unwrap()).collect()
-}

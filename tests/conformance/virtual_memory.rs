@@ -3,7 +3,8 @@
 use accelrt::backend::contract::{Address, StreamHandle, VirtualMemory};
 use accelrt::{Error, MemoryError};
 
-use crate::support::{HostMemory, Subject, devices, on_stream, pattern, settle, stream_on};
+use crate::pattern::pattern;
+use crate::support::{HostMemory, Subject, devices, on_stream, settle, stream_on};
 use crate::trusted::{Trusted, TrustedPages};
 
 /// Calls a test for each device that has virtual memory, with its index.

@@ -7,7 +7,7 @@ use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{NullBackend, NullConfig};
 use accelrt::{Config, ConfigError, Device, DeviceError, DeviceKind, Error, Runtime};
 
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::{CPU, devices, enqueue_notice, finishes, streams, workers};
 
 fn stand_in(kind: DeviceKind, is_gpu: bool) -> Arc<dyn Backend> {

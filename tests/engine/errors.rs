@@ -7,12 +7,12 @@ use std::sync::mpsc;
 
 use accelrt::{Error, Event, FailureCause, Runtime, StreamError, TaskError};
 
-use crate::support::gate::Gate;
-use crate::support::thread::ThreadId;
+use crate::gate::Gate;
 use crate::support::{
     CPU, CountDrop, Journal, enqueue_failure, enqueue_notice, finishes, stream, stream_error,
     streams, wait_by_query, wait_without_helping, workers,
 };
+use crate::thread_id::ThreadId;
 
 #[test]
 fn behind_a_failure_user_tasks_are_retired_without_running_and_dropped_and_counted() {

@@ -7,7 +7,7 @@ use accelrt::{
     Config, Device, DeviceKind, Error, Event, EventError, Runtime, RuntimeError, StreamError,
 };
 
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::{
     CPU, Journal, devices, enqueue_notice, finishes, stream, wait_by_query, wait_without_helping,
     workers,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use accelrt::{Config, ConfigError, DeviceKind, Error, Event, Runtime, RuntimeError, Stream};
 
-use crate::support::{CPU, enqueue_failure, process, stream, stream_error, wait_by_query};
+use crate::process;
+use crate::support::{CPU, enqueue_failure, stream, stream_error, wait_by_query};
 
 #[test]
 #[ignore = "a program that the other tests start"]

@@ -18,11 +18,10 @@ use accelrt::{
     Stream,
 };
 
-use crate::support::gate::Gate;
-use crate::support::{CPU, CountDrop, enqueue_notice, process, stream, streams, workers};
-
-/// Seconds after which a child that hangs is killed. Only a hang lasts as long.
-const HANG_S: u32 = 5;
+use crate::child::{self, End};
+use crate::gate::Gate;
+use crate::process;
+use crate::support::{CPU, CountDrop, enqueue_notice, stream, streams, workers};
 
 #[test]
 #[ignore = "a program that the other tests start"]
@@ -52,26 +51,10 @@ fn assert_succeeds(name: &str) {
     assert_eq!(stderr, "");
 }
 
-/// Forks; the child runs `child` and exits as a process does; waits for it. Panics when it did not
-/// end well.
+/// Forks; the child runs `child` and exits as a process does.
+#[track_caller]
 pub(crate) fn in_child(child: impl FnOnce()) {
-    // SAFETY: the child runs on in this thread alone. It allocates and exits, which the C library
-    // allows after a fork; of our own state it uses what these tests are about.
-    let process = unsafe { libc::fork() };
-    assert!(process >= 0, "the system forks");
-    if process == 0 {
-        // SAFETY: sets a timer whose signal kills this child.
-        unsafe { libc::alarm(HANG_S) };
-        let outcome = catch_unwind(AssertUnwindSafe(child));
-        #[expect(clippy::disallowed_methods, reason = "a child of a test ends itself")]
-        std::process::exit(i32::from(outcome.is_err()));
-    }
-    let mut status = 0;
-    // SAFETY: the child is ours and was not waited for; the pointer is to a number of this frame.
-    let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
-    assert_eq!(waited, process);
-    assert!(!libc::WIFSIGNALED(status), "killed by signal {}: a hang", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
+    child::in_child(End { runs_handlers: true }, child);
 }
 
 fn assert_bad_fork<T>(what: &str, result: Result<T, Error>) {
@@ -449,7 +432,7 @@ fn forking_task() {
         assert!(process >= 0, "the system forks");
         if process == 0 {
             // SAFETY: sets a timer whose signal kills this child.
-            unsafe { libc::alarm(HANG_S) };
+            unsafe { libc::alarm(child::HANG_S) };
             return;
         }
         let mut status = 0;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::{Event, Stream};
 
+use crate::gate::Gate;
 use crate::numbers::Numbers;
 use crate::seed::seed;
-use crate::support::gate::Gate;
 use crate::support::{finishes, stream, streams, workers};
 
 #[test]

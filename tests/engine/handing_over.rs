@@ -15,7 +15,7 @@ use accelrt::backend::contract::{
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::{Config, DeviceKind, DriverError, Error, FailureCause, Result, Runtime, Stream};
 
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::{CPU, enqueue_notice, finishes, stream_error, wait_by_query};
 
 /// A cpu that panics instead of taking a stream, as often as it is told.

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use accelrt::{Runtime, Stream};
 
-use crate::support::gate::Gate;
-use crate::support::thread::{ThreadId, sleeping_workers};
+use crate::gate::Gate;
+use crate::support::thread::sleeping_workers;
 use crate::support::{
     CPU, enqueue_failure, enqueue_question, finishes, stream, stream_error, workers,
 };
+use crate::thread_id::ThreadId;
 
 fn helped(runtime: &Runtime) -> u64 {
     runtime.counters().num_helped_tasks

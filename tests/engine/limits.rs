@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelrt::{Config, ConfigError, Error, Runtime, RuntimeError};
 
-use crate::support::gate::Gate;
-use crate::support::thread::ThreadId;
+use crate::gate::Gate;
 use crate::support::{
     CPU, enqueue_notice, enqueue_question, finishes, stream, wait_without_helping,
 };
+use crate::thread_id::ThreadId;
 
 const LIMIT: u64 = 64;
 

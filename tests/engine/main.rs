@@ -5,6 +5,10 @@
 //! process of its own (an exit, a fork, the environment) runs this binary again, see
 //! [`support::process`].
 
+#[path = "../common/child.rs"]
+mod child;
+#[path = "../common/gate.rs"]
+mod gate;
 #[macro_use]
 #[path = "../common/hand_on.rs"]
 mod hand_on;
@@ -12,10 +16,14 @@ mod hand_on;
 mod numbers;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/process.rs"]
+mod process;
 #[path = "../common/processors.rs"]
 mod processors;
 #[path = "../common/seed.rs"]
 mod seed;
+#[path = "../common/thread_id.rs"]
+mod thread_id;
 #[path = "../common/watchdog.rs"]
 mod watchdog;
 

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::{Device, Event, Runtime, Stream};
 
+use crate::gate::Gate;
 use crate::numbers::Numbers;
 use crate::plain::Plain;
 use crate::seed::seed;
-use crate::support::gate::Gate;
-use crate::support::thread::ThreadId;
 use crate::support::{
     CPU, Journal, devices, enqueue_question, finishes, stream, streams, wait_by_query,
     wait_without_helping, workers,
 };
+use crate::thread_id::ThreadId;
 
 #[test]
 fn no_thread_is_blocked_by_a_wait() {

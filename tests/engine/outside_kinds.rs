@@ -10,7 +10,7 @@ use accelrt::{
     Config, Device, DeviceError, DeviceKind, Error, Event, Runtime, StreamGuard, parse_device,
 };
 
-use crate::support::process::{self, stderr_of_success};
+use crate::process::{self, stderr_of_success};
 use crate::support::{CPU, finishes, workers};
 
 /// A kind as a crate outside would bring one.

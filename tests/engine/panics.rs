@@ -15,7 +15,7 @@ use accelrt::backend::null::LiveCounts;
 use accelrt::{Buffer, Completion, Config, Event, FailureCause, ProgramSource, Runtime, Stream};
 
 use crate::driver_kind::Driver;
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::{CPU, finishes, stream_error, wait_by_query};
 
 /// What tasks use.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::{Runtime, Stream};
 
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::{CPU, Journal, enqueue_notice, finishes, stream, workers};
 
 fn with_priority(runtime: &Runtime, priority: i32) -> Stream {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use accelrt::{Config, Error, Runtime, Scope, StreamError};
 
-use crate::support::gate::Gate;
-use crate::support::thread::ThreadId;
+use crate::gate::Gate;
 use crate::support::{
     CountDrop, enqueue_failure, enqueue_question, finishes, stream, stream_error, workers,
 };
+use crate::thread_id::ThreadId;
 
 #[test]
 fn tasks_borrow_from_the_caller_and_are_done_when_the_scope_ends() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use accelrt::{Config, Error, Runtime, RuntimeError};
 
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::thread::sleeping_workers;
 use crate::support::{
     CPU, CountDrop, Journal, enqueue_failure, enqueue_question, finishes, stream, stream_error,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::{Device, DriverError, Error, RuntimeError, Stream, StreamError};
 
-use crate::support::gate::Gate;
+use crate::gate::Gate;
 use crate::support::{
     CPU, CountDrop, Journal, devices, enqueue_notice, finishes, stream, streams,
     wait_without_helping, workers,

@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 
 use accelrt::{Device, Error, Runtime, RuntimeError, StreamError};
 
+use crate::gate::Gate;
 use crate::plain::Plain;
-use crate::support::gate::Gate;
 use crate::support::{
     CPU, Journal, devices, enqueue_failure, enqueue_notice, enqueue_question, finishes, stream,
     stream_error, streams, wait_by_query, wait_without_helping, workers,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelrt::Runtime;
 
-use crate::support::gate::{Gate, occupy_workers};
+use crate::gate::Gate;
+use crate::support::occupy_workers;
 use crate::support::thread::sleeping_workers;
 use crate::support::{enqueue_notice, finishes, stream, streams, wait_without_helping, workers};
 

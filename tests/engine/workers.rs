@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use accelrt::Device;
 
+use crate::gate::Gate;
 use crate::processors::{allowed_cpus, pin};
-use crate::support::gate::Gate;
-use crate::support::thread::{IDLE, ThreadId, sleeping_workers};
+use crate::support::thread::{IDLE, sleeping_workers};
 use crate::support::{
     CPU, devices, enqueue_notice, enqueue_question, finishes, stream, streams,
     wait_without_helping, workers,
 };
+use crate::thread_id::ThreadId;
 
 #[test]
 fn idle_workers_use_no_processor() {

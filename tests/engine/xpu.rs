@@ -16,7 +16,8 @@ use accelrt::{
 };
 
 use crate::fork::in_child;
-use crate::support::{finishes, process};
+use crate::process;
+use crate::support::finishes;
 
 const XPU: DeviceKind = DeviceKind::XPU;
 const BYTES: usize = 1 << 20;

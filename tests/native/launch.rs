@@ -9,9 +9,10 @@ use accelrt::{
 };
 
 use super::support::{
-    append, append_digit, call, counter, digits, failure, hold, launch, null_stream, pointer,
-    runtime, runtime_with_null,
+    append, append_digit, call, counter, digits, failure, launch, null_stream, pointer, runtime,
+    runtime_with_null,
 };
+use crate::gate::Gate;
 
 extern "C" fn answer(status: i32) -> i32 {
     status
@@ -38,12 +39,12 @@ fn a_native_call_behind_an_event_of_another_stream_runs_after_it() {
     let runtime = runtime();
     let [first, second] = [0, 0].map(|_| runtime.stream(Device::cpu(0)).unwrap());
     let (order, event) = (counter(), Event::new());
-    let gate = hold(&first);
+    let gate = Gate::shut(&first);
     launch(&first, call(append as _, &[pointer(&order), 1_u32.into()])).unwrap();
     first.record(&event).unwrap();
     second.wait_event(&event).unwrap();
     launch(&second, call(append as _, &[pointer(&order), 2_u32.into()])).unwrap();
-    drop(gate);
+    gate.open();
     second.synchronize().unwrap();
     assert_eq!(digits(&order), 12);
 }

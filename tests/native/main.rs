@@ -3,6 +3,8 @@
 //! Native functions are written in Rust as `extern "C"`, so the compiler places what they expect
 //! and the library what they get. Nothing here is decided by a clock: threads meet in channels.
 
+#[path = "../common/gate.rs"]
+mod gate;
 #[macro_use]
 #[path = "../common/hand_on.rs"]
 mod hand_on;
@@ -15,3 +17,5 @@ mod launch;
 #[path = "../common/plain.rs"]
 mod plain;
 mod support;
+#[path = "../common/thread_id.rs"]
+mod thread_id;

@@ -3,7 +3,6 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{
@@ -84,17 +83,4 @@ pub(crate) fn failure(stream: &Stream) -> String {
         Err(Error::Stream(StreamError::Failed(error))) => error.to_string(),
         other => panic!("{other:?} instead of a failed stream"),
     }
-}
-
-/// A task's gate: the stream stays inside the task until the returned sender is dropped.
-pub(crate) fn hold(stream: &Stream) -> mpsc::Sender<()> {
-    let (open, gate): (_, Receiver<()>) = mpsc::channel();
-    let (inside, entered) = mpsc::channel();
-    let task = move || {
-        inside.send(()).unwrap();
-        gate.recv().unwrap_err();
-    };
-    stream.enqueue(task).unwrap();
-    entered.recv().unwrap();
-    open
 }

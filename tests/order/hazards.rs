@@ -12,6 +12,7 @@ use accelrt::{
     Config, Device, DeviceKind, Error, Runtime, RuntimeError, Stream, StreamError, TaskError,
 };
 
+use crate::gate::Gate;
 use crate::hang::Watchdog;
 
 fn runtime(workers: usize, exit_timeout: Duration) -> Runtime {
@@ -25,19 +26,6 @@ fn patient(workers: usize) -> Runtime {
 
 fn dedicated(runtime: &Runtime) -> Stream {
     runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
-}
-
-/// A task that occupies its stream until the sender sends or is dropped. A worker is inside it when
-/// this returns.
-fn closed_gate(stream: &Stream) -> mpsc::Sender<()> {
-    let ((open, gate), (entered, is_inside)) = (mpsc::channel(), mpsc::channel());
-    let task = move || {
-        entered.send(()).unwrap();
-        let _ = gate.recv();
-    };
-    stream.enqueue(task).unwrap();
-    is_inside.recv().unwrap();
-    open
 }
 
 /// Runs one test of this file in a process of its own, which may abort; true when it passed.
@@ -93,7 +81,7 @@ fn a_worker_that_is_no_longer_needed_leaves_no_work_behind() {
         watchdog.step(format!("a surplus worker, round {round}"));
         let runtime = patient(2);
         let [waiting, awaited, probe, late] = [(); 4].map(|()| dedicated(&runtime));
-        let open = closed_gate(&awaited);
+        let gate = Gate::shut(&awaited);
         let event = awaited.record_event().unwrap();
         let (over, is_over) = mpsc::channel();
         let task = move || {
@@ -109,7 +97,7 @@ fn a_worker_that_is_no_longer_needed_leaves_no_work_behind() {
         probe.enqueue(move || told.send(()).unwrap()).unwrap();
         is_told.recv().unwrap();
         (0..round * 100).for_each(|_| thread::yield_now());
-        open.send(()).unwrap();
+        gate.open();
         is_over.recv().unwrap();
     }
 }
@@ -123,7 +111,7 @@ fn a_long_chain_of_parked_streams_is_cancelled_without_recursion() {
     }
     let runtime = runtime(2, Duration::ZERO);
     let first = dedicated(&runtime);
-    let _closed = closed_gate(&first);
+    let _closed = Gate::shut(&first);
     let (mut before, mut streams) = (first.record_event().unwrap(), Vec::new());
     for _ in 0..4_000 {
         let stream = dedicated(&runtime);
@@ -154,11 +142,11 @@ fn a_skipped_task_may_panic_when_it_is_dropped() {
     let _watchdog = Watchdog::new("a panic in the drop of a skipped task");
     let runtime = patient(1);
     let (stream, other) = (dedicated(&runtime), dedicated(&runtime));
-    let open = closed_gate(&stream);
+    let gate = Gate::shut(&stream);
     stream.enqueue(|| Err::<(), _>("meant to fail")).unwrap();
     let bomb = Bomb;
     stream.enqueue(move || drop(bomb)).unwrap();
-    open.send(()).unwrap();
+    gate.open();
     assert!(matches!(stream.synchronize(), Err(Error::Stream(StreamError::Failed(_)))));
     let (told, is_told) = mpsc::channel();
     other.enqueue(move || told.send(()).unwrap()).unwrap();
@@ -236,11 +224,11 @@ fn an_interrupted_synchronise_leaves_the_error_to_the_next_one() {
     let _watchdog = Watchdog::new("an interrupted synchronise");
     let runtime = patient(1);
     let stream = dedicated(&runtime);
-    let open = closed_gate(&stream);
+    let gate = Gate::shut(&stream);
     stream.enqueue(|| Err::<(), _>("meant to fail")).unwrap();
     let interrupted = stream.synchronize_unless(&mut || true);
     assert!(matches!(interrupted, Err(Error::Runtime(RuntimeError::Interrupted))));
-    open.send(()).unwrap();
+    gate.open();
     while !stream.query() {
         thread::yield_now();
     }
@@ -255,7 +243,7 @@ fn an_event_behind_cancelled_tasks_is_failed() {
     let _watchdog = Watchdog::new("an event behind cancelled tasks");
     let runtime = runtime(1, Duration::ZERO);
     let (gated, stream) = (dedicated(&runtime), dedicated(&runtime));
-    let _closed = closed_gate(&gated);
+    let _closed = Gate::shut(&gated);
     stream.wait_stream(&gated).unwrap();
     let (ran, has_run) = mpsc::channel();
     stream.enqueue(move || ran.send(()).unwrap()).unwrap();

@@ -5,12 +5,16 @@
 //! before what; every task numbers its start and its end. `ACCELRT_TEST_SEED=n` repeats program n
 //! (its interleaving remains the machine's), `ACCELRT_TEST_PROGRAMS=n` says how many programs run.
 
+#[path = "../common/gate.rs"]
+mod gate;
 #[path = "../common/hang.rs"]
 mod hang;
 #[path = "../common/numbers.rs"]
 mod numbers;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/thread_id.rs"]
+mod thread_id;
 
 mod hazards;
 mod model;

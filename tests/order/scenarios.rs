@@ -6,6 +6,7 @@ use std::thread;
 
 use accelrt::{Config, Device, Error, Event, Runtime, RuntimeError, Stream, StreamError};
 
+use crate::gate::Gate;
 use crate::hang::Watchdog;
 use crate::plain::Plain;
 
@@ -16,16 +17,6 @@ fn runtime(cpu_devices: usize, workers: usize) -> Runtime {
 
 fn dedicated(runtime: &Runtime, device: u8) -> Stream {
     runtime.dedicated_stream(Device::cpu(device), 0).unwrap()
-}
-
-/// A task that occupies its stream until the sender sends or is dropped.
-fn closed_gate(stream: &Stream) -> mpsc::Sender<()> {
-    let (open, gate) = mpsc::channel();
-    let wait = move || {
-        let _ = gate.recv();
-    };
-    stream.enqueue(wait).unwrap();
-    open
 }
 
 /// Goal: the first use is safe from any number of threads. Method: eight threads meet at a barrier
@@ -170,7 +161,7 @@ fn twenty_thousand_parked_streams_are_resumed_in_the_order_of_their_waits() {
     let _watchdog = Watchdog::new("20,000 parked streams");
     let runtime = runtime(2, 1);
     let source = dedicated(&runtime, 0);
-    let open = closed_gate(&source);
+    let gate = Gate::enqueue(&source);
     let event = source.record_event().unwrap();
     let (ran, seen) = mpsc::channel();
     let wait_and_tell = |number: usize| {
@@ -187,7 +178,7 @@ fn twenty_thousand_parked_streams_are_resumed_in_the_order_of_their_waits() {
     is_parked.recv().unwrap();
     assert!(seen.try_recv().is_err(), "no stream passes an event that is pending");
     assert!(!streams.iter().any(Stream::query));
-    open.send(()).unwrap();
+    gate.open();
     assert!(seen.iter().take(STREAMS).eq(0..STREAMS), "resumed out of order");
     runtime.synchronize(Device::cpu(1)).unwrap();
     assert!(streams.iter().all(Stream::query));
@@ -201,7 +192,7 @@ fn a_long_chain_of_parked_streams_is_resumed_link_by_link() {
     let _watchdog = Watchdog::new("a chain of parked streams");
     let runtime = runtime(1, 2);
     let first = dedicated(&runtime, 0);
-    let open = closed_gate(&first);
+    let gate = Gate::enqueue(&first);
     let links = Arc::new(Plain::default());
     let (mut before, mut streams) = (first.record_event().unwrap(), Vec::new());
     for number in 0..STREAMS {
@@ -216,7 +207,7 @@ fn a_long_chain_of_parked_streams_is_resumed_link_by_link() {
         assert!(stream.is_ordered_after(&before));
         streams.push(stream);
     }
-    open.send(()).unwrap();
+    gate.open();
     before.synchronize().unwrap();
     assert_eq!(links.get(), STREAMS);
     assert_eq!(runtime.shutdown().num_cancelled_tasks, 0);

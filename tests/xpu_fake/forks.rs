@@ -1,39 +1,15 @@
 //! Forks: a vendor whose threads began with a question makes a child raise, not hang.
 //!
 //! Each test runs a program, which forks: the test binary itself has other tests' threads.
-#![expect(unsafe_code, reason = "fork, waitpid and alarm are the C library's")]
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use accelrt::{DeviceKind, Error, RuntimeError};
 
+use crate::child::{End, in_child};
 use crate::fake::Fake;
 use crate::process;
 use crate::support::{bytes_of, runtime, xpu};
 
-/// Seconds after which a child that hangs is killed. Only a hang lasts as long.
-const HANG_S: u32 = 10;
-
-/// Forks; the child runs `child` and ends at once; waits for it. Panics when it did not end well.
-fn in_child(child: impl FnOnce()) {
-    // SAFETY: the child runs on in this thread alone. It allocates and exits, which the C library
-    // allows after a fork.
-    let process = unsafe { libc::fork() };
-    assert!(process >= 0, "the system forks");
-    if process == 0 {
-        // SAFETY: sets a timer whose signal kills this child.
-        unsafe { libc::alarm(HANG_S) };
-        let outcome = catch_unwind(AssertUnwindSafe(child));
-        // SAFETY: ends the process without what the parent's threads would have to do.
-        unsafe { libc::_exit(i32::from(outcome.is_err())) };
-    }
-    let mut status = 0;
-    // SAFETY: the child is ours and was not waited for; the pointer is to a number of this frame.
-    let waited = unsafe { libc::waitpid(process, &raw mut status, 0) };
-    assert_eq!(waited, process);
-    assert!(!libc::WIFSIGNALED(status), "killed by signal {}: a hang", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
-}
+const AT_ONCE: End = End { runs_handlers: false };
 
 #[test]
 #[ignore = "a program that the other tests start"]
@@ -62,7 +38,7 @@ fn threads() {
     let runtime = runtime(&fake);
     assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 1);
     assert!(fake.live("threads") > 0, "the vendor has a thread");
-    in_child(|| {
+    in_child(AT_ONCE, || {
         assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 1);
         runtime.properties(xpu(0)).unwrap();
         runtime.memory_info(xpu(0)).unwrap();
@@ -88,7 +64,7 @@ fn no_threads() {
     let fake = Fake::new("");
     let runtime = runtime(&fake);
     assert_eq!(runtime.device_count(DeviceKind::XPU).unwrap(), 1);
-    in_child(|| {
+    in_child(AT_ONCE, || {
         let buffer = runtime.zeros(100, xpu(0)).unwrap();
         assert_eq!(bytes_of(&buffer), [0; 100]);
     });
@@ -105,7 +81,7 @@ fn used() {
     let runtime = runtime(&fake);
     let stream = runtime.dedicated_stream(xpu(0), 0).unwrap();
     let buffer = runtime.zeros(100, xpu(0)).unwrap();
-    in_child(|| {
+    in_child(AT_ONCE, || {
         assert!(matches!(stream.record_event(), Err(Error::Runtime(RuntimeError::BadFork))));
         assert!(matches!(runtime.empty(1, xpu(0)), Err(Error::Runtime(RuntimeError::BadFork))));
         let released = ["clReleaseCommandQueue", "clMemFreeINTEL", "clReleaseContext"];

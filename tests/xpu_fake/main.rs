@@ -7,11 +7,15 @@
 //! at the end the fake says that no rule of OpenCL was broken and that all objects were released.
 #![cfg(feature = "xpu")]
 
+#[path = "../common/child.rs"]
+mod child;
 #[path = "../fake_opencl/fake.rs"]
 mod fake;
 #[path = "../fake_opencl/library.rs"]
 mod library;
-#[path = "../engine/support/process.rs"]
+#[path = "../common/pattern.rs"]
+mod pattern;
+#[path = "../common/process.rs"]
 mod process;
 #[path = "../common/trusted.rs"]
 mod trusted;

@@ -5,7 +5,8 @@ use accelrt::backend::xpu::XpuBackend;
 use accelrt::size::MIB;
 use accelrt::{Config, DriverError, Error, MemoryError, Runtime};
 
-use crate::support::{bytes_of, config, over, pattern, xpu};
+use crate::pattern::pattern;
+use crate::support::{bytes_of, config, over, xpu};
 use crate::trusted::Trusted;
 
 /// What an allocation was refused with: requested, free, total.
@@ -143,7 +144,7 @@ fn the_host_reads_and_writes_shared_memory_where_it_is_behind_what_uses_it() {
     // Goal: no copy of the driver's is needed, and the host comes behind the device. Method: the
     // device is held while the host asks for the bytes; device memory beside them is unreadable.
     over("hold=1", |fake, runtime| {
-        let sent = pattern(10_000);
+        let sent = pattern(10_000, 0);
         let shared = runtime.empty_shared(sent.len(), xpu(0)).unwrap();
         assert!(shared.is_shared() && shared.is_host_accessible());
         shared.write_from_slice(&sent).unwrap();

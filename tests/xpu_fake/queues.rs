@@ -5,7 +5,8 @@ use accelrt::backend::xpu::XpuBackend;
 use accelrt::{DriverError, Error, Event, StreamError};
 
 use crate::fake::Fake;
-use crate::support::{assert_nothing_left, bytes_of, config, over, pattern, xpu};
+use crate::pattern::pattern;
+use crate::support::{assert_nothing_left, bytes_of, config, over, xpu};
 use crate::trusted::Trusted;
 
 #[test]
@@ -98,7 +99,7 @@ fn the_bytes_of_a_device_are_copied_by_the_device_alone() {
     // Goal: no code reads a device's address. Method: the fake's are unreadable; host memory of the
     // program, pinned memory and two devices hand bytes around.
     over("devices=2", |_, runtime| {
-        let sent = pattern(100_000);
+        let sent = pattern(100_000, 0);
         let stream = runtime.stream(xpu(0)).unwrap();
         let next = runtime.stream(xpu(1)).unwrap();
         let [there, across] = [0, 1].map(|index| runtime.empty(sent.len(), xpu(index)).unwrap());

@@ -86,8 +86,3 @@ pub(crate) fn is_loss(error: &Error) -> bool {
 fn is_loss_cause(cause: &FailureCause) -> bool {
     matches!(cause, FailureCause::Backend(error) if is_loss(error))
 }
-
-/// Bytes that differ from place to place.
-pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|place| u8::try_from(place * 7 % 251).expect("below 251")).collect()
-}

@@ -1,11 +1,7 @@
 //! What the tests share.
 //!
-//! * [`gate`]: tasks that stay inside until they are let go
 //! * [`thread`]: what the system says about a thread
-//! * [`process`]: programs, which are this binary run again
 
-pub(crate) mod gate;
-pub(crate) mod process;
 pub(crate) mod thread;
 
 use std::sync::mpsc::{self, Receiver};
@@ -14,6 +10,7 @@ use std::time::Duration;
 
 use accelrt::{Config, Device, Error, Event, Runtime, Stream, StreamError, StreamFailure};
 
+use crate::gate::Gate;
 use crate::watchdog::finishes_within;
 
 /// Far beyond what any test takes: only a hang lasts as long.
@@ -120,4 +117,10 @@ impl Drop for CountDrop {
     fn drop(&mut self) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     }
+}
+
+/// Puts every worker of a runtime with one device inside a gate, each on a stream of its own.
+pub(crate) fn occupy_workers(runtime: &Runtime, count: usize) -> Vec<Gate> {
+    let gate = |_| Gate::shut(&runtime.dedicated_stream(CPU, -1).unwrap());
+    (0..count).map(gate).collect()
 }

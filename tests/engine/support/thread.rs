@@ -5,18 +5,10 @@ use std::time::Duration;
 
 use accelrt::Runtime;
 
-/// A thread of this process, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ThreadId(u32);
+use crate::gate::Gate;
+use crate::thread_id::ThreadId;
 
 impl ThreadId {
-    /// The calling thread.
-    pub(crate) fn current() -> Self {
-        let link = fs::read_link("/proc/thread-self").expect("a thread has a folder");
-        let number = link.file_name().and_then(|name| name.to_str()).expect("a number");
-        Self(number.parse().expect("a number"))
-    }
-
     fn read(self, file: &str) -> String {
         let path = format!("/proc/self/task/{}/{file}", self.0);
         fs::read_to_string(path).unwrap_or_default()
@@ -71,8 +63,8 @@ pub(crate) const IDLE: Duration = Duration::from_millis(1);
 pub(crate) fn sleeping_workers(runtime: &Runtime, count: usize) -> Vec<ThreadId> {
     let streams: Vec<_> =
         (0..count).map(|_| runtime.dedicated_stream(super::CPU, 0).unwrap()).collect();
-    let gates: Vec<_> = streams.iter().map(super::gate::Gate::enqueue).collect();
-    let mut threads: Vec<_> = gates.iter().map(super::gate::Gate::wait_until_inside).collect();
+    let gates: Vec<_> = streams.iter().map(Gate::enqueue).collect();
+    let mut threads: Vec<_> = gates.iter().map(Gate::wait_until_inside).collect();
     drop(gates);
     threads.sort();
     threads.dedup();

@@ -2,11 +2,11 @@
 
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use accelrt::{Runtime, Stream};
+use accelrt::Stream;
 
-use super::{CPU, thread::ThreadId};
+use crate::thread_id::ThreadId;
 
-/// Holds one task of a stream. Dropped, it opens: a test that fails leaves nobody behind.
+/// Holds one task of a stream. Dropped, it opens: a test that fails leaves no thread behind.
 #[derive(Debug)]
 pub(crate) struct Gate {
     inside: Receiver<ThreadId>,
@@ -19,7 +19,7 @@ impl Gate {
         let (enter, inside) = mpsc::channel();
         let (open, opened) = mpsc::channel::<()>();
         let task = move || {
-            // Nobody listens any more when the gate was opened before the task began.
+            // Not received any more when the gate was opened before the task began.
             let _ = enter.send(ThreadId::current());
             // An error says that the gate was dropped.
             let _ = opened.recv();
@@ -28,7 +28,7 @@ impl Gate {
         Self { inside, open }
     }
 
-    /// As [`Gate::enqueue`], and waits until a worker is inside.
+    /// As [`Gate::enqueue`], and waits until a worker is inside: from here on no thread helps it.
     pub(crate) fn shut(stream: &Stream) -> Self {
         let gate = Self::enqueue(stream);
         gate.wait_until_inside();
@@ -44,10 +44,4 @@ impl Gate {
     pub(crate) fn open(self) {
         drop(self.open);
     }
-}
-
-/// Puts every worker of a runtime with one device inside a gate, each on a stream of its own.
-pub(crate) fn occupy_workers(runtime: &Runtime, count: usize) -> Vec<Gate> {
-    let gate = |_| Gate::shut(&runtime.dedicated_stream(CPU, -1).unwrap());
-    (0..count).map(gate).collect()
 }
