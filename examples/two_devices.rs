@@ -92,7 +92,7 @@ impl Half {
 
 #[cfg_attr(test, test)]
 fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::new(Config { cpu_devices: 2, ..Config::default() })?;
+    let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
     let numbers: Vec<u64> = (0..NUMBERS as u64).map(|i| i * i % 1009).collect();
     let (left, right) = numbers.split_at(NUMBERS / 2);
 

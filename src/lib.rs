@@ -76,7 +76,7 @@ mod seed;
 mod trusted;
 
 pub use backend::contract::{DeviceProperties, LeftOutDevice, MemoryInfo, PriorityRange};
-pub use base::config::Config;
+pub use base::config::{AllocatorSettings, Config, ConfigBuilder};
 pub use base::device::{Device, DeviceKind, MAX_DEVICE_INDEX, parse_device};
 pub use base::error::{
     ConfigError, DeviceError, DriverError, Error, EventError, FailureCause, GeneratorError,

@@ -51,7 +51,8 @@ struct World {
 
 impl World {
     fn new(count: usize) -> Self {
-        let config = Config { cpu_memory_bytes: Some(64 << 30), ..Config::default() };
+        let config =
+            Config::builder().cpu_memory_bytes(64 << 30).build().expect("the settings are right");
         let runtime = Runtime::new(config).expect("settings of a device");
         let (sender, begun) = mpsc::channel();
         let (first, event) = (stream(&runtime), Event::new());

@@ -23,7 +23,8 @@ const PEER: &str = "raw OpenCL";
 const ROWS: [&str; 6] = ["D1", "D1.copy", "D1.beside", "D2", "D3.4KiB", "D3.64MiB"];
 
 pub(crate) fn measure(table: &mut Table) -> io::Result<()> {
-    let config = Config { accelerator: Some(DeviceKind::XPU), ..Config::default() };
+    let config =
+        Config::builder().accelerator(DeviceKind::XPU).build().expect("the settings are right");
     let runtime = Runtime::new(config).expect("the settings are right");
     let device = Device::new(DeviceKind::XPU, 0).expect("an index");
     let Ok(stream) = runtime.dedicated_stream(device, 0) else {

@@ -33,7 +33,7 @@ fn main() {
         _ => panic!("there is no path {name}"),
     };
     let count = count.parse().expect("a count");
-    let config = Config { cpu_threads: Some(1), ..Config::default() };
+    let config = Config::builder().cpu_threads(1).build().expect("the settings are right");
     let runtime = Runtime::new(config).expect("the settings are right");
     let [held, free] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).expect("a stream"));
     let event = Event::new();

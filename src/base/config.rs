@@ -1,11 +1,21 @@
 //! Settings: the only file that reads the environment.
 
+mod allocator;
+#[cfg(test)]
+mod allocator_tests;
+mod builder;
+mod pairs;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::base::device::DeviceKind;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size;
+
+pub(crate) use allocator::ROUNDUP_INTERVALS;
+pub use allocator::{AllocatorConfig, AllocatorSettings, PolicyName, recorded_settings};
+pub use builder::ConfigBuilder;
 
 /// The longest time for an orderly end: a day.
 const MOST_EXIT_MS: u64 = 86_400_000;
@@ -37,12 +47,13 @@ const VARIABLES: [&str; 11] = [
 /// one counts as not set.
 ///
 /// ```
-/// let config = accelrt::Config { cpu_devices: 2, ..accelrt::Config::default() };
+/// let config = accelrt::Config::builder().cpu_devices(2).cpu_memory_bytes(64 << 20).build()?;
 /// let runtime = accelrt::Runtime::new(config)?;
 /// assert_eq!(runtime.device_count(accelrt::DeviceKind::CPU)?, 2);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
     /// `ACCELRT_ACCELERATOR`: the kind to use as the accelerator; `None` chooses the first of cuda
     /// and xpu that has a GPU, else cpu.
@@ -67,9 +78,8 @@ pub struct Config {
     pub mkl_library: Option<String>,
     /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
     pub dnnl_library: Option<String>,
-    /// `ACCELRT_ALLOC_CONF`: settings of the allocators, as
-    /// [`AllocatorConfig`](crate::AllocatorConfig) reads them.
-    pub allocator_settings: String,
+    /// `ACCELRT_ALLOC_CONF`: settings of the allocators.
+    pub allocator: AllocatorSettings,
     /// `ACCELRT_EXIT_MS`: how long an exit goes on with queued work.
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
@@ -87,7 +97,7 @@ impl Default for Config {
             opencl_library: None,
             mkl_library: None,
             dnnl_library: None,
-            allocator_settings: String::new(),
+            allocator: AllocatorSettings::default(),
             exit_timeout: Duration::from_secs(2),
             stream_task_limit: 1_000_000,
         }
@@ -95,6 +105,24 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Makes settings from the defaults.
+    pub fn builder() -> ConfigBuilder {
+        Self::default().into_builder()
+    }
+
+    /// Makes others from these.
+    ///
+    /// ```
+    /// use accelrt::Config;
+    /// let config = Config::from_environment()?.into_builder().stream_task_limit(64).build()?;
+    /// let error = config.into_builder().stream_task_limit(63).build().unwrap_err();
+    /// assert!(error.to_string().contains("at least 64"));
+    /// # Ok::<(), accelrt::Error>(())
+    /// ```
+    pub fn into_builder(self) -> ConfigBuilder {
+        ConfigBuilder { config: self, allocator: Ok(()) }
+    }
+
     /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed,
     /// naming it, its value and what is allowed.
     pub fn from_environment() -> Result<Self> {
@@ -142,9 +170,6 @@ impl Config {
         if let Some(value) = variable("ACCELRT_DNNL_LIBRARY") {
             config.dnnl_library = Some(value);
         }
-        if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
-            config.allocator_settings = value; // parsed by the first runtime, a layer up
-        }
         if let Some(value) = variable("ACCELRT_EXIT_MS") {
             let allowed = "a number of milliseconds from 0 to 86400000";
             let milliseconds: u64 = number("ACCELRT_EXIT_MS", value, 0..=MOST_EXIT_MS, allowed)?;
@@ -154,6 +179,9 @@ impl Config {
             let allowed = "a number of tasks from 64 to 18446744073709551615";
             config.stream_task_limit =
                 number("ACCELRT_STREAM_TASKS", value, 64..=u64::MAX, allowed)?;
+        }
+        if let Some(value) = variable("ACCELRT_ALLOC_CONF") {
+            config.allocator = value.parse().map_err(of_variable)?;
         }
         Ok(config)
     }
@@ -192,6 +220,17 @@ impl Config {
 /// The text of a variable that is set; also used for variables of other libraries.
 pub(crate) fn variable(name: &'static str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Names the variable in an error of the allocators' settings, whose parser does not know it.
+fn of_variable(error: Error) -> Error {
+    match error {
+        Error::Config(source) => {
+            let (name, source) = ("ACCELRT_ALLOC_CONF", Box::new(source));
+            Error::Config(ConfigError::InvalidVariable { name, source })
+        }
+        other => other,
+    }
 }
 
 fn accelerator(value: String) -> Result<DeviceKind> {
@@ -272,7 +311,7 @@ mod tests {
             opencl_library: Some("/opt/libOpenCL.so.1".to_owned()),
             mkl_library: Some("libmkl_rt.so.3".to_owned()),
             dnnl_library: Some("/opt/libdnnl.so.3".to_owned()),
-            allocator_settings: "policy:torch".to_owned(),
+            allocator: "policy:torch".parse().unwrap(),
             exit_timeout: Duration::ZERO,
             stream_task_limit: 64,
         };
@@ -315,6 +354,7 @@ mod tests {
             ("ACCELRT_XPU_MEMORY", "0"),
             ("ACCELRT_EXIT_MS", "-1"),
             ("ACCELRT_STREAM_TASKS", "63"),
+            ("ACCELRT_ALLOC_CONF", "best"),
         ] {
             let message = from(&[(name, value)]).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains(value), "{message}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::backend::contract::{MemoryKind, no_shared_memory};
+use crate::base::config::AllocatorSettings;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::base::fork;
@@ -16,9 +17,7 @@ use crate::runtime::observers::Observers;
 /// The allocators made so far: each at the first use of a device, or of pinned memory for a kind.
 #[derive(Debug)]
 pub(super) struct Allocators {
-    /// The text that `config` was parsed from.
-    settings: String,
-    config: AllocatorConfig,
+    settings: AllocatorSettings,
     pub(super) observers: Arc<Observers>,
     of_devices: BTreeMap<Device, Arc<CachingAllocator>>,
     /// For memory that devices share with the host.
@@ -28,22 +27,21 @@ pub(super) struct Allocators {
 }
 
 impl Allocators {
-    /// No allocator yet. Fails when the settings are malformed.
-    pub(super) fn new(settings: &str) -> Result<Self> {
-        Ok(Self {
-            settings: settings.to_owned(),
-            config: settings.parse()?,
+    /// No allocator yet.
+    pub(super) fn new(settings: AllocatorSettings) -> Self {
+        Self {
+            settings,
             observers: Observers::new(),
             of_devices: BTreeMap::new(),
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
             heap: None,
-        })
+        }
     }
 
     /// The settings and the observers for a new allocator.
     fn for_new(&self) -> (AllocatorConfig, Arc<Observers>) {
-        (self.config.clone(), Arc::clone(&self.observers))
+        (self.settings.config().clone(), Arc::clone(&self.observers))
     }
 
     /// All of them.
@@ -77,7 +75,7 @@ impl Runtime {
         let made = Arc::new(CachingAllocator::new(backend, device, config)?);
         made.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        made.set_config(allocators.config.clone()); // as they are now
+        made.set_config(allocators.settings.config().clone()); // as they are now
         Ok(Arc::clone(allocators.of_devices.entry(device).or_insert(made)))
     }
 
@@ -109,7 +107,7 @@ impl Runtime {
         let made = Arc::new(CachingAllocator::shared(&beside, config)?);
         made.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        made.set_config(allocators.config.clone()); // as they are now
+        made.set_config(allocators.settings.config().clone()); // as they are now
         let kept = Arc::clone(allocators.shared.entry(device).or_insert(made));
         beside.begin_sharing(&kept);
         Ok(kept)
@@ -128,7 +126,7 @@ impl Runtime {
         let made = Arc::new(CachingAllocator::pinned(backend, device, config));
         made.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        made.set_config(allocators.config.clone()); // as they are now
+        made.set_config(allocators.settings.config().clone()); // as they are now
         Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(made)))
     }
 
@@ -140,7 +138,7 @@ impl Runtime {
         fork::check()?;
         let backend = Arc::clone(self.initialized(device)?);
         let mut allocators = self.allocators().lock();
-        let config = allocators.config.clone();
+        let config = allocators.settings.config().clone();
         let made = || Arc::new(CachingAllocator::pinned(backend, device, config));
         Ok(Arc::clone(allocators.heap.get_or_insert_with(made)))
     }
@@ -223,7 +221,7 @@ impl Runtime {
         if let Some(known) = self.known_allocator(device)? {
             return Ok(known.statistics_at_rest());
         }
-        Ok(Statistics::of_nothing(&self.allocators().lock().config))
+        Ok(Statistics::of_nothing(self.allocators().lock().settings.config()))
     }
 
     /// As [`Runtime::memory_statistics`], for memory that the device shares with the host.
@@ -231,7 +229,7 @@ impl Runtime {
         fork::check()?;
         self.properties(device)?; // fails for a device that does not exist
         let known = self.allocators().lock().shared.get(&device).cloned();
-        let nothing = || Statistics::of_nothing(&self.allocators().lock().config);
+        let nothing = || Statistics::of_nothing(self.allocators().lock().settings.config());
         Ok(known.map_or_else(nothing, |allocator| allocator.statistics_at_rest()))
     }
 
@@ -244,7 +242,7 @@ impl Runtime {
     /// The settings of all allocators, as they were given.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
-        self.allocators().lock().settings.clone()
+        self.allocators().lock().settings.text().to_owned()
     }
 
     /// Serves the next requests of all allocators by other settings. Settings that the text does
@@ -260,11 +258,9 @@ impl Runtime {
     /// ```
     pub fn set_allocator_settings(&self, settings: &str) -> Result<()> {
         let mut allocators = self.allocators().lock();
-        let config = allocators.config.followed_by(settings)?;
-        settings.clone_into(&mut allocators.settings);
-        allocators.config = config.clone();
+        allocators.settings = allocators.settings.followed_by(settings)?;
         for allocator in allocators.all() {
-            allocator.set_config(config.clone());
+            allocator.set_config(allocators.settings.config().clone());
         }
         Ok(())
     }

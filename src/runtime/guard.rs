@@ -17,7 +17,7 @@ type ThisThread = PhantomData<*const ()>;
 ///
 /// ```
 /// use accelrt::{Config, Device, DeviceGuard, Runtime};
-/// let runtime = Runtime::new(Config { cpu_devices: 2, ..Config::default() })?;
+/// let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
 /// {
 ///     let _guard = DeviceGuard::new(&runtime, Device::cpu(1))?;
 ///     assert_eq!(runtime.current_device()?, Device::cpu(1));

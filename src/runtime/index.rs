@@ -20,7 +20,7 @@ impl Runtime {
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};
-    /// let runtime = Runtime::new(Config { cpu_devices: 2, ..Config::default() })?;
+    /// let runtime = Runtime::new(Config::builder().cpu_devices(2).build()?)?;
     /// runtime.set_device_index(1)?;
     /// assert_eq!(runtime.current_device_index()?, 1);
     /// assert_eq!(runtime.current_device()?, Device::cpu(1));

@@ -12,7 +12,7 @@ use crate::backend::contract::{
 use crate::backend::registry::Registry;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
-use crate::base::error::{ConfigError, DeviceError, Error, Result, StreamError, StreamFailure};
+use crate::base::error::{DeviceError, Error, Result, StreamError, StreamFailure};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
@@ -70,17 +70,6 @@ pub struct Counters {
     pub num_spare_workers: u64,
 }
 
-/// Names the variable in an error of the allocators' settings: the parser does not know it.
-fn of_variable(error: Error) -> Error {
-    match error {
-        Error::Config(source) => {
-            let (name, source) = ("ACCELRT_ALLOC_CONF", Box::new(source));
-            Error::Config(ConfigError::InvalidVariable { name, source })
-        }
-        other => other,
-    }
-}
-
 impl Runtime {
     /// An independent runtime. Fails when a setting is out of range.
     pub fn new(config: Config) -> Result<Self> {
@@ -105,7 +94,7 @@ impl Runtime {
     ) -> Result<Self> {
         static IDS: AtomicU64 = AtomicU64::new(0);
         config.validate()?;
-        let allocators = Allocators::new(&config.allocator_settings)?;
+        let allocators = Allocators::new(config.allocator.clone());
         let built_in = Registry::from_config(&config)?;
         let registry = backends.into_iter().fold(built_in, Registry::with_backend);
         // Relaxed: only uniqueness matters.
@@ -138,10 +127,10 @@ impl Runtime {
         if let Some(runtime) = GLOBAL.get() {
             return Ok(runtime);
         }
-        let made = Self::made(Config::from_environment()?, [], true).map_err(of_variable)?;
+        let made = Self::made(Config::from_environment()?, [], true)?;
         let runtime = GLOBAL.get_or_init(|| {
             report::unknown_variables();
-            report::ignored_settings(&made.inner.config.allocator_settings);
+            report::ignored_settings(made.inner.config.allocator.text());
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {
                     runtime.shutdown_and_report();

@@ -44,7 +44,7 @@ impl Runtime {
     /// use std::sync::atomic::{AtomicUsize, Ordering};
     /// use accelrt::{Config, Device, Runtime};
     ///
-    /// let config = Config { cpu_memory_bytes: Some(8 << 20), ..Config::default() };
+    /// let config = Config::builder().cpu_memory_bytes(8 << 20).build()?;
     /// let runtime = Runtime::new(config)?;
     /// let told = Arc::new(AtomicUsize::new(0));
     /// let counter = Arc::clone(&told);

@@ -156,7 +156,7 @@ mod tests {
         for settings in ["policy:native", "policy:torch"] {
             let config = Config {
                 cpu_memory_bytes: Some(64 << 20),
-                allocator_settings: settings.to_owned(),
+                allocator: settings.parse().unwrap(),
                 ..Config::default()
             };
             let (runtime, device) = (Runtime::new(config).unwrap(), Device::cpu(0));

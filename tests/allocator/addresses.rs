@@ -30,9 +30,11 @@ fn allocators() -> Vec<(&'static str, Arc<CachingAllocator>)> {
         .collect();
     let pinned = CachingAllocator::pinned(null(), device, "".parse().unwrap());
     allocators.push(("pinned", Arc::new(pinned)));
-    let allocator_settings = "policy:native".to_owned();
-    let config =
-        Config { accelerator: Some(DeviceKind::NULL), allocator_settings, ..Config::default() };
+    let config = Config::builder()
+        .accelerator(DeviceKind::NULL)
+        .allocator_settings("policy:native")
+        .build()
+        .unwrap();
     let runtime = Runtime::with_backends(config, [null() as _]).unwrap();
     allocators.push(("shared", runtime.shared_allocator(device).unwrap()));
     allocators

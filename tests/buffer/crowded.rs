@@ -119,8 +119,7 @@ fn what_never_fits_is_refused_soon_while_another_thread_goes_on() {
 }
 
 fn config(capacity_bytes: usize, settings: &str) -> Config {
-    let allocator_settings = settings.to_owned();
-    Config { cpu_memory_bytes: Some(capacity_bytes), allocator_settings, ..Config::default() }
+    Config::builder().cpu_memory_bytes(capacity_bytes).allocator_settings(settings).build().unwrap()
 }
 
 /// What one of several tasks is told that each ask for most of the device, and what they do first.
@@ -131,12 +130,12 @@ fn request(runtime: &Runtime, tell: &mpsc::Sender<bool>) {
 }
 
 fn of_64_mib(settings: &str) -> Runtime {
-    let config = Config {
-        cpu_threads: Some(2),
-        cpu_memory_bytes: Some(64 * MIB),
-        allocator_settings: settings.to_owned(),
-        ..Config::default()
-    };
+    let config = Config::builder()
+        .cpu_threads(2)
+        .cpu_memory_bytes(64 * MIB)
+        .allocator_settings(settings)
+        .build()
+        .unwrap();
     Runtime::new(config).unwrap()
 }
 

@@ -97,8 +97,10 @@ fn what_is_deterministic_has_memory_of_other_streams_again_behind_a_synchronise(
     // Goal: reserved memory is bounded though no look at a stream completes a free. Method: a
     // buffer that another stream still uses when it is dropped, and a synchronise, many times.
     finishes(|| {
-        let allocator_settings = "deterministic:True".to_owned();
-        let runtime = Runtime::new(Config { allocator_settings, ..Config::default() }).unwrap();
+        let runtime = Runtime::new(
+            Config::builder().allocator_settings("deterministic:True").build().unwrap(),
+        )
+        .unwrap();
         let (home, other) = (runtime.stream(CPU).unwrap(), runtime.stream(CPU).unwrap());
         let _current = StreamGuard::new(&runtime, &home).unwrap();
         for _ in 0..50 {
@@ -120,8 +122,9 @@ fn a_synchronise_that_raises_has_freed_what_is_deterministic() {
     // same. Method: errors of one stream, and of two; nothing of the memory is taken then.
     finishes(|| {
         for failing in 1..=2 {
-            let allocator_settings = "deterministic:True".to_owned();
-            let machine = Machine::cpu_with(&Config { allocator_settings, ..Config::default() });
+            let machine = Machine::cpu_with(
+                &Config::builder().allocator_settings("deterministic:True").build().unwrap(),
+            );
             let streams = [machine.stream(), machine.stream()];
             let gate = Gate::shut(&streams[1]);
             let freed = buffer(&machine);
@@ -293,7 +296,7 @@ fn a_free_is_not_held_back_by_a_streams_limit() {
     // Goal: a drop never waits. Method: a stream behind a gate, with many more frees than its limit
     // of tasks; each serves the next request, which stands behind it.
     finishes(|| {
-        let config = Config { stream_task_limit: 64, ..Config::default() };
+        let config = Config::builder().stream_task_limit(64).build().unwrap();
         let machine = Machine::cpu_with(&config);
         let gate = Gate::shut(&machine.home());
         for _ in 0..1_000 {

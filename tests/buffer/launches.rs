@@ -86,10 +86,8 @@ fn a_skipped_launch_wakes_the_host_with_the_error() {
 #[test]
 fn a_cancelled_launch_wakes_the_host() {
     finishes(|| {
-        let config = accelrt::Config {
-            exit_timeout: std::time::Duration::ZERO,
-            ..accelrt::Config::default()
-        };
+        let config =
+            accelrt::Config::builder().exit_timeout(std::time::Duration::ZERO).build().unwrap();
         let machine = Machine::cpu_with(&config);
         let (buffer, stream) = (machine.runtime.empty(8, CPU).unwrap(), machine.stream());
         let gate = Gate::shut(&stream);

@@ -207,8 +207,8 @@ impl Program {
 }
 
 fn run(cpu_devices: usize, settings: &str, seed: u64) {
-    let allocator_settings = settings.to_owned();
-    let config = Config { cpu_devices, allocator_settings, ..Config::default() };
+    let config =
+        Config::builder().cpu_devices(cpu_devices).allocator_settings(settings).build().unwrap();
     let machine = Arc::new(Machine::cpu_with(&config));
     let on = |number: usize| machine.devices[number % cpu_devices];
     let streams: Vec<Stream> = (0..STREAMS).map(|number| machine.stream_on(on(number))).collect();

@@ -16,11 +16,13 @@ fn machine(memory_bytes: usize) -> Machine {
 }
 
 fn machine_with(allocator_settings: &str, memory_bytes: usize) -> Machine {
-    Machine::cpu_with(&Config {
-        cpu_memory_bytes: Some(memory_bytes),
-        allocator_settings: allocator_settings.to_owned(),
-        ..Config::default()
-    })
+    Machine::cpu_with(
+        &Config::builder()
+            .cpu_memory_bytes(memory_bytes)
+            .allocator_settings(allocator_settings)
+            .build()
+            .unwrap(),
+    )
 }
 
 /// True when the host's access would wait; a wait is given up at its first look.

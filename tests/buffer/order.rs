@@ -474,7 +474,8 @@ fn a_thread_is_held_back_by_a_streams_limit_also_where_every_task_stands_behind_
     const LIMIT: u64 = 64;
     const MOST: u64 = 2000;
     finishes(|| {
-        let machine = Machine::cpu_with(&Config { stream_task_limit: LIMIT, ..Config::default() });
+        let machine =
+            Machine::cpu_with(&Config::builder().stream_task_limit(LIMIT).build().unwrap());
         let buffer = machine.runtime.zeros(64, CPU).unwrap();
         let streams = [machine.stream(), machine.stream()];
         machine.home().synchronize().unwrap();

@@ -46,7 +46,7 @@ fn frees_behind_work_that_is_cancelled_are_executed_by_the_shutdown() {
     // Goal: a stream that will never go on gives its memory back. Method: it waits for an event
     // behind a gate that stays shut; tasks own buffers whose homes are other streams.
     finishes(|| {
-        let config = Config { exit_timeout: Duration::from_millis(1), ..Config::default() };
+        let config = Config::builder().exit_timeout(Duration::from_millis(1)).build().unwrap();
         let machine = Machine::cpu_with(&config);
         let (held, event) = (machine.stream(), Event::new());
         let gate = Gate::shut(&held);
@@ -75,7 +75,7 @@ fn frees_behind_work_that_is_cancelled_are_executed_by_the_shutdown() {
 #[test]
 fn memory_whose_stream_is_inside_a_task_at_the_end_goes_back_when_the_task_returns() {
     finishes(|| {
-        let config = Config { exit_timeout: Duration::from_millis(1), ..Config::default() };
+        let config = Config::builder().exit_timeout(Duration::from_millis(1)).build().unwrap();
         let machine = Machine::cpu_with(&config);
         let buffer = machine.runtime.empty(100, CPU).unwrap();
         let gate = Gate::shut(&machine.home());
@@ -92,7 +92,7 @@ fn memory_whose_stream_is_inside_a_task_at_the_end_goes_back_when_the_task_retur
 #[test]
 fn a_runtime_that_was_shut_down_takes_no_copies_and_says_so_to_who_waits() {
     finishes(|| {
-        let config = Config { exit_timeout: Duration::from_millis(1), ..Config::default() };
+        let config = Config::builder().exit_timeout(Duration::from_millis(1)).build().unwrap();
         let (machine, drops) = (Machine::cpu_with(&config), Drops::default());
         let (buffer, stream) = (machine.runtime.empty(9, CPU).unwrap(), machine.stream());
         let (held, event) = (machine.stream(), Event::new());
@@ -121,7 +121,7 @@ fn the_host_is_told_of_a_use_that_a_shutdown_cancelled_as_of_a_shutdown() {
     // Goal: no wait calls a cancelled task a failure of its stream. Method: the use stands behind a
     // gate; it was retired before the host asks, and its stream's open error is the cancellation.
     finishes(|| {
-        let config = Config { exit_timeout: Duration::ZERO, ..Config::default() };
+        let config = Config::builder().exit_timeout(Duration::ZERO).build().unwrap();
         let machine = Machine::cpu_with(&config);
         let (buffer, stream) = (machine.runtime.empty(9, CPU).unwrap(), machine.stream());
         let (held, event) = (machine.stream(), Event::new());

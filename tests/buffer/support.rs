@@ -31,12 +31,13 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn cpu(cpu_devices: usize) -> Self {
-        Self::cpu_with(&Config { cpu_devices, ..Config::default() })
+        Self::cpu_with(&Config::builder().cpu_devices(cpu_devices).build().unwrap())
     }
 
     pub(crate) fn cpu_with(config: &Config) -> Self {
-        let cpu_memory_bytes = Some(config.cpu_memory_bytes.unwrap_or(CAPACITY));
-        let config = Config { cpu_memory_bytes, ..config.clone() };
+        let cpu_memory_bytes = config.cpu_memory_bytes.unwrap_or(CAPACITY);
+        let config =
+            config.clone().into_builder().cpu_memory_bytes(cpu_memory_bytes).build().unwrap();
         let backend = CpuBackend::new(&config).unwrap();
         Self::new(config, backend, None)
     }
@@ -55,9 +56,9 @@ impl Machine {
         let config =
             NullConfig { completion, device_count, capacity_bytes, ..NullConfig::default() };
         let null = NullBackend::new(config);
-        let allocator_settings = settings.to_owned();
-        let accelerator = Some(DeviceKind::NULL);
-        let config = Config { accelerator, allocator_settings, ..Config::default() };
+        let config =
+            Config::builder().allocator_settings(settings).accelerator(DeviceKind::NULL).build();
+        let config = config.unwrap();
         Self::new(config, Arc::<NullBackend>::clone(&null), Some(null))
     }
 
@@ -74,9 +75,9 @@ impl Machine {
 
     /// cpu with one and three devices, and with the policy `torch`; null with both completions.
     pub(crate) fn each() -> [Self; 5] {
-        let allocator_settings = "policy:torch".to_owned();
+        let torch = Config::builder().allocator_settings("policy:torch").build().unwrap();
         [
-            Self::cpu_with(&Config { allocator_settings, ..Config::default() }),
+            Self::cpu_with(&torch),
             Self::cpu(1),
             Self::cpu(3),
             Self::null(CompletionMode::AtOnce),

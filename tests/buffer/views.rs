@@ -227,7 +227,7 @@ fn shared_memory_is_its_devices_and_the_hosts_where_addresses_are_memory() {
 #[test]
 fn a_device_without_shared_memory_refuses_it_whatever_the_size() {
     let null = NullConfig { has_shared_memory: false, ..NullConfig::default() };
-    let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
+    let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
     let backends: [Arc<dyn Backend>; 1] = [NullBackend::new(null)];
     let runtime = Runtime::with_backends(config, backends).unwrap();
     let device = Device::new(DeviceKind::NULL, 0).unwrap();

@@ -17,12 +17,12 @@ pub(crate) struct CpuSubject {
 impl CpuSubject {
     /// A cpu kind with so many devices, of two workers and 256 MiB each.
     pub(crate) fn new(device_count: usize) -> Self {
-        let config = Config {
-            cpu_devices: device_count,
-            cpu_threads: Some(2),
-            cpu_memory_bytes: Some(256 * MIB),
-            ..Config::default()
-        };
+        let config = Config::builder()
+            .cpu_devices(device_count)
+            .cpu_threads(2)
+            .cpu_memory_bytes(256 * MIB)
+            .build()
+            .unwrap();
         Self { backend: CpuBackend::new(&config).unwrap(), view: OwnMemory::open() }
     }
 }

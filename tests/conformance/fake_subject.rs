@@ -20,8 +20,9 @@ impl FakeSubject {
     /// A fake of its own with these settings, of 256 MiB on each device.
     pub(crate) fn new(settings: &str) -> Self {
         let fake = Fake::new(settings);
-        let (opencl_library, xpu_memory_bytes) = (Some(fake.path()), Some(256 * MIB));
-        let config = Config { opencl_library, xpu_memory_bytes, ..Config::default() };
+        let config =
+            Config::builder().opencl_library(fake.path()).xpu_memory_bytes(256 * MIB).build();
+        let config = config.unwrap();
         Self { backend: XpuBackend::new(&config), fake, view: OwnMemory::open() }
     }
 }

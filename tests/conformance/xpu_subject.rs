@@ -23,8 +23,11 @@ impl XpuSubject {
     /// Every device, of 256 MiB each.
     pub(crate) fn new() -> Self {
         let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
-        let config =
-            Config { xpu_memory_bytes: Some(256 * MIB), opencl_library, ..Config::default() };
+        let config = Config::builder()
+            .xpu_memory_bytes(256 * MIB)
+            .opencl_library(opencl_library)
+            .build()
+            .unwrap();
         let backend = XpuBackend::new(&config);
         assert_eq!(backend.kind(), DeviceKind::XPU);
         let backend = Trusted(backend as Arc<dyn Backend>);

@@ -48,7 +48,7 @@ fn the_accelerator_is_the_first_of_cuda_and_xpu_that_has_a_gpu_else_cpu() {
 
 #[test]
 fn a_device_that_is_no_gpu_is_the_accelerator_when_it_is_asked_for_by_name() {
-    let config = Config { accelerator: Some(DeviceKind::XPU), ..Config::default() };
+    let config = Config::builder().accelerator(DeviceKind::XPU).build().unwrap();
     let backends = [stand_in(DeviceKind::XPU, false), stand_in(DeviceKind::CUDA, true)];
     let runtime = Runtime::with_backends(config, backends).unwrap();
     assert_eq!(runtime.accelerator().unwrap(), DeviceKind::XPU);
@@ -57,7 +57,7 @@ fn a_device_that_is_no_gpu_is_the_accelerator_when_it_is_asked_for_by_name() {
 
 #[test]
 fn a_named_accelerator_that_is_not_there_is_an_error_that_names_it() {
-    let config = Config { accelerator: Some(DeviceKind::CUDA), ..Config::default() };
+    let config = Config::builder().accelerator(DeviceKind::CUDA).build().unwrap();
     let refused = Runtime::new(config).unwrap().current_device().unwrap_err();
     assert!(matches!(
         refused,
@@ -144,15 +144,15 @@ fn a_device_has_as_many_workers_as_set_or_two_or_a_fair_share_of_the_cores() {
     finishes(|| {
         let cores = workers(1).properties(CPU).unwrap().core_count;
         assert_workers(Config::default(), cores.max(2));
-        let many = Config { cpu_devices: 128, ..Config::default() };
+        let many = Config::builder().cpu_devices(128).build().unwrap();
         assert_workers(many, (cores / 128).max(2));
-        assert_workers(Config { cpu_threads: Some(5), ..Config::default() }, 5);
+        assert_workers(Config::builder().cpu_threads(5).build().unwrap(), 5);
     });
 }
 
 #[test]
 fn the_capacity_of_a_device_is_what_was_set() {
-    let config = Config { cpu_memory_bytes: Some(1 << 20), cpu_devices: 2, ..Config::default() };
+    let config = Config::builder().cpu_memory_bytes(1 << 20).cpu_devices(2).build().unwrap();
     let runtime = Runtime::new(config).unwrap();
     for index in [0, 1] {
         let info = runtime.memory_info(Device::cpu(index)).unwrap();
@@ -162,17 +162,33 @@ fn the_capacity_of_a_device_is_what_was_set() {
 
 #[test]
 fn settings_out_of_range_are_refused_with_what_is_allowed() {
+    let builder = Config::builder;
+    let mut changed = Config::default();
+    changed.cpu_threads = Some(0);
     let wrong = [
-        Config { cpu_devices: 0, ..Config::default() },
-        Config { cpu_devices: 129, ..Config::default() },
-        Config { cpu_threads: Some(0), ..Config::default() },
-        Config { cpu_memory_bytes: Some(0), ..Config::default() },
+        builder().cpu_devices(0).build(),
+        builder().cpu_devices(129).build(),
+        builder().cpu_threads(0).build(),
+        builder().cpu_memory_bytes(0).build(),
+        Ok(changed),
     ];
     for config in wrong {
-        let refused = Runtime::new(config).unwrap_err();
+        let refused = config.and_then(Runtime::new).unwrap_err();
         assert!(matches!(refused, Error::Config(ConfigError::InvalidSetting { .. })), "{refused}");
         assert!(refused.to_string().contains("allowed"), "{refused}");
     }
+}
+
+#[test]
+fn settings_of_allocators_that_are_malformed_are_refused_before_there_is_a_runtime() {
+    let refused = Config::builder().allocator_settings("policy:best").cpu_devices(2).build();
+    let refused = refused.unwrap_err();
+    let Error::Config(ConfigError::InvalidAllocatorSetting { key, value, .. }) = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((key.as_str(), value.as_str()), ("policy", "best"));
+    let right = Config::builder().allocator_settings("policy:torch").build().unwrap();
+    assert_eq!(Runtime::new(right).unwrap().allocator_settings(), "policy:torch");
 }
 
 #[test]

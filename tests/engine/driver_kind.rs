@@ -342,7 +342,7 @@ fn a_drivers_task_may_not_wait_for_itself_however_deep_it_stands_in_other_tasks(
     // the third stream that this thread is inside of.
     finishes(|| {
         let null = NullBackend::new(NullConfig::default());
-        let config = Config { cpu_threads: Some(1), ..Config::default() };
+        let config = Config::builder().cpu_threads(1).build().unwrap();
         let runtime = Runtime::with_backends(config, [null as Arc<dyn Backend>]).unwrap();
         let device = runtime.dedicated_stream(Driver::device(), 0).unwrap();
         let [outer, inner] = [(); 2].map(|()| runtime.dedicated_stream(CPU, 0).unwrap());

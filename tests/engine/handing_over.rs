@@ -57,7 +57,7 @@ unsafe impl Backend for PanickingBackend {
 }
 
 fn machine(workers: usize) -> (Runtime, Arc<PanickingBackend>, [Stream; 2]) {
-    let config = Config { cpu_threads: Some(workers), ..Config::default() };
+    let config = Config::builder().cpu_threads(workers).build().unwrap();
     let (submits, resumes) = (AtomicU32::new(0), AtomicU32::new(0));
     let inner = CpuBackend::new(&config).unwrap() as Arc<dyn Backend>;
     let backend = Arc::new(PanickingBackend { inner, submits, resumes });

@@ -14,7 +14,7 @@ use crate::thread_id::ThreadId;
 const LIMIT: u64 = 64;
 
 fn limited() -> Runtime {
-    let config = Config { stream_task_limit: LIMIT, cpu_threads: Some(1), ..Config::default() };
+    let config = Config::builder().stream_task_limit(LIMIT).cpu_threads(1).build().unwrap();
     Runtime::new(config).unwrap()
 }
 
@@ -100,11 +100,11 @@ fn tasks_are_never_held_back() {
 #[test]
 fn a_producer_that_is_held_back_is_let_go_by_a_shutdown() {
     finishes(|| {
-        let config = Config {
-            stream_task_limit: LIMIT,
-            exit_timeout: std::time::Duration::ZERO,
-            ..Config::default()
-        };
+        let config = Config::builder()
+            .stream_task_limit(LIMIT)
+            .exit_timeout(std::time::Duration::ZERO)
+            .build()
+            .unwrap();
         let runtime = Runtime::new(config).unwrap();
         let stream = stream(&runtime);
         let _gate = Gate::shut(&stream);
@@ -119,7 +119,7 @@ fn a_producer_that_is_held_back_is_let_go_by_a_shutdown() {
 
 #[test]
 fn a_limit_below_the_smallest_is_refused() {
-    let refused = Runtime::new(Config { stream_task_limit: 63, ..Config::default() }).unwrap_err();
+    let refused = Config::builder().stream_task_limit(63).build().unwrap_err();
     assert!(matches!(refused, Error::Config(ConfigError::InvalidSetting { .. })), "{refused}");
 }
 

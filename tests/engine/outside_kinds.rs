@@ -112,7 +112,7 @@ fn a_kind_from_outside_without_a_backend_has_no_devices_and_its_use_is_an_error(
 fn a_kind_from_outside_is_the_accelerator_when_it_is_named() {
     let kind = registered("outside_named", 85);
     let gpu = NullBackend::new(NullConfig { kind, is_gpu: true, ..NullConfig::default() });
-    let config = |accelerator| Config { accelerator, ..Config::default() };
+    let config = |accelerator| Config::builder().accelerator(accelerator).build().unwrap();
     let chosen = |accelerator| {
         let backends = [Arc::clone(&gpu) as Arc<dyn Backend>];
         let runtime = Runtime::with_backends(config(accelerator), backends).unwrap();

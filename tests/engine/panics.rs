@@ -136,7 +136,7 @@ fn a_driver_that_panics_behind_a_stream_that_waited_fails_it_and_hangs_no_thread
 
 /// A cpu device with one worker.
 fn on_cpu() -> (Runtime, Arc<FaultBackend>, Things) {
-    let config = Config { cpu_threads: Some(1), ..Config::default() };
+    let config = Config::builder().cpu_threads(1).build().unwrap();
     let faults = FaultBackend::new(CpuBackend::new(&config).unwrap());
     let backend = Arc::<FaultBackend>::clone(&faults) as _;
     let runtime = Runtime::with_backends(config, [backend]).unwrap();

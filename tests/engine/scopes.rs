@@ -134,7 +134,7 @@ fn a_scope_that_a_shutdown_overtakes_ends_only_when_its_tasks_are_run_or_dropped
     // Goal: what is borrowed stays valid. Method: the runtime is shut down, with no time to drain,
     // while the scope's first task is inside; the scope may end only after it.
     finishes(|| {
-        let config = Config { exit_timeout: Duration::ZERO, ..Config::default() };
+        let config = Config::builder().exit_timeout(Duration::ZERO).build().unwrap();
         let runtime = Runtime::new(config).unwrap();
         let stream = stream(&runtime);
         let (mut is_left, drops) = (false, Arc::new(AtomicUsize::new(0)));
@@ -188,7 +188,7 @@ fn a_scope_ends_behind_the_drop_of_what_a_discarded_task_borrows() {
     // count of pending tasks keeps the scope open.
     for (fails, shuts_down) in [(true, false), (false, true), (true, true)] {
         finishes(move || {
-            let config = Config { exit_timeout: Duration::ZERO, ..Config::default() };
+            let config = Config::builder().exit_timeout(Duration::ZERO).build().unwrap();
             let runtime = Runtime::new(config).unwrap();
             let stream = stream(&runtime);
             let has_ended = Arc::new(AtomicBool::new(false));

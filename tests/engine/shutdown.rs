@@ -16,7 +16,7 @@ use crate::support::{
 /// A runtime that cancels what is not done when it is shut down.
 fn impatient(workers: usize) -> Runtime {
     let config =
-        Config { cpu_threads: Some(workers), exit_timeout: Duration::ZERO, ..Config::default() };
+        Config::builder().cpu_threads(workers).exit_timeout(Duration::ZERO).build().unwrap();
     Runtime::new(config).unwrap()
 }
 

@@ -28,7 +28,7 @@ fn device() -> Device {
 
 fn config() -> Config {
     let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
-    Config { accelerator: Some(XPU), opencl_library, ..Config::default() }
+    Config::builder().accelerator(XPU).opencl_library(opencl_library).build().unwrap()
 }
 
 fn runtime() -> Runtime {
@@ -43,7 +43,7 @@ fn xpu_is_the_accelerator_when_named_and_else_only_where_it_is_a_gpu() {
     let count = runtime.device_count(XPU).unwrap();
     let mut all = (0..count).map(|index| Device::new(XPU, index).unwrap());
     let has_gpu = all.any(|device| runtime.properties(device).unwrap().is_gpu);
-    let unnamed = Runtime::new(Config { accelerator: None, ..config() }).unwrap();
+    let unnamed = Runtime::new(config().into_builder().accelerator(None).build().unwrap()).unwrap();
     assert_eq!(unnamed.accelerator().unwrap() == XPU, has_gpu);
 }
 
@@ -78,7 +78,8 @@ fn xpu_memory_is_freed_in_stream_order_and_comes_back() {
     finishes(|| {
         let capacity = 24 * BYTES;
         let runtime =
-            Runtime::new(Config { xpu_memory_bytes: Some(capacity), ..config() }).unwrap();
+            Runtime::new(config().into_builder().xpu_memory_bytes(capacity).build().unwrap())
+                .unwrap();
         let stream = runtime.current_stream().unwrap();
         for turn in 0..100 {
             let buffer = runtime.empty(2 * BYTES, device()).unwrap();
@@ -96,7 +97,8 @@ fn xpu_refuses_too_much_with_the_numbers_of_the_device() {
     // Goal: a size that the driver refuses is out of memory too. Method: a capacity far beyond the
     // machine's, so that only the driver can refuse.
     let capacity = 1 << 50;
-    let runtime = Runtime::new(Config { xpu_memory_bytes: Some(capacity), ..config() }).unwrap();
+    let runtime =
+        Runtime::new(config().into_builder().xpu_memory_bytes(capacity).build().unwrap()).unwrap();
     let asked = 1 << 49;
     let refused = runtime.empty(asked, device()).unwrap_err();
     let Error::Memory(MemoryError::OutOfMemory {

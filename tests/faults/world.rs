@@ -162,15 +162,15 @@ fn config(kind: Kind) -> Config {
         #[cfg(feature = "xpu")]
         Kind::Xpu => DeviceKind::XPU,
     };
-    Config {
-        xpu_memory_bytes: Some(CAPACITY_BYTES),
-        opencl_library: std::env::var("ACCELRT_OPENCL_LIBRARY").ok(),
-        accelerator: Some(accelerator),
-        cpu_devices: 3,
-        cpu_threads: Some(1),
-        cpu_memory_bytes: Some(CAPACITY_BYTES),
-        ..Config::default()
-    }
+    Config::builder()
+        .xpu_memory_bytes(CAPACITY_BYTES)
+        .accelerator(accelerator)
+        .cpu_devices(3)
+        .cpu_threads(1)
+        .cpu_memory_bytes(CAPACITY_BYTES)
+        .opencl_library(std::env::var("ACCELRT_OPENCL_LIBRARY").ok())
+        .build()
+        .unwrap()
 }
 
 impl World {
@@ -179,11 +179,12 @@ impl World {
         let machines = [Machine::new(kind), Machine::new(kind)];
         let [runtime, neighbour] = [0, 1].map(|index| {
             let backend: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&machines[index].backend);
-            let config = Config {
-                exit_timeout: scenario.exit_timeout,
-                allocator_settings: scenario.settings.to_owned(),
-                ..config(kind)
-            };
+            let config = config(kind)
+                .into_builder()
+                .exit_timeout(scenario.exit_timeout)
+                .allocator_settings(scenario.settings)
+                .build()
+                .unwrap();
             Runtime::with_backends(config, [backend]).expect("the settings are right")
         });
         let backend = machines[0].backend.inner();

@@ -5,7 +5,7 @@ use accelrt::{Config, Device, DeviceError, DeviceKind, Error, Runtime};
 const CPUS: [Device; 3] = [Device::cpu(0), Device::cpu(1), Device::cpu(2)];
 
 fn runtime() -> Runtime {
-    Runtime::new(Config { cpu_devices: 3, ..Config::default() }).unwrap()
+    Runtime::new(Config::builder().cpu_devices(3).build().unwrap()).unwrap()
 }
 
 fn seeds(runtime: &Runtime) -> [u64; 3] {

@@ -173,7 +173,7 @@ fn what_is_refused_says_why_and_uses_no_words() {
     );
     generator.fill_normal(&shifted, FloatType::Float32, &stream).unwrap();
     generator.manual_seed(0).unwrap();
-    let two = Runtime::new(Config { cpu_devices: 2, ..Config::default() }).unwrap();
+    let two = Runtime::new(Config::builder().cpu_devices(2).build().unwrap()).unwrap();
     let elsewhere = two.default_stream(accelrt::Device::cpu(1)).unwrap();
     let refused = generator.fill_raw(&buffer, RawType::Uint32, &elsewhere).unwrap_err();
     assert!(

@@ -17,7 +17,7 @@ fn machine() -> (Machine, Arc<NullBackend>) {
 
 fn machine_with(config: NullConfig) -> (Machine, Arc<NullBackend>) {
     let null = NullBackend::new(config);
-    let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
+    let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
     (Machine::new(config, Arc::<NullBackend>::clone(&null)), null)
 }
 

@@ -66,7 +66,7 @@ impl Machine {
 
     /// The cpu, with as many workers.
     pub(crate) fn cpu(workers: usize) -> Self {
-        let config = Config { cpu_threads: Some(workers), ..Config::default() };
+        let config = Config::builder().cpu_threads(workers).build().unwrap();
         let backend = accelrt::backend::cpu::CpuBackend::new(&config).unwrap();
         Self::new(config, backend)
     }

@@ -11,7 +11,11 @@ use crate::support::{Fill, Machine};
 
 fn machine() -> Machine {
     let opencl_library = std::env::var("ACCELRT_OPENCL_LIBRARY").ok();
-    let config = Config { accelerator: Some(DeviceKind::XPU), opencl_library, ..Config::default() };
+    let config = Config::builder()
+        .accelerator(DeviceKind::XPU)
+        .opencl_library(opencl_library)
+        .build()
+        .unwrap();
     let backend = XpuBackend::new(&config);
     Machine::new(config, backend)
 }

@@ -16,8 +16,8 @@ use crate::gate::Gate;
 use crate::hang::Watchdog;
 
 fn runtime(workers: usize, exit_timeout: Duration) -> Runtime {
-    let cpu_threads = Some(workers);
-    Runtime::new(Config { cpu_threads, exit_timeout, ..Config::default() }).unwrap()
+    Runtime::new(Config::builder().exit_timeout(exit_timeout).cpu_threads(workers).build().unwrap())
+        .unwrap()
 }
 
 fn patient(workers: usize) -> Runtime {
@@ -257,7 +257,7 @@ fn an_event_behind_cancelled_tasks_is_failed() {
 fn a_helped_task_may_enqueue_on_a_driver_kind() {
     let _watchdog = Watchdog::new("a helped task that records on a driver's stream");
     let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
-    let config = Config { cpu_threads: Some(1), ..Config::default() };
+    let config = Config::builder().cpu_threads(1).build().unwrap();
     let runtime = Runtime::with_backends(config, [null]).unwrap();
     let driver = runtime.stream(Device::new(DeviceKind::NULL, 0).unwrap()).unwrap();
     let (outer, inner) = (dedicated(&runtime), dedicated(&runtime));

@@ -11,8 +11,8 @@ use crate::hang::Watchdog;
 use crate::plain::Plain;
 
 fn runtime(cpu_devices: usize, workers: usize) -> Runtime {
-    let cpu_threads = Some(workers);
-    Runtime::new(Config { cpu_devices, cpu_threads, ..Config::default() }).unwrap()
+    Runtime::new(Config::builder().cpu_devices(cpu_devices).cpu_threads(workers).build().unwrap())
+        .unwrap()
 }
 
 fn dedicated(runtime: &Runtime, device: u8) -> Stream {
@@ -113,8 +113,8 @@ fn throttled_producers_keep_their_order_and_stay_near_the_limit() {
     let watchdog = Watchdog::new("throttled producers");
     for workers in [1, 2] {
         watchdog.step(format!("throttled producers, {workers} workers"));
-        let cpu_threads = Some(workers);
-        let config = Config { cpu_threads, stream_task_limit: LIMIT, ..Config::default() };
+        let config =
+            Config::builder().stream_task_limit(LIMIT).cpu_threads(workers).build().unwrap();
         let runtime = Runtime::new(config).unwrap();
         let stream = dedicated(&runtime, 0);
         let (ran, ahead) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
@@ -219,7 +219,7 @@ fn a_long_chain_of_parked_streams_is_resumed_link_by_link() {
 fn a_task_may_overfill_its_own_stream_and_drop_its_last_handle() {
     const TASKS: usize = 1_000;
     let _watchdog = Watchdog::new("a task that overfills its own stream");
-    let config = Config { cpu_threads: Some(1), stream_task_limit: 64, ..Config::default() };
+    let config = Config::builder().cpu_threads(1).stream_task_limit(64).build().unwrap();
     let runtime = Runtime::new(config).unwrap();
     let stream = dedicated(&runtime, 0);
     let (own, (ran, seen)) = (stream.clone(), mpsc::channel());

@@ -116,13 +116,13 @@ impl World {
     pub(crate) fn build(
         parameters: &Parameters,
     ) -> Outcome<(Runtime, Option<Arc<NullBackend>>, Arc<Self>)> {
-        let config = Config {
-            cpu_devices: parameters.devices,
-            cpu_threads: Some(parameters.workers),
-            stream_task_limit: parameters.stream_task_limit,
-            opencl_library: std::env::var("ACCELRT_OPENCL_LIBRARY").ok(),
-            ..Config::default()
-        };
+        let config = Config::builder()
+            .cpu_devices(parameters.devices)
+            .cpu_threads(parameters.workers)
+            .stream_task_limit(parameters.stream_task_limit)
+            .opencl_library(std::env::var("ACCELRT_OPENCL_LIBRARY").ok())
+            .build()
+            .unwrap();
         let device_count = parameters.devices;
         let null = match parameters.target {
             Target::Null(completion) => {

@@ -26,7 +26,7 @@ fn first(runtime: &Runtime, thread: usize) -> Stream {
 fn threads_that_use_a_runtime_first_at_the_same_time_get_the_same_streams() {
     finishes(|| {
         for _ in 0..ROUNDS {
-            let config = Config { cpu_devices: 2, ..Config::default() };
+            let config = Config::builder().cpu_devices(2).build().unwrap();
             let runtime = Runtime::new(config).unwrap();
             let together = Barrier::new(THREADS);
             let found: Vec<_> = std::thread::scope(|scope| {

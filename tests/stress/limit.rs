@@ -67,7 +67,7 @@ fn produce(stream: &Stream, stop: &AtomicBool, most: u64) -> (u64, u64) {
 
 /// Producers of a stream each, far faster than two workers; how much the memory grew at most.
 fn run(limit: u64, until: Until) -> (u64, u64, u64) {
-    let config = Config { stream_task_limit: limit, cpu_threads: Some(2), ..Config::default() };
+    let config = Config::builder().stream_task_limit(limit).cpu_threads(2).build().unwrap();
     let runtime = Runtime::new(config).unwrap();
     let before = resident_bytes();
     let (stop, results) = (AtomicBool::new(false), Mutex::new(Vec::new()));

@@ -39,7 +39,7 @@ fn finishes(test: impl FnOnce() + Send + 'static) {
 
 /// A runtime with so many workers.
 fn workers(count: usize) -> Runtime {
-    let config = Config { cpu_threads: Some(count), ..Config::default() };
+    let config = Config::builder().cpu_threads(count).build().unwrap();
     Runtime::new(config).expect("the settings are right")
 }
 

@@ -42,7 +42,7 @@ fn streams_that_are_made_and_dropped_under_load_run_everything_and_are_all_given
     // fault counts what is made and given back.
     finishes(|| {
         let streams = setting("ACCELRT_TEST_STRESS_TURNOVER", STREAMS);
-        let config = Config { cpu_threads: Some(4), ..Config::default() };
+        let config = Config::builder().cpu_threads(4).build().unwrap();
         let backend = FaultBackend::new(CpuBackend::new(&config).unwrap());
         let counted: Arc<dyn Backend> = Arc::<FaultBackend>::clone(&backend);
         let runtime = Runtime::with_backends(config, [counted]).unwrap();

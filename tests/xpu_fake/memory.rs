@@ -3,7 +3,7 @@
 use accelrt::backend::contract::{Backend, MemoryKind, PointerOwner};
 use accelrt::backend::xpu::XpuBackend;
 use accelrt::size::MIB;
-use accelrt::{Config, DriverError, Error, MemoryError, Runtime};
+use accelrt::{DriverError, Error, MemoryError, Runtime};
 
 use crate::pattern::pattern;
 use crate::support::{bytes_of, config, over, xpu};
@@ -52,7 +52,7 @@ fn one_allocation_above_the_devices_limit_is_a_shortage_that_names_the_limit() {
 fn the_configured_capacity_limits_a_device_that_has_more() {
     over("memory=64M", |fake, _| {
         const MOST: usize = 32 * MIB;
-        let limited = Config { xpu_memory_bytes: Some(MOST), ..config(fake) };
+        let limited = config(fake).into_builder().xpu_memory_bytes(MOST).build().unwrap();
         let runtime = Runtime::new(limited).unwrap();
         assert_eq!(runtime.properties(xpu(0)).unwrap().total_memory_bytes, MOST);
         let asked = fake.live("calls:clDeviceMemAllocINTEL");

@@ -34,7 +34,7 @@ fn assert_unavailable(config: &Config, reasons: &[&str]) {
         let text = error.to_string();
         assert!(reasons.iter().all(|reason| text.contains(reason)), "{reasons:?} in: {text}");
     }
-    let unnamed = Config { accelerator: None, ..config.clone() };
+    let unnamed = config.clone().into_builder().accelerator(None).build().unwrap();
     assert_eq!(Runtime::new(unnamed).unwrap().accelerator().unwrap(), DeviceKind::CPU);
 }
 
@@ -47,17 +47,17 @@ fn assert_fake_unavailable(settings: &str, reasons: &[&str]) {
 
 #[test]
 fn a_loader_that_is_not_there_is_named() {
-    let library = Some("/nothing/libOpenCL.so.1".to_owned());
-    let accelerator = Some(DeviceKind::XPU);
-    let config = Config { opencl_library: library, accelerator, ..Config::default() };
+    let library = "/nothing/libOpenCL.so.1".to_owned();
+    let config = Config::builder().opencl_library(library).accelerator(DeviceKind::XPU).build();
+    let config = config.unwrap();
     assert_unavailable(&config, &["/nothing/libOpenCL.so.1"]);
 }
 
 #[test]
 fn a_file_that_is_no_library_is_named() {
-    let library = Some(env!("CARGO_MANIFEST_DIR").to_owned() + "/Cargo.toml");
-    let accelerator = Some(DeviceKind::XPU);
-    let config = Config { opencl_library: library, accelerator, ..Config::default() };
+    let library = env!("CARGO_MANIFEST_DIR").to_owned() + "/Cargo.toml";
+    let config = Config::builder().opencl_library(library).accelerator(DeviceKind::XPU).build();
+    let config = config.unwrap();
     assert_unavailable(&config, &["Cargo.toml"]);
 }
 
@@ -158,7 +158,7 @@ fn only_a_gpu_is_chosen_without_being_named() {
         ("type=accelerator", DeviceKind::CPU),
     ] {
         let fake = Fake::new(settings);
-        let unnamed = Config { accelerator: None, ..config(&fake) };
+        let unnamed = config(&fake).into_builder().accelerator(None).build().unwrap();
         assert_eq!(Runtime::new(unnamed).unwrap().accelerator().unwrap(), expected, "{settings}");
         assert_eq!(runtime(&fake).accelerator().unwrap(), DeviceKind::XPU, "named: {settings}");
     }

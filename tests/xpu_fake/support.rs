@@ -20,11 +20,7 @@ pub(crate) fn xpu(index: usize) -> Device {
 
 /// Settings with which xpu devices are the fake's.
 pub(crate) fn config(fake: &Fake) -> Config {
-    Config {
-        accelerator: Some(DeviceKind::XPU),
-        opencl_library: Some(fake.path()),
-        ..Config::default()
-    }
+    Config::builder().accelerator(DeviceKind::XPU).opencl_library(fake.path()).build().unwrap()
 }
 
 /// A runtime over the fake.

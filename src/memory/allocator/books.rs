@@ -9,11 +9,11 @@
 
 use std::thread::ThreadId;
 
+use crate::base::config::{AllocatorConfig, PolicyName};
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Handouts;
 use crate::memory::allocator::block::{Block, BlockId, Blocks, State};
-use crate::memory::allocator::config::{AllocatorConfig, PolicyName};
 use crate::memory::allocator::limits::Limits;
 use crate::memory::allocator::native::core::Native;
 use crate::memory::allocator::page_map::PageMap;

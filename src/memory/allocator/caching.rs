@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::contract::Backend;
+use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fork;
@@ -13,7 +14,6 @@ use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::allocated::{Allocated, ForeignBlock};
 use crate::memory::allocator::block::{Block, BlockId, State};
 use crate::memory::allocator::books::{Books, Plan, Request};
-use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::host::Meter;
 use crate::memory::allocator::native::caches::Caches;
 use crate::memory::allocator::native::handle::Held;

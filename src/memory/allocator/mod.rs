@@ -8,7 +8,7 @@
 //! * `allocated`: what it got; `cached`: requests that free memory serves, for who must not wait
 //! * `books`: what it knows, and how blocks change hands: `block`, `segment`, `free_index`,
 //!   `page_map`, `pool`, `limits`, `stats`
-//! * `policy`: what is decided, by `config`, which is parsed by `settings`
+//! * `policy`: what is decided, by the settings of `base::config`
 //! * `growth`, `expandable`, `release`: memory from the `source` and back; what a device and the
 //!   host share comes from an allocator beside the device's, in `shared`
 //! * `native`: the policy of our own, which keeps books of its own
@@ -23,9 +23,6 @@ mod block;
 mod books;
 mod cached;
 mod caching;
-mod config;
-#[cfg(test)]
-mod config_tests;
 mod expandable;
 mod free_index;
 mod growth;
@@ -50,7 +47,6 @@ mod release;
 pub mod replay;
 mod restore;
 mod segment;
-mod settings;
 mod shared;
 pub mod snapshot;
 mod source;
@@ -58,10 +54,10 @@ mod stats;
 mod turn;
 mod waits;
 
+pub use crate::base::config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use allocated::{Allocated, ForeignBlock};
 pub use books::Request;
 pub use caching::CachingAllocator;
-pub use config::{AllocatorConfig, PolicyName, recorded_settings};
 pub use host::{DurationStat, HOST_BUCKETS, HostStatistics};
 pub(crate) use out_of_memory::new_observer_id;
 pub(crate) use pending::UsePoint;

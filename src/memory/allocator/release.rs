@@ -262,8 +262,8 @@ mod tests {
     //! Goal: what goes back first. Method: free segments of every pool and class, noted by hand.
 
     use super::*;
+    use crate::base::config::AllocatorConfig;
     use crate::base::size::MIB;
-    use crate::memory::allocator::config::AllocatorConfig;
     use crate::memory::allocator::segment::Owner;
 
     #[test]

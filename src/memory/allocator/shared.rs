@@ -5,12 +5,12 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use crate::base::config::AllocatorConfig;
 use crate::base::error::Result;
 use crate::base::size::to_usize;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::books::Books;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::source::Source;
 
 /// The other allocator of the same capacity, where there is one.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::contract::{Address, Backend, MemoryInfo, PhysicalHandle, VirtualMemory};
+use crate::base::config::AllocatorConfig;
 use crate::base::device::Device;
 use crate::base::error::Result;
-use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::host::Meter;
 
 /// A place to take segments from. Every call is a backend's: none is made with a lock held.

@@ -1,6 +1,6 @@
 //! Statistics: one list of fields, from which the counters, their keys and their resets come.
 
-use crate::memory::allocator::config::AllocatorConfig;
+use crate::base::config::AllocatorConfig;
 use crate::memory::allocator::snapshot::PoolClass;
 
 /// A quantity and its history.

@@ -305,7 +305,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("ACCELRT_OPENCL_LIBRARY", config.opencl_library.as_deref())?;
     dict.set_item("ACCELRT_MKL_LIBRARY", config.mkl_library.as_deref())?;
     dict.set_item("ACCELRT_DNNL_LIBRARY", config.dnnl_library.as_deref())?;
-    dict.set_item("ACCELRT_ALLOC_CONF", &config.allocator_settings)?;
+    dict.set_item("ACCELRT_ALLOC_CONF", config.allocator.text())?;
     dict.set_item("ACCELRT_EXIT_MS", config.exit_timeout.as_millis())?;
     dict.set_item("ACCELRT_STREAM_TASKS", config.stream_task_limit)?;
     Ok(dict)

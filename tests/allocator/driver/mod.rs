@@ -76,7 +76,7 @@ pub(crate) fn run_on_numbers(bytes: &[u8]) {
     let (capacity_bytes, reuse) = (256 * MIB, Reuse::AtOnce);
     let config = NullConfig { capacity_bytes, completion, reuse, ..NullConfig::default() };
     let null = NullBackend::new(config);
-    let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
+    let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
     Program::new(Arc::<NullBackend>::clone(&null), config, 40 * MIB, bytes).run();
     assert_eq!(null.live(), LiveCounts::default());
 }
@@ -91,7 +91,7 @@ pub(crate) fn run_short_of_memory(bytes: &[u8]) {
     let settings = choices.of(&SHORT_SETTINGS);
     let config = NullConfig { capacity_bytes, completion, ..NullConfig::default() };
     let null = NullBackend::new(config);
-    let config = Config { accelerator: Some(DeviceKind::NULL), ..Config::default() };
+    let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
     let left = &bytes[bytes.len().min(3)..];
     let wrapped = Arc::<NullBackend>::clone(&null);
     let program = Program::new(wrapped, config, capacity_bytes / 3, left);
@@ -102,7 +102,7 @@ pub(crate) fn run_short_of_memory(bytes: &[u8]) {
 
 /// Runs a program on cpu, where the memory is there to be written.
 pub(crate) fn run_on_cpu(bytes: &[u8]) {
-    let config = Config { cpu_memory_bytes: Some(160 * MIB), ..Config::default() };
+    let config = Config::builder().cpu_memory_bytes(160 * MIB).build().unwrap();
     let cpu = CpuBackend::new(&config).unwrap();
     Program::new(cpu, config, 3 * MIB, bytes).run();
 }

@@ -30,7 +30,7 @@ pub(crate) fn workers(count: usize) -> Runtime {
 
 /// A runtime with so many cpu devices and workers on each.
 pub(crate) fn devices(count: usize, workers: usize) -> Runtime {
-    let config = Config { cpu_devices: count, cpu_threads: Some(workers), ..Config::default() };
+    let config = Config::builder().cpu_devices(count).cpu_threads(workers).build().unwrap();
     Runtime::new(config).unwrap()
 }
 

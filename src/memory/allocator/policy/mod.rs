@@ -6,8 +6,8 @@
 pub(super) mod pinned;
 pub(super) mod torch;
 
+use crate::base::config::{AllocatorConfig, PolicyName};
 use crate::memory::allocator::block::BlockId;
-use crate::memory::allocator::config::{AllocatorConfig, PolicyName};
 use crate::memory::allocator::snapshot::PoolClass;
 use pinned::Pinned;
 use torch::Torch;

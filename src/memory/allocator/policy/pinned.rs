@@ -1,7 +1,7 @@
 //! The decisions for pinned host memory: best fit, everything splits, no rounding to powers of two.
 
+use crate::base::config::AllocatorConfig;
 use crate::memory::allocator::block::BlockId;
-use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::policy::torch::LEAST_BLOCK_BYTES;
 use crate::memory::allocator::policy::{Candidate, Policy};
 use crate::memory::allocator::snapshot::PoolClass;

@@ -2,9 +2,9 @@
 //!
 //! Source: `c10/core/AllocatorConfig.h` and `c10/cuda/CUDACachingAllocator.cpp` of PyTorch.
 
+use crate::base::config::{AllocatorConfig, ROUNDUP_INTERVALS};
 use crate::base::size::MIB;
 use crate::memory::allocator::block::BlockId;
-use crate::memory::allocator::config::{AllocatorConfig, ROUNDUP_INTERVALS};
 use crate::memory::allocator::policy::{Candidate, Policy};
 use crate::memory::allocator::snapshot::PoolClass;
 

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::base::config::AllocatorConfig;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::size::{GIB, MIB};
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::pool::{PoolId, PoolOptions};
 use crate::memory::allocator::replay::engine::{Accounting, free};
 use crate::memory::allocator::replay::rewind::rewind;

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::backend::registry::accounting;
+use crate::base::config::AllocatorConfig;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{ConfigError, Error, MemoryError, Result};
 use crate::base::size::to_usize;
 use crate::memory::allocator::allocated::Allocated;
 use crate::memory::allocator::books::Request;
 use crate::memory::allocator::caching::CachingAllocator;
-use crate::memory::allocator::config::AllocatorConfig;
 use crate::memory::allocator::replay::operation::{Operation, ReplayFigures};
 
 /// An allocator on a device of numbers in place of memory.

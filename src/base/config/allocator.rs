@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-use super::settings::{self, Setting};
+use super::pairs::{self, Setting};
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
 
 /// Intervals of sizes that `roundup_power2_divisions` tells apart: from 1, 2, 4, … MiB up.
-pub(super) const ROUNDUP_INTERVALS: usize = 16;
+pub(crate) const ROUNDUP_INTERVALS: usize = 16;
 /// The largest number of MiB that is a number of bytes.
 const MOST_MIB: usize = usize::MAX / MIB;
 const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs in ascending \
@@ -72,34 +72,34 @@ pub enum PolicyName {
 #[expect(clippy::struct_excessive_bools, reason = "settings that are true or false")]
 pub struct AllocatorConfig {
     /// `policy`.
-    pub(super) policy: PolicyName,
+    pub(crate) policy: PolicyName,
     /// `expandable_segments`.
-    pub(super) expandable_segments: bool,
+    pub(crate) expandable_segments: bool,
     /// `large_segment_size_mb`.
-    pub(super) large_segment_bytes: usize,
+    pub(crate) large_segment_bytes: usize,
     /// `max_split_size_mb`; `None` is no limit.
-    pub(super) max_split_bytes: Option<usize>,
+    pub(crate) max_split_bytes: Option<usize>,
     /// `max_non_split_rounding_mb`.
-    pub(super) max_non_split_rounding_bytes: usize,
+    pub(crate) max_non_split_rounding_bytes: usize,
     /// `roundup_power2_divisions`: for sizes from 2^(20 + i); the first is for all below too, the
     /// last for all above. 0 and 1 are off.
-    pub(super) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
+    pub(crate) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` collects nothing.
-    pub(super) garbage_collection_threshold: Option<f64>,
+    pub(crate) garbage_collection_threshold: Option<f64>,
     /// `per_process_memory_fraction`; with `None` the one of an earlier text is over.
-    pub(super) per_process_memory_fraction: Option<f64>,
+    pub(crate) per_process_memory_fraction: Option<f64>,
     /// True when the last text named it: otherwise a limit that was set without one stays.
-    pub(super) is_limit_named: bool,
+    pub(crate) is_limit_named: bool,
     /// `throw_on_cudamalloc_oom`.
-    pub(super) reject_above_fraction: bool,
+    pub(crate) reject_above_fraction: bool,
     /// `pinned_max_cached_size_mb`; `None` keeps segments of every size.
-    pub(super) pinned_max_cached_bytes: Option<usize>,
+    pub(crate) pinned_max_cached_bytes: Option<usize>,
     /// `pinned_reserve_segment_size_mb`.
-    pub(super) pinned_segment_bytes: usize,
+    pub(crate) pinned_segment_bytes: usize,
     /// `exact_statistics`.
-    pub(super) exact_statistics: bool,
+    pub(crate) exact_statistics: bool,
     /// `deterministic`.
-    pub(super) deterministic: bool,
+    pub(crate) deterministic: bool,
 }
 
 impl Default for AllocatorConfig {
@@ -240,12 +240,53 @@ impl AllocatorConfig {
     }
 }
 
+/// The settings of a runtime's allocators, with the text that they were given as.
+///
+/// ```
+/// let settings: accelrt::AllocatorSettings = "max_split_size_mb:128".parse()?;
+/// assert_eq!(settings.config().max_split_bytes(), Some(128 << 20));
+/// assert_eq!(settings.text(), "max_split_size_mb:128");
+/// # Ok::<(), accelrt::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AllocatorSettings {
+    text: String,
+    config: AllocatorConfig,
+}
+
+impl AllocatorSettings {
+    /// The text, as it was given.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What the text says.
+    #[must_use]
+    pub fn config(&self) -> &AllocatorConfig {
+        &self.config
+    }
+
+    /// As [`AllocatorConfig::followed_by`].
+    pub fn followed_by(&self, text: &str) -> Result<Self> {
+        Ok(Self { config: self.config.followed_by(text)?, text: text.to_owned() })
+    }
+}
+
+impl FromStr for AllocatorSettings {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::default().followed_by(text)
+    }
+}
+
 /// The settings that a recording was made with, without PyTorch's keys that would change nothing
 /// here: a setting of ours may not name them, but a recording may have had them.
 ///
 /// Fails when another allocator than PyTorch's own decided.
 pub fn recorded_settings(text: &str) -> Result<String> {
-    let pairs = settings::pairs(text)?;
+    let pairs = pairs::pairs(text)?;
     if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
         return Err(other.refused("native, whose decisions can be reproduced"));
     }
@@ -271,7 +312,7 @@ const KEYS: &[&str] = &[
     "deterministic",
 ];
 
-/// Decisions of one policy. Whoever names one means that policy.
+/// Decisions of one policy: a text that names one means that policy.
 const OF_POLICIES: &[(&str, PolicyName)] = &[
     ("expandable_segments", PolicyName::Torch),
     ("large_segment_size_mb", PolicyName::Torch),
@@ -302,7 +343,7 @@ const REGISTER: &str = "pinned memory is made by the driver, not registered with
 
 /// The pairs of a text, with keys that are known, each once.
 fn checked(text: &str) -> Result<Vec<Setting<'_>>> {
-    let pairs = settings::pairs(text)?;
+    let pairs = pairs::pairs(text)?;
     let strict = pairs.iter().find(|setting| setting.key == "strict");
     let is_strict = strict.map_or(Ok(true), Setting::truth)?;
     for (index, setting) in pairs.iter().enumerate() {
@@ -363,14 +404,14 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
 fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
     if !setting.is_list() {
-        let count = settings::whole(setting.value).filter(|count| count.is_power_of_two());
+        let count = pairs::whole(setting.value).filter(|count| count.is_power_of_two());
         return count.map(|count| [count; ROUNDUP_INTERVALS]).ok_or_else(refused);
     }
     let mut divisions = [0; ROUNDUP_INTERVALS];
     let mut last: Option<usize> = None;
     let mut is_closed = false;
     for item in setting.items(DIVISIONS)? {
-        let count = settings::whole(item.value).ok_or_else(refused)?;
+        let count = pairs::whole(item.value).ok_or_else(refused)?;
         if is_closed || !(count == 0 || count.is_power_of_two()) {
             return Err(refused());
         }
@@ -381,7 +422,7 @@ fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
             continue;
         }
         let is_interval = |mib: &usize| mib.is_power_of_two() && *mib <= 65_536;
-        let interval = settings::whole(item.key).filter(is_interval).ok_or_else(refused)?;
+        let interval = pairs::whole(item.key).filter(is_interval).ok_or_else(refused)?;
         let index = (interval.ilog2() as usize).min(ROUNDUP_INTERVALS - 1);
         match last {
             None => divisions[..=index].fill(count),

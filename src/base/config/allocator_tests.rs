@@ -3,7 +3,7 @@
 //! Method: tables of strings. The refused ones are those that PyTorch 2.13 was measured to take, or
 //! to fail on with an internal assertion; each error names key and value and says what is allowed.
 
-use super::config::{AllocatorConfig, PolicyName, recorded_settings};
+use super::allocator::{AllocatorConfig, PolicyName, recorded_settings};
 use crate::base::size::MIB;
 
 fn parsed(text: &str) -> AllocatorConfig {

@@ -1,0 +1,59 @@
+//! Makes a [`Config`] of settings by name.
+
+use std::time::Duration;
+
+use super::Config;
+use crate::base::device::DeviceKind;
+use crate::base::error::Result;
+
+/// Makes a [`Config`]: begun by [`Config::builder`] or [`Config::into_builder`], ended by
+/// [`ConfigBuilder::build`].
+#[derive(Clone, Debug)]
+#[must_use = "settings have no effect before `build`"]
+pub struct ConfigBuilder {
+    pub(super) config: Config,
+    /// What is wrong with the allocators' settings.
+    pub(super) allocator: Result<()>,
+}
+
+/// A method for each setting: its name, what it takes, and the field's value.
+macro_rules! setters {
+    ($($name:ident($given:ident: $type:ty) = $value:expr;)*) => {
+        $(
+            #[doc = concat!("Sets [`Config::", stringify!($name), "`].")]
+            pub fn $name(mut self, $given: $type) -> Self {
+                self.config.$name = $value;
+                self
+            }
+        )*
+    };
+}
+
+impl ConfigBuilder {
+    setters! {
+        accelerator(kind: impl Into<Option<DeviceKind>>) = kind.into();
+        cpu_devices(count: usize) = count;
+        cpu_threads(count: usize) = Some(count);
+        cpu_memory_bytes(bytes: usize) = Some(bytes);
+        xpu_memory_bytes(bytes: usize) = Some(bytes);
+        opencl_library(file: impl Into<Option<String>>) = file.into();
+        mkl_library(file: impl Into<Option<String>>) = file.into();
+        dnnl_library(file: impl Into<Option<String>>) = file.into();
+        exit_timeout(timeout: Duration) = timeout;
+        stream_task_limit(tasks: u64) = tasks;
+    }
+
+    /// Sets [`Config::allocator`] by its text; [`ConfigBuilder::build`] fails when that is
+    /// malformed.
+    pub fn allocator_settings(mut self, text: &str) -> Self {
+        self.allocator = text.parse().map(|settings| self.config.allocator = settings);
+        self
+    }
+
+    /// The settings. Fails when one is out of range, naming it, its value and what is allowed.
+    pub fn build(self) -> Result<Config> {
+        self.allocator?;
+        self.config.validate()?;
+        Ok(self.config)
+    }
+}
