@@ -55,7 +55,7 @@ BENCH_DIR := $(TARGET_DIR)/bench
 HANG_S ?= 1800
 RUNNER := CARGO_TARGET_$(shell echo $(HOST) | tr 'a-z-' 'A-Z_')_RUNNER
 
-test-debug test-release test-asan test-xpu stress faults loom asan tsan: \
+test-debug test-release test-asan test-xpu core stress faults loom asan tsan: \
 	export $(RUNNER) = timeout --foreground --kill-after=10 $(HANG_S)
 
 # The environment has one module at a time.
@@ -66,7 +66,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: ci
-ci: check loom test test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
+ci: check core loom test test-numpy-selection test-intel demo test-python-release counts ## everything that must pass before a change is merged
 
 .PHONY: check
 check: fmt-check clippy features doc-check tidy check-mutants check-python ## format, lints, documentation, rules
@@ -116,6 +116,29 @@ test-release:
 test-asan: ## the stress test under the address sanitizer
 	$(ASAN) $(RELEASE_TESTS) \
 		$(CARGO) test --release --target $(HOST) --features $(TEST_FEATURES) --test stress
+
+# A copy of the tree without the other rooms. What was built stays built: only the copy is made anew.
+CORE := $(TARGET_DIR)/core
+# Of `src`, and of `src/backend`; `tests/tidy/core.rs` counts their lines.
+CORE_ROOMS := base queue ffi backend engine memory compute runtime
+CORE_KINDS := contract registry fault driver null cpu
+CORE_SUITES ?= allocator buffer conformance engine generator native order
+# What of a folder is none of these, as files and folders.
+others = $(filter-out $(foreach name,$(2),$(1)/$(name) $(1)/$(name).rs),$(wildcard $(1)/*))
+.PHONY: core
+core: ## builds and tests the core alone: every other room is deleted
+	rm -rf $(CORE)/tree
+	mkdir -p $(CORE)/tree
+	cp -a Cargo.toml Cargo.lock clippy.toml README.md docs src tests benches examples fuzz $(CORE)/tree
+	cd $(CORE)/tree && rm -r $(call others,src,lib $(CORE_ROOMS)) $(call others,src/backend,mod $(CORE_KINDS)) tests/python
+	sed -i '/ beside the core, to the next empty line/,/^$$/d' $(CORE)/tree/src/lib.rs $(CORE)/tree/src/backend/mod.rs
+	cd $(CORE)/tree && RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$(call absolute,$(CORE)/built)" \
+		$(CARGO) test --lib $(addprefix --test ,$(CORE_SUITES))
+
+# With the suites that take minutes.
+.PHONY: core-nightly
+core-nightly:
+	$(MAKE) core CORE_SUITES="$(CORE_SUITES) faults stress"
 
 .PHONY: stress
 stress: ## the stress test with its large ones: minutes
@@ -375,7 +398,7 @@ mutation: $(VENV)/ready ## cargo-mutants' mutants, a seeded sample: at least 90 
 		--seed $(MUTATION_SEED) --count $(MUTATION_COUNT) $(MUTATION)
 
 .PHONY: nightly
-nightly: mutants weaken mutation wheel packages ## what takes hours: planted defects, weaker orderings, a sample of mutants
+nightly: mutants weaken mutation core-nightly wheel packages ## what takes hours: planted defects, weaker orderings, a sample of mutants
 
 .PHONY: build
 build: ## the optimised shared library

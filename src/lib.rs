@@ -58,16 +58,19 @@ mod base;
 mod compute;
 mod engine;
 mod ffi;
-mod integrations;
 mod memory;
-#[cfg(test)]
-#[path = "../tests/common/numbers.rs"]
-mod numbers;
+mod queue;
+mod runtime;
+
+// Rooms beside the core, to the next empty line.
+mod integrations;
 #[cfg(feature = "python")]
 #[expect(rustdoc::broken_intra_doc_links, reason = "these are docstrings of Python")]
 mod python;
-mod queue;
-mod runtime;
+
+#[cfg(test)]
+#[path = "../tests/common/numbers.rs"]
+mod numbers;
 #[cfg(test)]
 #[path = "../tests/common/seed.rs"]
 mod seed;
@@ -92,14 +95,16 @@ pub use compute::program::{
 pub use engine::event::Event;
 pub use engine::stream::{Completion, Scope, Stream, TaskOutcome};
 pub use ffi::{Argument, NativeCall};
-#[cfg(not(loom))]
-pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 pub use memory::allocator::{
     self, AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions,
 };
 pub use memory::buffer::{Buffer, ExportGuard, HostTransfer, Transfer};
 pub use runtime::guard::{DeviceGuard, OptionalDeviceGuard, OptionalStreamGuard, StreamGuard};
 pub use runtime::{Counters, MemPool, PoolGuard, Runtime, ShutdownReport, cpu_capability};
+
+// Of rooms beside the core, to the next empty line.
+#[cfg(not(loom))]
+pub use integrations::verbose::{VerboseCapture, VerboseLibrary, VerboseScope};
 
 /// Runs the examples of the documents as tests.
 #[cfg(doctest)]

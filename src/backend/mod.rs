@@ -6,5 +6,7 @@ pub(crate) mod driver;
 pub mod fault;
 pub mod null;
 pub mod registry;
+
+// Kinds beside the core, to the next empty line.
 #[cfg(feature = "xpu")]
 pub mod xpu;

@@ -81,8 +81,7 @@ impl Life {
 
 /// Atomics for statics and counters that no model covers; loom's cannot be built in constants.
 pub(crate) mod unmodelled {
-    pub(crate) use std::sync::atomic::AtomicPtr;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::*;
 }
 
 /// `UnsafeCell` with loom's closure interface, so that models see every access.

@@ -26,11 +26,9 @@ mod observers;
 mod pools;
 mod programs;
 mod report;
-mod shutdown;
+pub(crate) mod shutdown;
 
 pub use capability::cpu_capability;
 pub use instance::{Counters, Runtime};
 pub use pools::{MemPool, PoolGuard};
 pub use shutdown::ShutdownReport;
-#[cfg(not(loom))]
-pub(crate) use shutdown::before_end_of_process;

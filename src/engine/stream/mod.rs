@@ -35,7 +35,7 @@ pub(crate) mod loom_device;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
-mod native;
+pub(crate) mod native;
 pub(crate) mod own;
 mod pace;
 mod refusal;
@@ -49,5 +49,4 @@ mod waiters;
 pub use commands::TaskOutcome;
 pub use deferred::Completion;
 pub use handle::Stream;
-pub(crate) use native::NATIVE_CALLS;
 pub use scope::Scope;

@@ -29,7 +29,8 @@ use crate::base::fork;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::memory::allocator::{CachingAllocator, HostStatistics};
-use crate::runtime::{Runtime, before_end_of_process};
+use crate::runtime::Runtime;
+use crate::runtime::shutdown::before_end_of_process;
 use heap::Heap;
 
 pub(crate) use functions::{Functions, calloc, free, is_ours, malloc, realloc};

@@ -12,7 +12,7 @@ use crate::base::error::{
     RuntimeError, StreamFailure,
 };
 use crate::base::shortage::Shortage;
-use crate::engine::stream::NATIVE_CALLS;
+use crate::engine::stream::native::NATIVE_CALLS;
 use crate::python::launch::function::name_at;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::PyStream;

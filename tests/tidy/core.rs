@@ -1,0 +1,126 @@
+//! The core: what it does not know, and its lines of code beside a number that only falls.
+
+use std::collections::BTreeSet;
+
+use super::repository::{Repository, Violation};
+use super::source::Source;
+
+/// The lines that the core has at most. This is lowered, never raised: what would make the core
+/// larger belongs into a room beside it, or takes the place of something.
+const MOST_LINES: usize = 26_000;
+
+/// A core that is smaller by so many lines has earned a lower number.
+const SLACK_LINES: usize = 500;
+
+/// The rooms of the core in `src`, and in `src/backend`: what `make core` leaves.
+const ROOMS: &[&str] =
+    &["base", "queue", "ffi", "backend", "engine", "memory", "compute", "runtime"];
+const KINDS: &[&str] = &["contract", "registry", "fault", "driver", "null", "cpu"];
+
+/// What the core neither reads nor writes nor talks to: that belongs into rooms beside it.
+const STRANGERS: [&str; 6] = ["json", "pickle", "html", "numpy", "dask", "pyo3"];
+
+/// No name and no text of the core's code has a word of those.
+pub(crate) fn check_words(repository: &Repository) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for source in repository.src().filter(|source| is_core(source)) {
+        for (_, token) in source.product_code() {
+            let text = token.text.to_lowercase();
+            if let Some(word) = STRANGERS.iter().find(|word| text.contains(**word)) {
+                let message = format!("the core knows no {word}: {}", token.text);
+                violations.push(Violation::new("core", &source.path, token.line, message));
+            }
+        }
+    }
+    violations
+}
+
+/// How many lines of the core have code, without those of its tests.
+pub(crate) fn lines(repository: &Repository) -> usize {
+    let core = repository.src().filter(|source| is_core(source));
+    core.map(|source| {
+        let lines: BTreeSet<_> = source.product_code().map(|(_, token)| token.line).collect();
+        lines.len()
+    })
+    .sum()
+}
+
+fn is_core(source: &Source) -> bool {
+    let path = source.module_path();
+    let is_of =
+        |place: usize, names: &[&str]| path.get(place).is_some_and(|it| names.contains(&&**it));
+    is_of(1, ROOMS) && (path[1] != "backend" || path.len() == 2 || is_of(2, KINDS))
+}
+
+/// What is to be done about a core of so many lines.
+pub(crate) fn complaint(lines: usize) -> Option<String> {
+    let constant = format!("MOST_LINES of tests/tidy/core.rs ({MOST_LINES})");
+    if lines > MOST_LINES {
+        let more = lines - MOST_LINES;
+        let place = "move it to a room beside the core, or make something else smaller";
+        return Some(format!("the core has {lines} lines, {more} above {constant}: {place}"));
+    }
+    let is_far_below = MOST_LINES - lines > SLACK_LINES;
+    is_far_below.then(|| format!("the core has {lines} lines only: lower {constant}"))
+}
+
+/// What the Makefile has for the core, when it is something else.
+pub(crate) fn other_rooms(repository: &Repository) -> Option<String> {
+    let makefile = repository.documents.iter().find(|document| document.path == "Makefile")?;
+    let expected = [("CORE_ROOMS", ROOMS), ("CORE_KINDS", KINDS)]
+        .map(|(name, rooms)| format!("{name} := {}", rooms.join(" ")));
+    let is_there = |line: &String| makefile.text.lines().any(|it| it == line);
+    expected.into_iter().find(|line| !is_there(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_LINES, Repository, SLACK_LINES, check_words, complaint, lines, other_rooms};
+
+    fn lines_of(path: &str, text: &str) -> usize {
+        lines(&Repository::of(&[(path, text)]))
+    }
+
+    #[test]
+    fn the_core_knows_no_formats_and_no_frameworks() {
+        let count = |path, text| check_words(&Repository::of(&[(path, text)])).len();
+        assert_eq!(count("src/memory/a.rs", "fn to_json() -> u8 { \"a.pickle\" }"), 2);
+        assert_eq!(count("src/python/a.rs", "fn to_json() {}"), 0);
+        assert_eq!(count("src/memory/a.rs", "// Not JSON.\nfn f() {}"), 0);
+    }
+
+    #[test]
+    fn lines_with_code_count_and_no_comments_and_tests() {
+        let text = "//! Head.\n\nfn f(\n) {\n    // Why.\n    let a = \"x\n y\"; /* b */ }\n";
+        assert_eq!(lines_of("src/base/a.rs", text), 4);
+        let tests = "fn f() {}\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
+        assert_eq!(lines_of("src/base/a.rs", tests), 1);
+        assert_eq!(lines_of("src/base/a_tests.rs", "fn f() {}"), 0);
+    }
+
+    #[test]
+    fn the_rooms_of_the_core_count_and_no_others() {
+        let count = |path| lines_of(path, "fn f() {}");
+        let core = ["src/queue/mod.rs", "src/backend/mod.rs", "src/backend/cpu/copy.rs"];
+        assert_eq!(core.map(count), [1; 3]);
+        let others = ["src/lib.rs", "src/backend/xpu/mod.rs", "src/python/mod.rs", "tests/a.rs"];
+        assert_eq!(others.map(count), [0; 4]);
+    }
+
+    #[test]
+    fn a_larger_core_is_wrong_and_a_much_smaller_one_lowers_the_number() {
+        assert_eq!(complaint(MOST_LINES), None);
+        assert_eq!(complaint(MOST_LINES - SLACK_LINES), None);
+        assert!(complaint(MOST_LINES + 1).is_some_and(|it| it.contains("1 above MOST_LINES")));
+        let lower = complaint(MOST_LINES - SLACK_LINES - 1);
+        assert!(lower.is_some_and(|it| it.contains("lower MOST_LINES")));
+    }
+
+    #[test]
+    fn a_makefile_with_other_rooms_is_found() {
+        let repository = Repository::of(&[("Makefile", "CORE_ROOMS := base\n")]);
+        assert!(
+            other_rooms(&repository).is_some_and(|line| line.starts_with("CORE_ROOMS := base q"))
+        );
+    }
+}
