@@ -35,7 +35,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::base::size::to_usize;
 use crate::base::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
-use crate::queue::command::{Class, Command, Packed};
+use crate::queue::command::{Class, Command, CommandContext, Packed};
 use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published};
 
 /// Low bits of a tagged segment pointer that carry the lap.
@@ -49,26 +49,26 @@ fn lap_of(index: u64) -> u64 {
 
 /// A segment pointer with its lap in the low bits, which its alignment leaves free.
 #[inline]
-fn tagged<C>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
+fn tagged<C: CommandContext>(segment: *mut Segment<C>, lap: u64) -> *mut Segment<C> {
     segment.map_addr(|address| address | to_usize(lap & TAG_MASK))
 }
 
 #[inline]
-fn tag_of<C>(tagged: *mut Segment<C>) -> u64 {
+fn tag_of<C: CommandContext>(tagged: *mut Segment<C>) -> u64 {
     tagged.addr() as u64 & TAG_MASK
 }
 
 #[inline]
-fn untagged<C>(tagged: *mut Segment<C>) -> *mut Segment<C> {
+fn untagged<C: CommandContext>(tagged: *mut Segment<C>) -> *mut Segment<C> {
     tagged.map_addr(|address| address & !to_usize(TAG_MASK))
 }
 
-struct Tail<C: 'static> {
+struct Tail<C: CommandContext> {
     index: AtomicU64,
     segment: AtomicPtr<Segment<C>>,
 }
 
-struct Shared<C: 'static> {
+struct Shared<C: CommandContext> {
     tail: CachePadded<Tail<C>>,
     installing: AtomicUsize,
     /// The segment of lap 0, once there is one; then the segment that the consumer is in.
@@ -81,7 +81,7 @@ struct Shared<C: 'static> {
 }
 
 /// The position of the consumer.
-struct Position<C: 'static> {
+struct Position<C: CommandContext> {
     /// The place to be consumed next.
     head: u64,
     /// First place behind `segment`.
@@ -93,21 +93,21 @@ struct Position<C: 'static> {
 }
 
 // SAFETY: commands are `Send`; segments are shared under the protocol at the head of this file.
-unsafe impl<C> Send for Shared<C> {}
+unsafe impl<C: CommandContext> Send for Shared<C> {}
 // SAFETY: as above; `consumer` is touched by the one receiver's drop and by `Shared`'s own.
-unsafe impl<C> Sync for Shared<C> {}
+unsafe impl<C: CommandContext> Sync for Shared<C> {}
 
 /// The producers' end. Any thread may push through a shared reference to it.
-pub(crate) struct Sender<C: 'static>(Arc<Shared<C>>);
+pub(crate) struct Sender<C: CommandContext>(Arc<Shared<C>>);
 
 /// The consumer's end: one thread at a time.
-pub(crate) struct Receiver<C: 'static> {
+pub(crate) struct Receiver<C: CommandContext> {
     shared: Arc<Shared<C>>,
     position: Position<C>,
 }
 
 // SAFETY: the raw pointers are to segments of the shared queue, whose commands are `Send`.
-unsafe impl<C> Send for Receiver<C> {}
+unsafe impl<C: CommandContext> Send for Receiver<C> {}
 
 /// The place of a pushed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub(crate) struct Pushed {
 }
 
 /// The head of a queue.
-pub(crate) enum Front<'a, C: 'static> {
+pub(crate) enum Front<'a, C: CommandContext> {
     /// Every claimed place was consumed.
     Empty,
     /// A place that a producer claimed and has not published yet.
@@ -129,13 +129,13 @@ pub(crate) enum Front<'a, C: 'static> {
 }
 
 /// The command at the head of a queue. Dropping it leaves the command there.
-pub(crate) struct Entry<'a, C: 'static> {
+pub(crate) struct Entry<'a, C: CommandContext> {
     position: &'a mut Position<C>,
     slot: NonNull<Slot<C>>,
 }
 
 /// A new queue, without memory until the first push.
-pub(crate) fn channel<C: 'static>() -> (Sender<C>, Receiver<C>) {
+pub(crate) fn channel<C: CommandContext>() -> (Sender<C>, Receiver<C>) {
     let before_first = ptr::without_provenance_mut(to_usize(TAG_MASK));
     let shared = Arc::new(Shared {
         tail: CachePadded::new(Tail {
@@ -152,7 +152,7 @@ pub(crate) fn channel<C: 'static>() -> (Sender<C>, Receiver<C>) {
     (Sender(Arc::clone(&shared)), Receiver { shared, position })
 }
 
-impl<C: 'static> Sender<C> {
+impl<C: CommandContext> Sender<C> {
     /// Appends a command. Never blocks; allocates at a seam and for commands over 40 bytes.
     ///
     /// The claim is `SeqCst`: it is the producer's half of the Dekker pair with a consumer that
@@ -209,7 +209,7 @@ impl<C: 'static> Sender<C> {
     }
 }
 
-impl<C: 'static> Sender<C> {
+impl<C: CommandContext> Sender<C> {
     /// The number of users' commands pushed behind the first `consumed` commands. Exact when no
     /// thread pushes: a command that is not published yet counts as a user's. Looks at each
     /// command, so that a push needs no counting.
@@ -236,7 +236,7 @@ impl<C: 'static> Sender<C> {
     }
 }
 
-impl<C: 'static> Shared<C> {
+impl<C: CommandContext> Shared<C> {
     /// Makes `tail.segment` the segment of the lap of `tail.index`, if it is not.
     #[cold]
     #[inline(never)]
@@ -319,7 +319,7 @@ impl<C: 'static> Shared<C> {
     }
 }
 
-impl<C: 'static> Receiver<C> {
+impl<C: CommandContext> Receiver<C> {
     /// The number of commands consumed so far.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
@@ -451,7 +451,7 @@ impl<C: 'static> Receiver<C> {
     }
 }
 
-impl<C: 'static> Entry<'_, C> {
+impl<C: CommandContext> Entry<'_, C> {
     /// Calls `access` with the command in its slot.
     #[inline]
     fn with<R>(&mut self, access: impl FnOnce(&mut Packed<C>) -> R) -> R {
@@ -472,10 +472,15 @@ impl<C: 'static> Entry<'_, C> {
         self.with(|packed| packed.class())
     }
 
-    /// The description of the command, for the report to a watcher.
-    pub(crate) fn description(&mut self) -> Option<(&'static str, usize)> {
+    /// The kind of the command's work.
+    pub(crate) fn operation(&mut self) -> C::Operation {
+        self.with(|packed| packed.operation())
+    }
+
+    /// The details of the command.
+    pub(crate) fn details(&mut self) -> C::Details {
         // SAFETY: the command at the head was neither run nor discarded: both consume the place.
-        self.with(|packed| unsafe { packed.description() })
+        self.with(|packed| unsafe { packed.details() })
     }
 
     /// True when the command may run now.
@@ -501,7 +506,7 @@ impl<C: 'static> Entry<'_, C> {
     }
 }
 
-impl<C: 'static> Drop for Receiver<C> {
+impl<C: CommandContext> Drop for Receiver<C> {
     fn drop(&mut self) {
         let Position { head, segment_end, segment, retired } = self.position;
         let position = Some(Position { head, segment_end, segment, retired });
@@ -510,7 +515,7 @@ impl<C: 'static> Drop for Receiver<C> {
     }
 }
 
-impl<C: 'static> Drop for Shared<C> {
+impl<C: CommandContext> Drop for Shared<C> {
     /// Discards the remaining commands and gives every segment back. Both ends are gone.
     fn drop(&mut self) {
         // SAFETY: `&mut self`: no other thread has the queue.
@@ -554,13 +559,13 @@ impl<C: 'static> Drop for Shared<C> {
     }
 }
 
-impl<C> fmt::Debug for Sender<C> {
+impl<C: CommandContext> fmt::Debug for Sender<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").field("pushed", &self.pushed()).finish()
     }
 }
 
-impl<C> fmt::Debug for Receiver<C> {
+impl<C: CommandContext> fmt::Debug for Receiver<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiver").field("consumed", &self.consumed()).finish()
     }

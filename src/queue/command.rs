@@ -19,17 +19,30 @@ pub(crate) enum Class {
     Native,
 }
 
+/// What the consumer of a queue hands to its commands, and the language in which they describe
+/// themselves.
+pub(crate) trait CommandContext: 'static {
+    /// What is known of a command by its type.
+    type Operation: Copy + 'static;
+    /// What only the command itself can tell.
+    type Details: Default;
+
+    /// A command of this operation is about to be asked or executed.
+    fn begin(&mut self, operation: Self::Operation);
+}
+
 /// Work to execute once, with a context of type `C`.
-pub(crate) trait Command<C>: Send + Sized + 'static {
+pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
     /// The class of its work.
     const CLASS: Class;
+    /// The kind of its work.
+    const OPERATION: C::Operation;
     /// True when [`Command::is_ready`] may answer false.
     const MAY_WAIT: bool = false;
 
-    /// Its name in the report to a watcher, and the number of bytes that it is about; `None` for
-    /// work that is internal to the runtime.
-    fn description(&self) -> Option<(&'static str, usize)> {
-        None
+    /// Its details, for a subscriber. Computed on request only.
+    fn details(&self) -> C::Details {
+        C::Details::default()
     }
 
     /// Asked before [`Command::run`]; false leaves the command at the head of its queue.
@@ -44,16 +57,17 @@ pub(crate) trait Command<C>: Send + Sized + 'static {
 type Words = [u64; INLINE_BYTES / 8];
 
 /// The functions and properties of a packed command's type.
-struct Table<C> {
+struct Table<C: CommandContext> {
     class: Class,
-    description: unsafe fn(*mut Words) -> Option<(&'static str, usize)>,
+    operation: fn() -> C::Operation,
+    details: unsafe fn(*mut Words) -> C::Details,
     is_ready: Option<unsafe fn(*mut Words, &mut C) -> bool>,
     run: unsafe fn(*mut Words, &mut C),
     discard: unsafe fn(*mut Words),
 }
 
 /// A command without its type. Dropping it forgets the payload: it is run or discarded explicitly.
-pub(crate) struct Packed<C: 'static> {
+pub(crate) struct Packed<C: CommandContext> {
     table: &'static Table<C>,
     payload: MaybeUninit<Words>,
 }
@@ -66,10 +80,11 @@ const fn fits_inline<T>() -> bool {
 /// The table of one command type.
 struct Tables<T, C>(std::marker::PhantomData<(T, C)>);
 
-impl<T: Command<C>, C: 'static> Tables<T, C> {
+impl<T: Command<C>, C: CommandContext> Tables<T, C> {
     const TABLE: &'static Table<C> = &Table {
         class: T::CLASS,
-        description: description::<T, C>,
+        operation: || T::OPERATION,
+        details: details::<T, C>,
         is_ready: if T::MAY_WAIT { Some(is_ready::<T, C>) } else { None },
         run: run::<T, C>,
         discard: discard::<T, C>,
@@ -108,37 +123,41 @@ unsafe fn take<T>(payload: *mut Words) -> T {
 
 /// # Safety
 /// `payload` holds a packed `T`.
-unsafe fn description<T: Command<C>, C>(payload: *mut Words) -> Option<(&'static str, usize)> {
+unsafe fn details<T: Command<C>, C: CommandContext>(payload: *mut Words) -> C::Details {
     // SAFETY: `place` needs a packed `T`: the caller's promise.
     let place = unsafe { place::<T>(payload) };
     // SAFETY: the place is initialised and aligned, and only the caller uses it.
-    unsafe { &*place }.description()
+    unsafe { &*place }.details()
 }
 
 /// # Safety
 /// `payload` holds a packed `T`.
-unsafe fn is_ready<T: Command<C>, C>(payload: *mut Words, context: &mut C) -> bool {
+unsafe fn is_ready<T: Command<C>, C: CommandContext>(payload: *mut Words, context: &mut C) -> bool {
     // SAFETY: `place` needs a packed `T`: the caller's promise.
     let place = unsafe { place::<T>(payload) };
     // SAFETY: the place is initialised and aligned, and only the caller uses it.
-    unsafe { &mut *place }.is_ready(context)
+    let command = unsafe { &mut *place };
+    context.begin(T::OPERATION);
+    command.is_ready(context)
 }
 
 /// # Safety
 /// `payload` holds a packed `T`, which is not used again.
-unsafe fn run<T: Command<C>, C>(payload: *mut Words, context: &mut C) {
+unsafe fn run<T: Command<C>, C: CommandContext>(payload: *mut Words, context: &mut C) {
     // SAFETY: `take` needs what this function needs: the caller's promise.
-    unsafe { take::<T>(payload) }.run(context);
+    let command = unsafe { take::<T>(payload) };
+    context.begin(T::OPERATION);
+    command.run(context);
 }
 
 /// # Safety
 /// `payload` holds a packed `T`, which is not used again.
-unsafe fn discard<T: Command<C>, C>(payload: *mut Words) {
+unsafe fn discard<T: Command<C>, C: CommandContext>(payload: *mut Words) {
     // SAFETY: `take` needs what this function needs: the caller's promise.
     drop(unsafe { take::<T>(payload) });
 }
 
-impl<C: 'static> Packed<C> {
+impl<C: CommandContext> Packed<C> {
     /// Packs a command; allocates when it is larger than [`INLINE_BYTES`].
     #[inline]
     pub(crate) fn new<T: Command<C>>(command: T) -> Self {
@@ -160,14 +179,19 @@ impl<C: 'static> Packed<C> {
         self.table.class
     }
 
-    /// The description of the command, for the report to a watcher.
+    /// The kind of its work.
+    pub(crate) fn operation(&self) -> C::Operation {
+        (self.table.operation)()
+    }
+
+    /// The details of the command.
     ///
     /// # Safety
     /// It was neither run nor discarded.
-    pub(crate) unsafe fn description(&mut self) -> Option<(&'static str, usize)> {
+    pub(crate) unsafe fn details(&mut self) -> C::Details {
         // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
         // caller's promise.
-        unsafe { (self.table.description)(self.payload.as_mut_ptr()) }
+        unsafe { (self.table.details)(self.payload.as_mut_ptr()) }
     }
 
     /// True when the command may run now.
@@ -206,12 +230,20 @@ impl<C: 'static> Packed<C> {
 }
 
 // SAFETY: a packed command is only ever made of a `T: Command<C>`, which is `Send`.
-unsafe impl<C> Send for Packed<C> {}
+unsafe impl<C: CommandContext> Send for Packed<C> {}
 
-impl<C> fmt::Debug for Packed<C> {
+impl<C: CommandContext> fmt::Debug for Packed<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packed").field("class", &self.table.class).finish_non_exhaustive()
     }
+}
+
+/// No context: for memory that belongs to no queue.
+impl CommandContext for () {
+    type Operation = ();
+    type Details = ();
+
+    fn begin(&mut self, (): ()) {}
 }
 
 const _: () = assert!(size_of::<Packed<()>>() == 48, "a slot has 48 bytes for a command");
@@ -227,8 +259,16 @@ mod tests {
         #[expect(dead_code, reason = "its drop is counted")] Arc<()>,
     );
 
+    impl CommandContext for Vec<usize> {
+        type Operation = &'static str;
+        type Details = usize;
+
+        fn begin(&mut self, _: &'static str) {}
+    }
+
     impl<const BYTES: usize> Command<Vec<usize>> for Add<BYTES> {
         const CLASS: Class = Class::User;
+        const OPERATION: &'static str = "add";
         const MAY_WAIT: bool = true;
 
         fn is_ready(&mut self, seen: &mut Vec<usize>) -> bool {
@@ -246,6 +286,7 @@ mod tests {
 
     impl Command<Vec<usize>> for Aligned {
         const CLASS: Class = Class::Native;
+        const OPERATION: &'static str = "aligned";
 
         fn run(self, seen: &mut Vec<usize>) {
             assert_eq!((&raw const self).addr() % 64, 0, "over-aligned commands are boxed");

@@ -4,16 +4,24 @@ use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 
 use crate::base::sync::models::{model, model_without_fences};
-use crate::queue::{Class, Command, Front, Receiver, Sender, channel};
+use crate::queue::{Class, Command, CommandContext, Front, Receiver, Sender, channel};
 
 /// The producer and number of each command that the consumer ran.
 type Seen = Vec<(u8, u8)>;
+
+impl CommandContext for Seen {
+    type Operation = ();
+    type Details = ();
+
+    fn begin(&mut self, (): ()) {}
+}
 
 /// A command with its producer and its number; loom reports it when it is leaked.
 struct Item(u8, u8, #[expect(dead_code, reason = "its leak is what loom looks for")] Arc<()>);
 
 impl Command<Seen> for Item {
     const CLASS: Class = Class::Own;
+    const OPERATION: () = ();
 
     fn run(self, seen: &mut Seen) {
         seen.push((self.0, self.1));

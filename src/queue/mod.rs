@@ -21,6 +21,6 @@ mod segment;
 mod tests;
 
 pub(crate) use channel::{Entry, Front, Pushed, Receiver, Sender, channel};
-pub(crate) use command::{Class, Command, INLINE_BYTES};
+pub(crate) use command::{Class, Command, CommandContext, INLINE_BYTES};
 #[cfg(test)]
 pub(crate) use segment::SLOTS;

@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 
 use crate::base::size::to_usize;
 use crate::base::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
-use crate::queue::command::Packed;
+use crate::queue::command::{CommandContext, Packed};
 
 /// Slots of a segment. Two under loom, so that a model crosses seams.
 #[cfg(not(loom))]
@@ -31,27 +31,27 @@ const PLACES_AHEAD: u64 = 8;
 /// ([`published`]). While it names another place, the command is not published yet. Numbers of one
 /// queue only grow, so a reused slot needs no reset within its queue.
 #[repr(C)]
-pub(super) struct Slot<C: 'static> {
+pub(super) struct Slot<C: CommandContext> {
     pub(super) sequence: AtomicU64,
     pub(super) packed: UnsafeCell<MaybeUninit<Packed<C>>>,
 }
 
 /// A slot, and a link that fills up its cache line.
 #[repr(C)]
-struct Line<C: 'static> {
+struct Line<C: CommandContext> {
     slot: Slot<C>,
     /// In line 0 the next segment of the queue, in line 1 the next retired one; else unused.
     link: AtomicPtr<Segment<C>>,
 }
 
-impl<C> Slot<C> {
+impl<C: CommandContext> Slot<C> {
     /// A slot without a published command.
     fn empty() -> Self {
         Self { sequence: AtomicU64::new(0), packed: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 }
 
-impl<C> Line<C> {
+impl<C: CommandContext> Line<C> {
     fn empty() -> Self {
         Self { slot: Slot::empty(), link: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -74,7 +74,7 @@ pub(super) fn is_published(sequence: u64, place: u64) -> bool {
 /// larger.
 #[cfg_attr(not(loom), repr(C))]
 #[cfg_attr(loom, repr(C, align(64)))] // aligns the box; else `LAYOUT` does
-pub(super) struct Segment<C: 'static> {
+pub(super) struct Segment<C: CommandContext> {
     lines: [Line<C>; LINES],
     #[cfg(not(loom))]
     last: Slot<C>,
@@ -99,7 +99,7 @@ const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 6
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Line<()>>() == 64 && LAYOUT.size() == 4096 - 8);
 
-impl<C> Segment<C> {
+impl<C: CommandContext> Segment<C> {
     /// The slot of the place `index`.
     #[inline]
     pub(super) fn slot(&self, index: u64) -> &Slot<C> {
@@ -174,7 +174,7 @@ fn prefetch_to_write<T>(place: &T) {
 fn prefetch_to_write<T>(_place: &T) {}
 
 /// A segment for exclusive use, with cleared sequence numbers and links: from the pool, else new.
-pub(super) fn take<C>() -> NonNull<Segment<C>> {
+pub(super) fn take<C: CommandContext>() -> NonNull<Segment<C>> {
     #[cfg(not(loom))]
     if let Some(segment) = pool::take() {
         return segment;
@@ -186,7 +186,7 @@ pub(super) fn take<C>() -> NonNull<Segment<C>> {
 ///
 /// # Safety
 /// It came from [`take`], holds no command, and is not used again.
-pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
+pub(super) unsafe fn give_back<C: CommandContext>(segment: NonNull<Segment<C>>) {
     #[cfg(not(loom))]
     let Some(segment) = pool::give(segment) else { return };
     // SAFETY: it came from `take`, hence from `new`, and is not used again: the caller's promise.
@@ -194,7 +194,7 @@ pub(super) unsafe fn give_back<C>(segment: NonNull<Segment<C>>) {
 }
 
 #[cfg(not(loom))]
-fn new<C>() -> NonNull<Segment<C>> {
+fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     // SAFETY: the layout is not of size zero: a segment has 4 KiB.
     let block = unsafe { alloc(LAYOUT) };
     let block = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(LAYOUT));
@@ -215,14 +215,14 @@ fn new<C>() -> NonNull<Segment<C>> {
 /// # Safety
 /// The segment came from [`new`] and is not used again.
 #[cfg(not(loom))]
-unsafe fn free<C>(segment: NonNull<Segment<C>>) {
+unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     // SAFETY: `new` allocated it with this layout: the caller's promise.
     unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
 /// loom's types are not plain memory: they are built and dropped as values.
 #[cfg(loom)]
-fn new<C>() -> NonNull<Segment<C>> {
+fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     NonNull::from(Box::leak(Box::new(Segment {
         lines: std::array::from_fn(|_| Line::empty()),
         reach: UnsafeCell::new(()),
@@ -232,7 +232,7 @@ fn new<C>() -> NonNull<Segment<C>> {
 /// # Safety
 /// The segment came from [`new`] and is not used again.
 #[cfg(loom)]
-unsafe fn free<C>(segment: NonNull<Segment<C>>) {
+unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
     // SAFETY: `new` leaked a box of this type: the caller's promise.
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
@@ -245,7 +245,7 @@ unsafe fn free<C>(segment: NonNull<Segment<C>>) {
 /// through all segments that a large backlog once left, each of them no longer in a cache.
 #[cfg(not(loom))]
 mod pool {
-    use super::{NonNull, Ordering, Segment, ptr};
+    use super::{CommandContext, NonNull, Ordering, Segment, ptr};
     use crate::base::spin::SpinMutex;
 
     /// 4 MiB of segments.
@@ -263,7 +263,7 @@ mod pool {
     static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
     /// `None` when the pool is empty or another thread holds its lock.
-    pub(super) fn take<C>() -> Option<NonNull<Segment<C>>> {
+    pub(super) fn take<C: CommandContext>() -> Option<NonNull<Segment<C>>> {
         let mut idle = IDLE.try_lock()?;
         let segment = NonNull::new(idle.top)?;
         // SAFETY: it is in the pool, whose lock this thread holds, so it is allocated and no other
@@ -285,7 +285,9 @@ mod pool {
 
     /// Puts the segment into the pool; returns it when the pool is full or another thread holds the
     /// lock.
-    pub(super) fn give<C>(segment: NonNull<Segment<C>>) -> Option<NonNull<Segment<C>>> {
+    pub(super) fn give<C: CommandContext>(
+        segment: NonNull<Segment<C>>,
+    ) -> Option<NonNull<Segment<C>>> {
         let Some(mut idle) = IDLE.try_lock().filter(|idle| idle.count < CAPACITY) else {
             return Some(segment);
         };

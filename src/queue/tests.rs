@@ -3,14 +3,22 @@
 use std::sync::Arc;
 use std::thread;
 
-use crate::queue::{Class, Command, Front, Receiver, SLOTS, channel};
+use crate::queue::{Class, Command, CommandContext, Front, Receiver, SLOTS, channel};
 
 type Seen = Vec<(usize, usize)>;
+
+impl CommandContext for Seen {
+    type Operation = ();
+    type Details = ();
+
+    fn begin(&mut self, (): ()) {}
+}
 
 struct Item(usize, usize, Arc<()>);
 
 impl Command<Seen> for Item {
     const CLASS: Class = Class::Own;
+    const OPERATION: () = ();
 
     fn run(self, seen: &mut Seen) {
         drop(self.2);
@@ -53,6 +61,7 @@ struct Users;
 
 impl Command<Seen> for Users {
     const CLASS: Class = Class::User;
+    const OPERATION: () = ();
 
     fn run(self, _: &mut Seen) {}
 }

@@ -547,3 +547,16 @@ fn an_error_whose_drop_panics_is_dropped_quietly_by_whoever_is_last() {
     stream.enqueue(|| Err::<(), _>(Explosive)).unwrap();
     assert_eq!(runtime.shutdown().unseen_errors.len(), 1);
 }
+
+#[test]
+fn an_error_names_the_operation_that_failed() {
+    let runtime = workers(1);
+    let [first, second] = [(); 2].map(|()| stream(&runtime));
+    first.enqueue(|| Err::<(), _>("it fails")).unwrap();
+    second.wait_stream(&first).unwrap();
+    for (stream, operation) in [(&second, "wait"), (&first, "call")] {
+        let error = stream_error(stream.synchronize());
+        assert_eq!(error.operation(), Some(operation));
+        assert_eq!(error.root().operation(), Some("call"));
+    }
+}

@@ -17,6 +17,7 @@ use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 pub struct StreamFailure {
     device: Device,
     stream_id: u64,
+    operation: Option<&'static str>,
     /// 0 until the stream fails with it: tickets begin at 1.
     ticket: AtomicU64,
     skipped_count: AtomicU64,
@@ -51,29 +52,45 @@ pub enum FailureCause {
 }
 
 impl StreamFailure {
-    pub(crate) fn new(device: Device, stream_id: u64, cause: FailureCause) -> Arc<Self> {
+    pub(crate) fn new(
+        device: Device,
+        stream_id: u64,
+        operation: Option<&'static str>,
+        cause: FailureCause,
+    ) -> Arc<Self> {
         let cause = match cause {
             FailureCause::Returned(error) => FailureCause::Returned(without_middle(error)),
             other => other,
         };
-        Self::with(device, stream_id, cause, None)
+        Self::with(device, stream_id, operation, cause, None)
     }
 
     pub(crate) fn inherited(device: Device, stream_id: u64, from: &Arc<Self>) -> Arc<Self> {
         // Refers to the origin directly: a chain of all the streams would be dropped recursively.
         let origin = from.inherited_from.as_ref().unwrap_or(from);
-        Self::with(device, stream_id, FailureCause::Inherited, Some(Arc::clone(origin)))
+        let origin = Some(Arc::clone(origin));
+        Self::with(device, stream_id, Some("wait"), FailureCause::Inherited, origin)
     }
 
     fn with(
         device: Device,
         stream_id: u64,
+        operation: Option<&'static str>,
         cause: FailureCause,
         inherited_from: Option<Arc<Self>>,
     ) -> Arc<Self> {
         let (ticket, skipped_count) = (AtomicU64::new(0), AtomicU64::new(0));
         let is_seen = AtomicBool::new(false);
-        Arc::new(Self { device, stream_id, ticket, skipped_count, cause, inherited_from, is_seen })
+        Arc::new(Self {
+            device,
+            stream_id,
+            operation,
+            ticket,
+            skipped_count,
+            cause,
+            inherited_from,
+            is_seen,
+        })
     }
 
     /// The device of the failed stream.
@@ -86,6 +103,13 @@ impl StreamFailure {
     #[must_use]
     pub fn stream_id(&self) -> u64 {
         self.stream_id
+    }
+
+    /// The operation that failed, as verbose lines name it (`"copy"`, `"launch"`, …); `None` for a
+    /// task of the runtime itself.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.operation
     }
 
     /// The number of the task that failed, on its stream: the first one has 1. Records, waits and

@@ -8,6 +8,7 @@ use crate::backend::contract::{Address, Turn, Work};
 use crate::compute::generator::shares::Shares;
 use crate::compute::generator::values::{BLOCK_BYTES, Block, Values};
 use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
 /// The chunk that a thread claims at once: some tens of microseconds, and half of a usual L2 cache.
@@ -96,9 +97,11 @@ pub(super) struct HostFill(pub(super) Range);
 
 impl Command<TaskContext> for HostFill {
     const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Random;
 
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("random", self.0.bytes))
+    fn details(&self) -> Details {
+        let accesses = vec![MemoryAccess::write(self.0.to, self.0.bytes)];
+        Details { bytes: self.0.bytes, accesses, ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {

@@ -14,6 +14,8 @@ use crate::compute::program::size::launch_size;
 use crate::compute::program::{Kernel, KernelArgument};
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::enqueue::Checked;
+use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::memory::buffer::{Access, Buffer, Task};
 use crate::queue::{Class, Command};
 
@@ -26,9 +28,14 @@ pub(crate) struct Launch {
 
 impl Command<TaskContext> for Launch {
     const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Kernel;
 
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("kernel", 0))
+    fn details(&self) -> Details {
+        let memory = self.arguments.iter().filter_map(|argument| match argument {
+            LaunchArgument::Memory(address) => Some(MemoryAccess::unknown(*address)),
+            _ => None,
+        });
+        Details { accesses: memory.collect(), ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {
@@ -110,7 +117,7 @@ impl Stream {
         });
         let uses: Vec<_> = uses.collect();
         let accesses = uses.iter().map(|(it, _)| self.reach(it)).collect::<Result<Vec<_>>>()?;
-        let ticket = self.core().push(launch)?;
+        let ticket = self.core().enqueue(launch, Checked)?.ticket;
         for (access, (buffer, writes)) in accesses.into_iter().zip(&uses) {
             access.record_use(self.core(), Task::marker(ticket), buffer, *writes);
         }

@@ -3,26 +3,74 @@
 //! A record needs no flag for its completion: the stream's counter tells, and on a driver's stream
 //! the mark that the record leaves there.
 
+use std::sync::Arc;
+
 use crate::base::blocking::while_blocked;
+use crate::base::error::Result;
 use crate::engine::event::core::EventCore;
-use crate::engine::event::shared::Pending;
+use crate::engine::event::shared::{Pending, Shared};
 use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::direct::Direct;
+use crate::engine::stream::enqueue::{Attempt, Enqueue};
 use crate::engine::stream::marks::PlacedMark;
-use crate::queue::{Class, Command};
+use crate::engine::stream::operation::OperationKind;
+use crate::queue::{Class, Command, Pushed};
 
 pub(super) struct RecordCommand(pub(super) Pending);
 
 impl Command<TaskContext> for RecordCommand {
     const CLASS: Class = Class::Own;
-
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("record", 0))
-    }
+    const OPERATION: OperationKind = OperationKind::Record;
 
     #[inline]
     fn run(self, context: &mut TaskContext) {
         let Self(event) = self;
         run(&event, event.version, context);
+    }
+}
+
+/// A record on its way into a stream. The event's lock is held while the record gets its ticket, so
+/// versions and tickets of one stream grow together.
+pub(super) struct Recording<'a>(pub(super) &'a Shared);
+
+impl Enqueue for Recording<'_> {
+    type Command = RecordCommand;
+    type Receipt = ();
+
+    #[inline]
+    fn run_directly(self, mut direct: Direct<'_>) -> Attempt<Self> {
+        let (Self(event), core) = (&self, direct.core());
+        let mut latest = match event.lock_for(core) {
+            Ok(latest) => latest,
+            Err(refusal) => return Attempt::Over(Err(refusal)),
+        };
+        let Some(ticket) = direct.take_place() else {
+            drop(latest);
+            return Attempt::Queue(self);
+        };
+        let version = event.begin_direct(&mut latest);
+        let previous = latest.stand_at(core, ticket);
+        // The task, and tasks that other threads enqueued meanwhile, run without the lock.
+        drop(latest);
+        direct.run::<RecordCommand>(|context| run(event, version, context));
+        drop(direct);
+        drop(previous); // it may be the last reference to a stream, whose drop waits for its device
+        Attempt::Over(Ok(()))
+    }
+
+    #[inline(always)]
+    fn queue(
+        self,
+        core: &Arc<StreamCore>,
+        place: impl FnOnce(RecordCommand) -> Pushed,
+    ) -> Result<(Pushed, ())> {
+        let mut latest = self.0.lock_for(core)?;
+        let pushed = place(RecordCommand(self.0.begin(&mut latest)));
+        let previous = latest.stand_at(core, pushed.ticket);
+        drop(latest);
+        drop(previous); // it may be the last reference to a stream: without the lock
+        Ok((pushed, ()))
     }
 }
 

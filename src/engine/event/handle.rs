@@ -7,13 +7,13 @@ use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DriverError, Error, EventError, Result};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::Ordering;
-use crate::engine::event::command::{self, RecordCommand};
+use crate::engine::event::command::Recording;
 use crate::engine::event::core::EventCore;
 use crate::engine::event::shared::Shared;
 use crate::engine::frontier::Point;
 use crate::engine::stream::Stream;
 use crate::engine::stream::commands::{Inherit, WaitFor};
-use crate::engine::stream::direct::Direct;
+use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::synchronize::raise;
 use crate::engine::stream::wait::Interrupt;
 
@@ -204,43 +204,7 @@ impl Stream {
     /// Fails when the event belongs to another kind, another device or another runtime.
     #[inline]
     pub fn record(&self, event: &Event) -> Result<()> {
-        let core = self.core();
-        core.lifecycle.check()?;
-        if let Some(direct) = core.enter_directly() {
-            return self.record_directly(event, direct);
-        }
-        self.record_queued(event)
-    }
-
-    #[inline]
-    fn record_queued(&self, event: &Event) -> Result<()> {
-        let core = self.core();
-        let (pushed, previous) = {
-            let mut latest = event.core.lock_for(core)?;
-            let pushed = core.push_unscheduled(RecordCommand(event.core.begin(&mut latest)));
-            (pushed, latest.stand_at(core, pushed.ticket))
-        };
-        drop(previous); // it may be the last reference to a stream: without the lock
-        core.published(pushed)
-    }
-
-    #[inline(never)]
-    pub(super) fn record_directly(&self, event: &Event, mut direct: Direct<'_>) -> Result<()> {
-        let core = self.core();
-        let mut latest = event.core.lock_for(core)?;
-        let Some(ticket) = direct.take_place() else {
-            drop(latest);
-            drop(direct);
-            return self.record_queued(event);
-        };
-        let version = event.core.begin_direct(&mut latest);
-        let previous = latest.stand_at(core, ticket);
-        // The task, and tasks that other threads enqueued meanwhile, run without the lock.
-        drop(latest);
-        direct.run(|context| command::run(&event.core, version, context));
-        drop(direct);
-        drop(previous); // it may be the last reference to a stream, whose drop waits for its device
-        Ok(())
+        self.core().enqueue(Recording(&event.core), Checked)
     }
 
     /// Records a new event without timing and returns it.
@@ -272,16 +236,16 @@ impl Stream {
         if event.core.is_reached(&record) {
             return match event.core.failure_of(&record) {
                 None => Ok(()),
-                Some(error) => core.push(Inherit(error)).map(drop),
+                Some(error) => core.enqueue(Inherit(error), Checked).map(drop),
             };
         }
-        let ticket = core.push(wait)?;
+        let ticket = core.enqueue(wait, Checked)?.ticket;
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
             // The record was passed, while the device may not have reached it. An error that ended
             // since is kept by the event alone.
-            core.push(Inherit(error))?;
+            core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };
         core.history.join(ticket, &point, record.source.history.at(record.ticket).as_deref());

@@ -11,6 +11,7 @@ use crate::engine::event::Event;
 use crate::engine::event::core::EventCore;
 use crate::engine::event::shared::{Pending, Shared};
 use crate::engine::stream::Stream;
+use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::loom_device::stream;
 use crate::engine::stream::own::Place;
 
@@ -110,11 +111,11 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
         let event = Event::new();
         first.record(&event).unwrap();
         // Skips the first place of the queue, where a record would be queued in any case.
-        second.core().push_always(Place);
+        second.core().enqueue(Place, Always);
         let (recorder, moved) = (second.clone(), event.clone());
         let recorder = thread::spawn(move || recorder.record(&moved).unwrap());
         let producer = thread::spawn(move || {
-            second.core().push_always(Place);
+            second.core().enqueue(Place, Always);
         });
         assert!(!event.query(), "done between two records that are pending");
         recorder.join().unwrap();

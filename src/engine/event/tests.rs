@@ -12,10 +12,13 @@ use crate::backend::null::{CompletionMode, NullBackend, NullConfig};
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{Error, EventError};
 use crate::engine::event::Event;
+use crate::engine::event::command::Recording;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::{Identity, StreamCore};
+use crate::engine::stream::enqueue::Unscheduled;
 use crate::engine::stream::lifecycle::Lifecycle;
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
 /// A stream of a device that makes no progress when it is polled.
@@ -37,6 +40,7 @@ struct Ask(Event, Sender<bool>);
 
 impl Command<TaskContext> for Ask {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {
         self.1.send(self.0.query()).unwrap();
@@ -50,8 +54,8 @@ fn an_event_is_pending_between_two_pending_records() {
     let (event, (answer, answered)) = (Event::new(), channel());
     first.record(&event).unwrap();
     let direct = second.core().enter_directly().expect("an idle stream of a driver");
-    second.core().push_unscheduled(Ask(event.clone(), answer));
-    second.record_directly(&event, direct).unwrap();
+    second.core().enqueue(Ask(event.clone(), answer), Unscheduled);
+    second.core().enqueue_inside(direct, Recording(&event.core)).unwrap();
     assert!(!answered.recv().unwrap(), "seen as done between two records that are pending");
     assert!(!event.query());
     assert_eq!(event.version(), 2);

@@ -15,15 +15,16 @@ use crate::base::device::Device;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
+use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
 /// A task that was executed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) device: Device,
     pub(crate) stream_id: u64,
-    pub(crate) what: &'static str,
-    pub(crate) bytes: usize,
+    pub(crate) operation: OperationKind,
+    pub(crate) details: Details,
     pub(crate) time: Duration,
 }
 
@@ -41,11 +42,13 @@ impl StreamCore {
         is_helping: bool,
     ) -> Option<Stop> {
         let is_cancelled = self.lifecycle.is_cancelled();
-        let told = entry.description().filter(|_| self.lifecycle.is_watched());
+        let operation = entry.operation();
         let is_skipped = entry.class() != Class::Own && context.error.is_some();
-        let Some((what, bytes)) = told.filter(|_| !is_cancelled && !is_skipped) else {
+        let is_reported = operation.name().is_some() && self.lifecycle.is_watched();
+        if !is_reported || is_cancelled || is_skipped {
             return self.execute_as(entry, context, is_helping, is_cancelled);
-        };
+        }
+        let details = entry.details();
         let number = self.progress.retired();
         let known = context.since.filter(|(of, _)| *of == number);
         let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
@@ -55,7 +58,7 @@ impl StreamCore {
         if stop.is_none() && self.lifecycle.is_watched() {
             let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
             let (device, stream_id) = (context.device, context.stream_id);
-            self.lifecycle.tell(&Action { device, stream_id, what, bytes, time });
+            self.lifecycle.tell(&Action { device, stream_id, operation, details, time });
         }
         stop
     }

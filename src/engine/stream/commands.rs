@@ -4,11 +4,15 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::backend::contract::Backend;
+use crate::backend::contract::owned::OwnedMark;
 use crate::base::blocking::while_blocked;
 use crate::base::error::{DriverError, Error, FailureCause, StreamFailure, TaskError};
 use crate::base::sync::assert_no_lock_held;
+use crate::engine::frontier::Point;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
 /// What a task may return: nothing, or a result whose error becomes the stream's.
@@ -39,10 +43,7 @@ where
     R: TaskOutcome,
 {
     const CLASS: Class = Class::User;
-
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("call", 0))
-    }
+    const OPERATION: OperationKind = OperationKind::Call;
 
     #[inline]
     fn run(self, context: &mut TaskContext) {
@@ -105,62 +106,93 @@ impl Behind {
         Self { source, ticket }
     }
 
-    /// The condition to wait for, if any; on a driver kind of the same backend the device itself
-    /// waits.
-    fn blocker(&self, context: &mut TaskContext) -> Option<Blocker> {
+    /// Finds out how far the source is. Submits nothing and never blocks.
+    fn look(&self, backend: &Arc<dyn Backend>) -> Look {
         let (source, ticket) = (&self.source, self.ticket);
         if source.progress.done() >= ticket {
-            return None;
+            return Look::Passed;
         }
         if source.on_host || source.progress.retired() < ticket {
-            return Some(Blocker::Retired(Arc::clone(source), ticket));
+            return Look::Blocked(Blocker::Retired(Arc::clone(source), ticket));
         }
-        // The task was submitted and may be done. When the driver cannot tell, it is asked to wait.
+        // The task was submitted and may be done.
         let polled = source.marks.poll();
-        let mark = source.marks.at(ticket)?;
-        if !Arc::ptr_eq(&source.backend, &context.backend) {
-            if let Err(lost @ Error::Driver(DriverError::DeviceLost { .. })) = polled {
-                // The lost device makes no progress, and no callback will ever come.
-                context.fail(FailureCause::Backend(lost));
-                return None;
+        if source.progress.done() >= ticket {
+            return Look::Passed;
+        }
+        match (source.marks.at(ticket), polled) {
+            (None, _) => Look::Unmarked,
+            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => Look::Submitted(mark),
+            // The lost device makes no progress, and no callback will ever come.
+            (Some(_), Err(lost @ Error::Driver(DriverError::DeviceLost { .. }))) => {
+                Look::Lost(lost)
             }
-            return Some(Blocker::Reached(Arc::clone(source), ticket));
+            (Some(_), _) => Look::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
         }
-        if let Err(refusal) = context.handle.wait(&mark) {
-            context.fail(FailureCause::Backend(refusal));
-            // The promised order must still hold: this thread waits in place of the stream. A
-            // driver that refuses that too is lost.
-            let _ = while_blocked(|| mark.wait());
-        }
-        None
     }
 
-    fn is_passed(&self, context: &mut TaskContext) -> bool {
-        let blocker = self.blocker(context);
-        let is_passed = blocker.is_none();
-        if !is_passed {
-            context.effects().blocked_on = blocker;
+    /// Does what the look requires; true when the stream goes on.
+    fn act(look: Look, context: &mut TaskContext) -> bool {
+        match look {
+            Look::Passed | Look::Unmarked => {}
+            Look::Blocked(blocker) => {
+                context.effects().blocked_on = Some(blocker);
+                return false;
+            }
+            Look::Submitted(mark) => {
+                if let Err(refusal) = context.handle.wait(&mark) {
+                    context.fail(FailureCause::Backend(refusal));
+                    // The promised order must still hold: this thread waits in place of the stream.
+                    // A driver that refuses that too is lost.
+                    let _ = while_blocked(|| mark.wait());
+                }
+            }
+            Look::Lost(lost) => context.fail(FailureCause::Backend(lost)),
         }
-        is_passed
+        true
     }
+
+    fn details(&self) -> Details {
+        let point = Point { progress: Arc::clone(&self.source.progress), ticket: self.ticket };
+        Details { source: Some(point), ..Details::default() }
+    }
+}
+
+/// How far the source of a wait is.
+enum Look {
+    /// It has passed the task.
+    Passed,
+    /// The stream parks until it may have.
+    Blocked(Blocker),
+    /// The task was submitted to the stream's own backend, which can wait for this mark.
+    Submitted(Arc<OwnedMark>),
+    /// The task was submitted, and no mark stands at it or behind it.
+    Unmarked,
+    /// Its device is lost.
+    Lost(Error),
 }
 
 impl Command<TaskContext> for Behind {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
     const MAY_WAIT: bool = true;
 
+    fn details(&self) -> Details {
+        Behind::details(self)
+    }
+
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        let (source, ticket) = (&self.source, self.ticket);
-        if !source.on_host && source.progress.retired() >= ticket && !source.poll_ticket(ticket) {
-            // Only records leave marks, so one is placed behind the task when it was submitted.
-            let marked = source.marks.at(ticket).map_or_else(|| source.mark_now(), Ok);
-            if let Err(refusal) = marked {
+        let mut look = self.look(&context.backend);
+        if matches!(look, Look::Unmarked) {
+            // Only records leave marks, so one is placed behind the task.
+            if let Err(refusal) = self.source.mark_now() {
                 // The tasks that follow are skipped, so they need no order.
                 context.fail(FailureCause::Backend(refusal));
                 return true;
             }
+            look = self.look(&context.backend);
         }
-        self.is_passed(context)
+        Self::act(look, context)
     }
 
     fn run(self, _context: &mut TaskContext) {}
@@ -180,14 +212,15 @@ impl WaitFor {
 
 impl Command<TaskContext> for WaitFor {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Wait;
     const MAY_WAIT: bool = true;
 
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("wait", 0))
+    fn details(&self) -> Details {
+        self.0.details()
     }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        self.0.is_passed(context)
+        Behind::act(self.0.look(&context.backend), context)
     }
 
     fn run(self, context: &mut TaskContext) {
@@ -208,6 +241,7 @@ pub(crate) struct Inherit(pub(crate) Arc<StreamFailure>);
 
 impl Command<TaskContext> for Inherit {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
         context.inherit(&self.0);

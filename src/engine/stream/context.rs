@@ -10,7 +10,9 @@ use crate::engine::stream::action::Since;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::gate::Gate;
 use crate::engine::stream::marks::PlacedMark;
+use crate::engine::stream::operation::{Details, OperationKind};
 use crate::engine::stream::synchronize::SyncPoint;
+use crate::queue::CommandContext;
 
 /// The consumer's view of one stream. Owned by the thread that drains it.
 pub(crate) struct TaskContext {
@@ -27,6 +29,8 @@ pub(crate) struct TaskContext {
     pub(crate) effects: Effects,
     /// True when `effects` is not empty.
     pub(crate) has_effects: bool,
+    /// The operation of the task at the head, or of the last one.
+    pub(crate) operation: OperationKind,
     /// When the consumer first looked at the head, while the stream is watched.
     pub(crate) since: Since,
     /// Set for a command that threads and streams may wait for.
@@ -56,6 +60,16 @@ pub(crate) enum Blocker {
     Gate(Arc<Gate<StreamCore>>),
 }
 
+impl CommandContext for TaskContext {
+    type Operation = OperationKind;
+    type Details = Details;
+
+    #[inline]
+    fn begin(&mut self, operation: OperationKind) {
+        self.operation = operation;
+    }
+}
+
 impl TaskContext {
     pub(crate) fn effects(&mut self) -> &mut Effects {
         self.has_effects = true;
@@ -65,7 +79,7 @@ impl TaskContext {
     /// The running task failed.
     #[cold]
     pub(crate) fn fail(&mut self, cause: FailureCause) {
-        let error = StreamFailure::new(self.device, self.stream_id, cause);
+        let error = StreamFailure::new(self.device, self.stream_id, self.operation.name(), cause);
         self.effects().failure.get_or_insert(error);
     }
 

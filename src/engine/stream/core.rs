@@ -1,7 +1,7 @@
-//! A stream's engine, the same for every kind: push, schedule, leave, park, resume.
+//! A stream's engine, the same for every kind: schedule, leave, park, resume.
 //!
-//! The path of a task: [`StreamCore::push`] claims a place in the queue and publishes it. An idle
-//! stream is handed to the backend, whose worker (for a driver kind: the pushing thread) calls
+//! The path of a task: [`StreamCore::enqueue`] gives it a place in the queue. An idle stream is
+//! handed to the backend, whose worker (for a driver kind: the enqueuing thread) calls
 //! [`Work::run`]. That drains the queue (`drain`) and then gives up the right to consume, in the
 //! way that the reason for the end of the drain requires.
 
@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 use crate::backend::contract::owned::OwnedStream;
 use crate::backend::contract::{Backend, Turn, Work};
 use crate::base::device::Device;
-use crate::base::error::{Error, Result, StreamFailure};
+use crate::base::error::{Error, StreamFailure};
 use crate::base::sync::unmodelled::AtomicU64;
 use crate::base::sync::{LockRank, Mutex, Ordering};
 use crate::engine::frontier::{History, Progress};
@@ -24,12 +24,13 @@ use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::failures::Failures;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounters};
 use crate::engine::stream::marks::Marks;
+use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::own::MarkerRun;
 use crate::engine::stream::pace::{Pace, Stopwatch};
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::engine::stream::waiters::{Waiter, Waiters};
-use crate::queue::{Command, Pushed, Sender, channel};
+use crate::queue::{Sender, channel};
 
 /// What identifies a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +64,7 @@ pub(crate) struct StreamCore {
     /// Threads inside a synchronise of this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
-    sender: Sender<TaskContext>,
+    pub(super) sender: Sender<TaskContext>,
     /// The ticket up to which there was room when it was last computed. Saves producers a read of
     /// the consumer's counter.
     pub(super) room_until: AtomicU64,
@@ -98,6 +99,7 @@ impl StreamCore {
             error: None,
             effects: Effects::default(),
             has_effects: false,
+            operation: OperationKind::Internal,
             since: None,
             is_marker: false,
         };
@@ -132,56 +134,6 @@ impl StreamCore {
     /// How many tasks were enqueued.
     pub(crate) fn pushed(&self) -> u64 {
         self.sender.pushed()
-    }
-
-    /// Enqueues a command and has the stream scheduled; its ticket. Fails after a stop and in a
-    /// forked child. May help or wait when the stream's limit is exceeded.
-    #[inline]
-    pub(crate) fn push<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
-        if self.on_host {
-            return self.push_on_host(command);
-        }
-        self.lifecycle.check()?;
-        self.push_directly(command).or_else(|command| self.push_queued(command))
-    }
-
-    /// As [`StreamCore::push`], for callers that know that the stream runs on the host: the command
-    /// is constructed in its slot.
-    #[inline]
-    pub(crate) fn push_on_host<T: Command<TaskContext>>(
-        self: &Arc<Self>,
-        command: T,
-    ) -> Result<u64> {
-        debug_assert!(self.on_host, "a driver's tasks may go past the queue");
-        self.lifecycle.check()?;
-        self.push_queued(command)
-    }
-
-    #[inline]
-    fn push_queued<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> Result<u64> {
-        let pushed = self.sender.push(command);
-        self.published(pushed)?;
-        Ok(pushed.ticket)
-    }
-
-    /// Enqueues a command without having the stream scheduled: the caller holds a lock and calls
-    /// [`StreamCore::published`] after releasing it.
-    #[inline]
-    pub(crate) fn push_unscheduled<T: Command<TaskContext>>(&self, command: T) -> Pushed {
-        self.sender.push(command)
-    }
-
-    /// Schedules the stream if it is idle; checks its limit once a segment. Fails when no thread
-    /// can execute the task, now or later.
-    #[inline]
-    pub(crate) fn published(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
-        if self.turnstile.schedule_if_idle() == Next::Schedule {
-            self.submit_for(pushed.ticket)?;
-        }
-        if pushed.is_first_of_segment {
-            self.throttle(pushed.ticket);
-        }
-        Ok(())
     }
 
     /// Hands the stream, which the caller is responsible for, to the backend.

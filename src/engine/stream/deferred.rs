@@ -20,8 +20,10 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::commands::{drop_quietly, panicked};
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::gate::{Gate, Outcome};
 use crate::engine::stream::gated::{Entrance, open};
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].
@@ -134,11 +136,8 @@ fn approach(context: &mut TaskContext) -> Option<Entrance> {
 
 impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F> {
     const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Deferred;
     const MAY_WAIT: bool = true;
-
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("deferred", 0))
-    }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
@@ -203,6 +202,7 @@ impl Stream {
     where
         F: FnOnce(Completion) + Send + 'static,
     {
-        self.core().push(Deferred(Stage::Queued(start)))
+        let pushed = self.core().enqueue(Deferred(Stage::Queued(start)), Checked)?;
+        Ok(pushed.ticket)
     }
 }

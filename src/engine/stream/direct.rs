@@ -14,17 +14,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
 use crate::engine::stream::turnstile::Pass;
-use crate::queue::Command;
-
-/// The outcome of a task that was announced before it ran.
-pub(crate) enum Announced<T, E> {
-    /// It ran; a failure is bound.
-    Ran { ticket: u64, has_failed: bool },
-    /// It did not run; its place in the queue stays unused.
-    Refused(E, T),
-    /// It has to be enqueued, and was not announced.
-    Queueable(T),
-}
+use crate::queue::{Command, CommandContext};
 
 /// The right to consume a driver's stream, released on drop. The drop may run tasks that other
 /// threads have enqueued meanwhile, so the caller holds no lock then.
@@ -48,52 +38,15 @@ impl StreamCore {
         let direct = Direct { core: self, pass: Some(pass) };
         (!has_failed).then_some(direct)
     }
-
-    /// Runs a command past the queue and returns its ticket; or returns the command when it has to
-    /// be enqueued.
-    #[inline(never)]
-    pub(super) fn push_directly<T: Command<TaskContext>>(
-        self: &Arc<Self>,
-        command: T,
-    ) -> Result<u64, T> {
-        let Some((mut direct, ticket)) = self.take_place_for::<T>() else { return Err(command) };
-        direct.run(|context| command.run(context));
-        Ok(ticket)
-    }
-
-    /// A place for a command past the queue, with its ticket. `None` when it has to be enqueued.
-    #[inline]
-    fn take_place_for<T: Command<TaskContext>>(self: &Arc<Self>) -> Option<(Direct<'_>, u64)> {
-        let mut direct = if T::MAY_WAIT { None } else { self.enter_directly() }?;
-        let ticket = direct.take_place()?;
-        Some((direct, ticket))
-    }
-
-    /// As [`StreamCore::push`], but only past the queue, for callers that ask later how the task
-    /// ended: a failure is bound. `announce` gets the ticket; the task runs unless it refuses.
-    #[inline]
-    pub(crate) fn push_watched_directly<T: Command<TaskContext>, E>(
-        self: &Arc<Self>,
-        command: T,
-        announce: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Announced<T, E> {
-        let Some((mut direct, ticket)) = self.take_place_for::<T>() else {
-            return Announced::Queueable(command);
-        };
-        if let Err(refusal) = announce(ticket) {
-            direct.run(|_| ());
-            return Announced::Refused(refusal, command);
-        }
-        let has_failed = direct.run(|context| command.run(context));
-        if has_failed {
-            // The error is still open: only a consumer ends it, and this thread is the consumer.
-            self.failures.bind();
-        }
-        Announced::Ran { ticket, has_failed }
-    }
 }
 
-impl Direct<'_> {
+impl<'a> Direct<'a> {
+    /// The stream.
+    #[inline]
+    pub(crate) fn core(&self) -> &'a Arc<StreamCore> {
+        self.core
+    }
+
     /// Takes the next place for a task, which the caller then runs, and returns its ticket. `None`
     /// when another producer was first, and the task has to be enqueued.
     #[inline]
@@ -101,13 +54,18 @@ impl Direct<'_> {
         self.pass.as_mut()?.receiver.take_place()
     }
 
-    /// Runs the task whose place was taken; true when the stream has failed with it.
+    /// Runs the task whose place was taken, a command of type `T` or what stands for one; true when
+    /// the stream has failed with it.
     #[inline]
-    pub(crate) fn run(&mut self, task: impl FnOnce(&mut TaskContext)) -> bool {
+    pub(crate) fn run<T: Command<TaskContext>>(
+        &mut self,
+        task: impl FnOnce(&mut TaskContext),
+    ) -> bool {
         let Self { core, pass } = self;
         let pass = pass.as_mut().expect("there until the drop");
         let run = || {
             let Consumer { receiver, context, .. } = &mut **pass;
+            context.begin(T::OPERATION);
             frames::inside(core.key(), || task(context));
             core.handle.flush();
             core.retire(receiver.consumed(), context);

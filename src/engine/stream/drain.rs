@@ -210,10 +210,11 @@ impl StreamCore {
     #[cold]
     fn discard(
         &self,
-        entry: Entry<'_, TaskContext>,
+        mut entry: Entry<'_, TaskContext>,
         context: &mut TaskContext,
         is_cancelled: bool,
     ) {
+        context.operation = entry.operation();
         drop_quietly(|| entry.discard());
         context.is_marker = true; // it may have been one: its waiters are woken
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };

@@ -126,7 +126,7 @@ mod tests {
     use crate::base::error::FailureCause;
 
     fn error(id: u64) -> Arc<StreamFailure> {
-        StreamFailure::new(Device::cpu(0), id, FailureCause::Cancelled)
+        StreamFailure::new(Device::cpu(0), id, None, FailureCause::Cancelled)
     }
 
     fn id_at(failures: &Failures, ticket: u64) -> Option<u64> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::gate::{Gate, Outcome};
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
 /// The task's reference to its gate; abandons the gate on drop.
@@ -35,6 +36,7 @@ impl UntilOpen {
 
 impl Command<TaskContext> for UntilOpen {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
     const MAY_WAIT: bool = true;
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {

@@ -11,6 +11,7 @@ use crate::base::fork;
 use crate::base::fork::Inherited;
 use crate::engine::stream::commands::{Call, TaskOutcome};
 use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
 use crate::engine::stream::own::Keep;
 
@@ -102,7 +103,7 @@ impl Stream {
         if !self.core.on_host {
             return Err(self.no_host_functions());
         }
-        self.core.push_on_host(Call(function)).map(drop)
+        self.core.enqueue(Call(function), Checked).map(drop)
     }
 
     #[cold]
@@ -116,7 +117,7 @@ impl Stream {
     /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
     /// forked child.
     pub(crate) fn keep<T: Send + 'static>(&self, owner: T) {
-        self.core.push_always(Keep(owner));
+        self.core.enqueue(Keep(owner), Always);
     }
 
     /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not

@@ -264,7 +264,7 @@ mod tests {
 
     fn keep(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
-            let error = StreamFailure::new(device, id, FailureCause::Unfinished);
+            let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
             drop(lifecycle.keep(StreamCounts::default(), Some(error)));
         }
     }

@@ -22,9 +22,11 @@ use crate::engine::stream::commands::WaitFor;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::deferred::Completion;
+use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::failures::Failures;
 use crate::engine::stream::gate::Gate;
 use crate::engine::stream::loom_device::{self, HostDevice};
+use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::own::Marker;
 use crate::engine::stream::turnstile::{Next, Parking, Turnstile};
 use crate::queue::{Class, Command};
@@ -58,6 +60,7 @@ struct Task(Ran);
 
 impl Command<TaskContext> for Task {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {
         self.0.add();
@@ -69,6 +72,7 @@ struct Long(Ran);
 
 impl Command<TaskContext> for Long {
     const CLASS: Class = Class::Native;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {
         self.0.add();
@@ -91,7 +95,7 @@ impl World {
     }
 
     fn enqueue(&self) {
-        self.core.push(Task(self.ran.clone())).unwrap();
+        self.core.enqueue(Task(self.ran.clone()), Checked).unwrap();
     }
 
     /// Starts a thread of the model that calls `act` with the stream.
@@ -172,7 +176,7 @@ fn loom_helper_worker_and_producer_share_one_stream() {
 fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
     model(Some(3), || {
         let world = World::new();
-        world.core.push(Long(world.ran.clone())).unwrap();
+        world.core.enqueue(Long(world.ran.clone()), Checked).unwrap();
         let worker = world.spawn(|world| world.device.work());
         world.core.help(1, &mut None).unwrap();
         worker.join().unwrap();
@@ -186,12 +190,12 @@ fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
     model(Some(3), move || {
         let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
         let (core, ran) = (loom_device::stream(&null, 1), Ran::new());
-        core.push_always(Task(ran.clone()));
+        core.enqueue(Task(ran.clone()), Always);
         let beside = {
             let (core, ran) = (Arc::clone(&core), ran.clone());
             thread::spawn(move || other(&core, ran))
         };
-        core.push(Task(ran.clone())).unwrap();
+        core.enqueue(Task(ran.clone()), Checked).unwrap();
         beside.join().unwrap();
         let pass = core.turnstile.enter_to_help().expect("nobody has the stream any more");
         assert_eq!(ran.count(), 3, "tasks were left behind");
@@ -202,14 +206,18 @@ fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
 /// Goal: two threads push tasks past the queue concurrently; each task runs once, on either thread.
 #[test]
 fn loom_tasks_that_go_past_the_queue_are_run_once() {
-    bring_beside(|core, ran| drop(core.push(Task(ran)).unwrap()));
+    bring_beside(|core, ran| {
+        core.enqueue(Task(ran), Checked).unwrap();
+    });
 }
 
 /// Goal: a task that goes past the queue leaves no task behind that another thread enqueues
 /// meanwhile.
 #[test]
 fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
-    bring_beside(|core, ran| drop(core.push_always(Task(ran))));
+    bring_beside(|core, ran| {
+        core.enqueue(Task(ran), Always);
+    });
 }
 
 /// A task's write is visible to a thread that sees the task retired.
@@ -237,6 +245,7 @@ struct MarkedTask(Ran);
 
 impl Command<TaskContext> for MarkedTask {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
         self.0.add();
@@ -247,7 +256,9 @@ impl Command<TaskContext> for MarkedTask {
 /// Goal: the same for a task that is waited for.
 #[test]
 fn loom_what_a_marker_wrote_is_there_when_it_is_retired() {
-    write_and_look(|world| drop(world.core.push(MarkedTask(world.ran.clone())).unwrap()));
+    write_and_look(|world| {
+        world.core.enqueue(MarkedTask(world.ran.clone()), Checked).unwrap();
+    });
 }
 
 /// Goal: a thread that finds a stream ended is ordered after its tasks, so the next stream may use
@@ -277,9 +288,9 @@ fn loom_a_parked_stream_is_resumed_once() {
     model(Some(2), || {
         let world = World::new();
         let source = world.device.stream(2);
-        source.push_always(Marker);
+        source.enqueue(Marker, Always);
         source.failures.bind();
-        world.core.push(WaitFor::new_bound(Arc::clone(&source), 1)).unwrap();
+        world.core.enqueue(WaitFor::new_bound(Arc::clone(&source), 1), Checked).unwrap();
         let completer = {
             let source = Arc::clone(&source);
             thread::spawn(move || source.help(1, &mut None).unwrap())
@@ -298,7 +309,7 @@ fn loom_a_parked_stream_is_resumed_once() {
 fn loom_a_sleeping_thread_is_woken_by_the_marker() {
     model(Some(3), || {
         let world = World::new();
-        world.core.push(MarkedTask(world.ran.clone())).unwrap();
+        world.core.enqueue(MarkedTask(world.ran.clone()), Checked).unwrap();
         let worker = world.spawn(|world| world.device.work());
         world.core.wait_retired(1, &mut None).unwrap();
         assert_eq!(world.ran.count(), 1);
@@ -336,7 +347,7 @@ fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
     model(EVERY, || {
         let failures = Arc::new(Failures::new());
         failures.bind();
-        let error = StreamFailure::new(Device::cpu(0), 1, FailureCause::Unfinished);
+        let error = StreamFailure::new(Device::cpu(0), 1, None, FailureCause::Unfinished);
         let asker = {
             let failures = Arc::clone(&failures);
             thread::spawn(move || failures.unbind())

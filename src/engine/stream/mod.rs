@@ -18,12 +18,15 @@
 //! * [`handle`], [`scope`]: the public face
 
 pub(crate) mod action;
+#[cfg(all(test, not(loom)))]
+mod action_tests;
 pub(crate) mod commands;
 pub(crate) mod context;
 pub(crate) mod core;
 mod deferred;
 pub(crate) mod direct;
 mod drain;
+pub(crate) mod enqueue;
 mod failures;
 pub(crate) mod frames;
 pub(crate) mod gate;
@@ -36,6 +39,7 @@ pub(crate) mod loom_device;
 mod loom_tests;
 pub(crate) mod marks;
 pub(crate) mod native;
+pub(crate) mod operation;
 pub(crate) mod own;
 mod pace;
 mod refusal;

@@ -6,9 +6,11 @@ use crate::base::error::{DriverError, Error, FailureCause, Result};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::Stream;
 use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::enqueue::Checked;
+use crate::engine::stream::operation::OperationKind;
 use crate::ffi::abi::{self, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, NativeCall, PlacedArguments};
-use crate::queue::{Class, Command, INLINE_BYTES};
+use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
 /// What streams of devices lack that run no functions of the host.
 pub(crate) const NATIVE_CALLS: &str =
@@ -49,10 +51,7 @@ impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
     for Launch<A, CHECKED, MARKER>
 {
     const CLASS: Class = Class::Native;
-
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("launch", 0))
-    }
+    const OPERATION: OperationKind = OperationKind::Launch;
 
     #[inline]
     fn run(self, context: &mut TaskContext) {
@@ -117,17 +116,18 @@ impl Stream {
             return Err(self.no_native_calls());
         }
         let is_checked = call.is_checked();
-        match call.into_parts() {
+        let pushed = match call.into_parts() {
             (function, PlacedArguments::Short(arguments)) if is_checked => {
-                core.push_on_host(Launch::<_, true, MARKER> { function, arguments })
+                core.enqueue(Launch::<_, true, MARKER> { function, arguments }, Checked)
             }
             (function, PlacedArguments::Short(arguments)) => {
-                core.push_on_host(Launch::<_, false, MARKER> { function, arguments })
+                core.enqueue(Launch::<_, false, MARKER> { function, arguments }, Checked)
             }
             (function, PlacedArguments::Long(arguments)) => {
                 self.push_long::<MARKER>(function, arguments, is_checked)
             }
-        }
+        };
+        Ok(pushed?.ticket)
     }
 
     #[cold]
@@ -137,11 +137,11 @@ impl Stream {
         function: Function,
         arguments: Box<Frame>,
         is_checked: bool,
-    ) -> Result<u64> {
+    ) -> Result<Pushed> {
         if is_checked {
-            self.core().push_on_host(Launch::<_, true, MARKER> { function, arguments })
+            self.core().enqueue(Launch::<_, true, MARKER> { function, arguments }, Checked)
         } else {
-            self.core().push_on_host(Launch::<_, false, MARKER> { function, arguments })
+            self.core().enqueue(Launch::<_, false, MARKER> { function, arguments }, Checked)
         }
     }
 

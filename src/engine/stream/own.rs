@@ -1,7 +1,4 @@
 //! The runtime's own use of a stream: commands that are never refused, marks on demand.
-//!
-//! Memory is freed in every state of the stream: after a failure, after the shutdown of its
-//! runtime, and above the limit of its queued tasks.
 
 use std::sync::Arc;
 
@@ -11,7 +8,8 @@ use crate::base::error::{DriverError, Error, Result};
 use crate::engine::stream::commands::caught;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::turnstile::Next;
+use crate::engine::stream::enqueue::Always;
+use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
 /// A place in the queue that threads wait for.
@@ -19,6 +17,7 @@ pub(crate) struct Marker;
 
 impl Command<TaskContext> for Marker {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
@@ -59,6 +58,7 @@ pub(crate) struct Place;
 
 impl Command<TaskContext> for Place {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {}
 }
@@ -68,23 +68,15 @@ pub(crate) struct Keep<T>(pub(crate) T);
 
 impl<T: Send + 'static> Command<TaskContext> for Keep<T> {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {}
 }
 
 impl StreamCore {
-    /// Enqueues an own command and returns its ticket. Works after a stop, and never waits for the
-    /// stream's limit. Not called in a forked child.
-    pub(crate) fn push_always<T: Command<TaskContext>>(self: &Arc<Self>, command: T) -> u64 {
-        debug_assert_eq!(T::CLASS, Class::Own, "a user's task can be refused");
-        let pushed = self.push_unscheduled(command);
-        self.schedule();
-        pushed.ticket
-    }
-
     /// Places a marker behind all tasks, for a thread that waits for a task that is no marker.
     pub(super) fn push_marker(self: &Arc<Self>) {
-        let ticket = self.push_always(Marker);
+        let ticket = self.enqueue(Marker, Always).ticket;
         self.markers.lock().add(ticket);
     }
 
@@ -95,14 +87,6 @@ impl StreamCore {
         let retired = self.progress.retired();
         let pushed = self.pushed();
         pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
-    }
-
-    /// Schedules the stream if it is idle; never holds the caller back.
-    pub(crate) fn schedule(self: &Arc<Self>) {
-        if self.turnstile.schedule_if_idle() == Next::Schedule {
-            // When no worker can be started, our own tasks run here.
-            let _ = self.submit_for(0);
-        }
     }
 
     /// Marks the place on a driver stream behind everything submitted so far.

@@ -92,6 +92,7 @@ impl StreamCore {
             if entry.class() == Class::Own && entry.is_ready(context) {
                 entry.run(context);
             } else {
+                context.operation = entry.operation();
                 context.effects().blocked_on = None;
                 drop_quietly(|| entry.discard());
                 context.is_marker = true; // it may have been one: its waiters are woken

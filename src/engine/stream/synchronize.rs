@@ -10,7 +10,9 @@ use crate::engine::stream::commands::caught;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
+use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::frames;
+use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::wait::{Interrupt, ask_now};
 use crate::queue::{Class, Command};
 
@@ -41,6 +43,7 @@ struct Synchronize(Arc<SyncPoint>);
 
 impl Command<TaskContext> for Synchronize {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
@@ -53,6 +56,7 @@ struct Reopen(Arc<StreamFailure>);
 
 impl Command<TaskContext> for Reopen {
     const CLASS: Class = Class::Own;
+    const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
         context.effects().failure = Some(self.0);
@@ -132,8 +136,8 @@ impl StreamCore {
         let point = SyncPoint::new();
         // First the list, then the queue: the consumer that runs the point finds it in the list.
         self.synchronizing.lock().push(Arc::clone(&point));
-        match self.push(Synchronize(Arc::clone(&point))) {
-            Ok(ticket) => Ok(Pending { point, ticket }),
+        match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
+            Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
             Err(refusal) => {
                 self.give_up(&point);
                 Err(refusal)
@@ -190,7 +194,7 @@ impl StreamCore {
     /// Reopens an error that was ended and could not be raised.
     pub(crate) fn put_back(self: &Arc<Self>, error: Arc<StreamFailure>) {
         // Refused only after a shutdown, when no error is raised any more.
-        let _ = self.push(Reopen(error));
+        let _ = self.enqueue(Reopen(error), Checked);
     }
 }
 

@@ -19,7 +19,8 @@ fn print(action: &Action) {
 }
 
 fn line(action: &Action) -> String {
-    let Action { device, stream_id, what, bytes, time } = action;
+    let Action { device, stream_id, operation, details, time } = action;
+    let (what, bytes) = (operation.name().unwrap_or_default(), details.bytes);
     let (kind, index, ms) = (device.kind(), device.index(), time.as_secs_f64() * 1e3);
     format!("accelrt_verbose,{kind},{index},{stream_id},{what},{bytes},{ms:.6}\n")
 }
@@ -30,12 +31,15 @@ mod tests {
 
     use super::*;
     use crate::base::device::Device;
+    use crate::engine::stream::operation::{Details, OperationKind};
 
     #[test]
     fn a_line_has_kind_device_stream_what_bytes_and_milliseconds() {
         let time = Duration::from_nanos(12_345);
         let device = Device::cpu(1);
-        let action = Action { device, stream_id: 7, what: "copy", bytes: 4096, time };
+        let details = Details { bytes: 4096, ..Details::default() };
+        let operation = OperationKind::Copy;
+        let action = Action { device, stream_id: 7, operation, details, time };
         assert_eq!(line(&action), "accelrt_verbose,cpu,1,7,copy,4096,0.012345\n");
     }
 }

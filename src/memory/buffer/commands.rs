@@ -4,6 +4,7 @@
 use crate::backend::contract::Address;
 use crate::base::error::FailureCause;
 use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::operation::{Details, MemoryAccess, OperationKind};
 use crate::queue::{Class, Command};
 
 /// Two ranges of equal size that do not overlap.
@@ -19,9 +20,12 @@ pub(super) struct Copy(pub(super) Ranges);
 
 impl Command<TaskContext> for Copy {
     const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Copy;
 
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("copy", self.0.bytes))
+    fn details(&self) -> Details {
+        let Ranges { to, from, bytes } = self.0;
+        let accesses = vec![MemoryAccess::read(from, bytes), MemoryAccess::write(to, bytes)];
+        Details { bytes, accesses, ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {
@@ -45,9 +49,10 @@ pub(super) struct OwningCopy<O> {
 
 impl<O: Send + 'static> Command<TaskContext> for OwningCopy<O> {
     const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Copy;
 
-    fn description(&self) -> Option<(&'static str, usize)> {
-        self.copy.description()
+    fn details(&self) -> Details {
+        self.copy.details()
     }
 
     fn run(self, context: &mut TaskContext) {
@@ -65,9 +70,11 @@ pub(super) struct Fill {
 
 impl Command<TaskContext> for Fill {
     const CLASS: Class = Class::User;
+    const OPERATION: OperationKind = OperationKind::Fill;
 
-    fn description(&self) -> Option<(&'static str, usize)> {
-        Some(("fill", self.bytes))
+    fn details(&self) -> Details {
+        let accesses = vec![MemoryAccess::write(self.to, self.bytes)];
+        Details { bytes: self.bytes, accesses, ..Details::default() }
     }
 
     fn run(self, context: &mut TaskContext) {

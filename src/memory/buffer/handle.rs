@@ -9,6 +9,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::fork::{self, Inherited};
 use crate::engine::stream::Stream;
+use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::own::Place;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
@@ -190,7 +191,7 @@ impl Buffer {
         } else {
             // The device may have work that the stream got by its native handle: a new ticket
             // places any mark behind that work.
-            access.record(core, Task::any(core.push_always(Place)));
+            access.record(core, Task::any(core.enqueue(Place, Always).ticket));
         }
         Ok(())
     }

@@ -23,8 +23,10 @@ use crate::engine::stream::Stream;
 use crate::engine::stream::commands::Behind;
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::direct::Announced;
+use crate::engine::stream::direct::Direct;
+use crate::engine::stream::enqueue::{Attempt, Checked, Enqueue, Unscheduled};
 use crate::engine::stream::gated::UntilOpen;
+use crate::engine::stream::operation::MemoryAccess;
 use crate::engine::stream::own::Marker;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::{Allocation, Refusal, State};
@@ -69,6 +71,11 @@ impl<'a> Used<'a> {
         std::ptr::from_ref(self.allocation()).addr()
     }
 
+    fn access(&self) -> MemoryAccess {
+        let (address, bytes) = (self.buffer.begin(), self.buffer.nbytes());
+        MemoryAccess { address, bytes: Some(bytes), writes: Some(self.writes) }
+    }
+
     fn touch(&self) -> Touch {
         Touch { bytes: self.buffer.bytes(), writes: self.writes }
     }
@@ -80,70 +87,82 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
     used: [Used<'_>; N],
     order: Order,
-    task: T,
+    command: T,
 ) -> Result<Transfer> {
     let core = stream.core();
-    core.lifecycle.check()?;
     if used.iter().all(|used| used.buffer.is_empty()) {
+        core.lifecycle.check()?;
         return Locked::new(&used).map(|_| Transfer::of_nothing());
     }
-    let task = match enqueue_directly(core, &used, order, task) {
-        Ok(transfer) => return transfer,
-        Err(task) => task,
-    };
-    let mut locked = Locked::new(&used)?;
-    if order == Order::BehindConflicts && locked.is_hosts() {
-        locked = locked.when_not_hosts()?;
-    }
-    // For callers that query the transfer: an error could otherwise be opened, ended and forgotten
-    // before.
-    core.failures.bind();
-    let mut waits = Waits::default();
-    if order == Order::BehindConflicts {
-        locked.each_conflict(core, |source, last| waits.push(core, source, last));
-        locked.each_place(core, |wait| waits.push_command(core, wait));
-    }
-    let pushed = core.push_unscheduled(task);
-    let forgotten = locked.note(core, Task::marker(pushed.ticket), order);
-    drop(locked); // before streams are scheduled, or end with their last references
-    drop(forgotten);
-    match core.published(waits.publish(pushed)) {
-        Ok(()) => Ok(Transfer::of(core, pushed.ticket, true)),
-        Err(refusal) => {
-            core.failures.unbind();
-            Err(refusal)
-        }
-    }
+    debug_assert!(tells_of_all(&command, &used), "a subscriber is told of every buffer");
+    core.enqueue(Using { used: &used, order, command }, Checked)
 }
 
-/// The same past the queue, on a driver's stream. Returns the task where it has to be enqueued: on
-/// other streams, and where it has to wait for something.
-#[inline]
-fn enqueue_directly<T: Command<TaskContext>, const N: usize>(
-    core: &Arc<StreamCore>,
-    used: &[Used<'_>; N],
+/// True when the command's details have each of its buffers.
+fn tells_of_all<T: Command<TaskContext>>(command: &T, used: &[Used<'_>]) -> bool {
+    let told = command.details().accesses;
+    used.iter().all(|used| told.iter().any(|access| access.tells_of(&used.access())))
+}
+
+/// A task on its way into a stream, with the buffers that it uses: they are locked while the task
+/// gets its ticket and its uses are noted.
+struct Using<'a, T, const N: usize> {
+    used: &'a [Used<'a>; N],
     order: Order,
-    task: T,
-) -> Result<Result<Transfer>, T> {
-    if core.on_host {
-        return Err(task);
-    }
-    // Known before it runs: a free on another thread meanwhile comes after it.
-    let announce = |ticket| {
-        let mut locked = Locked::new(used).map_err(Some)?;
-        let mut is_free = true;
-        if order == Order::BehindConflicts {
-            is_free = !locked.is_hosts() && !locked.is_behind_hosts();
-            locked.each_conflict(core, |_, _| is_free = false);
-        }
-        let forgotten = is_free.then(|| locked.note(core, Task::marker(ticket), order));
+    command: T,
+}
+
+impl<T: Command<TaskContext>, const N: usize> Enqueue for Using<'_, T, N> {
+    type Command = T;
+    type Receipt = Transfer;
+
+    #[inline]
+    fn run_directly(self, mut direct: Direct<'_>) -> Attempt<Self> {
+        let core = direct.core();
+        let mut locked = match Locked::new(self.used) {
+            Ok(locked) => locked,
+            Err(refusal) => return Attempt::Over(Err(refusal)),
+        };
+        let place = if locked.is_free(core, self.order) { direct.take_place() } else { None };
+        let Some(ticket) = place else {
+            drop(locked);
+            return Attempt::Queue(self);
+        };
+        // Noted before the task runs: a free on another thread meanwhile comes after it.
+        let forgotten = locked.note(core, Task::marker(ticket), self.order);
         drop(locked);
-        forgotten.map(drop).ok_or(None)
-    };
-    match core.push_watched_directly(task, announce) {
-        Announced::Ran { ticket, has_failed } => Ok(Ok(Transfer::of(core, ticket, has_failed))),
-        Announced::Refused(Some(refusal), _) => Ok(Err(refusal)),
-        Announced::Refused(None, task) | Announced::Queueable(task) => Err(task),
+        drop(forgotten);
+        let has_failed = direct.run::<T>(|context| self.command.run(context));
+        if has_failed {
+            // The error is still open: only a consumer ends it, and this thread is the consumer.
+            core.failures.bind();
+        }
+        Attempt::Over(Ok(Transfer::of(core, ticket, has_failed)))
+    }
+
+    #[inline]
+    fn queue(
+        self,
+        core: &Arc<StreamCore>,
+        place: impl FnOnce(T) -> Pushed,
+    ) -> Result<(Pushed, Transfer)> {
+        let mut locked = Locked::new(self.used)?;
+        if self.order == Order::BehindConflicts && locked.is_hosts() {
+            locked = locked.when_not_hosts()?;
+        }
+        // For callers that query the transfer: an error could otherwise be opened, ended and
+        // forgotten before.
+        core.failures.bind();
+        let mut waits = Waits::default();
+        if self.order == Order::BehindConflicts {
+            locked.each_conflict(core, |source, last| waits.push(core, source, last));
+            locked.each_place(core, |wait| waits.push_command(core, wait));
+        }
+        let pushed = place(self.command);
+        let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
+        drop(locked); // before streams are scheduled, or end with their last references
+        drop(forgotten);
+        Ok((waits.publish(pushed), Transfer::of(core, pushed.ticket, true)))
     }
 }
 
@@ -180,6 +199,16 @@ impl<'a, const N: usize> Locked<'a, N> {
             if used.address() == address { state.as_mut() } else { None }
         });
         of_it.expect("each allocation is locked")
+    }
+
+    /// True when the task has nothing to wait for.
+    fn is_free(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
+        if order == Order::Given {
+            return true;
+        }
+        let mut is_free = !self.is_hosts() && !self.is_behind_hosts();
+        self.each_conflict(core, |_, _| is_free = false);
+        is_free
     }
 
     /// True when a host thread uses bytes in conflict.
@@ -279,7 +308,7 @@ impl Waits {
         let Task { mut ticket, is_marker } = last;
         if !is_marker {
             // It wakes no thread itself.
-            ticket = source.push_unscheduled(Marker).ticket;
+            ticket = source.enqueue(Marker, Unscheduled).ticket;
             self.marked.push(Arc::clone(source));
         }
         self.push_command(core, Behind::new(Arc::clone(source), ticket));
@@ -287,8 +316,8 @@ impl Waits {
 
     /// Pushes a wait to a stream.
     #[cold]
-    fn push_command<T: Command<TaskContext>>(&mut self, core: &StreamCore, wait: T) {
-        let pushed = core.push_unscheduled(wait);
+    fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) {
+        let pushed = core.enqueue(wait, Unscheduled);
         self.is_first_of_segment |= pushed.is_first_of_segment;
     }
 

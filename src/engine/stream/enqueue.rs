@@ -1,0 +1,211 @@
+//! The door of a stream: every task enters here, and gets its ticket.
+//!
+//! A task enters in one of three modes.
+//!
+//! | mode | after a shutdown, in a forked child | then |
+//! |---|---|---|
+//! | [`Checked`] | refused | the stream is scheduled; above its limit the caller helps or waits |
+//! | [`Always`] | enters | the stream is scheduled; the caller is never held back |
+//! | [`Unscheduled`] | enters | the caller, who holds a lock, schedules the stream later |
+//!
+//! A checked task enters a driver's idle stream past the queue (`direct`). All others are placed in
+//! the queue.
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::engine::stream::context::TaskContext;
+use crate::engine::stream::core::StreamCore;
+use crate::engine::stream::direct::Direct;
+use crate::engine::stream::turnstile::Next;
+use crate::queue::{Class, Command, Pushed};
+
+/// A task on its way into a stream: a command, or one with state of its maker that must change
+/// together with the stream's ticket.
+pub(crate) trait Enqueue: Sized {
+    /// The command that the queue stores.
+    type Command: Command<TaskContext>;
+    /// The result of the entry. Dropped when no thread can execute the task.
+    type Receipt;
+
+    /// Runs the task past the queue, or returns it because it has to be queued. Leaves the stream.
+    fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
+
+    /// Places the task by one call of `place`, with the maker's locks held, and notes its ticket.
+    fn queue(
+        self,
+        core: &Arc<StreamCore>,
+        place: impl FnOnce(Self::Command) -> Pushed,
+    ) -> Result<(Pushed, Self::Receipt)>;
+}
+
+/// The outcome of an attempt to run a task past the queue.
+pub(crate) enum Attempt<T: Enqueue> {
+    /// The task ran, or its maker refused.
+    Over(Result<T::Receipt>),
+    /// The task has to be queued.
+    Queue(T),
+}
+
+impl<T: Command<TaskContext>> Enqueue for T {
+    type Command = T;
+    type Receipt = Pushed;
+
+    #[inline]
+    fn run_directly(self, mut direct: Direct<'_>) -> Attempt<Self> {
+        let Some(ticket) = direct.take_place() else { return Attempt::Queue(self) };
+        direct.run::<T>(|context| self.run(context));
+        Attempt::Over(Ok(Pushed { ticket, is_first_of_segment: false }))
+    }
+
+    #[inline]
+    fn queue(
+        self,
+        _core: &Arc<StreamCore>,
+        place: impl FnOnce(T) -> Pushed,
+    ) -> Result<(Pushed, Pushed)> {
+        let pushed = place(self);
+        Ok((pushed, pushed))
+    }
+}
+
+/// How a task enters: see the table at the head of this file.
+pub(crate) trait Mode {
+    /// True when a stopped runtime refuses the task.
+    const IS_CHECKED: bool;
+    /// True when the stream is scheduled as part of the entry.
+    const IS_SCHEDULED: bool;
+    /// The type of the caller's result.
+    type Outcome<R>;
+
+    /// The caller's result.
+    fn outcome<R>(entered: Result<R>) -> Self::Outcome<R>;
+}
+
+/// For users' tasks.
+pub(crate) struct Checked;
+
+/// For the runtime's own tasks: memory is freed in every state of the stream. Not used in a forked
+/// child.
+pub(crate) struct Always;
+
+/// For tasks that enter while the caller holds a lock. The caller schedules the stream by
+/// [`StreamCore::schedule`], or by a task that enters later.
+pub(crate) struct Unscheduled;
+
+impl Mode for Checked {
+    const IS_CHECKED: bool = true;
+    const IS_SCHEDULED: bool = true;
+    type Outcome<R> = Result<R>;
+
+    #[inline]
+    fn outcome<R>(entered: Result<R>) -> Result<R> {
+        entered
+    }
+}
+
+impl Mode for Always {
+    const IS_CHECKED: bool = false;
+    const IS_SCHEDULED: bool = true;
+    type Outcome<R> = R;
+
+    #[inline]
+    fn outcome<R>(entered: Result<R>) -> R {
+        entered.expect("a task of the runtime is not refused")
+    }
+}
+
+impl Mode for Unscheduled {
+    const IS_CHECKED: bool = false;
+    const IS_SCHEDULED: bool = false;
+    type Outcome<R> = R;
+
+    #[inline]
+    fn outcome<R>(entered: Result<R>) -> R {
+        entered.expect("a task of the runtime is not refused")
+    }
+}
+
+impl StreamCore {
+    /// Enqueues a task. This is the only way into a stream.
+    #[inline(always)]
+    pub(crate) fn enqueue<T: Enqueue, M: Mode>(
+        self: &Arc<Self>,
+        task: T,
+        _mode: M,
+    ) -> M::Outcome<T::Receipt> {
+        debug_assert!(
+            M::IS_CHECKED || T::Command::CLASS == Class::Own,
+            "a user's task can be refused"
+        );
+        if M::IS_CHECKED && !self.on_host {
+            return M::outcome(self.enqueue_on_driver(task));
+        }
+        M::outcome(self.enter::<T, M>(task))
+    }
+
+    /// Past the queue where that is possible.
+    #[inline(never)]
+    fn enqueue_on_driver<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
+        self.lifecycle.check()?;
+        let direct = if T::Command::MAY_WAIT { None } else { self.enter_directly() };
+        match direct {
+            Some(direct) => self.enqueue_inside(direct, task),
+            None => self.place_and_schedule::<T, Checked>(task),
+        }
+    }
+
+    /// The same, for a caller that has entered the stream.
+    #[inline]
+    pub(crate) fn enqueue_inside<T: Enqueue>(
+        self: &Arc<Self>,
+        direct: Direct<'_>,
+        task: T,
+    ) -> Result<T::Receipt> {
+        match task.run_directly(direct) {
+            Attempt::Over(outcome) => outcome,
+            Attempt::Queue(task) => self.place_and_schedule::<T, Checked>(task),
+        }
+    }
+
+    /// Into the queue.
+    #[inline(always)]
+    fn enter<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
+        if M::IS_CHECKED {
+            self.lifecycle.check()?;
+        }
+        self.place_and_schedule::<T, M>(task)
+    }
+
+    #[inline(always)]
+    fn place_and_schedule<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
+        let (pushed, receipt) = task.queue(self, |command| self.sender.push(command))?;
+        if M::IS_CHECKED {
+            self.schedule_for(pushed)?;
+        } else if M::IS_SCHEDULED {
+            self.schedule();
+        }
+        Ok(receipt)
+    }
+
+    /// Schedules the stream if it is idle; checks its limit once a segment. Fails when no thread
+    /// can execute the task, now or later.
+    #[inline]
+    fn schedule_for(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
+        if self.turnstile.schedule_if_idle() == Next::Schedule {
+            self.submit_for(pushed.ticket)?;
+        }
+        if pushed.is_first_of_segment {
+            self.throttle(pushed.ticket);
+        }
+        Ok(())
+    }
+
+    /// Schedules the stream if it is idle; never holds the caller back.
+    pub(crate) fn schedule(self: &Arc<Self>) {
+        if self.turnstile.schedule_if_idle() == Next::Schedule {
+            // When no worker can be started, our own tasks run here.
+            let _ = self.submit_for(0);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The operations of a stream: the kind and name of a task, and its details for a subscriber.
+//!
+//! Kind and name belong to the type of a command: reading them needs no task. Details are computed
+//! only when a subscriber asks for them, before the task runs.
+
+use crate::backend::contract::Address;
+use crate::engine::frontier::Point;
+
+/// The operation of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperationKind {
+    /// A closure.
+    Call,
+    /// A native function.
+    Launch,
+    /// A kernel of a program.
+    Kernel,
+    /// A copy between two ranges of memory.
+    Copy,
+    /// A fill with one byte.
+    Fill,
+    /// A fill with random numbers.
+    Random,
+    /// A task that another thread finishes: a host callable, foreign work.
+    Deferred,
+    /// A record of an event.
+    Record,
+    /// A wait for a record on another stream.
+    Wait,
+    /// A task of the runtime itself: markers, places, order between uses of memory, errors.
+    Internal,
+}
+
+impl OperationKind {
+    /// The name in reports; `None` for tasks of the runtime itself, which no report has.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Call => Some("call"),
+            Self::Launch => Some("launch"),
+            Self::Kernel => Some("kernel"),
+            Self::Copy => Some("copy"),
+            Self::Fill => Some("fill"),
+            Self::Random => Some("random"),
+            Self::Deferred => Some("deferred"),
+            Self::Record => Some("record"),
+            Self::Wait => Some("wait"),
+            Self::Internal => None,
+        }
+    }
+}
+
+/// The details of one task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Details {
+    /// The number of bytes that the task is about; 0 where it is about none.
+    pub(crate) bytes: usize,
+    /// The memory that the task is known to use.
+    pub(crate) accesses: Vec<MemoryAccess>,
+    /// The place in another stream that the task waits for.
+    #[cfg_attr(not(test), expect(dead_code, reason = "each subscriber reads what it needs"))]
+    pub(crate) source: Option<Point>,
+}
+
+/// A use of a range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryAccess {
+    pub(crate) address: Address,
+    /// `None` where only the address is known.
+    pub(crate) bytes: Option<usize>,
+    /// `None` where only the use is known.
+    pub(crate) writes: Option<bool>,
+}
+
+impl MemoryAccess {
+    /// A read of a range.
+    pub(crate) fn read(address: Address, bytes: usize) -> Self {
+        Self { address, bytes: Some(bytes), writes: Some(false) }
+    }
+
+    /// A write of a range.
+    pub(crate) fn write(address: Address, bytes: usize) -> Self {
+        Self { address, bytes: Some(bytes), writes: Some(true) }
+    }
+
+    /// True when this tells of that use, as exactly as it can.
+    pub(crate) fn tells_of(&self, use_: &Self) -> bool {
+        self.address == use_.address
+            && self.bytes.is_none_or(|bytes| Some(bytes) == use_.bytes)
+            && self.writes.is_none_or(|writes| Some(writes) == use_.writes)
+    }
+
+    /// A use of memory of unknown extent.
+    pub(crate) fn unknown(address: Address) -> Self {
+        Self { address, bytes: None, writes: None }
+    }
+}
