@@ -28,7 +28,7 @@ use crate::base::error::{DeviceError, Error, Result};
 #[repr(transparent)]
 pub struct DeviceKind(NonZeroU8);
 
-/// The type codes of this crate's kinds, which are torch's.
+/// The type codes that torch gives; this crate brings some of its kinds.
 const OWN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 
 /// The type codes of kinds from outside: torch has its own below, and all in a signed byte.
