@@ -12,7 +12,7 @@ use crate::base::error::{DeviceError, Error, Result};
 ///
 /// A crate that brings a kind of its own registers it, and adds a backend of that kind to its
 /// runtimes with [`Runtime::with_backends`](crate::Runtime::with_backends), or to all of them with
-/// [`register`](crate::backend::registry::register).
+/// [`register_backend`](crate::backend::registry::register_backend).
 ///
 /// ```
 /// use accelrt::{Device, DeviceKind};
