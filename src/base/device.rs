@@ -123,6 +123,12 @@ mod tests {
     }
 
     #[test]
+    fn a_device_has_two_bytes_also_where_it_is_optional() {
+        assert_eq!([size_of::<Device>(), size_of::<Option<Device>>()], [2; 2]);
+        assert_eq!([size_of::<DeviceKind>(), size_of::<Option<DeviceKind>>()], [1; 2]);
+    }
+
+    #[test]
     fn malformed_names_say_what_is_wrong() {
         for (text, expected) in [
             ("", "Device string must not be empty"),
