@@ -30,6 +30,7 @@ fn main() {
         "record" => counted_record,
         "query" => counted_query,
         "pair" => counted_pair,
+        "empty" => counted_empty,
         _ => panic!("there is no path {name}"),
     };
     let count = count.parse().expect("a count");
@@ -97,6 +98,17 @@ fn counted_record(&Ground { stream, event, .. }: &Ground<'_>, count: u64) {
 fn counted_query(&Ground { event, .. }: &Ground<'_>, count: u64) {
     for _ in 0..count {
         assert!(black_box(event).query(), "it is done");
+    }
+}
+
+/// A buffer of the process's runtime, made and dropped: the thread knows its place from the second
+/// round on.
+#[inline(never)]
+fn counted_empty(_: &Ground<'_>, count: u64) {
+    let runtime = Runtime::global().expect("the environment is right");
+    for _ in 0..count {
+        let buffer = runtime.empty(black_box(512), Device::cpu(0)).expect("there is memory");
+        drop(black_box(buffer));
     }
 }
 

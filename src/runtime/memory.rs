@@ -3,6 +3,7 @@
 use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
+use crate::base::steps::step;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::here;
@@ -37,8 +38,24 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
-        let home = self.current_stream_of(device)?;
-        Buffer::allocate(&home, bytes, &self.origin(device)?, &mut None)
+        // Places are kept of the process's runtime alone: from them another one would be kept.
+        if self.is_of_process()
+            && let Some(buffer) = here::empty(bytes, Some(device))?
+        {
+            return Ok(buffer);
+        }
+        self.empty_at_new_place(bytes, device)
+    }
+
+    #[cold]
+    fn empty_at_new_place(&self, bytes: usize, device: Device) -> Result<Buffer> {
+        step();
+        let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
+        let buffer = Buffer::allocate(&home, bytes, &origin, &mut None)?;
+        if self.is_of_process() {
+            here::remember(home, origin, false);
+        }
+        Ok(buffer)
     }
 
     /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; memory
@@ -115,7 +132,30 @@ impl Runtime {
 
     /// Makes `device` this thread's default place, until the current device or stream changes.
     pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
-        here::remember(self.current_stream_of(device)?, self.origin(device)?);
+        here::remember(self.current_stream_of(device)?, self.origin(device)?, true);
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::config::Config;
+    use crate::base::steps::steps_of;
+
+    #[test]
+    fn the_place_of_a_threads_next_buffer_is_looked_for_once_in_the_processs_runtime() {
+        let steps = |runtime: &Runtime| {
+            [(); 3].map(|()| steps_of(|| drop(runtime.empty(512, Device::cpu(0)).unwrap())).1)
+        };
+        let process = Runtime::global().unwrap();
+        let [first, second, third] = steps(&process);
+        assert!(first > 0, "{first} steps");
+        assert_eq!([second, third], [0, 0]);
+        process.set_device(Device::cpu(0)).unwrap();
+        let [first, second, _] = steps(&process);
+        assert!(first > 0 && second == 0, "{first} and {second} steps");
+        let own = steps(&Runtime::new(Config::default()).unwrap());
+        assert!(own.iter().all(|steps| *steps > 0), "{own:?} steps");
     }
 }

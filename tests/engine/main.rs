@@ -44,6 +44,7 @@ mod lingering;
 mod order;
 mod outside_kinds;
 mod panics;
+mod places;
 mod priorities;
 mod scopes;
 mod shutdown;

@@ -1,15 +1,17 @@
 //! Per-thread state for the thread's next buffer: its place, and vacant allocations to reuse.
 //!
-//! The *place* is the default stream and allocator of a request that names none. It depends only on
-//! the thread's current state (device, stream, pool, mode), so the thread forgets it at each change
-//! of that. *Vacant* allocations have no memory; they keep their stream and their allocator, so
-//! that a next request for the same two changes no reference count.
+//! A *place* is the stream and the allocator of a request: of one that names no device, and of the
+//! last one that named its device. Both depend only on the thread's current state (device, stream,
+//! pool, mode), so the thread forgets them at each change of that. *Vacant* allocations have no
+//! memory; they keep their stream and their allocator, so that a next request for the same two
+//! changes no reference count.
 //!
-//! Nothing is kept alive from here: the place is that of the process's runtime, which is never
+//! Nothing is kept alive from here: places are those of the process's runtime, which is never
 //! dropped, and vacant allocations are kept only when their stream and allocator are as lasting.
 
 use std::cell::RefCell;
 
+use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::engine::stream::Stream;
 use crate::memory::buffer::allocation::Allocation;
@@ -20,15 +22,21 @@ use crate::memory::buffer::handle::Buffer;
 /// How many vacant allocations a thread keeps.
 const MOST: usize = 64;
 
+type Place = (Stream, Origin);
+
 struct Here {
-    place: Option<(Stream, Origin)>,
+    /// Of a request that names no device.
+    default: Option<Place>,
+    /// Of the last one that named its device.
+    named: Option<Place>,
     vacant: Vec<Alone<Allocation>>,
 }
 
 thread_local! {
     static HERE: RefCell<Here> = const {
         RefCell::new(Here {
-            place: None,
+            default: None,
+            named: None,
             vacant: Vec::new(),
         })
     };
@@ -52,25 +60,46 @@ pub(super) fn keep(allocation: Alone<Allocation>) {
     });
 }
 
-/// Memory at the place of this thread, when it is known and free memory is enough.
+/// Memory at this thread's place on a device, or at its default place, when that is known and free
+/// memory is enough.
 #[inline(always)]
-pub(crate) fn empty(bytes: usize) -> Result<Option<Buffer>> {
-    let allocation = HERE.with_borrow_mut(|here| {
-        let Here { place: Some((home, origin)), vacant } = here else { return Ok(None) };
-        Allocation::cached(home.core(), bytes, origin, || vacant.pop())
-    })?;
+pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffer>> {
+    let served = HERE.try_with(|here| {
+        let mut borrowed = here.borrow_mut();
+        let Here { default, named, vacant } = &mut *borrowed;
+        let place = match device {
+            None => default.as_ref(),
+            Some(device) => named.as_ref().filter(|(home, _)| home.device() == device),
+        };
+        let Some((home, origin)) = place else { return Ok(None) };
+        if home.core().on_host {
+            return Allocation::cached(home.core(), bytes, origin, || vacant.pop());
+        }
+        // A driver's stream is looked at, and drops what it held: buffers come back here.
+        let (home, origin) = (home.clone(), origin.clone());
+        drop(borrowed);
+        Allocation::cached(home.core(), bytes, &origin, take)
+    });
+    let allocation = served.unwrap_or(Ok(None))?;
     Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
 }
 
-/// Sets this thread's stream and allocator, until [`forget`]. Both last as long as the process,
-/// except for a stream that is current here.
-pub(crate) fn remember(home: Stream, origin: Origin) {
-    let replaced = HERE.with_borrow_mut(|here| here.place.replace((home, origin)));
+/// Sets this thread's place for requests that name no device, or that name its device, until
+/// [`forget`]. Stream and allocator last as long as the process, except for a stream that is
+/// current here.
+pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
+    let replaced = HERE.try_with(|here| {
+        let Here { default, named, .. } = &mut *here.borrow_mut();
+        if is_default { default } else { named }.replace((home, origin))
+    });
     drop(replaced); // outside the borrow: it may be the last handle of a stream
 }
 
 /// Called when anything current in this thread changes.
 pub(crate) fn forget() {
-    let forgotten = HERE.try_with(|here| here.borrow_mut().place.take());
+    let forgotten = HERE.try_with(|here| {
+        let Here { default, named, .. } = &mut *here.borrow_mut();
+        (default.take(), named.take())
+    });
     drop(forgotten); // as above
 }

@@ -343,7 +343,7 @@ pub(crate) fn empty(
     let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
-        if let Some(buffer) = here::empty(bytes)? {
+        if let Some(buffer) = here::empty(bytes, None)? {
             return Ok(PyBuffer { current: BufferState::new(buffer) });
         }
     }
