@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use accelrt::{Event, HostTransfer, NativeCall, Runtime, Stream};
+use accelrt::{Event, FfiCall, HostTransfer, Runtime, Stream};
 
 const CHUNK_BYTES: usize = 256 << 10;
 const LANES: usize = 3;
@@ -61,7 +61,7 @@ impl Pipeline {
 
         self.compute.wait_event(&loaded)?; // ordered on the device; no thread waits
         let arguments = [buffer.address()?.into(), count.into()];
-        let call = NativeCall::new(invert as *const c_void, &arguments)?;
+        let call = FfiCall::new(invert as *const c_void, &arguments)?;
         // SAFETY: the types are those of `invert`, and the buffer has as many bytes. It runs behind
         // the copy that writes them, and the copy below runs behind it.
         unsafe { self.compute.launch_with_buffers(call, &[&buffer])? };

@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::ffi::c_void;
 
-use accelrt::{Buffer, Config, Device, Event, NativeCall, Runtime, Stream};
+use accelrt::{Buffer, Config, Device, Event, FfiCall, Runtime, Stream};
 
 const NUMBERS: usize = 1 << 18;
 const WIDTH: usize = size_of::<u64>();
@@ -58,7 +58,7 @@ impl Half {
     /// Enqueues the sums of this half alone.
     fn sum(&self) -> accelrt::Result<()> {
         let arguments = [self.numbers.address()?.into(), (self.numbers.nbytes() / WIDTH).into()];
-        let call = NativeCall::new(running_sums as *const c_void, &arguments)?;
+        let call = FfiCall::new(running_sums as *const c_void, &arguments)?;
         // SAFETY: the types are those of `running_sums`, and the stream orders it behind the copy.
         unsafe { self.stream.launch_with_buffers(call, &[&self.numbers])? };
         Ok(())
@@ -75,7 +75,7 @@ impl Half {
 
         let count = self.numbers.nbytes() / WIDTH;
         let arguments = [self.numbers.address()?.into(), count.into(), total.address()?.into()];
-        let call = NativeCall::new(add_to_each as *const c_void, &arguments)?;
+        let call = FfiCall::new(add_to_each as *const c_void, &arguments)?;
         // SAFETY: the types are those of `add_to_each`, and the event orders it behind the copy.
         unsafe { self.stream.launch_with_buffers(call, &[&self.numbers, &total])? };
         Ok(())

@@ -9,7 +9,7 @@
 //! * [`Runtime`]: the devices of this machine; [`Runtime::global`] is that of the process
 //! * [`Device`]: a kind and an index, `cpu:0`
 //! * [`Stream`]: in-order work; functions are enqueued, workers run them
-//! * [`NativeCall`]: a C function with [`Argument`]s, for a stream to call
+//! * [`FfiCall`]: a C function with [`Argument`]s, for a stream to call
 //! * [`Completion`]: finishes a task of a stream from outside, on any thread
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
@@ -94,7 +94,7 @@ pub use compute::program::{
 };
 pub use engine::event::Event;
 pub use engine::stream::{Completion, Scope, Stream, TaskOutcome};
-pub use ffi::{Argument, NativeCall};
+pub use ffi::{Argument, FfiCall};
 pub use memory::allocator::{
     self, AllocatorConfig, CachingAllocator, PolicyName, PoolId, PoolOptions,
 };

@@ -4,6 +4,7 @@
 //! the smallest repository that breaks it, so a rule that cannot fail does not pass.
 
 mod tidy {
+    pub(crate) mod avoided;
     pub(crate) mod core;
     pub(crate) mod homes;
     pub(crate) mod layers;
@@ -22,7 +23,7 @@ mod tidy {
 use std::path::Path;
 
 use tidy::repository::{Repository, Violation};
-use tidy::{core, homes, layers, names, orderings, prose, text, unsafety};
+use tidy::{avoided, core, homes, layers, names, orderings, prose, text, unsafety};
 
 struct Rule {
     name: &'static str,
@@ -86,6 +87,7 @@ const RULES: &[Rule] = &[
         offence: ("src/base/a.rs", "fn parse_json() {}"),
     },
     Rule { name: "words", check: homes::check_words, offence: ("src/a.rs", "fn f() { todo!() }") },
+    Rule { name: "avoided", check: avoided::check, offence: ("src/a.rs", "fn is_kept() {}") },
     Rule {
         name: "prose",
         check: prose::check,

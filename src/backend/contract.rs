@@ -36,7 +36,7 @@
 //! | `stream_native` | `CUstream` | `cl_command_queue` |
 //! | `submit` | tasks run on the enqueuing thread, each calls the driver | the same, then `clFlush` |
 //! | `flush` | nothing: each call begins at once | `clFlush`, unless a mark did it |
-//! | `resume` | tasks run on the courier's thread (`courier.rs`) | the same |
+//! | `resume` | tasks run on a resume thread (`resume_threads.rs`) | the same |
 //! | `stream_query` | `cuStreamQuery` | status of a marker behind everything |
 //! | `stream_synchronize` | `cuStreamSynchronize` | `clFinish` |
 //! | `mark` | `cuEventRecord` (`CU_EVENT_DISABLE_TIMING` unless timed) | `clEnqueueMarkerWithWaitList`, `clFlush` |

@@ -21,10 +21,10 @@ const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 type MakeBackend = dyn Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync;
 
 /// What makes a backend of this build.
-type MakeOwn = fn(&Config) -> Result<Arc<dyn Backend>>;
+type MakeBuiltin = fn(&Config) -> Result<Arc<dyn Backend>>;
 
 /// The kinds of this build.
-const OWN: &[(DeviceKind, MakeOwn)] = &[
+const OWN: &[(DeviceKind, MakeBuiltin)] = &[
     (DeviceKind::CPU, |config| Ok(CpuBackend::new(config)?)),
     #[cfg(feature = "xpu")]
     (DeviceKind::XPU, |config| Ok(XpuBackend::new(config))),
@@ -57,11 +57,11 @@ pub fn register_backend(
     kind: DeviceKind,
     make: impl Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
 ) -> Result<()> {
-    register_own();
+    register_builtin();
     enter(kind, Box::new(make))
 }
 
-fn register_own() {
+fn register_builtin() {
     for (kind, make) in OWN {
         let _ = enter(*kind, Box::new(make)); // refused where that was done
     }
@@ -99,7 +99,7 @@ impl Registry {
     /// A backend of each kind for which one is [registered](register_backend), ours among them.
     /// Starts and opens nothing. Fails as their makers do.
     pub fn from_config(config: &Config) -> Result<Self> {
-        register_own();
+        register_builtin();
         let mut registry = Self { backends: Vec::new() };
         for kind in DeviceKind::registered() {
             let Some(make) = maker(kind).get() else { continue };

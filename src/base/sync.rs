@@ -174,8 +174,8 @@ pub(crate) enum LockRank {
     Marks = 60,
     /// The waiters for one stream's counter.
     Waiters = 70,
-    /// The gate of one deferred task.
-    Gate = 75,
+    /// The latch of one deferred task.
+    Latch = 75,
     /// The worker threads of one device.
     Workers = 78,
     /// Work handed to the threads of one device.

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-/// An argument of a [`NativeCall`](crate::NativeCall): a value with its C type.
+/// An argument of a [`FfiCall`](crate::FfiCall): a value with its C type.
 ///
 /// Rust's integers, floats and raw pointers convert into it.
 ///

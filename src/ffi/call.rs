@@ -13,10 +13,10 @@ use crate::ffi::argument::Argument;
 /// [`Stream::launch`](crate::Stream::launch).
 ///
 /// Up to 4 arguments of any kinds are kept in the command itself; more are allocated, up to 32. The
-/// function's result is ignored, unless the call is [checked](NativeCall::checked).
+/// function's result is ignored, unless the call is [checked](FfiCall::checked).
 ///
 /// ```
-/// use accelrt::{Argument, Error, NativeCall};
+/// use accelrt::{Argument, Error, FfiCall};
 /// extern "C" fn scale(values: *mut f32, count: usize, factor: f32) -> i32 {
 ///     let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
 ///     values.iter_mut().for_each(|value| *value *= factor);
@@ -24,7 +24,7 @@ use crate::ffi::argument::Argument;
 /// }
 /// let mut values = [1.0_f32, 2.0];
 /// let arguments = [Argument::from(&raw mut values), 2_usize.into(), 0.5_f32.into()];
-/// let call = NativeCall::new(scale as *const _, &arguments)?.checked();
+/// let call = FfiCall::new(scale as *const _, &arguments)?.checked();
 /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
 /// # let stream = runtime.stream(accelrt::Device::cpu(0))?;
 /// // SAFETY: the types are those of `scale`, and `values` outlives the synchronise.
@@ -34,7 +34,7 @@ use crate::ffi::argument::Argument;
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone)]
-pub struct NativeCall {
+pub struct FfiCall {
     function: Function,
     placed: PlacedArguments,
     is_checked: bool,
@@ -47,7 +47,7 @@ pub(crate) enum PlacedArguments {
     Long(Box<Frame>),
 }
 
-impl NativeCall {
+impl FfiCall {
     /// A call of the function at this address. Does not call it yet.
     ///
     /// Fails when the address is null, and when there are more than 32 arguments.
@@ -102,9 +102,9 @@ impl NativeCall {
     }
 }
 
-impl fmt::Debug for NativeCall {
+impl fmt::Debug for FfiCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NativeCall")
+        f.debug_struct("FfiCall")
             .field("function", &self.function)
             .field("arguments", &self.placed)
             .field("is_checked", &self.is_checked)

@@ -2,12 +2,12 @@
 //!
 //! * [`argument`]: a value as one 64-bit word
 //! * [`abi`]: the register or stack place of each word, and the calls that fit every signature
-//! * [`call`]: the public [`NativeCall`]
+//! * [`call`]: the public [`FfiCall`]
 
 pub(crate) mod abi;
 mod argument;
 mod call;
 
 pub use argument::Argument;
-pub use call::NativeCall;
+pub use call::FfiCall;
 pub(crate) use call::PlacedArguments;

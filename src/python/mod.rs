@@ -17,7 +17,7 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::integrations::verbose::library_folder;
-    use super::launch::native_launch::LaunchMethod;
+    use super::launch::ffi_launch::LaunchMethod;
     use super::support::{errors, fastcall, interpreter};
     use crate::base::dylib;
 

@@ -119,7 +119,7 @@ pub(crate) struct Pushed {
 }
 
 /// The head of a queue.
-pub(crate) enum Front<'a, C: CommandContext> {
+pub(crate) enum Head<'a, C: CommandContext> {
     /// Every claimed place was consumed.
     Empty,
     /// A place that a producer claimed and has not published yet.
@@ -195,9 +195,9 @@ impl<C: CommandContext> Sender<C> {
         slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
         // SAFETY: as above, until the place is published.
         unsafe { &*segment }.prefetch_ahead_of(index);
-        // Release: publishes the command; pairs with the acquire in `Receiver::front`.
-        let is_own = matches!(T::CLASS, Class::Own);
-        slot.sequence.store(published(index, is_own), Ordering::Release);
+        // Release: publishes the command; pairs with the acquire in `Receiver::head`.
+        let is_internal = matches!(T::CLASS, Class::Internal);
+        slot.sequence.store(published(index, is_internal), Ordering::Release);
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
     }
 
@@ -226,7 +226,7 @@ impl<C: CommandContext> Sender<C> {
             let segment = unsafe { segment.as_ref() };
             #[cfg(loom)]
             segment.note_reached();
-            own += segment.own_from(consumed) as u64;
+            own += segment.internal_from(consumed) as u64;
             // Acquire: pairs with the release of the linking.
             next = segment.next().load(Ordering::Acquire);
         }
@@ -344,7 +344,7 @@ impl<C: CommandContext> Receiver<C> {
         // SAFETY: `segment` is not null, and only this consumer retires it.
         let segment = unsafe { &*segment };
         if head == segment_end {
-            // Relaxed, here and below: a hint; `front` looks again.
+            // Relaxed, here and below: a hint; `head` looks again.
             return !segment.next().load(Ordering::Relaxed).is_null();
         }
         is_published(segment.slot(head).sequence.load(Ordering::Relaxed), head)
@@ -352,20 +352,20 @@ impl<C: CommandContext> Receiver<C> {
 
     /// The head of the queue.
     #[inline]
-    pub(crate) fn front(&mut self) -> Front<'_, C> {
+    pub(crate) fn head(&mut self) -> Head<'_, C> {
         if self.position.head == self.position.segment_end && !self.advance() {
-            return Front::Empty;
+            return Head::Empty;
         }
         let head = self.position.head;
         // SAFETY: `segment` is the head's segment, and only this consumer retires it.
         let slot = unsafe { &*self.position.segment }.slot(head);
         // Acquire: pairs with the release by which `push` published the command.
         if is_published(slot.sequence.load(Ordering::Acquire), head) {
-            Front::Ready(Entry { slot: NonNull::from(slot), position: &mut self.position })
+            Head::Ready(Entry { slot: NonNull::from(slot), position: &mut self.position })
         } else if self.is_empty() {
-            Front::Empty
+            Head::Empty
         } else {
-            Front::Unpublished
+            Head::Unpublished
         }
     }
 

@@ -12,11 +12,11 @@ pub(crate) const INLINE_BYTES: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The runtime's own: always runs, short.
-    Own,
+    Internal,
     /// A user's closure, copy or fill: skipped on a failed stream, expected to be short.
     User,
     /// A user's native function or a scope's: skipped on a failed stream, expected to be long.
-    Native,
+    Ffi,
 }
 
 /// What the consumer of a queue hands to its commands, and the language in which they describe
@@ -285,7 +285,7 @@ mod tests {
     struct Aligned(u8);
 
     impl Command<Vec<usize>> for Aligned {
-        const CLASS: Class = Class::Native;
+        const CLASS: Class = Class::Ffi;
         const OPERATION: &'static str = "aligned";
 
         fn run(self, seen: &mut Vec<usize>) {

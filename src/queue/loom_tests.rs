@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 
 use crate::base::sync::models::{model, model_without_fences};
-use crate::queue::{Class, Command, CommandContext, Front, Receiver, Sender, channel};
+use crate::queue::{Class, Command, CommandContext, Head, Receiver, Sender, channel};
 
 /// The producer and number of each command that the consumer ran.
 type Seen = Vec<(u8, u8)>;
@@ -20,7 +20,7 @@ impl CommandContext for Seen {
 struct Item(u8, u8, #[expect(dead_code, reason = "its leak is what loom looks for")] Arc<()>);
 
 impl Command<Seen> for Item {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: () = ();
 
     fn run(self, seen: &mut Seen) {
@@ -48,9 +48,9 @@ fn pushing(sender: &Arc<Sender<Seen>>, producer: u8, count: u8) -> JoinHandle<()
 fn consume(receiver: &mut Receiver<Seen>, count: usize) -> Seen {
     let mut seen = Seen::new();
     while seen.len() < count {
-        match receiver.front() {
-            Front::Ready(entry) => entry.run(&mut seen),
-            Front::Empty | Front::Unpublished => thread::yield_now(),
+        match receiver.head() {
+            Head::Ready(entry) => entry.run(&mut seen),
+            Head::Empty | Head::Unpublished => thread::yield_now(),
         }
     }
     seen
@@ -179,7 +179,7 @@ fn loom_a_producer_follows_the_consumers_swing() {
         (0..2).for_each(|n| push(&sender, 0, n));
         let mut seen = consume(&mut receiver, 2);
         let consumer = thread::spawn(move || {
-            let _ = receiver.front(); // leaves the first segment if one is linked behind it
+            let _ = receiver.head(); // leaves the first segment if one is linked behind it
             receiver
         });
         let other = pushing(&sender, 1, 1);

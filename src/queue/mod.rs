@@ -20,7 +20,7 @@ mod segment;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use channel::{Entry, Front, Pushed, Receiver, Sender, channel};
+pub(crate) use channel::{Entry, Head, Pushed, Receiver, Sender, channel};
 pub(crate) use command::{Class, Command, CommandContext, INLINE_BYTES};
 #[cfg(test)]
 pub(crate) use segment::SLOTS;

@@ -59,8 +59,8 @@ impl<C: CommandContext> Line<C> {
 
 /// The value of `sequence` once the command of a place is published: never 0.
 #[inline]
-pub(super) fn published(place: u64, is_own: bool) -> u64 {
-    (place + 1) << 1 | u64::from(is_own)
+pub(super) fn published(place: u64, is_internal: bool) -> u64 {
+    (place + 1) << 1 | u64::from(is_internal)
 }
 
 /// True when this `sequence` means that the command of this place is published.
@@ -127,13 +127,13 @@ impl<C: CommandContext> Segment<C> {
     }
 
     /// How many of the runtime's own commands are published here at this place or behind it.
-    pub(super) fn own_from(&self, place: u64) -> usize {
-        let is_own = |index: &u64| {
+    pub(super) fn internal_from(&self, place: u64) -> usize {
+        let is_internal = |index: &u64| {
             // Relaxed: only the number itself is used.
             let sequence = self.slot(*index).sequence.load(Ordering::Relaxed);
             sequence & 1 != 0 && sequence >= published(place, true)
         };
-        (0..SLOTS_PER_SEGMENT).filter(is_own).count()
+        (0..SLOTS_PER_SEGMENT).filter(is_internal).count()
     }
 
     /// Notes an access to the links or slots by a thread that keeps the consumer from reclaiming

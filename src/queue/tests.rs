@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use crate::queue::{Class, Command, CommandContext, Front, Receiver, SLOTS, channel};
+use crate::queue::{Class, Command, CommandContext, Head, Receiver, SLOTS, channel};
 
 type Seen = Vec<(usize, usize)>;
 
@@ -17,7 +17,7 @@ impl CommandContext for Seen {
 struct Item(usize, usize, Arc<()>);
 
 impl Command<Seen> for Item {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: () = ();
 
     fn run(self, seen: &mut Seen) {
@@ -27,7 +27,7 @@ impl Command<Seen> for Item {
 }
 
 fn drain(receiver: &mut Receiver<Seen>, seen: &mut Seen) {
-    while let Front::Ready(entry) = receiver.front() {
+    while let Head::Ready(entry) = receiver.head() {
         entry.run(seen);
     }
 }
@@ -38,7 +38,7 @@ fn tickets_count_commands_over_seams() {
     let (sender, mut receiver) = channel();
     let mut seen = Seen::new();
     assert!(receiver.is_empty());
-    assert!(matches!(receiver.front(), Front::Empty));
+    assert!(matches!(receiver.head(), Head::Empty));
     for lap in 0..5 {
         for place in 0..SLOTS {
             let number = lap * SLOTS + place;
@@ -88,7 +88,7 @@ fn users_commands_are_counted_behind_any_number_of_consumed_ones() {
         loop {
             let consumed = receiver.consumed();
             assert_eq!(sender.users_behind(consumed), users_below(end) - users_below(consumed));
-            let Front::Ready(entry) = receiver.front() else { break };
+            let Head::Ready(entry) = receiver.head() else { break };
             entry.run(&mut seen);
         }
     }
@@ -100,7 +100,7 @@ fn an_entry_that_is_dropped_stays_at_the_head() {
     let (sender, mut receiver) = channel();
     sender.push(Item(3, 4, Arc::new(())));
     for _ in 0..3 {
-        assert!(matches!(receiver.front(), Front::Ready(_)));
+        assert!(matches!(receiver.head(), Head::Ready(_)));
     }
     let mut seen = Seen::new();
     drain(&mut receiver, &mut seen);
@@ -117,7 +117,7 @@ fn a_backlog_is_dropped_with_the_queue() {
                 sender.push(Item(0, number, Arc::clone(&alive)));
             }
             for _ in 0..consumed {
-                let Front::Ready(entry) = receiver.front() else { panic!("{left} were pushed") };
+                let Head::Ready(entry) = receiver.head() else { panic!("{left} were pushed") };
                 entry.discard();
             }
             drop(receiver);
@@ -174,7 +174,7 @@ fn both_ends_say_how_far_they_are() {
     for number in 0..3 {
         sender.push(Item(0, number, Arc::clone(&alive)));
     }
-    let Front::Ready(first) = receiver.front() else { panic!("a command is there") };
+    let Head::Ready(first) = receiver.head() else { panic!("a command is there") };
     first.run(&mut Seen::new());
     assert_eq!(format!("{sender:?}"), "Sender { pushed: 3 }");
     assert_eq!(format!("{receiver:?}"), "Receiver { consumed: 1 }");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::base::device::{Device, DeviceKind};
 use crate::engine::stream::Stream;
 use crate::memory::allocator::PoolId;
-use crate::memory::buffer::here;
+use crate::memory::buffer::thread_hints;
 
 /// The current devices, streams and pools of one thread in one runtime.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ fn look<T>(runtime: u64, look: impl FnOnce(&Current) -> Option<T>) -> Option<T> 
 /// Changes this thread's state in a runtime, and forgets the place derived from it. `None`, and no
 /// change, once the thread-locals are destroyed.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
-    here::forget();
+    thread_hints::forget();
     let changed =
         CURRENT.try_with(|current| change(current.borrow_mut().entry(runtime).or_default()));
     changed.ok()
@@ -97,7 +97,7 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Ent
 
 /// Forgets this thread's state in a runtime that is gone.
 pub(super) fn forget(runtime: u64) {
-    here::forget();
+    thread_hints::forget();
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));
     drop(forgotten);
 }

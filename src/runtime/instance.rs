@@ -298,7 +298,7 @@ impl Runtime {
     /// Makes a stream current on its device without changing the current device; returns the
     /// previous one of that device. Fails when the stream is another runtime's.
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
-        self.inner.lifecycle.check_own("a stream", stream.core().lifecycle.runtime)?;
+        self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
         current::set_stream(self.id(), stream);
         Ok(previous)
@@ -388,7 +388,7 @@ impl Runtime {
         }
         // Streams first: one that ends in between is then counted twice rather than not at all.
         let streams = self.inner.streams();
-        let mut counts: StreamCounts = self.inner.lifecycle.kept_counts();
+        let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {
             let own = stream.figures.counters.read();
             counts.helped += own.helped;

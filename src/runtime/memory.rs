@@ -6,7 +6,7 @@ use crate::base::size::MIB;
 use crate::base::steps::step;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::Origin;
-use crate::memory::buffer::here;
+use crate::memory::buffer::thread_hints;
 use crate::runtime::Runtime;
 
 /// The largest alignment of a buffer: a huge page, and a page of devices.
@@ -40,7 +40,7 @@ impl Runtime {
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
         // Places are kept of the process's runtime alone: from them another one would be kept.
         if self.is_of_process()
-            && let Some(buffer) = here::empty(bytes, Some(device))?
+            && let Some(buffer) = thread_hints::empty(bytes, Some(device))?
         {
             return Ok(buffer);
         }
@@ -53,7 +53,7 @@ impl Runtime {
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         let buffer = Buffer::allocate(&home, bytes, &origin, &mut None)?;
         if self.is_of_process() {
-            here::remember(home, origin, false);
+            thread_hints::remember(home, origin, false);
         }
         Ok(buffer)
     }
@@ -132,7 +132,7 @@ impl Runtime {
 
     /// Makes `device` this thread's default place, until the current device or stream changes.
     pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
-        here::remember(self.current_stream_of(device)?, self.origin(device)?, true);
+        thread_hints::remember(self.current_stream_of(device)?, self.origin(device)?, true);
         Ok(())
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn run(inner: &Inner, timeout: Duration) -> ShutdownReport {
     let end = Instant::now() + GRACE;
     let busy_threads = inner.backends().map(|backend| backend.shutdown(end).busy_threads).sum();
     let never_run: u64 = streams.iter().map(unrun_tasks).sum();
-    let kept = inner.lifecycle.kept_counts();
+    let kept = inner.lifecycle.retired_counts();
     let gone = inner.lifecycle.take_all_unseen();
     let num_forgotten_errors = gone.iter().map(|unseen| unseen.num_forgotten).sum();
     let mut unseen_errors: Vec<_> = gone.into_iter().flat_map(|unseen| unseen.errors).collect();

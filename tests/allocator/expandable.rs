@@ -72,10 +72,14 @@ fn addresses_go_back_with_the_last_page() {
     // Specification 2.8: release_expandable_segment.
     let bench = Bench::new(EXPANDABLE);
     let block = bench.take(512);
-    assert_eq!(bench.null.live().reserved_bytes, 1152 * MIB, "the device's memory and an eighth");
+    assert_eq!(
+        bench.null.resource_counts().reserved_bytes,
+        1152 * MIB,
+        "the device's memory and an eighth"
+    );
     bench.free(block);
     bench.empty_cache();
-    let live = bench.null.live();
+    let live = bench.null.resource_counts();
     assert_eq!((live.reserved_bytes, live.physical_bytes), (0, 0));
     assert_eq!(bench.statistics().num_device_free, 1);
 }
@@ -101,7 +105,7 @@ fn streams_and_pools_have_addresses_of_their_own() {
     let pool = PoolId(0, 3);
     bench.allocator.retain_pool(pool, PoolOptions::default());
     let _ = bench.request(Request::new(512, 0).from_pool(pool)).unwrap();
-    assert_eq!(bench.null.live().reserved_bytes, 3 * 1152 * MIB);
+    assert_eq!(bench.null.resource_counts().reserved_bytes, 3 * 1152 * MIB);
     assert_eq!(bench.reserved_bytes(), 6 * MIB);
 }
 
@@ -133,7 +137,11 @@ fn pages_that_were_mapped_before_memory_ran_out_go_back() {
     bench.request(Request::new(50 * MIB, 0)).unwrap_err();
     assert_eq!(bench.device_bytes(), 0);
     bench.empty_cache();
-    assert_eq!(bench.null.live().reserved_bytes, 0, "addresses without memory go back too");
+    assert_eq!(
+        bench.null.resource_counts().reserved_bytes,
+        0,
+        "addresses without memory go back too"
+    );
     let _ = bench.take(40 * MIB);
     let _ = bench.request(Request::new(512, 0)).unwrap();
     bench.request(Request::new(MIB + 512, 0)).unwrap_err();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request};
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig, Reuse};
+use accelrt::backend::null::{NullBackend, NullConfig, ResourceCounts, Reuse};
 use accelrt::{Device, DeviceKind};
 
 use crate::support::MIB;
@@ -83,7 +83,7 @@ fn an_address_that_the_device_has_back_is_another_threads_at_once() {
             allocator.empty_cache();
             allocator.check_all();
             drop(allocator);
-            assert_eq!(null.live(), LiveCounts::default(), "{release}");
+            assert_eq!(null.resource_counts(), ResourceCounts::default(), "{release}");
         }
     });
 }

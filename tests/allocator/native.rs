@@ -74,9 +74,9 @@ fn a_page_whose_move_is_refused_stays_where_it_was() {
         assert_eq!(stolen(), 10, "the rest has moved, behind {nth}");
         take_halves().into_iter().for_each(free);
         assert_eq!(stolen(), 20);
-        assert_eq!(null.live().physical_bytes, 20 * MIB);
+        assert_eq!(null.resource_counts().physical_bytes, 20 * MIB);
         allocator.empty_cache();
-        assert_eq!(null.live().physical_bytes, 0);
+        assert_eq!(null.resource_counts().physical_bytes, 0);
     }
 }
 
@@ -161,7 +161,7 @@ fn a_request_beyond_the_device_takes_no_addresses() {
             "{refused:?}"
         );
     }
-    assert_eq!(bench.null.live().reserved_bytes, 0);
+    assert_eq!(bench.null.resource_counts().reserved_bytes, 0);
     let whole = bench.request(Request::new(40 * MIB, 0).aligned_to(2 * MIB)).unwrap();
     bench.free(whole);
 }
@@ -289,7 +289,11 @@ fn a_request_beyond_the_first_addresses_has_room_for_its_alignment() {
     let bench = Bench::of_capacity(NATIVE, 4096 * MIB);
     let block = bench.request(Request::new(1026 * MIB, 0).aligned_to(4 * MIB)).unwrap();
     assert!(block.address().is_multiple_of(4 * MIB as u64), "{block:?}");
-    assert_eq!(bench.null.live().reserved_bytes, 1030 * MIB, "one range that is large enough");
+    assert_eq!(
+        bench.null.resource_counts().reserved_bytes,
+        1030 * MIB,
+        "one range that is large enough"
+    );
     bench.free(block);
 }
 

@@ -20,17 +20,17 @@ fn a_request_takes_its_size_and_no_power_of_two() {
     // Specification 2.12: PyTorch's rounds 33 MiB up to 64.
     let (null, allocator) = pinned("");
     let block = allocator.allocate(Request::new(33 * MIB + 1, 0)).unwrap();
-    assert_eq!(null.live().host_bytes, 33 * MIB + 4096);
-    assert_eq!(null.live().device_bytes, 0);
+    assert_eq!(null.resource_counts().host_bytes, 33 * MIB + 4096);
+    assert_eq!(null.resource_counts().device_bytes, 0);
     allocator.free(block).unwrap();
     let parts = [(); 3].map(|()| allocator.allocate(Request::new(11 * MIB, 0)).unwrap());
-    assert_eq!(null.live().host_bytes, 33 * MIB + 4096, "the free segment was split");
+    assert_eq!(null.resource_counts().host_bytes, 33 * MIB + 4096, "the free segment was split");
     allocator.check_all();
     for part in parts {
         allocator.free(part).unwrap();
     }
     allocator.empty_cache();
-    assert_eq!(null.live().host_bytes, 0);
+    assert_eq!(null.resource_counts().host_bytes, 0);
 }
 
 #[test]
@@ -40,9 +40,9 @@ fn small_requests_share_segments_of_a_size_that_is_a_setting() {
     for _ in 0..8 {
         let _ = allocator.allocate(Request::new(MIB, 0)).unwrap();
     }
-    assert_eq!(null.live().host_bytes, 8 * MIB);
+    assert_eq!(null.resource_counts().host_bytes, 8 * MIB);
     let _ = allocator.allocate(Request::new(1, 0)).unwrap();
-    assert_eq!(null.live().host_bytes, 16 * MIB);
+    assert_eq!(null.resource_counts().host_bytes, 16 * MIB);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn free_segments_above_a_size_go_back_at_once() {
     for block in blocks {
         allocator.free(block).unwrap();
     }
-    assert_eq!(null.live().host_bytes, 3 * MIB);
+    assert_eq!(null.resource_counts().host_bytes, 3 * MIB);
 }
 
 #[test]
@@ -81,11 +81,15 @@ fn of_several_free_segments_above_a_size_each_goes_back() {
     for block in [first, second] {
         allocator.free(block).unwrap();
     }
-    assert_eq!(null.live().host_bytes, 35 * MIB);
+    assert_eq!(null.resource_counts().host_bytes, 35 * MIB);
     allocator.set_config("pinned_max_cached_size_mb:4".parse().unwrap());
     let small = allocator.allocate(Request::new(MIB, 0)).unwrap();
     allocator.free(small).unwrap();
-    assert_eq!(null.live().host_bytes, 22 * MIB, "what shares a segment stays, and a small one");
+    assert_eq!(
+        null.resource_counts().host_bytes,
+        22 * MIB,
+        "what shares a segment stays, and a small one"
+    );
     allocator.free(rest).unwrap();
-    assert_eq!(null.live().host_bytes, 2 * MIB);
+    assert_eq!(null.resource_counts().host_bytes, 2 * MIB);
 }

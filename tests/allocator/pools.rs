@@ -113,7 +113,7 @@ fn what_a_pool_has_goes_back_with_its_allocator() {
         bench.free(own);
         let null = std::sync::Arc::clone(&bench.null);
         drop(bench);
-        let live = null.live();
+        let live = null.resource_counts();
         assert_eq!((live.device_bytes, live.physical_bytes, live.reserved_bytes), (0, 0, 0));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::allocator::{Allocated, CachingAllocator, Request, Statistics};
-use accelrt::backend::null::{LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{NullBackend, NullConfig, ResourceCounts};
 use accelrt::{AllocatorConfig, Device, DeviceKind, Error};
 
 use crate::hang::Watchdog;
@@ -85,7 +85,7 @@ impl Bench {
 
     /// What the device gave out.
     pub(crate) fn device_bytes(&self) -> usize {
-        let LiveCounts { device_bytes, physical_bytes, .. } = self.null.live();
+        let ResourceCounts { device_bytes, physical_bytes, .. } = self.null.resource_counts();
         device_bytes + physical_bytes
     }
 }

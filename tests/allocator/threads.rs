@@ -128,7 +128,7 @@ fn run(settings: &str, seed: u64) {
     }
     bench.empty_cache();
     assert_eq!(bench.device_bytes(), 0);
-    assert_eq!(bench.null.live().reserved_bytes, 0);
+    assert_eq!(bench.null.resource_counts().reserved_bytes, 0);
 }
 
 #[test]

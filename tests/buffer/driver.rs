@@ -102,7 +102,7 @@ fn a_stream_whose_last_handle_goes_keeps_what_it_holds_until_the_device_is_done(
     assert_eq!(drops.count(), 0);
     drop(buffer);
     machine.settle();
-    assert!(machine.live().streams <= 3);
+    assert!(machine.resource_counts().streams <= 3);
     machine.runtime.shutdown();
     assert_eq!(drops.count(), 1);
 }

@@ -96,7 +96,11 @@ fn run(mut machine: Machine, fault: Option<Fault>) -> (Machine, u64, Vec<Error>)
         fault.and_then(|fault| fault.method).map(|method| machine.backend.failures(method));
     machine.assert_nothing_taken();
     machine.settle(); // streams that were kept by what they held are gone now
-    assert_eq!(machine.live().marks, 0, "marks that were not given back after {fault:?}");
+    assert_eq!(
+        machine.resource_counts().marks,
+        0,
+        "marks that were not given back after {fault:?}"
+    );
     machine.runtime.shutdown();
     assert_eq!(machine.taken(), 0);
     machine.devices.clear();

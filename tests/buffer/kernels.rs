@@ -81,13 +81,13 @@ fn programs_and_kernels_go_back_with_their_last_handles_and_launches() {
     let program = machine.runtime.compile(machine.device(), ProgramSource::Text(TEXT), "").unwrap();
     let (scale, sum) = (program.kernel("scale").unwrap(), program.kernel("sum").unwrap());
     drop(program);
-    assert_eq!((machine.live().programs, machine.live().kernels), (1, 2));
+    assert_eq!((machine.resource_counts().programs, machine.resource_counts().kernels), (1, 2));
     drop(sum);
     let again = scale.clone();
     drop(scale);
-    assert_eq!((machine.live().programs, machine.live().kernels), (1, 1));
+    assert_eq!((machine.resource_counts().programs, machine.resource_counts().kernels), (1, 1));
     drop(again);
-    assert_eq!((machine.live().programs, machine.live().kernels), (0, 0));
+    assert_eq!((machine.resource_counts().programs, machine.resource_counts().kernels), (0, 0));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_kernel_whose_parameters_cannot_be_asked_for_goes_back() {
     let program = machine.runtime.compile(machine.device(), ProgramSource::Text(TEXT), "").unwrap();
     machine.backend.plan(Fault::nth(Method::KernelsParameters, 1, FaultError::Driver));
     assert!(matches!(program.kernel("scale"), Err(Error::Driver(DriverError::Refused { .. }))));
-    assert_eq!(machine.live().kernels, 0);
+    assert_eq!(machine.resource_counts().kernels, 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! shows in the tickets.
 #![expect(unsafe_code, reason = "native calls are made on a promise")]
 
-use accelrt::{Error, MemoryError, NativeCall, RuntimeError};
+use accelrt::{Error, FfiCall, MemoryError, RuntimeError};
 
 use crate::gate::Gate;
 use crate::support::{CPU, Machine, enqueue_failure, finishes, stream_error};
@@ -15,9 +15,9 @@ extern "C" fn set_nines(bytes: *mut u8, count: usize) {
     unsafe { std::slice::from_raw_parts_mut(bytes, count) }.fill(9);
 }
 
-fn call(buffer: &accelrt::Buffer) -> NativeCall {
+fn call(buffer: &accelrt::Buffer) -> FfiCall {
     let arguments = [buffer.address().unwrap().into(), buffer.nbytes().into()];
-    NativeCall::new(set_nines as *const _, &arguments).unwrap()
+    FfiCall::new(set_nines as *const _, &arguments).unwrap()
 }
 
 fn launch(stream: &accelrt::Stream, buffer: &accelrt::Buffer) -> accelrt::Result<u64> {

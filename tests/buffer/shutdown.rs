@@ -24,7 +24,7 @@ fn buffers_that_are_dropped_after_a_shutdown_give_their_memory_back() {
         for device in &machine.devices {
             assert_eq!((machine.taken_on(*device), machine.reserved_on(*device)), (0, 0));
         }
-        assert_eq!((machine.live().host_bytes, machine.live().marks), (0, 0));
+        assert_eq!((machine.resource_counts().host_bytes, machine.resource_counts().marks), (0, 0));
     }
 }
 
@@ -37,7 +37,7 @@ fn what_was_freed_before_a_shutdown_is_back_after_it() {
         drop(buffer);
         machine.runtime.shutdown();
         let reserved_bytes = machine.reserved_on(machine.device());
-        assert_eq!((machine.taken(), reserved_bytes, machine.live().marks), (0, 0, 0));
+        assert_eq!((machine.taken(), reserved_bytes, machine.resource_counts().marks), (0, 0, 0));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{CompletionMode, Launched, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, Launched, NullBackend, NullConfig, ResourceCounts};
 use accelrt::{Config, Device, DeviceKind, Error, Runtime, Stream, StreamError, StreamFailure};
 
 use crate::watchdog::finishes_within;
@@ -154,7 +154,7 @@ impl Machine {
         }
         self.empty_pinned_cache();
         if let Some(null) = &self.null {
-            assert_eq!(null.live().host_bytes, 0, "pinned bytes");
+            assert_eq!(null.resource_counts().host_bytes, 0, "pinned bytes");
         }
     }
 
@@ -164,8 +164,8 @@ impl Machine {
     }
 
     /// What a null kind gave out and did not get back.
-    pub(crate) fn live(&self) -> LiveCounts {
-        self.null.as_ref().map(|null| null.live()).unwrap_or_default()
+    pub(crate) fn resource_counts(&self) -> ResourceCounts {
+        self.null.as_ref().map(|null| null.resource_counts()).unwrap_or_default()
     }
 }
 

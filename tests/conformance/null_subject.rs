@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use accelrt::backend::fault::FaultBackend;
-use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
 
 use crate::support::{HostView, Subject};
 use crate::trusted::Trusted;
@@ -53,7 +53,7 @@ impl Subject for NullSubject {
     }
 
     fn assert_nothing_left(&self) {
-        assert_eq!(self.null.live(), LiveCounts::default());
+        assert_eq!(self.null.resource_counts(), ResourceCounts::default());
     }
 }
 

@@ -1,7 +1,7 @@
 //! A driver that refuses: each refusal is an error of whom it concerns, and none is a hang.
 
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, LiveCounts};
+use accelrt::backend::null::{CompletionMode, ResourceCounts};
 use accelrt::{
     Buffer, Config, Device, DriverError, Error, Event, FailureCause, Runtime, Stream, StreamError,
     StreamFailure,
@@ -277,7 +277,11 @@ fn a_failure_at_any_single_call_leaves_nothing_behind_and_the_next_run_succeeds(
             driver.runtime.shutdown();
             drop(driver.runtime);
             drop(driver.calls);
-            assert_eq!(driver.null.live(), LiveCounts::default(), "{method} at call {call}");
+            assert_eq!(
+                driver.null.resource_counts(),
+                ResourceCounts::default(),
+                "{method} at call {call}"
+            );
         }
         for method in [
             Method::DeviceCount,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use accelrt::backend::contract::Backend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts};
 use accelrt::{
     Config, Device, DeviceKind, DriverError, Error, Event, Runtime, Stream, StreamError,
 };
@@ -331,7 +331,7 @@ fn everything_is_given_back() {
         assert!(runtime.shutdown().is_clean());
         drop(runtime);
         drop(driver.calls);
-        assert_eq!(null.live(), LiveCounts::default());
+        assert_eq!(null.resource_counts(), ResourceCounts::default());
     });
 }
 

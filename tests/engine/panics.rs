@@ -11,7 +11,7 @@ use std::thread;
 
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::LiveCounts;
+use accelrt::backend::null::ResourceCounts;
 use accelrt::{Buffer, Completion, Config, Event, FailureCause, ProgramSource, Runtime, Stream};
 
 use crate::driver_kind::Driver;
@@ -120,7 +120,7 @@ fn meet_on_driver(task: (Method, Enqueue), is_queued: bool) {
     drop((runtime, calls));
     if !is_queued {
         // The thread that resumes streams may hold one a little longer.
-        assert_eq!(null.live(), LiveCounts::default(), "{}", task.0);
+        assert_eq!(null.resource_counts(), ResourceCounts::default(), "{}", task.0);
     }
 }
 

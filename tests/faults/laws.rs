@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use accelrt::backend::contract::{Backend, Leftover};
 use accelrt::backend::fault::{Fault, FaultError, Method};
-use accelrt::backend::null::LiveCounts;
+use accelrt::backend::null::ResourceCounts;
 use accelrt::{DriverError, Error, EventError, FailureCause, MemoryError, StreamError};
 
 use crate::scenarios::Scenario;
@@ -148,8 +148,8 @@ impl Machine {
         if self.taken_bytes() != 0 {
             found.push(format!("{} bytes are not back at the end", self.taken_bytes()));
         }
-        let live = self.null.as_ref().map(|null| null.live()).unwrap_or_default();
-        if live != LiveCounts::default() {
+        let live = self.null.as_ref().map(|null| null.resource_counts()).unwrap_or_default();
+        if live != ResourceCounts::default() {
             found.push(format!("the driver's books say: {live:?}"));
         }
         let holders = Arc::strong_count(&self.backend) - 1;

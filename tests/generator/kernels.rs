@@ -70,7 +70,7 @@ fn programs_go_back_with_the_runtime() {
     let buffer = machine.runtime.empty(64, machine.device).unwrap();
     generator.fill_raw(&buffer, RawType::Uint32, &machine.stream()).unwrap();
     drop((buffer, generator, machine));
-    let live = null.live();
+    let live = null.resource_counts();
     assert_eq!((live.programs, live.kernels), (0, 0));
 }
 

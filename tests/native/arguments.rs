@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use accelrt::{Argument, Device, Error, NativeCall, ProgramError};
+use accelrt::{Argument, Device, Error, FfiCall, ProgramError};
 
 use super::support::{call, launch, runtime};
 
@@ -189,11 +189,11 @@ fn every_mixture_of_integers_floats_and_doubles_arrives_in_order() {
 #[test]
 fn a_call_without_a_function_or_with_too_many_arguments_is_refused() {
     extern "C" fn nothing() {}
-    let null = NativeCall::new(std::ptr::null(), &[]).unwrap_err();
+    let null = FfiCall::new(std::ptr::null(), &[]).unwrap_err();
     assert!(matches!(null, Error::Program(ProgramError::NullFunction)), "{null}");
     let arguments = [Argument::I32(0); 33];
-    assert!(NativeCall::new(nothing as _, &arguments[..32]).is_ok());
-    let many = NativeCall::new(nothing as _, &arguments).unwrap_err();
+    assert!(FfiCall::new(nothing as _, &arguments[..32]).is_ok());
+    let many = FfiCall::new(nothing as _, &arguments).unwrap_err();
     assert!(
         matches!(many, Error::Program(ProgramError::TooManyArguments { count: 33, most: 32 })),
         "{many}"

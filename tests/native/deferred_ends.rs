@@ -274,7 +274,7 @@ fn a_driver_that_refuses_to_tell_fails_the_stream() {
         stream.enqueue_deferred(finish).unwrap();
         stream.synchronize().unwrap();
         drop((stream, runtime));
-        assert_eq!(null.live().marks, 0, "{method:?} leaves no mark");
+        assert_eq!(null.resource_counts().marks, 0, "{method:?} leaves no mark");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::{
-    Argument, Config, Device, DeviceKind, Error, NativeCall, Result, Runtime, Stream, StreamError,
+    Argument, Config, Device, DeviceKind, Error, FfiCall, Result, Runtime, Stream, StreamError,
 };
 
 use crate::plain::Plain;
@@ -41,12 +41,12 @@ pub(crate) fn streams_of_every_kind() -> Vec<(Runtime, Stream)> {
 }
 
 /// A call of a function that the test wrote.
-pub(crate) fn call(function: *const c_void, arguments: &[Argument]) -> NativeCall {
-    NativeCall::new(function, arguments).unwrap()
+pub(crate) fn call(function: *const c_void, arguments: &[Argument]) -> FfiCall {
+    FfiCall::new(function, arguments).unwrap()
 }
 
 /// Launches a call that the test wrote.
-pub(crate) fn launch(stream: &Stream, call: NativeCall) -> Result<u64> {
+pub(crate) fn launch(stream: &Stream, call: FfiCall) -> Result<u64> {
     // SAFETY: the tests launch their own functions with the arguments these take, and keep what
     // they point to until they synchronised.
     unsafe { stream.launch(call) }

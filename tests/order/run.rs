@@ -282,7 +282,7 @@ impl World {
 }
 
 fn check_nothing_is_left(null: &NullBackend) -> Outcome {
-    let live = null.live();
+    let live = null.resource_counts();
     let is_clean = live.streams == 0 && live.marks == 0;
     if is_clean { Ok(()) } else { Err(format!("the null device is left with {live:?}")) }
 }

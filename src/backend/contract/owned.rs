@@ -75,7 +75,7 @@ impl OwnedStream {
     pub(crate) fn mark(&self, timed: bool) -> Result<Arc<OwnedMark>> {
         let mark = self.bare_mark(timed)?;
         // SAFETY: made by this backend, just now.
-        Ok(unsafe { mark.own(&self.backend) })
+        Ok(unsafe { mark.into_owned(&self.backend) })
     }
 
     /// As [`Self::mark`], without an owner: the caller adds one when the mark is asked for.
@@ -153,7 +153,7 @@ impl BareMark {
     ///
     /// # Safety
     /// A stream of this backend made it, and nothing else owns or releases it.
-    pub(crate) unsafe fn own(self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
+    pub(crate) unsafe fn into_owned(self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         Arc::new(OwnedMark { backend: Arc::clone(backend), mark: self.0 })
     }
 

@@ -233,8 +233,8 @@ unsafe impl Backend for CpuBackend {
     }
 
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>> {
-        let owner = |books: &CpuMemory, device_index, memory| {
-            let (base, bytes) = books.owner(address)?;
+        let owner = |table: &CpuMemory, device_index, memory| {
+            let (base, bytes) = table.owner(address)?;
             Some(PointerOwner { device_index, base, bytes, memory })
         };
         let mut devices = self.devices.iter().enumerate();

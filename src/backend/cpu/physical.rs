@@ -8,7 +8,7 @@ use crate::backend::contract::PhysicalHandle;
 
 /// Reservations and physical memory of one device.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct MemoryTable {
     /// By first address.
     pub(super) reservations: BTreeMap<usize, Reservation>,
     pub(super) physical: BTreeMap<u64, Physical>,
@@ -41,7 +41,7 @@ pub(super) enum Place {
     Mapped(Span),
 }
 
-impl Books {
+impl MemoryTable {
     /// Creates physical memory that is nowhere yet.
     pub(super) fn create(&mut self, bytes: usize) -> PhysicalHandle {
         self.num_created += 1;
@@ -69,32 +69,32 @@ mod tests {
 
     #[test]
     fn a_place_belongs_to_the_reservation_that_holds_all_of_it() {
-        let mut books = Books::default();
+        let mut table = MemoryTable::default();
         for base in [100, 300] {
             let range = Reservation::new(Span { base, bytes: 100 });
-            books.reservations.insert(base, range);
+            table.reservations.insert(base, range);
         }
         for (base, owner) in [(100, 100), (150, 100), (300, 300), (350, 300)] {
-            assert_eq!(books.reservation(Span { base, bytes: 50 }).span().base, owner);
+            assert_eq!(table.reservation(Span { base, bytes: 50 }).span().base, owner);
         }
         for base in [0, 50, 151, 200, 299, 351, 400] {
             let find =
-                std::panic::AssertUnwindSafe(|| books.reservation(Span { base, bytes: 50 }).span());
+                std::panic::AssertUnwindSafe(|| table.reservation(Span { base, bytes: 50 }).span());
             assert!(std::panic::catch_unwind(find).is_err(), "{base}");
         }
     }
 
     #[test]
     fn handles_are_never_given_twice() {
-        let mut books = Books::default();
-        let first = books.create(64);
-        books.physical.remove(&first.0);
-        assert_ne!(books.create(64), first);
+        let mut table = MemoryTable::default();
+        let first = table.create(64);
+        table.physical.remove(&first.0);
+        assert_ne!(table.create(64), first);
     }
 
     #[test]
     #[should_panic(expected = "PhysicalHandle(7) is not live")]
     fn released_memory_is_not_found() {
-        Books::default().physical(PhysicalHandle(7));
+        MemoryTable::default().physical(PhysicalHandle(7));
     }
 }

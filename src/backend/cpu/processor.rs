@@ -19,7 +19,7 @@ impl LastProcessor {
 
     /// Notes this thread's processor.
     pub(super) fn note(&self) {
-        let own = own();
+        let own = current();
         // Relaxed, here and below: a hint orders nothing. Written only when it changes, because
         // every worker reads it.
         if self.0.load(Ordering::Relaxed) != own {
@@ -28,14 +28,14 @@ impl LastProcessor {
     }
 
     /// True when this thread now has the noted thread's processor: only one of the two runs.
-    pub(super) fn is_own(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         let last = self.0.load(Ordering::Relaxed);
-        last != UNKNOWN && last == own()
+        last != UNKNOWN && last == current()
     }
 }
 
 /// The number of the processor that this thread has at the moment.
-fn own() -> u64 {
+fn current() -> u64 {
     // SAFETY: the function has no pre-condition; it touches the calling thread alone.
     let number = unsafe { libc::sched_getcpu() };
     u64::try_from(number).unwrap_or(UNKNOWN)
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn nobodys_processor_is_not_ours() {
-        assert!(!LastProcessor::new().is_own());
+        assert!(!LastProcessor::new().is_current());
     }
 
     #[test]
@@ -56,7 +56,7 @@ mod tests {
         // A thread that moved in between sees another one: then it stays for a while.
         let is_seen = (0..1_000).any(|_| {
             last.note();
-            last.is_own()
+            last.is_current()
         });
         assert!(is_seen);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::map_count::MapCount;
 use super::pages::{self, HUGE_PAGE_BYTES};
-use super::physical::{Books, Physical, Place};
+use super::physical::{MemoryTable, Physical, Place};
 use super::reservation::Reservation;
 use super::span::{Refusal, Span};
 use crate::backend::contract::capacity::Capacity;
@@ -31,7 +31,7 @@ const GRANULE_BYTES: usize = HUGE_PAGE_BYTES;
 pub(crate) struct CpuVirtualMemory {
     capacity: Arc<Capacity>,
     mappings: &'static MapCount,
-    books: Mutex<Books>,
+    table: Mutex<MemoryTable>,
 }
 
 impl CpuVirtualMemory {
@@ -42,14 +42,14 @@ impl CpuVirtualMemory {
     }
 
     fn with_mappings(capacity: Arc<Capacity>, mappings: &'static MapCount) -> Self {
-        let books = Mutex::new(LockRank::Backend, Books::default());
-        Self { capacity, mappings, books }
+        let table = Mutex::new(LockRank::Backend, MemoryTable::default());
+        Self { capacity, mappings, table }
     }
 
     /// Puts physical memory, wherever it is, at a vacant `target`; on failure it stays there.
-    fn place(&self, books: &mut Books, physical: PhysicalHandle, target: Span) -> Result<()> {
-        let place = books.physical(physical).place;
-        let range = books.reservation(target);
+    fn place(&self, table: &mut MemoryTable, physical: PhysicalHandle, target: Span) -> Result<()> {
+        let place = table.physical(physical).place;
+        let range = table.reservation(target);
         assert!(range.is_vacant(target), "{target:x?} holds other pages");
         if let Some(lost) = range.regain(target, pages::reclaim) {
             let refusal = Refusal { call: "mremap", code: libc::EEXIST };
@@ -63,11 +63,11 @@ impl CpuVirtualMemory {
             return Err(error);
         }
         range.fill(target);
-        books.physical(physical).place = Place::Mapped(target);
+        table.physical(physical).place = Place::Mapped(target);
         match place {
             Place::Nowhere => {}
             Place::Parked(_) => self.mappings.give_back(1),
-            Place::Mapped(from) => self.vacate(books, from),
+            Place::Mapped(from) => self.vacate(table, from),
         }
         Ok(())
     }
@@ -102,8 +102,8 @@ impl CpuVirtualMemory {
 
     /// The place of the mapped memory that an address is in. Looks at all of it.
     pub(super) fn owner(&self, address: Address) -> Option<(Address, usize)> {
-        let books = self.books.lock();
-        let mut places = books.physical.values().filter_map(|physical| match physical.place {
+        let table = self.table.lock();
+        let mut places = table.physical.values().filter_map(|physical| match physical.place {
             Place::Mapped(span) => Some(span),
             Place::Nowhere | Place::Parked(_) => None,
         });
@@ -112,18 +112,18 @@ impl CpuVirtualMemory {
     }
 
     /// Removes pages from a reservation, after a move or when their contents are not needed.
-    fn vacate(&self, books: &mut Books, from: Span) {
+    fn vacate(&self, table: &mut MemoryTable, from: Span) {
         // SAFETY: the place is ours, and its pages have moved. When it is refused, the place is
         // still ours, only open and empty: the next pages mapped there repair that.
         let _ = unsafe { pages::close(from) };
-        let range = books.reservation(from);
+        let range = table.reservation(from);
         range.vacate(from);
         self.mappings.give_back(range.mappings_to_fill(from));
     }
 
     /// Moves mapped pages into a mapping of their own.
-    fn park(&self, books: &mut Books, physical: PhysicalHandle) -> Result<()> {
-        let Place::Mapped(from) = books.physical(physical).place else {
+    fn park(&self, table: &mut MemoryTable, physical: PhysicalHandle) -> Result<()> {
+        let Place::Mapped(from) = table.physical(physical).place else {
             panic!("{physical:?} is not mapped")
         };
         self.mappings.take(1)?;
@@ -142,8 +142,8 @@ impl CpuVirtualMemory {
             }
             return Err(refused(refusal));
         }
-        books.physical(physical).place = Place::Parked(parking);
-        self.vacate(books, from);
+        table.physical(physical).place = Place::Parked(parking);
+        self.vacate(table, from);
         Ok(())
     }
 
@@ -172,14 +172,14 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
             }
             refusal.error(&format!("reserving {} of addresses", display_bytes(bytes)))
         })?;
-        self.books.lock().reservations.insert(span.base, Reservation::new(span));
+        self.table.lock().reservations.insert(span.base, Reservation::new(span));
         Ok(span.address())
     }
 
     unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
         let span = Span::new(range, bytes);
-        let mut books = self.books.lock();
-        let reservation = books.reservation(span);
+        let mut table = self.table.lock();
+        let reservation = table.reservation(span);
         assert_eq!(reservation.span(), span, "a range is given back as it was reserved");
         assert!(reservation.is_empty(), "pages are mapped in {span:x?}");
         reservation.regain(span, pages::reclaim);
@@ -193,50 +193,50 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
             reservation.lose(piece);
         }
         self.mappings.give_back(reservation.num_mappings());
-        books.reservations.remove(&span.base);
+        table.reservations.remove(&span.base);
         Ok(())
     }
 
     fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
         assert_granules(bytes);
         self.capacity.take(bytes, bytes)?;
-        Ok(self.books.lock().create(bytes))
+        Ok(self.table.lock().create(bytes))
     }
 
     unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
-        let mut books = self.books.lock();
-        let Physical { bytes, place } = *books.physical(physical);
+        let mut table = self.table.lock();
+        let Physical { bytes, place } = *table.physical(physical);
         assert!(!matches!(place, Place::Mapped(_)), "{physical:?} is mapped already");
         let target = target(to, bytes);
-        self.place(&mut books, physical, target)
+        self.place(&mut table, physical, target)
     }
 
     unsafe fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
-        self.park(&mut self.books.lock(), physical)
+        self.park(&mut self.table.lock(), physical)
     }
 
     unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
-        let mut books = self.books.lock();
-        let Physical { bytes, place } = *books.physical(physical);
+        let mut table = self.table.lock();
+        let Physical { bytes, place } = *table.physical(physical);
         let Place::Mapped(from) = place else { panic!("{physical:?} is not mapped") };
         let target = target(to, bytes);
         if target == from {
             return Ok(());
         }
         if !target.overlaps(from) {
-            return self.place(&mut books, physical, target);
+            return self.place(&mut table, physical, target);
         }
         // The kernel does not move a range onto itself, so the pages go through a separate mapping.
-        self.park(&mut books, physical)?;
-        self.place(&mut books, physical, target).inspect_err(|_| {
+        self.park(&mut table, physical)?;
+        self.place(&mut table, physical, target).inspect_err(|_| {
             // Back to where it was. If that is refused too, it is parked, as after `unmap`.
-            let _ = self.place(&mut books, physical, from);
+            let _ = self.place(&mut table, physical, from);
         })
     }
 
     unsafe fn release(&self, physical: PhysicalHandle) -> Result<()> {
-        let mut books = self.books.lock();
-        let Physical { bytes, place } = *books.physical(physical);
+        let mut table = self.table.lock();
+        let Physical { bytes, place } = *table.physical(physical);
         match place {
             Place::Nowhere => {}
             Place::Parked(span) => {
@@ -247,9 +247,9 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
                 self.mappings.give_back(1);
             }
             // It could not be unmapped for want of mappings: it is freed where it is.
-            Place::Mapped(from) => self.vacate(&mut books, from),
+            Place::Mapped(from) => self.vacate(&mut table, from),
         }
-        books.physical.remove(&physical.0);
+        table.physical.remove(&physical.0);
         self.capacity.give_back(bytes);
         Ok(())
     }
@@ -267,24 +267,24 @@ fn target(to: Address, bytes: usize) -> Span {
 
 impl Drop for CpuVirtualMemory {
     fn drop(&mut self) {
-        let mut books = std::mem::take(&mut *self.books.lock());
-        for range in books.reservations.values_mut() {
+        let mut table = std::mem::take(&mut *self.table.lock());
+        for range in table.reservations.values_mut() {
             range.regain(range.span(), pages::reclaim);
         }
-        let parked = books.physical.values().filter_map(|physical| match physical.place {
+        let parked = table.physical.values().filter_map(|physical| match physical.place {
             Place::Parked(span) => Some(span),
             Place::Nowhere | Place::Mapped(_) => None,
         });
-        let reserved = books.reservations.values().flat_map(Reservation::owned);
+        let reserved = table.reservations.values().flat_map(Reservation::owned);
         for span in parked.clone().chain(reserved) {
             // SAFETY: ours, and the owner that drops the device's memory does not use it any more.
             // Pages that the kernel refuses to unmap go with the process.
             let _ = unsafe { pages::unmap(span) };
         }
         let in_reservations: usize =
-            books.reservations.values().map(Reservation::num_mappings).sum();
+            table.reservations.values().map(Reservation::num_mappings).sum();
         self.mappings.give_back(in_reservations + parked.count());
-        self.capacity.give_back(books.physical.values().map(|physical| physical.bytes).sum());
+        self.capacity.give_back(table.physical.values().map(|physical| physical.bytes).sum());
     }
 }
 

@@ -138,7 +138,7 @@ fn no_fewer_mappings_are_counted_than_the_kernel_has() {
 }
 
 #[test]
-fn a_refusal_of_any_system_call_leaves_the_books_true_and_a_second_try_works() {
+fn a_refusal_of_any_system_call_leaves_the_accounting_true_and_a_second_try_works() {
     for refused in 0.. {
         let memory = memory();
         faults::refuse_after(refused, || ());

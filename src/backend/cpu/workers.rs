@@ -223,11 +223,10 @@ impl Shared {
         let shared = Arc::clone(this);
         let name = format!("{}-{number}", this.name);
         let builder = thread::Builder::new().name(name).stack_size(WORKER_STACK_BYTES);
-        with_signals_blocked(|| builder.spawn(move || Worker::new(shared).live())).inspect_err(
-            |_| {
+        with_signals_blocked(|| builder.spawn(move || Worker::new(shared).work_until_idle()))
+            .inspect_err(|_| {
                 this.started.fetch_sub(1, Ordering::Relaxed);
-            },
-        )
+            })
     }
 
     /// Starts one more worker. When that is refused, the existing workers do the work: one that is
@@ -265,7 +264,7 @@ impl Shared {
     /// submitter's own processor when others seem busy; that thread then waits until the worker
     /// sleeps.
     fn may_look(&self) -> bool {
-        self.may_spin && !self.submitter.is_own()
+        self.may_spin && !self.submitter.is_current()
     }
 
     /// Executes work.
@@ -317,7 +316,7 @@ impl Worker {
     }
 
     /// Looks, runs, looks, sleeps.
-    fn live(mut self) {
+    fn work_until_idle(mut self) {
         let shared = Arc::clone(&self.shared);
         drop(shared.threads.lock()); // the first one's work is on its way
         // A child that a task forked has this thread alone, and ends with it.

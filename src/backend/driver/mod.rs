@@ -1,4 +1,4 @@
 //! Code that the driver kinds share.
 
-pub(crate) mod courier;
 pub(crate) mod opencl_c;
+pub(crate) mod resume_threads;

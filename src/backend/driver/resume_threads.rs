@@ -26,7 +26,7 @@ const PERIOD: Duration = Duration::from_micros(100);
 
 /// See the head of this file. Posts start its threads.
 #[derive(Debug)]
-pub(crate) struct Courier {
+pub(crate) struct ResumeThreads {
     shared: Arc<Shared>,
 }
 
@@ -40,7 +40,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     posted: VecDeque<Arc<dyn Work>>,
-    carriers: Vec<Carrier>,
+    threads: Vec<ResumeThread>,
     /// Threads that look for work, carry some or sleep.
     count: usize,
     /// How many of these block inside of work.
@@ -51,13 +51,13 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Carrier {
+struct ResumeThread {
     thread: JoinHandle<()>,
     /// It is inside of work. Relaxed: a figure that a shutdown reads.
     is_inside: Arc<AtomicBool>,
 }
 
-impl Carrier {
+impl ResumeThread {
     /// Waits until the thread ends and joins it. Returns it when the deadline comes first, or when
     /// it is the calling thread.
     fn join_by(self, deadline: Instant) -> Option<Self> {
@@ -81,13 +81,13 @@ impl Carrier {
     }
 }
 
-impl Courier {
+impl ResumeThreads {
     pub(crate) fn new(kind: DeviceKind, name: &'static str) -> Self {
         let state = Mutex::new(LockRank::Backend, State::default());
         Self { shared: Arc::new(Shared { kind, name, state }) }
     }
 
-    /// Has `work` executed by a thread of the courier's; the next begins when the one before is
+    /// Has `work` executed by one of these threads; the next begins when the one before is
     /// over, or blocks. After a shutdown the work is dropped: the streams were cancelled before. It
     /// is refused where the system starts no thread and no existing one will come back.
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
@@ -115,18 +115,18 @@ impl Courier {
     /// Ends the threads after the posted work; one that is still inside user code is left alone.
     /// The calling thread is neither waited for nor counted.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
-        let (carriers, asleep) = {
+        let (threads, asleep) = {
             let mut state = self.shared.state.lock();
             state.is_stopped = true;
-            (std::mem::take(&mut state.carriers), state.asleep.take())
+            (std::mem::take(&mut state.threads), state.asleep.take())
         };
         if let Some(sleeper) = asleep {
             sleeper.wake();
         }
         let left: Vec<_> =
-            carriers.into_iter().filter_map(|carrier| carrier.join_by(deadline)).collect();
-        let busy_threads = left.iter().filter(|carrier| carrier.is_busy()).count();
-        self.shared.state.lock().carriers.extend(left); // for a later shutdown
+            threads.into_iter().filter_map(|thread| thread.join_by(deadline)).collect();
+        let busy_threads = left.iter().filter(|thread| thread.is_busy()).count();
+        self.shared.state.lock().threads.extend(left); // for a later shutdown
         Leftover { busy_threads }
     }
 }
@@ -155,8 +155,8 @@ impl Shared {
         let (shared, inside) = (Arc::clone(self), Arc::clone(&is_inside));
         let builder = std::thread::Builder::new().name(self.name.to_owned());
         let thread = with_signals_blocked(|| builder.spawn(move || shared.carry(&inside)))?;
-        state.carriers.retain(|carrier| !carrier.thread.is_finished()); // those need no join
-        state.carriers.push(Carrier { thread, is_inside });
+        state.threads.retain(|thread| !thread.thread.is_finished()); // those need no join
+        state.threads.push(ResumeThread { thread, is_inside });
         state.count += 1;
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Shared {
 /// Work that no thread will take, and why.
 type Refused = Option<(VecDeque<Arc<dyn Work>>, io::Error)>;
 
-/// Told when a thread of the courier's blocks inside of work.
+/// Told when one of these threads blocks inside of work.
 struct Hook(Arc<Shared>);
 
 impl BlockingHook for Hook {
@@ -267,7 +267,7 @@ mod tests {
 
     /// Work that waits for other work, which it posts itself or finds there.
     struct Waiting {
-        courier: Arc<Courier>,
+        resume_threads: Arc<ResumeThreads>,
         told: std::sync::Mutex<Receiver<bool>>,
         later: Option<Arc<Told>>,
         over: Sender<bool>,
@@ -277,15 +277,15 @@ mod tests {
         fn run(self: Arc<Self>, _turn: &Turn<'_>) {
             while_blocked(|| {
                 if let Some(later) = &self.later {
-                    self.courier.post(Arc::clone(later) as Arc<dyn Work>);
+                    self.resume_threads.post(Arc::clone(later) as Arc<dyn Work>);
                 }
                 self.over.send(self.told.lock().unwrap().recv().unwrap()).unwrap();
             });
         }
     }
 
-    fn courier() -> Courier {
-        Courier::new(DeviceKind::NULL, "test")
+    fn resume_threads() -> ResumeThreads {
+        ResumeThreads::new(DeviceKind::NULL, "test")
     }
 
     /// When nothing is waited for.
@@ -299,14 +299,14 @@ mod tests {
 
     #[test]
     fn a_thread_inside_of_work_is_busy_until_a_later_shutdown_finds_it_ended() {
-        let courier = courier();
+        let resume_threads = resume_threads();
         let ((enter, entered), (let_go, held)) = (channel(), channel());
-        courier.post(Arc::new(Held(enter, held.into())));
+        resume_threads.post(Arc::new(Held(enter, held.into())));
         entered.recv().unwrap();
-        assert_eq!(courier.shutdown(now()), Leftover { busy_threads: 1 });
+        assert_eq!(resume_threads.shutdown(now()), Leftover { busy_threads: 1 });
         drop(let_go);
-        assert_eq!(courier.shutdown(never()), Leftover::default());
-        assert!(courier.shared.state.lock().carriers.is_empty());
+        assert_eq!(resume_threads.shutdown(never()), Leftover::default());
+        assert!(resume_threads.shared.state.lock().threads.is_empty());
     }
 
     #[test]
@@ -315,54 +315,54 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let _ = held.recv();
         });
-        let courier = courier();
-        let carrier = Carrier { thread, is_inside: Arc::default() };
-        courier.shared.state.lock().carriers.push(carrier);
-        assert_eq!(courier.shutdown(now()), Leftover::default());
-        assert_eq!(courier.shared.state.lock().carriers.len(), 1);
+        let resume_threads = resume_threads();
+        let thread = ResumeThread { thread, is_inside: Arc::default() };
+        resume_threads.shared.state.lock().threads.push(thread);
+        assert_eq!(resume_threads.shutdown(now()), Leftover::default());
+        assert_eq!(resume_threads.shared.state.lock().threads.len(), 1);
         drop(let_go);
-        assert_eq!(courier.shutdown(never()), Leftover::default());
-        assert!(courier.shared.state.lock().carriers.is_empty());
+        assert_eq!(resume_threads.shutdown(never()), Leftover::default());
+        assert!(resume_threads.shared.state.lock().threads.is_empty());
     }
 
     #[test]
     fn work_for_which_no_thread_can_be_started_is_refused_and_the_next_post_tries_again() {
-        let courier = courier();
+        let resume_threads = resume_threads();
         let (tell, told) = channel();
         for _ in 0..3 {
             REFUSED.set(true);
-            courier.post(Arc::new(Told(tell.clone())));
+            resume_threads.post(Arc::new(Told(tell.clone())));
             assert!(!told.recv().unwrap(), "it was refused");
         }
         for _ in 0..3 {
-            courier.post(Arc::new(Told(tell.clone())));
+            resume_threads.post(Arc::new(Told(tell.clone())));
             assert!(told.recv().unwrap(), "it ran");
         }
-        assert_eq!(courier.shutdown(never()), Leftover::default());
+        assert_eq!(resume_threads.shutdown(never()), Leftover::default());
     }
 
     #[test]
     fn work_that_waits_for_later_work_does_not_hold_it_up() {
         for is_there_before in [false, true] {
-            let courier = Arc::new(courier());
+            let resume_threads = Arc::new(resume_threads());
             let (tell, told) = channel();
             let later = Arc::new(Told(tell));
             let ((enter, entered), (let_go, held)) = (channel(), channel());
-            courier.post(Arc::new(Held(enter, held.into())));
+            resume_threads.post(Arc::new(Held(enter, held.into())));
             entered.recv().unwrap();
             let (over, is_over) = channel();
-            courier.post(Arc::new(Waiting {
-                courier: Arc::clone(&courier),
+            resume_threads.post(Arc::new(Waiting {
+                resume_threads: Arc::clone(&resume_threads),
                 told: told.into(),
                 later: (!is_there_before).then(|| Arc::clone(&later)),
                 over,
             }));
             if is_there_before {
-                courier.post(later);
+                resume_threads.post(later);
             }
             drop(let_go);
             assert!(is_over.recv_timeout(Duration::from_secs(30)).expect("the test hangs"));
-            assert_eq!(courier.shutdown(never()), Leftover::default());
+            assert_eq!(resume_threads.shutdown(never()), Leftover::default());
         }
     }
 }

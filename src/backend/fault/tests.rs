@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 use crate::backend::contract::{LaunchSize, ProgramSource};
-use crate::backend::null::{LiveCounts, NullBackend, NullConfig};
+use crate::backend::null::{NullBackend, NullConfig, ResourceCounts};
 use crate::base::error::{Error, MemoryError};
 use crate::trusted::Trusted;
 
@@ -155,7 +155,7 @@ fn without_a_plan_every_call_arrives_and_is_counted_as_its_method() {
     for method in Method::ALL {
         assert_eq!((backend.calls(method), backend.failures(method)), (1, 0), "{method}");
     }
-    assert_eq!(null.live(), LiveCounts::default());
+    assert_eq!(null.resource_counts(), ResourceCounts::default());
 }
 
 #[test]
@@ -171,7 +171,11 @@ fn each_method_fails_alone_when_planned_and_leaks_nothing() {
             backend.plan(Fault::nth(method, 1, error));
             assert_eq!(whole_life(&backend), [method], "{error:?}");
             assert_eq!((backend.calls(method), backend.failures(method)), (1, 1), "{method}");
-            assert_eq!(null.live(), LiveCounts::default(), "{method} with {error:?}");
+            assert_eq!(
+                null.resource_counts(),
+                ResourceCounts::default(),
+                "{method} with {error:?}"
+            );
             assert_eq!(whole_life(&backend), [], "{method} fails once");
         }
     }
@@ -186,7 +190,7 @@ fn the_nth_call_of_any_method_fails_in_the_order_of_calls() {
         backend.clear();
         backend.plan(Fault::nth_of_any(call, FaultError::Driver));
         assert_eq!(whole_life(&backend).len(), 1, "call {call}");
-        assert_eq!(null.live(), LiveCounts::default(), "call {call}");
+        assert_eq!(null.resource_counts(), ResourceCounts::default(), "call {call}");
     }
 }
 
@@ -244,7 +248,7 @@ fn one_of_many_threads_meets_the_fault() {
     });
     assert_eq!(refused, 1);
     assert_eq!((backend.calls(Method::Allocate), backend.failures(Method::Allocate)), (400, 1));
-    assert_eq!(null.live().device_bytes, 399 * 64);
+    assert_eq!(null.resource_counts().device_bytes, 399 * 64);
 }
 
 #[test]

@@ -74,7 +74,7 @@ unsafe impl Backend for NullBackend {
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
         if self.count_work(stream) {
-            self.courier.post(work);
+            self.resume_threads.post(work);
         }
     }
 
@@ -221,6 +221,6 @@ unsafe impl Backend for NullBackend {
         timeline.is_shut_down = true;
         timeline.streams.finish_all();
         drop(timeline);
-        self.courier.shutdown(deadline)
+        self.resume_threads.shutdown(deadline)
     }
 }

@@ -73,7 +73,7 @@ impl Default for NullConfig {
 
 /// Objects and memory that were given out and not given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LiveCounts {
+pub struct ResourceCounts {
     /// Streams, wrapped ones included.
     pub streams: usize,
     /// Marks, done or not.

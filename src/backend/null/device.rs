@@ -25,12 +25,12 @@ pub(super) struct NullDevice {
     is_gpu: bool,
     has_shared_memory: bool,
     reuse: Reuse,
-    books: Mutex<Books>,
+    accounting: Mutex<Accounting>,
 }
 
 /// Equation: allocated and physical bytes together are at most the capacity.
 #[derive(Debug)]
-struct Books {
+struct Accounting {
     arena: Arena,
     allocations: Allocations,
     /// The shared ones among the allocations.
@@ -38,9 +38,9 @@ struct Books {
     pages: Pages,
 }
 
-impl Books {
+impl Accounting {
     fn used_bytes(&self) -> usize {
-        self.allocations.live_bytes() + self.pages.physical_bytes()
+        self.allocations.allocated_bytes() + self.pages.physical_bytes()
     }
 
     fn containing(&self, address: Address) -> Option<(u64, usize)> {
@@ -68,9 +68,17 @@ impl NullDevice {
         let pages = Pages::new(granularity_bytes, ((index as u64) << 48) + 1);
         let arena = Arena::new(Place::Device(index), reuse);
         let (allocations, shared) = (Allocations::new(), BTreeSet::new());
-        let books = Books { arena, allocations, shared, pages };
-        let books = Mutex::new(LockRank::Backend, books);
-        Self { device, capacity_bytes, granularity_bytes, is_gpu, has_shared_memory, reuse, books }
+        let accounting = Accounting { arena, allocations, shared, pages };
+        let accounting = Mutex::new(LockRank::Backend, accounting);
+        Self {
+            device,
+            capacity_bytes,
+            granularity_bytes,
+            is_gpu,
+            has_shared_memory,
+            reuse,
+            accounting,
+        }
     }
 
     pub(super) fn properties(&self) -> DeviceProperties {
@@ -81,23 +89,23 @@ impl NullDevice {
     }
 
     pub(super) fn memory_info(&self) -> MemoryInfo {
-        let free_bytes = self.capacity_bytes - self.books.lock().used_bytes();
+        let free_bytes = self.capacity_bytes - self.accounting.lock().used_bytes();
         MemoryInfo { free_bytes, total_bytes: self.capacity_bytes }
     }
 
-    pub(super) fn live_bytes(&self) -> DeviceBytes {
-        let books = self.books.lock();
+    pub(super) fn allocated_bytes(&self) -> DeviceBytes {
+        let accounting = self.accounting.lock();
         DeviceBytes {
-            allocated: books.allocations.live_bytes(),
-            reserved: books.pages.reserved_bytes(),
-            physical: books.pages.physical_bytes(),
+            allocated: accounting.allocations.allocated_bytes(),
+            reserved: accounting.pages.reserved_bytes(),
+            physical: accounting.pages.physical_bytes(),
         }
     }
 
     pub(super) fn allocate(&self, bytes: usize, align_bytes: usize) -> Result<Address> {
-        let mut books = self.books.lock();
-        self.check_room(&books, bytes)?;
-        let Books { arena, allocations, .. } = &mut *books;
+        let mut accounting = self.accounting.lock();
+        self.check_room(&accounting, bytes)?;
+        let Accounting { arena, allocations, .. } = &mut *accounting;
         let address = allocations.allocate(arena, bytes, align_bytes);
         address.ok_or_else(|| driver_error(self.device.kind(), "allocate", Code::OutOfAddresses))
     }
@@ -107,24 +115,24 @@ impl NullDevice {
             return Err(no_shared_memory(self.device.kind()));
         }
         let address = self.allocate(bytes, align_bytes)?;
-        self.books.lock().shared.insert(address);
+        self.accounting.lock().shared.insert(address);
         Ok(address)
     }
 
     pub(super) fn release_allocation(&self, address: Address) {
-        let mut books = self.books.lock();
-        books.shared.remove(&address);
-        let Books { arena, allocations, .. } = &mut *books;
+        let mut accounting = self.accounting.lock();
+        accounting.shared.remove(&address);
+        let Accounting { arena, allocations, .. } = &mut *accounting;
         allocations.release(arena, address);
-        drop(books);
+        drop(accounting);
         self.reuse.let_others_go_first();
     }
 
     /// The allocation or mapping that contains an address: its base, its size, and what it is.
     pub(super) fn containing(&self, address: Address) -> Option<(u64, usize, MemoryKind)> {
-        let books = self.books.lock();
-        let (base, bytes) = books.containing(address)?;
-        let is_shared = books.shared.contains(&Address(base));
+        let accounting = self.accounting.lock();
+        let (base, bytes) = accounting.containing(address)?;
+        let is_shared = accounting.shared.contains(&Address(base));
         let kind = if is_shared { MemoryKind::Shared } else { MemoryKind::Device };
         Some((base, bytes, kind))
     }
@@ -132,19 +140,19 @@ impl NullDevice {
     /// True when every number of the range is allocated or mapped. Mappings that touch count as
     /// one: a copy may cross from page to page.
     pub(super) fn covers(&self, range: Address, bytes: usize) -> bool {
-        let books = self.books.lock();
+        let accounting = self.accounting.lock();
         let Some(end) = range.0.checked_add(bytes as u64) else { return false };
         let mut next = range.0;
         while next < end {
-            let Some((base, bytes)) = books.containing(Address(next)) else { return false };
+            let Some((base, bytes)) = accounting.containing(Address(next)) else { return false };
             next = base + bytes as u64;
         }
         true
     }
 
-    fn check_room(&self, books: &Books, requested_bytes: usize) -> Result<()> {
+    fn check_room(&self, accounting: &Accounting, requested_bytes: usize) -> Result<()> {
         let total_bytes = self.capacity_bytes;
-        let free_bytes = total_bytes - books.used_bytes();
+        let free_bytes = total_bytes - accounting.used_bytes();
         if requested_bytes <= free_bytes {
             return Ok(());
         }
@@ -165,46 +173,46 @@ unsafe impl VirtualMemory for NullDevice {
     }
 
     fn reserve(&self, bytes: usize) -> Result<Address> {
-        let mut books = self.books.lock();
-        let Books { arena, pages, .. } = &mut *books;
+        let mut accounting = self.accounting.lock();
+        let Accounting { arena, pages, .. } = &mut *accounting;
         let range = pages.reserve(arena, bytes);
         range.ok_or_else(|| driver_error(self.device.kind(), "reserve", Code::OutOfAddresses))
     }
 
     unsafe fn unreserve(&self, range: Address, bytes: usize) -> Result<()> {
-        let mut books = self.books.lock();
-        let Books { arena, pages, .. } = &mut *books;
+        let mut accounting = self.accounting.lock();
+        let Accounting { arena, pages, .. } = &mut *accounting;
         pages.unreserve(arena, range, bytes);
-        drop(books);
+        drop(accounting);
         self.reuse.let_others_go_first();
         Ok(())
     }
 
     fn create(&self, bytes: usize) -> Result<PhysicalHandle> {
-        let mut books = self.books.lock();
-        self.check_room(&books, bytes)?;
-        Ok(books.pages.create(bytes))
+        let mut accounting = self.accounting.lock();
+        self.check_room(&accounting, bytes)?;
+        Ok(accounting.pages.create(bytes))
     }
 
     unsafe fn map(&self, to: Address, physical: PhysicalHandle) -> Result<()> {
-        self.books.lock().pages.map(to, physical);
+        self.accounting.lock().pages.map(to, physical);
         Ok(())
     }
 
     unsafe fn unmap(&self, physical: PhysicalHandle) -> Result<()> {
-        self.books.lock().pages.unmap(physical);
+        self.accounting.lock().pages.unmap(physical);
         Ok(())
     }
 
     unsafe fn relocate(&self, physical: PhysicalHandle, to: Address) -> Result<()> {
-        let mut books = self.books.lock();
-        books.pages.unmap(physical);
-        books.pages.map(to, physical);
+        let mut accounting = self.accounting.lock();
+        accounting.pages.unmap(physical);
+        accounting.pages.map(to, physical);
         Ok(())
     }
 
     unsafe fn release(&self, physical: PhysicalHandle) -> Result<()> {
-        self.books.lock().pages.release(physical);
+        self.accounting.lock().pages.release(physical);
         Ok(())
     }
 }

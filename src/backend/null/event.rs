@@ -24,7 +24,7 @@ impl Marks {
         Self { marks: HashMap::new(), next_mark: 1 }
     }
 
-    pub(super) fn live(&self) -> usize {
+    pub(super) fn resource_counts(&self) -> usize {
         self.marks.len()
     }
 

@@ -130,16 +130,16 @@ impl Arena {
     }
 }
 
-/// Allocations in an arena. Equation: `live_bytes` is the sum over the allocations.
+/// Allocations in an arena. Equation: `allocated_bytes` is the sum over the allocations.
 #[derive(Debug)]
 pub(super) struct Allocations {
     ranges: Ranges,
-    live_bytes: usize,
+    allocated_bytes: usize,
 }
 
 impl Allocations {
     pub(super) fn new() -> Self {
-        Self { ranges: Ranges::default(), live_bytes: 0 }
+        Self { ranges: Ranges::default(), allocated_bytes: 0 }
     }
 
     pub(super) fn allocate(
@@ -152,7 +152,7 @@ impl Allocations {
         assert!(align_bytes.is_power_of_two(), "an alignment is a power of two: {align_bytes}");
         let base = arena.take(bytes, align_bytes)?;
         self.ranges.insert(base, bytes);
-        self.live_bytes += bytes;
+        self.allocated_bytes += bytes;
         Some(Address(base))
     }
 
@@ -160,15 +160,15 @@ impl Allocations {
         let bytes = self.ranges.remove(address.0);
         let bytes = bytes.unwrap_or_else(|| panic!("no live allocation begins at {address:x?}"));
         arena.give_back(address.0).expect("every allocation is a span of its arena");
-        self.live_bytes -= bytes;
+        self.allocated_bytes -= bytes;
     }
 
     pub(super) fn containing(&self, address: Address) -> Option<(u64, usize)> {
         self.ranges.containing(address.0)
     }
 
-    pub(super) fn live_bytes(&self) -> usize {
-        self.live_bytes
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes
     }
 }
 

@@ -21,12 +21,12 @@ mod virtual_memory;
 use std::sync::Arc;
 
 use crate::backend::contract::{Address, StreamHandle};
-use crate::backend::driver::courier::Courier;
+use crate::backend::driver::resume_threads::ResumeThreads;
 use crate::base::device::{Device, DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::{DeviceError, DriverError, Error, Result};
 use crate::base::sync::{LockRank, Mutex};
 
-pub use config::{CompletionMode, LiveCounts, MovedBytes, NullConfig, Reuse};
+pub use config::{CompletionMode, MovedBytes, NullConfig, ResourceCounts, Reuse};
 use device::NullDevice;
 use event::Marks;
 use memory::{HostMemory, LEAST_ALIGN_BYTES, Place};
@@ -62,10 +62,10 @@ fn driver_error(kind: DeviceKind, call: &'static str, code: Code) -> Error {
 /// use accelrt::backend::null::{NullBackend, NullConfig};
 /// let null = NullBackend::new(NullConfig::default());
 /// let address = null.allocate(0, 1000, 64)?;
-/// assert_eq!(null.live().device_bytes, 1000);
+/// assert_eq!(null.resource_counts().device_bytes, 1000);
 /// // SAFETY: it was just allocated there, and no task uses it.
 /// unsafe { null.release(0, address) }?;
-/// assert_eq!(null.live().device_bytes, 0);
+/// assert_eq!(null.resource_counts().device_bytes, 0);
 /// # Ok::<(), accelrt::Error>(())
 /// ```
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct NullBackend {
     timeline: Mutex<Timeline>,
     programs: Mutex<Programs>,
     has_kernels: bool,
-    courier: Courier,
+    resume_threads: ResumeThreads,
 }
 
 #[derive(Debug)]
@@ -117,23 +117,30 @@ impl NullBackend {
             timeline: Mutex::new(LockRank::Backend, timeline),
             programs: Mutex::new(LockRank::Backend, Programs::new(config.has_fp64)),
             has_kernels: config.has_kernels,
-            courier: Courier::new(config.kind, "accelrt-null"),
+            resume_threads: ResumeThreads::new(config.kind, "accelrt-null"),
         })
     }
 
     /// Objects and memory that were given out and not given back. Exact when no other thread is
     /// inside a call.
     #[must_use]
-    pub fn live(&self) -> LiveCounts {
+    pub fn resource_counts(&self) -> ResourceCounts {
         let timeline = self.timeline.lock();
-        let (streams, marks) = (timeline.streams.live(), timeline.marks.live());
+        let (streams, marks) =
+            (timeline.streams.resource_counts(), timeline.marks.resource_counts());
         drop(timeline);
-        let host_bytes = self.host.lock().allocations.live_bytes();
-        let (programs, kernels) = self.programs.lock().live();
-        let mut counts =
-            LiveCounts { streams, marks, host_bytes, programs, kernels, ..LiveCounts::default() };
+        let host_bytes = self.host.lock().allocations.allocated_bytes();
+        let (programs, kernels) = self.programs.lock().resource_counts();
+        let mut counts = ResourceCounts {
+            streams,
+            marks,
+            host_bytes,
+            programs,
+            kernels,
+            ..ResourceCounts::default()
+        };
         for device in &self.devices {
-            let bytes = device.live_bytes();
+            let bytes = device.allocated_bytes();
             counts.device_bytes += bytes.allocated;
             counts.reserved_bytes += bytes.reserved;
             counts.physical_bytes += bytes.physical;

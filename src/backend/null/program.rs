@@ -49,7 +49,7 @@ impl Programs {
         Self { has_fp64, ..Self::default() }
     }
 
-    pub(super) fn live(&self) -> (usize, usize) {
+    pub(super) fn resource_counts(&self) -> (usize, usize) {
         (self.compiled.len(), self.kernels.len())
     }
 

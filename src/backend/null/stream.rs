@@ -69,7 +69,7 @@ impl Streams {
         }
     }
 
-    pub(super) fn live(&self) -> usize {
+    pub(super) fn resource_counts(&self) -> usize {
         self.handles.len()
     }
 
@@ -249,7 +249,7 @@ mod tests {
         assert!(streams.is_done(point) && streams.is_done(before));
         streams.destroy(first);
         assert!(streams.create(0).0 > second.0);
-        assert_eq!(streams.live(), 1);
+        assert_eq!(streams.resource_counts(), 1);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn what_is_not_given_back_shows() {
     let kernels = null.kernels().unwrap();
     let program = kernels.compile(1, ProgramSource::Text("kernel void nop() {}"), "").unwrap();
     kernels.kernel(program, "nop").unwrap();
-    let expected = LiveCounts {
+    let expected = ResourceCounts {
         streams: 1,
         marks: 1,
         device_bytes: 10,
@@ -66,10 +66,10 @@ fn what_is_not_given_back_shows() {
         programs: 1,
         kernels: 1,
     };
-    assert_eq!(null.live(), expected);
+    assert_eq!(null.resource_counts(), expected);
     null.mark_release(mark).unwrap();
     null.stream_destroy(stream).unwrap();
-    assert_eq!(null.live(), LiveCounts { streams: 0, marks: 0, ..expected });
+    assert_eq!(null.resource_counts(), ResourceCounts { streams: 0, marks: 0, ..expected });
 }
 
 #[test]

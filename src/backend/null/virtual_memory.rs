@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_move_and_the_books_follow() {
+    fn pages_move_and_the_accounting_follow() {
         // Goal: every step leaves the equations true. Method: two physical memories, one range.
         let (mut arena, mut pages) = empty();
         let range = pages.reserve(&mut arena, 4 * GRANULE).unwrap();

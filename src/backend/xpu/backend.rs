@@ -123,7 +123,7 @@ unsafe impl Backend for XpuBackend {
         if !self.is_shut_down() {
             // SAFETY: the stream is live, as the caller promises.
             let stream = unsafe { Held::of(stream) }.share();
-            self.courier.post(Arc::new(Flushed { work, stream }));
+            self.resume_threads.post(Arc::new(Flushed { work, stream }));
         }
     }
 
@@ -252,8 +252,8 @@ unsafe impl Backend for XpuBackend {
     fn shutdown(&self, deadline: Instant) -> Leftover {
         // Release: pairs with `is_shut_down`.
         self.is_shut_down.store(true, Ordering::Release);
-        let couriers = [&self.courier, &*self.completions];
-        let busy = couriers.map(|courier| courier.shutdown(deadline).busy_threads);
+        let couriers = [&self.resume_threads, &*self.completions];
+        let busy = couriers.map(|resume_threads| resume_threads.shutdown(deadline).busy_threads);
         Leftover { busy_threads: busy.iter().sum() }
     }
 }

@@ -22,7 +22,7 @@ mod sys;
 
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::driver::courier::Courier;
+use crate::backend::driver::resume_threads::ResumeThreads;
 use crate::base::config::Config;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{DeviceError, Error, Result, RuntimeError};
@@ -56,9 +56,9 @@ pub struct XpuBackend {
     probe: OnceLock<Probe>,
     session: OnceLock<Arc<Session>>,
     memory: Memory,
-    courier: Courier,
+    resume_threads: ResumeThreads,
     /// Carries callbacks, apart from resumed work, which may be inside of user code for long.
-    completions: Arc<Courier>,
+    completions: Arc<ResumeThreads>,
     is_shut_down: AtomicBool,
 }
 
@@ -72,8 +72,8 @@ impl XpuBackend {
             probe: OnceLock::new(),
             session: OnceLock::new(),
             memory: Memory::new(),
-            courier: Courier::new(DeviceKind::XPU, "accelrt-xpu"),
-            completions: Arc::new(Courier::new(DeviceKind::XPU, "accelrt-xpu-done")),
+            resume_threads: ResumeThreads::new(DeviceKind::XPU, "accelrt-xpu"),
+            completions: Arc::new(ResumeThreads::new(DeviceKind::XPU, "accelrt-xpu-done")),
             is_shut_down: AtomicBool::new(false),
         })
     }

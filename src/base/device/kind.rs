@@ -71,19 +71,19 @@ impl DeviceKind {
     /// Fails when the name is no lower-case identifier of at most 32 ASCII characters, when another
     /// kind has the name or the code, and when the code is none from 64 to 127.
     pub fn register(name: &str, type_code: u8) -> Result<Self> {
-        KINDS.with_own().enter(name, type_code, OUTSIDE_TYPE_CODES)
+        KINDS.with_builtin().enter(name, type_code, OUTSIDE_TYPE_CODES)
     }
 
     /// Every registered kind: this crate's in the order of their type codes, then the others in the
     /// order of their registration.
     pub fn registered() -> impl Iterator<Item = Self> {
-        KINDS.with_own().entries().map(|entry| entry.kind)
+        KINDS.with_builtin().entries().map(|entry| entry.kind)
     }
 
     /// The registered kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let mut entries = KINDS.with_own().entries();
+        let mut entries = KINDS.with_builtin().entries();
         Some(entries.find(|entry| entry.name == name)?.kind)
     }
 
@@ -96,7 +96,7 @@ impl DeviceKind {
     /// The lower-case name used in device strings.
     #[must_use]
     pub fn name(self) -> &'static str {
-        let entry = KINDS.with_own().entries().find(|entry| entry.kind == self);
+        let entry = KINDS.with_builtin().entries().find(|entry| entry.kind == self);
         entry.map_or("", |entry| entry.name) // found: a handle is made from an entry
     }
 
@@ -157,7 +157,7 @@ impl KindTable {
     }
 
     /// The same table, in which our kinds are the first.
-    fn with_own(&self) -> &Self {
+    fn with_builtin(&self) -> &Self {
         if self.places[OWN_KINDS.len() - 1].get().is_none() {
             for own in OWN_KINDS {
                 let entered = self.enter(own.name, own.kind.type_code(), OWN_TYPE_CODES);
@@ -299,7 +299,7 @@ mod tests {
     fn every_code_has_a_place() {
         let table = KindTable::new();
         for code in OUTSIDE_TYPE_CODES {
-            table.with_own().enter(&format!("kind_{code}"), code, OUTSIDE_TYPE_CODES).unwrap();
+            table.with_builtin().enter(&format!("kind_{code}"), code, OUTSIDE_TYPE_CODES).unwrap();
         }
         assert_eq!(table.entries().count(), MOST_KINDS);
         assert!(table.enter("kind_more", 64, OUTSIDE_TYPE_CODES).is_err());
@@ -314,7 +314,7 @@ mod tests {
         let arrived = AtomicUsize::new(0);
         let enter_all = |(own_name, own_code): (&str, u8)| -> Vec<(bool, bool)> {
             let enter_both = |(round, table): (usize, &KindTable)| {
-                table.with_own();
+                table.with_builtin();
                 // AcqRel, Acquire: pair with each other; the tables need no order of them.
                 arrived.fetch_add(1, Ordering::AcqRel);
                 while arrived.load(Ordering::Acquire) < 2 * (round + 1) {

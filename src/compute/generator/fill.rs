@@ -114,7 +114,7 @@ impl Generator {
             }));
         }
         let lifecycle = &stream.core().lifecycle;
-        lifecycle.check_own("a generator", self.kits().runtime)?;
+        lifecycle.check_same_runtime("a generator", self.kits().runtime)?;
         lifecycle.check()?;
         let (kit, blocks) = (self.kits().of(stream.device()), bytes.div_ceil(BLOCK_BYTES));
         buffer.check_stream(stream)?;

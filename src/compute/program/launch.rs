@@ -161,7 +161,7 @@ impl Stream {
     }
 
     fn reach<'a>(&self, buffer: &'a Buffer) -> Result<Access<'a>> {
-        self.core().lifecycle.check_own("a buffer", buffer.runtime())?;
+        self.core().lifecycle.check_same_runtime("a buffer", buffer.runtime())?;
         if !buffer.is_reached_by(self.device()) {
             let (buffer, stream) = (buffer.device(), self.device());
             return Err(Error::Memory(MemoryError::DeviceMismatch { buffer, stream }));

@@ -20,7 +20,7 @@ use crate::queue::{Class, Command, Pushed};
 pub(super) struct RecordCommand(pub(super) Pending);
 
 impl Command<TaskContext> for RecordCommand {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Record;
 
     #[inline]

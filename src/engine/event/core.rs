@@ -123,7 +123,7 @@ impl EventCore {
             return Err(Error::Event(EventError::DeviceMismatch { event, stream }));
         }
         if let Some((source, _)) = &latest.source {
-            core.lifecycle.check_own("an event", source.lifecycle.runtime)?;
+            core.lifecycle.check_same_runtime("an event", source.lifecycle.runtime)?;
         }
         latest.kind = Some(device.kind());
         Ok(())

@@ -177,7 +177,7 @@ impl Event {
         let start = self.core.mark_of(&this_record).ok_or(Error::Event(EventError::NotComplete))?;
         let end = other.core.mark_of(&other_record).ok_or(Error::Event(EventError::NotComplete))?;
         let (source, other_source) = (&this_record.source, &other_record.source);
-        source.lifecycle.check_own("an event", other_source.lifecycle.runtime)?;
+        source.lifecycle.check_same_runtime("an event", other_source.lifecycle.runtime)?;
         if !source.on_host && source.identity.device != other_source.identity.device {
             let capability = "elapsed time between events of two devices";
             return Err(Error::Driver(DriverError::Unsupported {
@@ -230,7 +230,7 @@ impl Stream {
                 stream: own_kind,
             }));
         }
-        core.lifecycle.check_own("an event", record.source.lifecycle.runtime)?;
+        core.lifecycle.check_same_runtime("an event", record.source.lifecycle.runtime)?;
         record.source.failures.bind();
         let wait = WaitFor::new_bound(Arc::clone(&record.source), record.ticket);
         if event.core.is_reached(&record) {
@@ -256,7 +256,7 @@ impl Stream {
     /// [`Stream::wait_event`].
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         let lifecycle = &self.core().lifecycle;
-        lifecycle.check_own("a stream", other.core().lifecycle.runtime)?;
+        lifecycle.check_same_runtime("a stream", other.core().lifecycle.runtime)?;
         self.wait_event(&other.record_event()?)
     }
 

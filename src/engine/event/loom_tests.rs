@@ -12,8 +12,8 @@ use crate::engine::event::core::EventCore;
 use crate::engine::event::shared::{Pending, Shared};
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
+use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::loom_device::stream;
-use crate::engine::stream::own::Place;
 
 fn event() -> Shared {
     Shared::new(EventCore::new(None, false))
@@ -111,11 +111,11 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
         let event = Event::new();
         first.record(&event).unwrap();
         // Skips the first place of the queue, where a record would be queued in any case.
-        second.core().enqueue(Place, Always);
+        second.core().enqueue(EmptyTask, Always);
         let (recorder, moved) = (second.clone(), event.clone());
         let recorder = thread::spawn(move || recorder.record(&moved).unwrap());
         let producer = thread::spawn(move || {
-            second.core().enqueue(Place, Always);
+            second.core().enqueue(EmptyTask, Always);
         });
         assert!(!event.query(), "done between two records that are pending");
         recorder.join().unwrap();

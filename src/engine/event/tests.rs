@@ -39,7 +39,7 @@ fn null(device_count: usize) -> Arc<NullBackend> {
 struct Ask(Event, Sender<bool>);
 
 impl Command<TaskContext> for Ask {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {

@@ -43,7 +43,7 @@ impl StreamCore {
     ) -> Option<Stop> {
         let is_cancelled = self.lifecycle.is_cancelled();
         let operation = entry.operation();
-        let is_skipped = entry.class() != Class::Own && context.error.is_some();
+        let is_skipped = entry.class() != Class::Internal && context.error.is_some();
         let is_reported = operation.name().is_some() && self.lifecycle.is_watched();
         if !is_reported || is_cancelled || is_skipped {
             return self.execute_as(entry, context, is_helping, is_cancelled);

@@ -173,7 +173,7 @@ enum Look {
 }
 
 impl Command<TaskContext> for Behind {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
     const MAY_WAIT: bool = true;
 
@@ -211,7 +211,7 @@ impl WaitFor {
 }
 
 impl Command<TaskContext> for WaitFor {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Wait;
     const MAY_WAIT: bool = true;
 
@@ -240,7 +240,7 @@ impl Drop for WaitFor {
 pub(crate) struct Inherit(pub(crate) Arc<StreamFailure>);
 
 impl Command<TaskContext> for Inherit {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {

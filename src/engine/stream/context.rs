@@ -8,7 +8,7 @@ use crate::base::device::Device;
 use crate::base::error::{FailureCause, Result, StreamFailure};
 use crate::engine::stream::action::Since;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::gate::Gate;
+use crate::engine::stream::latch::Latch;
 use crate::engine::stream::marks::PlacedMark;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::engine::stream::synchronize::SyncPoint;
@@ -56,8 +56,8 @@ pub(crate) enum Blocker {
     Retired(Arc<StreamCore>, u64),
     /// Until a driver has reached the mark of a stream's task.
     Reached(Arc<StreamCore>, u64),
-    /// Until a gate is opened.
-    Gate(Arc<Gate<StreamCore>>),
+    /// Until a latch is opened.
+    Latch(Arc<Latch<StreamCore>>),
 }
 
 impl CommandContext for TaskContext {

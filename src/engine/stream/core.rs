@@ -22,11 +22,11 @@ use crate::engine::stream::commands::{caught, drop_quietly};
 use crate::engine::stream::context::{Blocker, Effects, TaskContext};
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::failures::Failures;
+use crate::engine::stream::internal::MarkerRun;
 use crate::engine::stream::lifecycle::{Lifecycle, StreamCounters};
 use crate::engine::stream::marks::Marks;
 use crate::engine::stream::operation::OperationKind;
-use crate::engine::stream::own::MarkerRun;
-use crate::engine::stream::pace::{Pace, Stopwatch};
+use crate::engine::stream::scheduling_hints::{SchedulingHints, Stopwatch};
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::engine::stream::waiters::{Waiter, Waiters};
@@ -74,7 +74,7 @@ pub(crate) struct StreamCore {
 /// Fields written at each batch, on cache lines that producers do not read.
 pub(crate) struct Figures {
     pub(crate) counters: StreamCounters,
-    pub(crate) pace: Pace,
+    pub(crate) hints: SchedulingHints,
 }
 
 impl StreamCore {
@@ -117,7 +117,7 @@ impl StreamCore {
             synchronizing: Mutex::new(LockRank::ErrorLog, Vec::new()),
             figures: CachePadded::new(Figures {
                 counters: StreamCounters::default(),
-                pace: Pace::new(),
+                hints: SchedulingHints::new(),
             }),
             sender,
             room_until: AtomicU64::new(0),
@@ -212,8 +212,8 @@ impl StreamCore {
                     self.unpark(parking);
                 }
             }
-            Blocker::Gate(gate) if gate.wait(Arc::clone(self), parking) => {}
-            Blocker::Gate(_) => self.unpark(parking),
+            Blocker::Latch(latch) if latch.wait(Arc::clone(self), parking) => {}
+            Blocker::Latch(_) => self.unpark(parking),
         }
     }
 
@@ -239,7 +239,7 @@ impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         loop {
             let Some(mut pass) = self.turnstile.enter_from_run_queue() else {
-                return self.figures.pace.note_met();
+                return self.figures.hints.note_met();
             };
             let stop = self.drain(&mut pass, u64::MAX, Some(turn));
             if self.leave(pass, stop) == Next::Nothing {
@@ -272,7 +272,7 @@ impl Work for StreamCore {
 
     fn leave_for(&self) -> Option<Duration> {
         let may_help = self.on_host && !self.lifecycle.is_cancelled();
-        if may_help { self.figures.pace.leave_for(self.progress.retired()) } else { None }
+        if may_help { self.figures.hints.leave_for(self.progress.retired()) } else { None }
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! | stage | the task is asked | becomes |
 //! |---|---|---|
-//! | queued | the device is behind: its callback opens a gate | approaching |
+//! | queued | the device is behind: its callback opens a latch | approaching |
 //! | queued, approaching | everything before is done: calls `start` | started |
-//! | started | the completion has opened the gate: runs, which reads the outcome | over |
+//! | started | the completion has opened the latch: runs, which reads the outcome | over |
 //!
-//! The stream parks on the gate of the task's stage.
+//! The stream parks on the latch of the task's stage.
 
 use std::fmt;
 use std::mem;
@@ -21,8 +21,8 @@ use crate::engine::stream::commands::{drop_quietly, panicked};
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Checked;
-use crate::engine::stream::gate::{Gate, Outcome};
-use crate::engine::stream::gated::{Entrance, open};
+use crate::engine::stream::latch::{Latch, Outcome};
+use crate::engine::stream::latched::{LatchWaiter, open};
 use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
@@ -32,13 +32,13 @@ use crate::queue::{Class, Command};
 /// and in a forked child, it does nothing.
 #[must_use = "a completion that is dropped unfinished fails its stream"]
 pub struct Completion {
-    gate: Inherited<Arc<Gate<StreamCore>>>,
+    latch: Inherited<Arc<Latch<StreamCore>>>,
     is_finished: bool,
 }
 
 impl Completion {
-    fn new(gate: &Arc<Gate<StreamCore>>) -> Self {
-        Self { gate: Inherited::new(Arc::clone(gate)), is_finished: false }
+    fn new(latch: &Arc<Latch<StreamCore>>) -> Self {
+        Self { latch: Inherited::new(Arc::clone(latch)), is_finished: false }
     }
 
     /// The task is done; an error fails its stream. The stream goes on where its kind executes
@@ -50,7 +50,7 @@ impl Completion {
 
     fn open(&self, outcome: Outcome) {
         if !fork::is_child() {
-            open(&self.gate, outcome);
+            open(&self.latch, outcome);
         }
     }
 }
@@ -74,9 +74,9 @@ struct Deferred<F>(Stage<F>);
 
 enum Stage<F> {
     Queued(F),
-    Approaching(F, Entrance),
+    Approaching(F, LatchWaiter),
     /// With the failure of `start`, if it failed.
-    Started(Entrance, Option<Box<FailureCause>>),
+    Started(LatchWaiter, Option<Box<FailureCause>>),
     /// The failure is recorded, or the outcome was read.
     Over,
 }
@@ -87,36 +87,36 @@ impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
         match self {
             Self::Queued(start) if context.on_host => Self::begin(start),
             Self::Queued(start) => match approach(context) {
-                Some(entrance) if entrance.0.is_open() => Self::begin(start),
-                Some(entrance) => Self::Approaching(start, entrance),
+                Some(waiter) if waiter.0.is_open() => Self::begin(start),
+                Some(waiter) => Self::Approaching(start, waiter),
                 None => {
                     drop_quietly(|| drop(start));
                     Self::Over
                 }
             },
-            Self::Approaching(start, entrance) if entrance.0.is_open() => Self::begin(start),
+            Self::Approaching(start, waiter) if waiter.0.is_open() => Self::begin(start),
             stage => stage,
         }
     }
 
     fn begin(start: F) -> Self {
         assert_no_lock_held();
-        let gate = Gate::new();
-        let completion = Completion::new(&gate);
+        let latch = Latch::new();
+        let completion = Completion::new(&latch);
         let started = catch_unwind(AssertUnwindSafe(|| start(completion)));
-        Self::Started(Entrance(gate), started.err().map(|panic| Box::new(panicked(panic))))
+        Self::Started(LatchWaiter(latch), started.err().map(|panic| Box::new(panicked(panic))))
     }
 }
 
-/// A gate that opens when the device has done everything before. `None` when the driver refuses to
+/// A latch that opens when the device has done everything before. `None` when the driver refuses to
 /// tell: the stream then fails instead of hanging.
-fn approach(context: &mut TaskContext) -> Option<Entrance> {
+fn approach(context: &mut TaskContext) -> Option<LatchWaiter> {
     let mark = context.mark(false)?;
-    let gate = Gate::new();
-    let reached = Arc::clone(&gate);
+    let latch = Latch::new();
+    let reached = Arc::clone(&latch);
     let registered = match mark.is_done() {
         Ok(true) => {
-            open(&gate, Ok(()));
+            open(&latch, Ok(()));
             Ok(())
         }
         Ok(false) => {
@@ -126,7 +126,7 @@ fn approach(context: &mut TaskContext) -> Option<Entrance> {
         Err(refusal) => Err(refusal),
     };
     match registered {
-        Ok(()) => Some(Entrance(gate)),
+        Ok(()) => Some(LatchWaiter(latch)),
         Err(refusal) => {
             context.fail(FailureCause::Backend(refusal));
             None
@@ -141,20 +141,20 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
-        let gate = match &self.0 {
-            // The gate may be open by now: parking then reports it, and the next look calls
+        let latch = match &self.0 {
+            // The latch may be open by now: parking then reports it, and the next look calls
             // `start`. The task is ready only after that.
-            Stage::Approaching(_, Entrance(gate)) => gate,
-            Stage::Started(Entrance(gate), _) if !gate.is_open() => gate,
+            Stage::Approaching(_, LatchWaiter(latch)) => latch,
+            Stage::Started(LatchWaiter(latch), _) if !latch.is_open() => latch,
             _ => return true,
         };
-        context.effects().blocked_on = Some(Blocker::Gate(Arc::clone(gate)));
+        context.effects().blocked_on = Some(Blocker::Latch(Arc::clone(latch)));
         false
     }
 
     fn run(self, context: &mut TaskContext) {
-        let Stage::Started(entrance, panic) = self.0 else { return };
-        let outcome = entrance.0.take().expect("a task that is ready was finished, and once");
+        let Stage::Started(waiter, panic) = self.0 else { return };
+        let outcome = waiter.0.take().expect("a task that is ready was finished, and once");
         match (panic, outcome) {
             (None, Ok(())) => {}
             (None, Err(cause)) => context.fail(cause),

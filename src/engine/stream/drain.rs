@@ -21,10 +21,10 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
 use crate::engine::stream::lifecycle::StreamCounts;
 use crate::engine::stream::marks::PlacedMark;
-use crate::engine::stream::pace::{Shift, Stopwatch};
+use crate::engine::stream::scheduling_hints::{Shift, Stopwatch};
 use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::waiters::Waiter;
-use crate::queue::{Class, Entry, Front, Receiver};
+use crate::queue::{Class, Entry, Head, Receiver};
 
 /// Tasks that a worker runs before it looks whether other streams wait.
 const BATCH_TASKS: u32 = 64;
@@ -66,7 +66,7 @@ impl StreamCore {
         } else {
             // A round trip waits for a single task: no task follows it, so no clock is read.
             let stop = self.drain(consumer, until, None);
-            self.figures.pace.end_help();
+            self.figures.hints.end_help();
             stop
         }
     }
@@ -77,7 +77,7 @@ impl StreamCore {
         loop {
             let next = consumer.receiver.consumed() + 1;
             let stop = self.drain(consumer, next, None);
-            let is_over = shift.is_over(&self.figures.pace);
+            let is_over = shift.is_over(&self.figures.hints);
             if stop != Stop::Here || consumer.receiver.consumed() < next || next >= until {
                 return stop;
             }
@@ -102,10 +102,10 @@ impl StreamCore {
         let batch = |consumer: &mut Consumer| self.drain_batch(consumer, until, turn);
         let stop = frames::inside(self.key(), || self.past_panics(consumer, batch));
         let last = consumer.receiver.consumed();
-        consumer.stopwatch.stop(last, &self.figures.pace);
+        consumer.stopwatch.stop(last, &self.figures.hints);
         match turn {
             None => self.figures.counters.add_helped(last - first),
-            Some(_) if last > first => self.figures.pace.note_worker(),
+            Some(_) if last > first => self.figures.hints.note_worker(),
             Some(_) => {}
         }
         stop
@@ -124,10 +124,10 @@ impl StreamCore {
                 return Stop::Here; // `leave` finds a task that came in this moment
             }
             let Consumer { receiver, context, .. } = consumer;
-            let entry = match receiver.front() {
-                Front::Ready(entry) => entry,
-                Front::Empty => return Stop::Here,
-                Front::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
+            let entry = match receiver.head() {
+                Head::Ready(entry) => entry,
+                Head::Empty => return Stop::Here,
+                Head::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
                     unpublished += 1;
                     if unpublished < UNPUBLISHED_LOOKS {
                         spin_hint();
@@ -136,7 +136,7 @@ impl StreamCore {
                     }
                     continue;
                 }
-                Front::Unpublished => return Stop::Yield,
+                Head::Unpublished => return Stop::Yield,
             };
             if let Some(stop) = self.execute(entry, context, turn.is_none()) {
                 return stop;
@@ -144,7 +144,7 @@ impl StreamCore {
             self.retire(receiver.consumed(), context);
             let Some(turn) = turn else { continue };
             left -= 1;
-            if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.pace.is_long() {
+            if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.hints.is_long() {
                 if turn.must_yield() || left == 0 && turn.others_wait() {
                     return Stop::Yield;
                 }
@@ -180,7 +180,7 @@ impl StreamCore {
         is_cancelled: bool,
     ) -> Option<Stop> {
         let class = entry.class();
-        if class == Class::Own {
+        if class == Class::Internal {
             if !is_cancelled && !entry.is_ready(context) {
                 return Some(Stop::Blocked);
             }
@@ -202,8 +202,7 @@ impl StreamCore {
     /// that closures need is Rust's to check, and our own tasks need little.
     #[inline]
     fn is_for_helpers(&self, class: Class) -> bool {
-        class != Class::Native
-            || !self.figures.pace.is_unknown() && stack::is_as_large_as_a_workers()
+        class != Class::Ffi || !self.figures.hints.is_unknown() && stack::is_as_large_as_a_workers()
     }
 
     /// Retires a user's task without running it.
@@ -250,7 +249,7 @@ impl StreamCore {
     fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
         let receiver = &mut consumer.receiver;
         if receiver.consumed() == self.progress.retired()
-            && let Front::Ready(head) = receiver.front()
+            && let Head::Ready(head) = receiver.head()
         {
             // It panicked when it was asked whether it is ready, and would panic again.
             drop_quietly(|| head.discard());
@@ -279,13 +278,13 @@ impl StreamCore {
     /// the turn.
     #[inline(never)]
     fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
-        let pace = &self.figures.pace;
-        if !self.on_host || pace.is_wanted_by_host() {
+        let hints = &self.figures.hints;
+        if !self.on_host || hints.is_wanted_by_host() {
             return true;
         }
         let Consumer { receiver, stopwatch, .. } = consumer;
-        stopwatch.stop(receiver.consumed(), pace); // idle time is not task time
-        let goes_on = turn.linger(&|| receiver.is_published() || pace.is_wanted_by_host());
+        stopwatch.stop(receiver.consumed(), hints); // idle time is not task time
+        let goes_on = turn.linger(&|| receiver.is_published() || hints.is_wanted_by_host());
         stopwatch.start(receiver.consumed());
         goes_on
     }

@@ -135,7 +135,7 @@ impl StreamCore {
         _mode: M,
     ) -> M::Outcome<T::Receipt> {
         debug_assert!(
-            M::IS_CHECKED || T::Command::CLASS == Class::Own,
+            M::IS_CHECKED || T::Command::CLASS == Class::Internal,
             "a user's task can be refused"
         );
         if M::IS_CHECKED && !self.on_host {

@@ -9,7 +9,7 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::operation::OperationKind;
 use crate::ffi::abi::{self, Frame, Function, ShortFrame};
-use crate::ffi::{Argument, NativeCall, PlacedArguments};
+use crate::ffi::{Argument, FfiCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
 /// What streams of devices lack that run no functions of the host.
@@ -50,7 +50,7 @@ struct Launch<A, const CHECKED: bool, const MARKER: bool> {
 impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
     for Launch<A, CHECKED, MARKER>
 {
-    const CLASS: Class = Class::Native;
+    const CLASS: Class = Class::Ffi;
     const OPERATION: OperationKind = OperationKind::Launch;
 
     #[inline]
@@ -77,7 +77,7 @@ impl Stream {
     /// on some thread, after everything enqueued before, and is dropped unrun when the stream has
     /// an error then. Returns the task's ticket, which identifies this use of memory.
     ///
-    /// A status other than 0 fails the stream when the call is [checked](NativeCall::checked).
+    /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
     /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, the call
     /// counts as long, and threads that wait for it leave it to a worker; so do threads with less
     /// stack left than a worker has (8 MiB, with a tolerance of 1 MiB).
@@ -93,9 +93,9 @@ impl Stream {
     /// any thread until it returned or the stream passed it: a synchronise says so. The function's
     /// other requirements hold when the stream comes to it.
     ///
-    /// See [`NativeCall`] for an example.
+    /// See [`FfiCall`] for an example.
     #[inline(always)]
-    pub unsafe fn launch(&self, call: NativeCall) -> Result<u64> {
+    pub unsafe fn launch(&self, call: FfiCall) -> Result<u64> {
         self.push_call::<false>(call)
     }
 
@@ -104,16 +104,16 @@ impl Stream {
     /// # Safety
     /// As [`Stream::launch`].
     #[inline(never)]
-    pub(crate) unsafe fn launch_marker(&self, call: NativeCall) -> Result<u64> {
+    pub(crate) unsafe fn launch_marker(&self, call: FfiCall) -> Result<u64> {
         self.push_call::<true>(call)
     }
 
     /// Called by the two above only, whose callers promise what running the call needs.
     #[inline(always)]
-    fn push_call<const MARKER: bool>(&self, call: NativeCall) -> Result<u64> {
+    fn push_call<const MARKER: bool>(&self, call: FfiCall) -> Result<u64> {
         let core = self.core();
         if !core.on_host || !abi::IS_KNOWN {
-            return Err(self.no_native_calls());
+            return Err(self.no_ffi_calls());
         }
         let is_checked = call.is_checked();
         let pushed = match call.into_parts() {
@@ -146,7 +146,7 @@ impl Stream {
     }
 
     #[cold]
-    fn no_native_calls(&self) -> Error {
+    fn no_ffi_calls(&self) -> Error {
         let capability = if abi::IS_KNOWN {
             NATIVE_CALLS
         } else {

@@ -13,7 +13,7 @@ use crate::engine::stream::commands::{Call, TaskOutcome};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::frames;
-use crate::engine::stream::own::Keep;
+use crate::engine::stream::internal::DropTask;
 
 /// In-order work on one device.
 ///
@@ -116,15 +116,15 @@ impl Stream {
 
     /// Drops `owner` when everything enqueued so far is done, failed or cancelled. Not called in a
     /// forked child.
-    pub(crate) fn keep<T: Send + 'static>(&self, owner: T) {
-        self.core.enqueue(Keep(owner), Always);
+    pub(crate) fn drop_behind<T: Send + 'static>(&self, owner: T) {
+        self.core.enqueue(DropTask(owner), Always);
     }
 
     /// Drops `owner` when the device has done the task `ticket`, which was just enqueued. Not
     /// called in a forked child.
-    pub(crate) fn keep_until<T: Send + 'static>(&self, ticket: u64, owner: T) {
+    pub(crate) fn drop_after<T: Send + 'static>(&self, ticket: u64, owner: T) {
         if self.core.on_host {
-            self.keep(owner);
+            self.drop_behind(owner);
         } else {
             self.core.hold(ticket, Box::new(owner));
         }

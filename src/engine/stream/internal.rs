@@ -16,7 +16,7 @@ use crate::queue::{Class, Command};
 pub(crate) struct Marker;
 
 impl Command<TaskContext> for Marker {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
@@ -54,20 +54,20 @@ impl MarkerRun {
 }
 
 /// A task that takes a ticket and has no effect.
-pub(crate) struct Place;
+pub(crate) struct EmptyTask;
 
-impl Command<TaskContext> for Place {
-    const CLASS: Class = Class::Own;
+impl Command<TaskContext> for EmptyTask {
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {}
 }
 
 /// A value that is dropped when the stream comes to it.
-pub(crate) struct Keep<T>(pub(crate) T);
+pub(crate) struct DropTask<T>(pub(crate) T);
 
-impl<T: Send + 'static> Command<TaskContext> for Keep<T> {
-    const CLASS: Class = Class::Own;
+impl<T: Send + 'static> Command<TaskContext> for DropTask<T> {
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {}

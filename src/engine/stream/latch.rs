@@ -1,4 +1,4 @@
-//! A gate: closed until it is opened, once; the stream parked on it is then resumed.
+//! A latch: closed until it is opened, once; the stream parked on it is then resumed.
 //!
 //! | state | on `open` | on `wait` | on `abandon` |
 //! |---|---|---|---|
@@ -8,7 +8,7 @@
 //! | abandoned | no effect | returns that it is open | (happens once) |
 //!
 //! Opener and waiter change the state under one lock, held for the change alone, so the second of
-//! them sees the first. A gate may therefore be opened before the stream has parked on it.
+//! them sees the first. A latch may therefore be opened before the stream has parked on it.
 
 use std::fmt;
 use std::mem;
@@ -18,11 +18,11 @@ use crate::base::error::FailureCause;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::turnstile::Parking;
 
-/// The value that a gate is opened with: the outcome of the work behind it.
+/// The value that a latch is opened with: the outcome of the work behind it.
 pub(crate) type Outcome = Result<(), FailureCause>;
 
 /// See the head of this file.
-pub(crate) struct Gate<S> {
+pub(crate) struct Latch<S> {
     state: Mutex<State<S>>,
 }
 
@@ -33,12 +33,12 @@ enum State<S> {
     Abandoned,
 }
 
-impl<S> Gate<S> {
+impl<S> Latch<S> {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(LockRank::Gate, State::Closed(None)) })
+        Arc::new(Self { state: Mutex::new(LockRank::Latch, State::Closed(None)) })
     }
 
-    /// Opens the gate. Returns the waiting stream, for the caller to resume.
+    /// Opens the latch. Returns the waiting stream, for the caller to resume.
     #[must_use]
     pub(crate) fn open(&self, outcome: Outcome) -> Option<(Arc<S>, Parking)> {
         let mut state = self.state.lock();
@@ -53,12 +53,12 @@ impl<S> Gate<S> {
         }
     }
 
-    /// True when the gate is open or abandoned.
+    /// True when the latch is open or abandoned.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(*self.state.lock(), State::Closed(_))
     }
 
-    /// Registers a stream that parked on the gate. False when the gate is open: the caller then
+    /// Registers a stream that parked on the latch. False when the latch is open: the caller then
     /// resumes the stream.
     #[must_use]
     pub(crate) fn wait(&self, stream: Arc<S>, parking: Parking) -> bool {
@@ -78,7 +78,7 @@ impl<S> Gate<S> {
         }
     }
 
-    /// No command will look at the gate any more: a later opening has no effect, and no outcome or
+    /// No command will look at the latch any more: a later opening has no effect, and no outcome or
     /// stream is kept.
     pub(crate) fn abandon(&self) {
         let before = mem::replace(&mut *self.state.lock(), State::Abandoned);
@@ -86,8 +86,8 @@ impl<S> Gate<S> {
     }
 }
 
-impl<S> fmt::Debug for Gate<S> {
+impl<S> fmt::Debug for Latch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("is_open", &self.is_open()).finish()
+        f.debug_struct("Latch").field("is_open", &self.is_open()).finish()
     }
 }

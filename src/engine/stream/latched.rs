@@ -1,50 +1,50 @@
-//! Streams parked on gates: abandoning a gate, a command that waits for one, and opening one.
+//! Streams parked on latches: abandoning a latch, a command that waits for one, and opening one.
 
 use std::sync::Arc;
 
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::gate::{Gate, Outcome};
+use crate::engine::stream::latch::{Latch, Outcome};
 use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
-/// The task's reference to its gate; abandons the gate on drop.
-pub(super) struct Entrance(pub(super) Arc<Gate<StreamCore>>);
+/// The task's reference to its latch; abandons the latch on drop.
+pub(super) struct LatchWaiter(pub(super) Arc<Latch<StreamCore>>);
 
-impl Drop for Entrance {
+impl Drop for LatchWaiter {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
-/// Opens a gate, and resumes the stream that is parked on it.
-pub(crate) fn open(gate: &Gate<StreamCore>, outcome: Outcome) {
-    if let Some((stream, parking)) = gate.open(outcome) {
+/// Opens a latch, and resumes the stream that is parked on it.
+pub(crate) fn open(latch: &Latch<StreamCore>, outcome: Outcome) {
+    if let Some((stream, parking)) = latch.open(outcome) {
         stream.unpark(parking);
     }
 }
 
-/// Waits until a gate is open, whatever the outcome.
-pub(crate) struct UntilOpen(Entrance);
+/// Waits until a latch is open, whatever the outcome.
+pub(crate) struct WaitForLatch(LatchWaiter);
 
-impl UntilOpen {
-    /// For the only command that looks at the gate.
-    pub(crate) fn new(gate: Arc<Gate<StreamCore>>) -> Self {
-        Self(Entrance(gate))
+impl WaitForLatch {
+    /// For the only command that looks at the latch.
+    pub(crate) fn new(latch: Arc<Latch<StreamCore>>) -> Self {
+        Self(LatchWaiter(latch))
     }
 }
 
-impl Command<TaskContext> for UntilOpen {
-    const CLASS: Class = Class::Own;
+impl Command<TaskContext> for WaitForLatch {
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
     const MAY_WAIT: bool = true;
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        let Self(Entrance(gate)) = self;
-        if gate.is_open() {
+        let Self(LatchWaiter(latch)) = self;
+        if latch.is_open() {
             return true;
         }
-        context.effects().blocked_on = Some(Blocker::Gate(Arc::clone(gate)));
+        context.effects().blocked_on = Some(Blocker::Latch(Arc::clone(latch)));
         false
     }
 

@@ -144,7 +144,7 @@ impl Lifecycle {
 
     /// Fails when an object, described by `what`, belongs to another runtime.
     #[inline]
-    pub(crate) fn check_own(&self, what: &'static str, given: u64) -> Result<()> {
+    pub(crate) fn check_same_runtime(&self, what: &'static str, given: u64) -> Result<()> {
         let own = self.runtime;
         if given == own {
             Ok(())
@@ -230,7 +230,7 @@ impl Lifecycle {
     }
 
     /// The counts of the streams that are gone.
-    pub(crate) fn kept_counts(&self) -> StreamCounts {
+    pub(crate) fn retired_counts(&self) -> StreamCounts {
         self.retired_counters.read()
     }
 

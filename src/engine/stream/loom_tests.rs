@@ -24,10 +24,10 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::deferred::Completion;
 use crate::engine::stream::enqueue::{Always, Checked};
 use crate::engine::stream::failures::Failures;
-use crate::engine::stream::gate::Gate;
+use crate::engine::stream::internal::Marker;
+use crate::engine::stream::latch::Latch;
 use crate::engine::stream::loom_device::{self, HostDevice};
 use crate::engine::stream::operation::OperationKind;
-use crate::engine::stream::own::Marker;
 use crate::engine::stream::turnstile::{Next, Parking, Turnstile};
 use crate::queue::{Class, Command};
 
@@ -59,7 +59,7 @@ impl Ran {
 struct Task(Ran);
 
 impl Command<TaskContext> for Task {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {
@@ -71,7 +71,7 @@ impl Command<TaskContext> for Task {
 struct Long(Ran);
 
 impl Command<TaskContext> for Long {
-    const CLASS: Class = Class::Native;
+    const CLASS: Class = Class::Ffi;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, _context: &mut TaskContext) {
@@ -244,7 +244,7 @@ fn loom_what_a_task_wrote_is_there_when_it_is_retired() {
 struct MarkedTask(Ran);
 
 impl Command<TaskContext> for MarkedTask {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
@@ -393,25 +393,25 @@ fn resume(core: &Arc<StreamCore>, parking: Parking) -> usize {
 #[test]
 fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     model(Some(3), || {
-        let (world, gate) = (World::new(), Gate::<StreamCore>::new());
+        let (world, latch) = (World::new(), Latch::<StreamCore>::new());
         let pass = world.core.turnstile.enter_to_help().expect("the model's streams begin idle");
         let parking = pass.park();
-        assert!(gate.wait(Arc::clone(&world.core), parking));
-        let finish = |gate: &Gate<StreamCore>, outcome: Result<(), FailureCause>| {
-            gate.open(outcome).map_or(0, |(core, parking)| resume(&core, parking))
+        assert!(latch.wait(Arc::clone(&world.core), parking));
+        let finish = |latch: &Latch<StreamCore>, outcome: Result<(), FailureCause>| {
+            latch.open(outcome).map_or(0, |(core, parking)| resume(&core, parking))
         };
         let finisher = {
-            let gate = Arc::clone(&gate);
-            thread::spawn(move || finish(&gate, Ok(())))
+            let latch = Arc::clone(&latch);
+            thread::spawn(move || finish(&latch, Ok(())))
         };
         // The shutdown: resumes the parked stream and retires its task here, which discards it.
         let parking = world.core.turnstile.parking();
         let by_shutdown = parking.map_or(0, |parking| resume(&world.core, parking));
-        gate.abandon();
+        latch.abandon();
         let by_finish = finisher.join().unwrap();
         assert_eq!(by_shutdown + by_finish, 1, "resumptions");
         assert!(world.core.turnstile.parking().is_none(), "the stream is resumed");
-        assert!(gate.open(Ok(())).is_none() && gate.take().is_none());
+        assert!(latch.open(Ok(())).is_none() && latch.take().is_none());
     });
 }
 

@@ -44,7 +44,7 @@ impl PlacedMark {
             Self::Alone(mark) => {
                 // SAFETY: the mark is this backend's, as the caller promises. It has no other
                 // owner, as the variant says, which is replaced here.
-                let mark = unsafe { mark.own(backend) };
+                let mark = unsafe { mark.into_owned(backend) };
                 *self = Self::Shared(Arc::clone(&mark));
                 mark
             }

@@ -1,19 +1,19 @@
 //! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
 //!
-//! * [`core`], [`drain`]: push, schedule, park, resume; the consumer's loop
-//! * [`direct`]: a driver's tasks past an empty queue
+//! * [`enqueue`], [`direct`]: the door of every task, and a driver's tasks past an empty queue
+//! * [`core`], [`drain`]: schedule, park, resume; the consumer's loop
 //! * [`turnstile`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
 //!   synchronise ends an error
-//! * [`context`], [`commands`]: the commands, and the context that each one runs with
-//! * [`native`], [`deferred`]: calls of C functions, tasks that are finished outside of the stream
-//! * [`gate`], [`gated`]: a gate, which a parked stream waits for, and the command that waits for
-//!   one
-//! * [`failures`], [`marks`], [`pace`], [`frames`], [`lifecycle`]: the state and figures of a
+//! * [`operation`], [`commands`], [`context`]: kinds of tasks, the commands, and the context that
+//!   each one runs with
+//! * [`ffi_launch`], [`deferred`]: calls of C functions, tasks that are finished outside of the
 //!   stream
+//! * [`latch`], [`latched`]: a latch that a parked stream waits for, and the command that waits
+//! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`action`]: the report about each task, for a watcher of the runtime
 //! * [`refusal`]: tasks for which no worker can be started
-//! * [`own`]: commands of the runtime itself, accepted in any state of the stream
+//! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
 //! * [`handle`], [`scope`]: the public face
 
@@ -28,21 +28,21 @@ pub(crate) mod direct;
 mod drain;
 pub(crate) mod enqueue;
 mod failures;
+pub(crate) mod ffi_launch;
 pub(crate) mod frames;
-pub(crate) mod gate;
-pub(crate) mod gated;
 mod handle;
+pub(crate) mod internal;
+pub(crate) mod latch;
+pub(crate) mod latched;
 pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]
 pub(crate) mod loom_device;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod marks;
-pub(crate) mod native;
 pub(crate) mod operation;
-pub(crate) mod own;
-mod pace;
 mod refusal;
+mod scheduling_hints;
 mod scope;
 pub(crate) mod synchronize;
 pub(crate) mod table;

@@ -3,7 +3,7 @@
 //! The thread that made such a stream runnable retires its queue: our own tasks run, users' tasks
 //! do not. The call that enqueued a user's task is refused, and only the task's ticket remains.
 //! Tasks that other threads enqueued in that moment fail the stream, because their calls have
-//! returned; so do waits in front of the task.
+//! returned; so do waits in head of the task.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
 use crate::engine::stream::turnstile::Next;
-use crate::queue::{Class, Front};
+use crate::queue::{Class, Head};
 
 thread_local! {
     /// The task because of which this thread hands a stream to its backend.
@@ -81,15 +81,15 @@ impl StreamCore {
         loop {
             let Consumer { receiver, context, .. } = &mut *consumer;
             let ticket = receiver.consumed() + 1;
-            let mut entry = match receiver.front() {
-                Front::Ready(entry) => entry,
-                Front::Empty => return,
-                Front::Unpublished => {
+            let mut entry = match receiver.head() {
+                Head::Ready(entry) => entry,
+                Head::Empty => return,
+                Head::Unpublished => {
                     yield_now();
                     continue;
                 }
             };
-            if entry.class() == Class::Own && entry.is_ready(context) {
+            if entry.class() == Class::Internal && entry.is_ready(context) {
                 entry.run(context);
             } else {
                 context.operation = entry.operation();

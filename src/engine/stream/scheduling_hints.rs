@@ -35,7 +35,7 @@ const LEAVE_DOUBLINGS: u32 = 4;
 
 /// The published figures of one stream.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct SchedulingHints {
     recent_ns: AtomicU64,
     /// Turns that workers still have to execute before they linger at this stream.
     turns_after_help: AtomicU32,
@@ -48,7 +48,7 @@ pub(crate) struct Pace {
     met_ns: AtomicU64,
 }
 
-impl Pace {
+impl SchedulingHints {
     pub(crate) fn new() -> Self {
         Self {
             recent_ns: AtomicU64::new(UNKNOWN),
@@ -84,7 +84,7 @@ impl Pace {
     }
 
     /// A worker came while another thread was already executing the stream. A thread that begins to
-    /// help resets this in [`Pace::note_helper`].
+    /// help resets this in [`SchedulingHints::note_helper`].
     #[cold]
     pub(crate) fn note_met(&self) {
         if self.is_wanted_by_host() {
@@ -176,12 +176,12 @@ impl Shift {
 
     /// A task has ended: true when the thread has to ask its interrupt check. A task that overran
     /// makes the stream a long one, whatever ran before, so no thread helps it.
-    pub(crate) fn is_over(&mut self, pace: &Pace) -> bool {
+    pub(crate) fn is_over(&mut self, hints: &SchedulingHints) -> bool {
         let now = Instant::now();
         let task = now - self.task_began;
         self.task_began = now;
         if task >= LONGEST_SHIFT {
-            pace.learn(task, 1);
+            hints.learn(task, 1);
         }
         now - self.began >= LONGEST_SHIFT
     }
@@ -207,21 +207,21 @@ impl Stopwatch {
 
     /// The batch ended with the task `consumed`.
     #[inline]
-    pub(crate) fn stop(&mut self, consumed: u64, pace: &Pace) {
+    pub(crate) fn stop(&mut self, consumed: u64, hints: &SchedulingHints) {
         if self.started.is_some() {
-            self.measure(consumed, pace);
+            self.measure(consumed, hints);
         }
     }
 
     #[cold]
-    fn measure(&mut self, consumed: u64, pace: &Pace) {
+    fn measure(&mut self, consumed: u64, hints: &SchedulingHints) {
         if let Some((started, first)) = self.started.take()
             && consumed > first
         {
             // Models have no clock: a path that depends on one cannot be taken again.
             let elapsed = if cfg!(loom) { Duration::ZERO } else { started.elapsed() };
-            pace.learn(elapsed, consumed - first);
-            if !pace.is_long() {
+            hints.learn(elapsed, consumed - first);
+            if !hints.is_long() {
                 self.batches_to_skip = SAMPLED_BATCHES - 1;
             }
         }
@@ -234,72 +234,72 @@ mod tests {
 
     #[test]
     fn without_a_history_a_stream_is_not_long_and_said_to_be_unknown() {
-        let pace = Pace::new();
-        assert!(!pace.is_long() && pace.is_unknown());
+        let hints = SchedulingHints::new();
+        assert!(!hints.is_long() && hints.is_unknown());
     }
 
     #[test]
     fn a_history_replaces_the_expectation_and_is_forgotten_by_halves() {
-        let pace = Pace::new();
-        pace.learn(Duration::from_millis(1), 1);
-        assert!(pace.is_long());
+        let hints = SchedulingHints::new();
+        hints.learn(Duration::from_millis(1), 1);
+        assert!(hints.is_long());
         for _ in 0..10 {
-            pace.learn(Duration::from_nanos(640), 64);
+            hints.learn(Duration::from_nanos(640), 64);
         }
-        assert!(!pace.is_long() && !pace.is_unknown());
+        assert!(!hints.is_long() && !hints.is_unknown());
     }
 
     #[test]
     fn a_batch_counts_by_its_mean_and_what_was_known_for_half() {
-        let pace = Pace::new();
-        pace.learn(Duration::from_micros(1), 10);
-        assert_eq!(pace.recent_ns(), 100);
-        pace.learn(Duration::from_micros(3), 10);
-        assert_eq!(pace.recent_ns(), 200);
+        let hints = SchedulingHints::new();
+        hints.learn(Duration::from_micros(1), 10);
+        assert_eq!(hints.recent_ns(), 100);
+        hints.learn(Duration::from_micros(3), 10);
+        assert_eq!(hints.recent_ns(), 200);
     }
 
     #[test]
     fn a_stream_is_left_to_host_threads_for_longer_and_longer_until_it_stands() {
-        let pace = Pace::new();
-        assert_eq!(pace.leave_for(0), None, "nobody executes it but workers");
-        pace.note_helper();
-        let periods: Vec<_> = (0..7).map(|retired| pace.leave_for(retired).unwrap()).collect();
+        let hints = SchedulingHints::new();
+        assert_eq!(hints.leave_for(0), None, "nobody executes it but workers");
+        hints.note_helper();
+        let periods: Vec<_> = (0..7).map(|retired| hints.leave_for(retired).unwrap()).collect();
         assert!(periods.is_sorted() && periods[0] < periods[4] && periods[4] == periods[6]);
-        assert_eq!(pace.leave_for(6), None, "no thread went on");
-        assert_eq!(pace.leave_for(6), Some(periods[0]), "asked anew");
-        assert_eq!(pace.leave_for(6), None);
+        assert_eq!(hints.leave_for(6), None, "no thread went on");
+        assert_eq!(hints.leave_for(6), Some(periods[0]), "asked anew");
+        assert_eq!(hints.leave_for(6), None);
     }
 
     /// Goes through one batch of short tasks; true when it was measured.
-    fn is_measured(stopwatch: &mut Stopwatch, pace: &Pace) -> bool {
+    fn is_measured(stopwatch: &mut Stopwatch, hints: &SchedulingHints) -> bool {
         stopwatch.start(0);
         let is_measured = stopwatch.started.is_some();
-        stopwatch.stop(1_000_000_000, pace);
+        stopwatch.stop(1_000_000_000, hints);
         is_measured
     }
 
     #[test]
     fn short_batches_are_sampled_and_long_ones_all_measured() {
-        let (mut stopwatch, pace) = (Stopwatch::default(), Pace::new());
-        assert!(is_measured(&mut stopwatch, &pace));
+        let (mut stopwatch, hints) = (Stopwatch::default(), SchedulingHints::new());
+        assert!(is_measured(&mut stopwatch, &hints));
         let batches = 0..2 * SAMPLED_BATCHES;
-        assert_eq!(batches.filter(|_| is_measured(&mut stopwatch, &pace)).count(), 2);
-        pace.learn(Duration::from_secs(1), 1);
+        assert_eq!(batches.filter(|_| is_measured(&mut stopwatch, &hints)).count(), 2);
+        hints.learn(Duration::from_secs(1), 1);
         stopwatch.batches_to_skip = 0;
         stopwatch.start(0);
-        stopwatch.stop(1, &pace);
-        assert!(is_measured(&mut stopwatch, &pace));
+        stopwatch.stop(1, &hints);
+        assert!(is_measured(&mut stopwatch, &hints));
     }
 
     #[test]
     fn a_stream_is_the_workers_again_after_some_turns_without_a_helper() {
-        let pace = Pace::new();
-        assert!(!pace.is_wanted_by_host());
-        pace.note_helper();
+        let hints = SchedulingHints::new();
+        assert!(!hints.is_wanted_by_host());
+        hints.note_helper();
         for _ in 0..TURNS_AFTER_HELP {
-            assert!(pace.is_wanted_by_host());
-            pace.note_worker();
+            assert!(hints.is_wanted_by_host());
+            hints.note_worker();
         }
-        assert!(!pace.is_wanted_by_host());
+        assert!(!hints.is_wanted_by_host());
     }
 }

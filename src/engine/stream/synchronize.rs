@@ -42,7 +42,7 @@ impl SyncPoint {
 struct Synchronize(Arc<SyncPoint>);
 
 impl Command<TaskContext> for Synchronize {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
@@ -55,7 +55,7 @@ impl Command<TaskContext> for Synchronize {
 struct Reopen(Arc<StreamFailure>);
 
 impl Command<TaskContext> for Reopen {
-    const CLASS: Class = Class::Own;
+    const CLASS: Class = Class::Internal;
     const OPERATION: OperationKind = OperationKind::Internal;
 
     fn run(self, context: &mut TaskContext) {
@@ -100,10 +100,10 @@ impl StreamCore {
     /// stream leaves it. False when the thread has to sleep instead.
     #[inline]
     pub(crate) fn expect_helper(&self) -> bool {
-        let pace = &self.figures.pace;
-        let may_help = self.on_host && !pace.is_long() && frames::may_help();
+        let hints = &self.figures.hints;
+        let may_help = self.on_host && !hints.is_long() && frames::may_help();
         if may_help {
-            pace.note_helper();
+            hints.note_helper();
         }
         may_help
     }

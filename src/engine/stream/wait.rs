@@ -11,7 +11,7 @@ use crate::engine::stream::commands::caught;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::Stop;
 use crate::engine::stream::frames;
-use crate::engine::stream::pace::LONGEST_SHIFT;
+use crate::engine::stream::scheduling_hints::LONGEST_SHIFT;
 use crate::engine::stream::waiters::Waiter;
 
 /// How long a waiting thread spins before it sleeps.

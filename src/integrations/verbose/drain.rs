@@ -125,14 +125,14 @@ impl Drain {
     fn settle(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.settle();
-        self.hand_out(&mut state, pieces);
+        self.distribute(&mut state, pieces);
     }
 
     /// Hands out everything that is held.
     pub(super) fn settle_all(&self) {
         let mut state = self.state.lock();
         let pieces = state.splitter.finish();
-        self.hand_out(&mut state, pieces);
+        self.distribute(&mut state, pieces);
     }
 
     /// Reads this many bytes, which the pipe has.
@@ -145,11 +145,11 @@ impl Drain {
             let mut libraries: Vec<_> = state.collectors.iter().map(|one| one.library).collect();
             libraries.dedup();
             let pieces = state.splitter.feed(&chunk[..read], &libraries);
-            self.hand_out(state, pieces);
+            self.distribute(state, pieces);
         }
     }
 
-    fn hand_out(&self, state: &mut State, pieces: Vec<Piece>) {
+    fn distribute(&self, state: &mut State, pieces: Vec<Piece>) {
         for piece in pieces {
             match piece {
                 Piece::Text(text) => self.hand_on(state, &text),

@@ -19,7 +19,7 @@ use crate::base::error::{Error, RuntimeError};
 use crate::base::size::MIB;
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
-use crate::engine::stream::own::Place;
+use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::pending::UsePoint;
 use crate::memory::allocator::{Allocated, CachingAllocator, Request};
 use crate::runtime::Runtime;
@@ -372,7 +372,7 @@ fn a_driver_is_asked_how_far_it_is() {
         let world = World::late(settings, 3);
         let (home, other) = (world.stream(), world.stream());
         let block = world.take(&home, 512).unwrap();
-        other.core().enqueue(Place, Always);
+        other.core().enqueue(EmptyTask, Always);
         let freed = world.free(block, &home, &[&other]);
         let late = world.take(&home, 512).unwrap();
         assert_ne!(late.address(), freed, "the device was asked once");

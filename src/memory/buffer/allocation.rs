@@ -12,10 +12,10 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::allocator::{Allocated, CachingAllocator, PoolId, Request};
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::counted::{Alone, Counted, Ends};
+use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 use crate::memory::buffer::free::{Memory, free};
-use crate::memory::buffer::here;
-use crate::memory::buffer::hosts::Hosts;
+use crate::memory::buffer::host_accesses::HostAccesses;
+use crate::memory::buffer::thread_hints;
 use crate::memory::buffer::uses::{ALL, LOOKS, Task, Touch, Use, Uses};
 
 /// A block of an allocator, shared by views. Freed in stream order when the last view is
@@ -41,7 +41,7 @@ pub(super) struct State {
     accesses: usize,
     exports: usize,
     is_released: bool,
-    pub(super) hosts: Hosts,
+    pub(super) host_accesses: HostAccesses,
 }
 
 /// Where memory comes from, and its alignment.
@@ -80,7 +80,7 @@ impl Allocation {
     ) -> Result<Counted<Self>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_unless(request, Some(home), interrupt)?;
-        Ok(Self::of(block, home, bytes, origin, here::take))
+        Ok(Self::of(block, home, bytes, origin, thread_hints::take))
     }
 
     /// As [`Allocation::new`], from free memory and in an allocation from `take_vacant`; `None`
@@ -90,7 +90,7 @@ impl Allocation {
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
-        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
+        take_vacant: impl FnOnce() -> Option<LastHandle<Self>>,
     ) -> Result<Option<Counted<Self>>> {
         let request = Self::request(home, bytes, origin)?;
         let block = origin.allocator.allocate_cached(request, home);
@@ -115,7 +115,7 @@ impl Allocation {
         home: &Arc<StreamCore>,
         bytes: usize,
         origin: &Origin,
-        take_vacant: impl FnOnce() -> Option<Alone<Self>>,
+        take_vacant: impl FnOnce() -> Option<LastHandle<Self>>,
     ) -> Counted<Self> {
         let is_lasting = origin.is_of_process && !home.identity.is_dedicated;
         if let Some(vacant) = is_lasting.then(take_vacant).flatten() {
@@ -129,7 +129,7 @@ impl Allocation {
             bytes,
         };
         let (home, state) = (Arc::clone(home), SpinMutex::new(State::default()));
-        Alone::new(Self { memory, home, state, is_lasting }).share()
+        LastHandle::new(Self { memory, home, state, is_lasting }).share()
     }
 
     /// Keeps the memory from being freed while uses of it are enqueued. `None` after a release.
@@ -273,7 +273,7 @@ impl Allocation {
     }
 }
 
-impl Alone<Allocation> {
+impl LastHandle<Allocation> {
     /// A vacant allocation, filled with memory again.
     #[inline(always)]
     fn filled(
@@ -297,9 +297,9 @@ impl Alone<Allocation> {
     }
 }
 
-impl Ends for Allocation {
+impl OnLastHandle for Allocation {
     #[inline]
-    fn end(mut last: Alone<Self>) {
+    fn end(mut last: LastHandle<Self>) {
         let Self { memory, home, state, .. } = &mut *last;
         state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
@@ -309,7 +309,7 @@ impl Ends for Allocation {
             }
         });
         if last.is_lasting {
-            here::keep(last);
+            thread_hints::keep(last);
         }
     }
 }

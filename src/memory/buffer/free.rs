@@ -12,7 +12,7 @@ use crate::backend::contract::{Address, MemoryKind};
 use crate::base::device::Device;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Always;
-use crate::engine::stream::own::Place;
+use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::{Allocated, CachingAllocator, UsePoint};
 use crate::memory::buffer::uses::{Last, Use, Uses};
 
@@ -62,7 +62,7 @@ fn free_behind_uses(
     others: impl Iterator<Item = Use>,
 ) {
     // A driver's stream may have work that other code gave it by its native handle.
-    let ticket = if home.on_host { home.pushed() } else { home.enqueue(Place, Always).ticket };
+    let ticket = if home.on_host { home.pushed() } else { home.enqueue(EmptyTask, Always).ticket };
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());
     let mut others: Vec<UsePoint> =

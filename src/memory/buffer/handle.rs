@@ -10,11 +10,11 @@ use crate::base::error::{Error, MemoryError, Result};
 use crate::base::fork::{self, Inherited};
 use crate::engine::stream::Stream;
 use crate::engine::stream::enqueue::Always;
-use crate::engine::stream::own::Place;
+use crate::engine::stream::internal::EmptyTask;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::allocation::{Access, Allocation, Origin, Refusal};
 use crate::memory::buffer::counted::Counted;
-use crate::memory::buffer::here;
+use crate::memory::buffer::thread_hints;
 use crate::memory::buffer::uses::Task;
 
 /// Memory on a device, freed in stream order.
@@ -69,7 +69,7 @@ impl Buffer {
     /// As [`Buffer::allocate`], at once; `None` when free memory is not enough.
     #[cold]
     pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
-        let allocation = Allocation::cached(home.core(), bytes, origin, here::take)?;
+        let allocation = Allocation::cached(home.core(), bytes, origin, thread_hints::take)?;
         Ok(allocation.map(|allocation| Self::of(allocation, bytes)))
     }
 
@@ -130,7 +130,7 @@ impl Buffer {
     /// The address of the first byte as the device sees it; 0 without memory. Does not wait: tasks
     /// may still be writing there. Fails after a release.
     pub fn address(&self) -> Result<u64> {
-        self.check_live()?;
+        self.check_not_released()?;
         Ok(self.begin().0)
     }
 
@@ -146,7 +146,7 @@ impl Buffer {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
-        self.check_live()?;
+        self.check_not_released()?;
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(before) => before.saturating_add(1),
@@ -184,14 +184,14 @@ impl Buffer {
     /// ```
     pub fn record_use(&self, stream: &Stream) -> Result<()> {
         let core = stream.core();
-        core.lifecycle.check_own("a buffer", self.runtime())?;
+        core.lifecycle.check_same_runtime("a buffer", self.runtime())?;
         let access = self.access()?;
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
             // The device may have work that the stream got by its native handle: a new ticket
             // places any mark behind that work.
-            access.record(core, Task::any(core.enqueue(Place, Always).ticket));
+            access.record(core, Task::any(core.enqueue(EmptyTask, Always).ticket));
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Buffer {
         self.offset..self.offset + self.bytes
     }
 
-    fn check_live(&self) -> Result<()> {
+    fn check_not_released(&self) -> Result<()> {
         if self.is_released() { Err(self.refused(Refusal::Released)) } else { Ok(()) }
     }
 

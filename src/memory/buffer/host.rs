@@ -13,7 +13,7 @@ use crate::base::sync::park;
 use crate::engine::stream::synchronize::raise_all;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::hosts::HostAccess;
+use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::transfer::Watched;
 use crate::memory::buffer::uses::{Task, Touch, Use};
 
@@ -64,7 +64,7 @@ impl Buffer {
         let mut bytes = vec![0; self.nbytes()];
         let _access = self.host_access(false)?;
         let to = Address(bytes.as_mut_ptr().expose_provenance() as u64);
-        self.copy_here(to, self.begin())?;
+        self.copy_on_this_thread(to, self.begin())?;
         Ok(bytes)
     }
 
@@ -91,7 +91,7 @@ impl Buffer {
             }));
         }
         let _access = self.host_access(true)?;
-        self.copy_here(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
+        self.copy_on_this_thread(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
     }
 
     /// True when the host reads and writes the memory itself, as [`Buffer::read_to_vec`] and code
@@ -100,8 +100,8 @@ impl Buffer {
     #[must_use]
     pub fn is_host_accessible(&self) -> bool {
         let home = &self.allocation().home;
-        let is_hosts = self.allocation().memory.kind != MemoryKind::Device;
-        home.on_host || is_hosts && home.backend.has_host_addresses()
+        let has_host_access = self.allocation().memory.kind != MemoryKind::Device;
+        home.on_host || has_host_access && home.backend.has_host_addresses()
     }
 
     /// Waits for the uses. Later conflicting uses are ordered behind this access, and the memory is
@@ -126,7 +126,7 @@ impl Buffer {
 
     /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
     /// does the work in the call; the others would only submit their copies.
-    fn copy_here(&self, to: Address, from: Address) -> Result<()> {
+    fn copy_on_this_thread(&self, to: Address, from: Address) -> Result<()> {
         let home = &self.allocation().home;
         if self.is_empty() {
             return Ok(());

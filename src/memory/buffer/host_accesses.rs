@@ -2,7 +2,7 @@
 //!
 //! An access that meets no conflict is *counted*; it lasts as long as a copy takes. One that meets
 //! a conflict takes a *place*: it waits for the tasks and accesses that were there before, and
-//! later conflicting uses wait behind it, a task by a gate in its stream and an access by a place
+//! later conflicting uses wait behind it, a task by a latch in its stream and an access by a place
 //! of its own. A task that meets counted accesses is *announced* until it is enqueued: an access
 //! that comes meanwhile takes a place, so the task waits only for those that it met.
 //!
@@ -13,17 +13,17 @@ use std::sync::Arc;
 use crate::base::stream_map::StreamMap;
 use crate::engine::stream::commands::drop_quietly;
 use crate::engine::stream::core::StreamCore;
-use crate::engine::stream::gate::Gate;
-use crate::engine::stream::gated::{self, UntilOpen};
+use crate::engine::stream::latch::Latch;
+use crate::engine::stream::latched::{self, WaitForLatch};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
 use crate::memory::buffer::uses::{Touch, Use};
 
-/// The uses behind a place: one gate a stream.
-type Gates = StreamMap<Arc<Gate<StreamCore>>>;
+/// The uses behind a place: one latch a stream.
+type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 
 /// The host's part of an allocation's state.
 #[derive(Debug, Default)]
-pub(super) struct Hosts {
+pub(super) struct HostAccesses {
     /// The sum of all entries below: nearly always it is zero.
     count: usize,
     /// Counted accesses that read.
@@ -41,18 +41,18 @@ pub(super) struct Hosts {
 struct Place {
     number: u64,
     touch: Touch,
-    gates: Gates,
+    latches: Latches,
 }
 
-impl Hosts {
+impl HostAccesses {
     /// False when no host thread uses or waits for the bytes.
     #[inline]
-    pub(super) fn are_there(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         self.count != 0
     }
 
     /// True when counted accesses conflict with a new task or access.
-    pub(super) fn are_inside(&self, writes: bool) -> bool {
+    pub(super) fn conflict_with(&self, writes: bool) -> bool {
         self.is_writing || writes && self.readers > 0
     }
 
@@ -79,21 +79,21 @@ impl Hosts {
         &mut self,
         core: &StreamCore,
         touch: &Touch,
-        found: &mut dyn FnMut(UntilOpen),
+        found: &mut dyn FnMut(WaitForLatch),
     ) {
         for place in self.places.iter_mut().filter(|place| place.touch.conflicts(touch)) {
             let mut is_new = false;
-            let gate = place.gates.get_or_insert_with(core.key(), || {
+            let latch = place.latches.get_or_insert_with(core.key(), || {
                 is_new = true;
-                Gate::new()
+                Latch::new()
             });
-            // The opener of a gate removes its place: a gate that is open here has lost its wait.
-            if !is_new && gate.is_open() {
-                *gate = Gate::new();
+            // The opener of a latch removes its place: a latch that is open here has lost its wait.
+            if !is_new && latch.is_open() {
+                *latch = Latch::new();
                 is_new = true;
             }
             if is_new {
-                found(UntilOpen::new(Arc::clone(gate)));
+                found(WaitForLatch::new(Arc::clone(latch)));
             }
         }
     }
@@ -116,20 +116,20 @@ impl Hosts {
     fn take_place(&mut self, touch: Touch) -> u64 {
         self.count += 1;
         self.last_place += 1;
-        self.places.push(Place { number: self.last_place, touch, gates: Gates::default() });
+        self.places.push(Place { number: self.last_place, touch, latches: Latches::default() });
         self.last_place
     }
 
     /// True when the access at a place waits for no other access.
     fn is_next(&self, number: u64, touch: &Touch) -> bool {
         let mut before = self.places.iter().take_while(|place| place.number < number);
-        !self.are_inside(touch.writes) && !before.any(|place| place.touch.conflicts(touch))
+        !self.conflict_with(touch.writes) && !before.any(|place| place.touch.conflicts(touch))
     }
 
-    fn give_place_back(&mut self, number: u64) -> Gates {
+    fn give_place_back(&mut self, number: u64) -> Latches {
         let index = self.places.iter().position(|place| place.number == number);
         self.count -= 1;
-        self.places.remove(index.expect("a place is given back once")).gates
+        self.places.remove(index.expect("a place is given back once")).latches
     }
 }
 
@@ -153,17 +153,17 @@ impl Allocation {
         touch: Touch,
     ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
         let mut state = self.lock().ok_or(Refusal::Released)?;
-        let hosts = &state.hosts;
-        let is_met = hosts.are_there()
-            && (hosts.announced > 0
-                || hosts.are_inside(touch.writes)
-                || hosts.have_place_before(&touch));
+        let host_accesses = &state.host_accesses;
+        let is_met = host_accesses.is_any()
+            && (host_accesses.announced > 0
+                || host_accesses.conflict_with(touch.writes)
+                || host_accesses.have_place_before(&touch));
         let has_met = is_met || self.conflicts(&state, None, &touch).next().is_some();
         let uses = has_met.then(|| self.uses_in(&state));
         let place = if has_met {
-            state.hosts.take_place(touch.clone())
+            state.host_accesses.take_place(touch.clone())
         } else {
-            state.hosts.enter(touch.writes);
+            state.host_accesses.enter(touch.writes);
             0
         };
         let access = self.access_in(&mut state);
@@ -174,7 +174,8 @@ impl Allocation {
 impl HostAccess<'_> {
     /// True when no other access has to end first.
     pub(super) fn is_next(&self) -> bool {
-        self.place == 0 || self.allocation.state.lock().hosts.is_next(self.place, &self.touch)
+        self.place == 0
+            || self.allocation.state.lock().host_accesses.is_next(self.place, &self.touch)
     }
 }
 
@@ -182,13 +183,13 @@ impl Drop for HostAccess<'_> {
     fn drop(&mut self) {
         let mut state = self.allocation.state.lock();
         if self.place == 0 {
-            return state.hosts.leave(self.touch.writes);
+            return state.host_accesses.leave(self.touch.writes);
         }
-        let gates = state.hosts.give_place_back(self.place);
+        let latches = state.host_accesses.give_place_back(self.place);
         drop(state); // streams are resumed, which may be their last references
-        for gate in gates.into_values() {
+        for latch in latches.into_values() {
             // Quietly: a backend that panics for one stream must not keep another one waiting.
-            drop_quietly(|| gated::open(&gate, Ok(())));
+            drop_quietly(|| latched::open(&latch, Ok(())));
         }
     }
 }

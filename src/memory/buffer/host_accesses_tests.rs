@@ -7,7 +7,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError};
 use crate::engine::stream::{Completion, Stream};
 use crate::memory::buffer::Buffer;
-use crate::memory::buffer::hosts::HostAccess;
+use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::uses::Touch;
 use crate::runtime::Runtime;
 
@@ -21,7 +21,7 @@ fn touch(buffer: &Buffer, writes: bool) -> Touch {
 
 /// True when the memory knows of host threads, or of tasks that wait for such.
 fn has_hosts(buffer: &Buffer) -> bool {
-    buffer.allocation().state.lock().hosts.are_there()
+    buffer.allocation().state.lock().host_accesses.is_any()
 }
 
 /// This thread uses the bytes, or takes a place to use them.
@@ -65,7 +65,7 @@ fn a_stream_whose_wait_for_a_place_was_given_up_is_given_another_one() {
     let waits = || {
         let (touch, mut waits) = (touch(&buffer, false), Vec::new());
         let mut state = buffer.allocation().state.lock();
-        state.hosts.each_wait(other.core(), &touch, &mut |wait| waits.push(wait));
+        state.host_accesses.each_wait(other.core(), &touch, &mut |wait| waits.push(wait));
         drop(state);
         waits
     };

@@ -3,7 +3,7 @@
 
 use crate::base::error::Result;
 use crate::engine::stream::Stream;
-use crate::ffi::NativeCall;
+use crate::ffi::FfiCall;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::uses::Task;
 
@@ -16,7 +16,7 @@ impl Stream {
     /// is enqueued then.
     ///
     /// ```
-    /// use accelrt::NativeCall;
+    /// use accelrt::FfiCall;
     /// extern "C" fn count_up(bytes: *mut u8, count: usize) {
     ///     let bytes = unsafe { std::slice::from_raw_parts_mut(bytes, count) };
     ///     bytes.iter_mut().for_each(|byte| *byte += 1);
@@ -25,7 +25,7 @@ impl Stream {
     /// let device = accelrt::Device::cpu(0);
     /// let (stream, buffer) = (runtime.current_stream()?, runtime.zeros(3, device)?);
     /// let arguments = [buffer.address()?.into(), buffer.nbytes().into()];
-    /// let call = NativeCall::new(count_up as *const _, &arguments)?;
+    /// let call = FfiCall::new(count_up as *const _, &arguments)?;
     /// // SAFETY: the types are those of `count_up`, and the buffer has as many bytes.
     /// unsafe { stream.launch_with_buffers(call, &[&buffer])? };
     /// assert_eq!(buffer.read_to_vec()?, [1; 3]);
@@ -34,7 +34,7 @@ impl Stream {
     ///
     /// # Safety
     /// As [`Stream::launch`], except that the memory of these buffers stays where it is.
-    pub unsafe fn launch_with_buffers(&self, call: NativeCall, buffers: &[&Buffer]) -> Result<u64> {
+    pub unsafe fn launch_with_buffers(&self, call: FfiCall, buffers: &[&Buffer]) -> Result<u64> {
         let uses: Vec<_> = buffers.iter().map(|buffer| (*buffer, None)).collect();
         // SAFETY: the caller's promise.
         unsafe { self.launch_with_uses(call, &uses) }
@@ -47,11 +47,12 @@ impl Stream {
     /// As there, and the statements about the buffers are true.
     pub(crate) unsafe fn launch_with_uses(
         &self,
-        call: NativeCall,
+        call: FfiCall,
         uses: &[(&Buffer, Option<bool>)],
     ) -> Result<u64> {
         let lifecycle = &self.core().lifecycle;
-        uses.iter().try_for_each(|(it, _)| lifecycle.check_own("a buffer", it.runtime()))?;
+        uses.iter()
+            .try_for_each(|(it, _)| lifecycle.check_same_runtime("a buffer", it.runtime()))?;
         let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
         // SAFETY: the caller's promise; the uses are recorded before the accesses can end.
         let ticket = unsafe { self.launch_marker(call) }?;

@@ -3,18 +3,18 @@
 use loom::thread;
 
 use crate::base::sync::models::{EVERY, model_without_fences};
-use crate::memory::buffer::counted::{Alone, Counted, Ends};
+use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 
 struct Value;
 
-impl Ends for Value {
-    fn end(last: Alone<Self>) {
+impl OnLastHandle for Value {
+    fn end(last: LastHandle<Self>) {
         drop(last);
     }
 }
 
 fn counted() -> Counted<Value> {
-    Alone::new(Value).share()
+    LastHandle::new(Value).share()
 }
 
 /// Goal: of handles that several threads drop one is the last, and it comes after the others. loom

@@ -8,8 +8,8 @@
 //! cycles.
 //!
 //! The host's own use counts while it lasts: a conflicting task is enqueued when it is over, and
-//! comes after those that wait for their turn ([`crate::memory::buffer::hosts`]). Memory that its
-//! home stream still uses from its earlier life counts as written there.
+//! comes after those that wait for their turn (`host_accesses`). Memory that its home stream still
+//! uses from its earlier life counts as written there.
 //!
 //! Code that orders streams by events passes [`Order::Given`]: uses are noted, and nothing is
 //! waited for.
@@ -25,9 +25,9 @@ use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
 use crate::engine::stream::enqueue::{Attempt, Checked, Enqueue, Unscheduled};
-use crate::engine::stream::gated::UntilOpen;
+use crate::engine::stream::internal::Marker;
+use crate::engine::stream::latched::WaitForLatch;
 use crate::engine::stream::operation::MemoryAccess;
-use crate::engine::stream::own::Marker;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::{Allocation, Refusal, State};
 use crate::memory::buffer::host::HOST_PERIOD;
@@ -147,8 +147,8 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for Using<'_, T, N> {
         place: impl FnOnce(T) -> Pushed,
     ) -> Result<(Pushed, Transfer)> {
         let mut locked = Locked::new(self.used)?;
-        if self.order == Order::BehindConflicts && locked.is_hosts() {
-            locked = locked.when_not_hosts()?;
+        if self.order == Order::BehindConflicts && locked.has_host_access() {
+            locked = locked.without_host_access()?;
         }
         // For callers that query the transfer: an error could otherwise be opened, ended and
         // forgotten before.
@@ -206,35 +206,35 @@ impl<'a, const N: usize> Locked<'a, N> {
         if order == Order::Given {
             return true;
         }
-        let mut is_free = !self.is_hosts() && !self.is_behind_hosts();
+        let mut is_free = !self.has_host_access() && !self.is_behind_host_access();
         self.each_conflict(core, |_, _| is_free = false);
         is_free
     }
 
     /// True when a host thread uses bytes in conflict.
     #[inline]
-    fn is_hosts(&mut self) -> bool {
+    fn has_host_access(&mut self) -> bool {
         (0..N).any(|place| {
             let writes = self.used[place].writes;
-            let hosts = &self.state(place).hosts;
-            hosts.are_there() && hosts.are_inside(writes)
+            let host_accesses = &self.state(place).host_accesses;
+            host_accesses.is_any() && host_accesses.conflict_with(writes)
         })
     }
 
     /// True when a host thread waits for its turn to use bytes in conflict.
-    fn is_behind_hosts(&mut self) -> bool {
+    fn is_behind_host_access(&mut self) -> bool {
         (0..N).any(|place| {
             let touch = self.used[place].touch();
-            self.state(place).hosts.have_place_before(&touch)
+            self.state(place).host_accesses.have_place_before(&touch)
         })
     }
 
     /// Locks again when the host threads that were there are done. Host threads that arrive
     /// meanwhile wait for their turn.
     #[cold]
-    fn when_not_hosts(mut self) -> Result<Self> {
+    fn without_host_access(mut self) -> Result<Self> {
         let used = self.used;
-        (0..N).for_each(|place| self.state(place).hosts.announce());
+        (0..N).for_each(|place| self.state(place).host_accesses.announce());
         loop {
             drop(self);
             park(Some(HOST_PERIOD));
@@ -242,13 +242,13 @@ impl<'a, const N: usize> Locked<'a, N> {
                 Ok(locked) => locked,
                 Err(refusal) => {
                     for one in used {
-                        one.allocation().state.lock().hosts.withdraw();
+                        one.allocation().state.lock().host_accesses.withdraw();
                     }
                     return Err(refusal);
                 }
             };
-            if !self.is_hosts() {
-                (0..N).for_each(|place| self.state(place).hosts.withdraw());
+            if !self.has_host_access() {
+                (0..N).for_each(|place| self.state(place).host_accesses.withdraw());
                 return Ok(self);
             }
         }
@@ -256,12 +256,12 @@ impl<'a, const N: usize> Locked<'a, N> {
 
     /// Calls `found` with each wait that a task of this stream needs to come after those threads.
     #[inline]
-    fn each_place(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(UntilOpen)) {
+    fn each_place(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
         for place in 0..N {
             let touch = self.used[place].touch();
-            let hosts = &mut self.state(place).hosts;
-            if hosts.are_there() {
-                hosts.each_wait(core, &touch, &mut found);
+            let host_accesses = &mut self.state(place).host_accesses;
+            if host_accesses.is_any() {
+                host_accesses.each_wait(core, &touch, &mut found);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::engine::stream::Stream;
 use crate::memory::buffer::allocation::Allocation;
 use crate::memory::buffer::allocation::Origin;
-use crate::memory::buffer::counted::Alone;
+use crate::memory::buffer::counted::LastHandle;
 use crate::memory::buffer::handle::Buffer;
 
 /// How many vacant allocations a thread keeps.
@@ -24,17 +24,17 @@ const MOST: usize = 64;
 
 type Place = (Stream, Origin);
 
-struct Here {
+struct ThreadHints {
     /// Of a request that names no device.
     default: Option<Place>,
     /// Of the last one that named its device.
     named: Option<Place>,
-    vacant: Vec<Alone<Allocation>>,
+    vacant: Vec<LastHandle<Allocation>>,
 }
 
 thread_local! {
-    static HERE: RefCell<Here> = const {
-        RefCell::new(Here {
+    static HINTS: RefCell<ThreadHints> = const {
+        RefCell::new(ThreadHints {
             default: None,
             named: None,
             vacant: Vec::new(),
@@ -43,17 +43,17 @@ thread_local! {
 }
 
 /// A vacant allocation that this thread has kept.
-pub(super) fn take() -> Option<Alone<Allocation>> {
+pub(super) fn take() -> Option<LastHandle<Allocation>> {
     // `try_with`, here and below: a buffer may be made or dropped while thread-locals are
     // destroyed.
-    HERE.try_with(|here| here.borrow_mut().vacant.pop()).ok().flatten()
+    HINTS.try_with(|hints| hints.borrow_mut().vacant.pop()).ok().flatten()
 }
 
 /// Keeps one for this thread; drops it when the thread has enough, or ends.
 #[inline]
-pub(super) fn keep(allocation: Alone<Allocation>) {
-    let _ = HERE.try_with(|here| {
-        let vacant = &mut here.borrow_mut().vacant;
+pub(super) fn keep(allocation: LastHandle<Allocation>) {
+    let _ = HINTS.try_with(|hints| {
+        let vacant = &mut hints.borrow_mut().vacant;
         if vacant.len() < MOST {
             vacant.push(allocation);
         }
@@ -64,9 +64,9 @@ pub(super) fn keep(allocation: Alone<Allocation>) {
 /// memory is enough.
 #[inline(always)]
 pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffer>> {
-    let served = HERE.try_with(|here| {
-        let mut borrowed = here.borrow_mut();
-        let Here { default, named, vacant } = &mut *borrowed;
+    let served = HINTS.try_with(|hints| {
+        let mut borrowed = hints.borrow_mut();
+        let ThreadHints { default, named, vacant } = &mut *borrowed;
         let place = match device {
             None => default.as_ref(),
             Some(device) => named.as_ref().filter(|(home, _)| home.device() == device),
@@ -75,7 +75,7 @@ pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffe
         if home.core().on_host {
             return Allocation::cached(home.core(), bytes, origin, || vacant.pop());
         }
-        // A driver's stream is looked at, and drops what it held: buffers come back here.
+        // A driver's stream is looked at, and drops what it held: buffers come back hints.
         let (home, origin) = (home.clone(), origin.clone());
         drop(borrowed);
         Allocation::cached(home.core(), bytes, &origin, take)
@@ -88,8 +88,8 @@ pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffe
 /// [`forget`]. Stream and allocator last as long as the process, except for a stream that is
 /// current here.
 pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
-    let replaced = HERE.try_with(|here| {
-        let Here { default, named, .. } = &mut *here.borrow_mut();
+    let replaced = HINTS.try_with(|hints| {
+        let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
         if is_default { default } else { named }.replace((home, origin))
     });
     drop(replaced); // outside the borrow: it may be the last handle of a stream
@@ -97,8 +97,8 @@ pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
 
 /// Called when anything current in this thread changes.
 pub(crate) fn forget() {
-    let forgotten = HERE.try_with(|here| {
-        let Here { default, named, .. } = &mut *here.borrow_mut();
+    let forgotten = HINTS.try_with(|hints| {
+        let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
         (default.take(), named.take())
     });
     drop(forgotten); // as above

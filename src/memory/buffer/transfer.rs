@@ -386,7 +386,9 @@ fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
 /// the buffers. Pinned memory belongs to every device of its kind.
 fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);
-    buffers.iter().try_for_each(|buffer| lifecycle.check_own("a buffer", buffer.runtime()))?;
+    buffers
+        .iter()
+        .try_for_each(|buffer| lifecycle.check_same_runtime("a buffer", buffer.runtime()))?;
     let is_reached =
         |buffer: &Buffer| [device.kind(), DeviceKind::CPU].contains(&buffer.device().kind());
     let unreached = buffers.iter().find(|buffer| !is_reached(buffer));

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::engine::stream::Stream;
-use crate::ffi::{Argument, NativeCall};
+use crate::ffi::{Argument, FfiCall};
 use crate::python::launch::argument::{Passing, Used, number};
 use crate::python::launch::function::{
     KnownFunction, NativeFunction, check_returns_status, name_of,
@@ -15,9 +15,9 @@ use crate::python::launch::function::{
 use crate::python::launch::kernel_launch::{self, Sizes};
 use crate::python::launch::marks::{Owner, UsedMemory};
 use crate::python::objects::stream::PyStream;
+use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::fastcall::{Arguments, FastMethod};
 use crate::python::support::parameters::Flag;
-use crate::python::support::parked::{Kept, drop_parked};
 use crate::python::support::waiting::enqueue;
 
 /// `Stream.launch`.
@@ -73,14 +73,11 @@ b'xxx'";
 /// A call of a known function with numbers, which keeps nothing alive; `None` for any other, which
 /// goes to the slow path, [`launch`].
 #[inline]
-fn plain_call(
-    function: &Bound<'_, PyAny>,
-    args: &[Bound<'_, PyAny>],
-) -> PyResult<Option<NativeCall>> {
+fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResult<Option<FfiCall>> {
     let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
     let known = known.get();
     let signature = known.signature();
-    let is_short = args.len() <= SHORT && !known.is_kept();
+    let is_short = args.len() <= SHORT && !known.is_retained();
     if !is_short || signature.is_some_and(|signature| signature.len() != args.len()) {
         return Ok(None);
     }
@@ -92,11 +89,11 @@ fn plain_call(
         *place = number;
     }
     let address = std::ptr::with_exposed_provenance(address(known.address));
-    Ok(NativeCall::new(address, &places[..args.len()]).ok())
+    Ok(FfiCall::new(address, &places[..args.len()]).ok())
 }
 
 #[inline]
-fn enqueue_call(py: Python<'_>, stream: &Stream, call: NativeCall) -> PyResult<()> {
+fn enqueue_call(py: Python<'_>, stream: &Stream, call: FfiCall) -> PyResult<()> {
     enqueue(py, stream, || {
         // SAFETY: the caller of `launch` promises, as in ctypes, that the address is a function of
         // these arguments, which may be called when the stream comes to it.
@@ -155,15 +152,15 @@ fn launch(
     let call = if count <= SHORT {
         let mut places = [Argument::U64(0); SHORT];
         convert(object, &function, args, &mut places[..count], &mut used)?;
-        NativeCall::new(address, &places[..count])
+        FfiCall::new(address, &places[..count])
     } else {
         let mut places = vec![Argument::U64(0); count];
         convert(object, &function, args, &mut places, &mut used)?;
-        NativeCall::new(address, &places)
+        FfiCall::new(address, &places)
     };
     let call = call.map_err(|error| PyTypeError::new_err(error.to_string()))?;
     let call = if check { call.checked() } else { call };
-    if function.is_kept {
+    if function.is_retained {
         used.objects.push(object.clone().unbind());
     }
     if !used.is_empty() {
@@ -178,7 +175,7 @@ fn launch(
 fn launch_with_objects(
     py: Python<'_>,
     stream: &Stream,
-    call: NativeCall,
+    call: FfiCall,
     Used { objects, memory }: Used,
 ) -> PyResult<()> {
     let uses = memory.iter().filter_map(|UsedMemory { owner, mark }| match owner {
@@ -199,7 +196,7 @@ fn launch_with_objects(
     memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
         // Behind the call: a task of the runtime, which the counters leave out.
-        stream.keep(Kept::new(objects));
+        stream.drop_behind(DeferredDrop::new(objects));
     }
     Ok(())
 }

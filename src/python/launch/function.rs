@@ -26,7 +26,7 @@ enum Declaration {
     Argtypes(Argtypes),
     /// Fixed types, of cffi or of a numba function that was queried once; kept alive when the code
     /// is freed with the object.
-    Fixed { signature: Option<Signature>, is_kept: bool },
+    Fixed { signature: Option<Signature>, is_retained: bool },
 }
 
 /// The cache for every kind of function except bare addresses.
@@ -55,8 +55,8 @@ impl KnownFunction {
 
     /// True when the code may be freed with the object.
     #[inline]
-    pub(crate) fn is_kept(&self) -> bool {
-        matches!(self.types, Declaration::Fixed { is_kept: true, .. })
+    pub(crate) fn is_retained(&self) -> bool {
+        matches!(self.types, Declaration::Fixed { is_retained: true, .. })
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct NativeFunction {
     pub(crate) address: u64,
     pub(crate) signature: Option<Signature>,
     /// True when the code may be freed with the object.
-    pub(crate) is_kept: bool,
+    pub(crate) is_retained: bool,
 }
 
 impl NativeFunction {
@@ -73,7 +73,7 @@ impl NativeFunction {
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {
             let address = address_argument(object)?;
-            return Ok(Self { address, signature: None, is_kept: false });
+            return Ok(Self { address, signature: None, is_retained: false });
         }
         let known = match KnownFunction::of(object)? {
             Some(known) => known,
@@ -81,7 +81,7 @@ impl NativeFunction {
         };
         let known = known.get();
         let signature = known.signature().cloned();
-        Ok(Self { address: known.address, signature, is_kept: known.is_kept() })
+        Ok(Self { address: known.address, signature, is_retained: known.is_retained() })
     }
 }
 
@@ -138,7 +138,7 @@ fn of_cffi(backend: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResult
     }
     let signature = signature::of_cffi(backend, &function_type)?;
     let address = ctypes::cffi_address(backend, object)?;
-    Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_kept: false } })
+    Ok(KnownFunction { address, types: Declaration::Fixed { signature, is_retained: false } })
 }
 
 /// A `numba.cfunc`, or another object with an integer `address`.
@@ -153,7 +153,7 @@ fn of_numba(object: &Bound<'_, PyAny>) -> PyResult<Option<KnownFunction>> {
         }
         _ => None,
     };
-    let types = Declaration::Fixed { signature, is_kept: true };
+    let types = Declaration::Fixed { signature, is_retained: true };
     Ok(Some(KnownFunction { address: address_argument(&address)?, types }))
 }
 

@@ -18,7 +18,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, park};
 use crate::engine::stream::Completion;
 use crate::python::launch::host_task::HostTask;
-use crate::python::support::parked::drop_parked;
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::reaper;
 use crate::python::support::turns::Turns;
 use crate::python::support::waiting::wait_for_nothing;

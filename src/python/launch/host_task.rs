@@ -14,8 +14,8 @@ use crate::base::sync::park;
 use crate::engine::stream::Stream;
 use crate::python::launch::helper;
 use crate::python::objects::contexts;
+use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{RaisedInTask, fade_later, wrong_type};
-use crate::python::support::parked::{Kept, drop_parked};
 use crate::python::support::waiting::enqueue;
 use crate::runtime::Runtime;
 
@@ -23,7 +23,7 @@ use crate::runtime::Runtime;
 pub(crate) struct HostTask {
     stream: Stream,
     /// The callable, and the tuple of its arguments.
-    call: Kept,
+    call: DeferredDrop,
 }
 
 /// Enqueues a call of `callable` with `args`.
@@ -39,7 +39,7 @@ pub(crate) fn launch_host(
     }
     crate::base::fork::check()?;
     helper::ensure_started()?;
-    let call = Kept::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
+    let call = DeferredDrop::new(vec![callable.clone().unbind(), args.clone().into_any().unbind()]);
     let task = HostTask { stream: stream.clone(), call };
     let start = move |completion| helper::post(task, completion);
     stream.core().lifecycle.fade_by(fade_later);
@@ -54,7 +54,7 @@ impl HostTask {
         stream.inside_task(|| Self::call(py, &stream, call))
     }
 
-    fn call(py: Python<'_>, stream: &Stream, call: Kept) -> Result<(), TaskError> {
+    fn call(py: Python<'_>, stream: &Stream, call: DeferredDrop) -> Result<(), TaskError> {
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
             runtime.serve(Some(stream));
             let mut objects = call.bind(py);

@@ -19,9 +19,9 @@ use crate::python::launch::program::PyKernel;
 use crate::python::memory::host_memory::HostMemory;
 use crate::python::memory::transfers::{buffer_of, lender_of};
 use crate::python::memory::view::PyView;
+use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::parameters::integer_of;
-use crate::python::support::parked::{Kept, drop_parked};
 use crate::python::support::waiting::enqueue;
 
 /// The size keywords of a launch.
@@ -89,7 +89,7 @@ pub(crate) fn launch(
     })?;
     used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !used.objects.is_empty() {
-        stream.keep_until(ticket, Kept::new(used.objects));
+        stream.drop_after(ticket, DeferredDrop::new(used.objects));
     }
     Ok(())
 }

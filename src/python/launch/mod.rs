@@ -3,12 +3,12 @@
 pub(crate) mod argument;
 pub(crate) mod ctypes;
 pub(crate) mod descriptor;
+pub(crate) mod ffi_launch;
 pub(crate) mod function;
 pub(crate) mod helper;
 pub(crate) mod host_task;
 pub(crate) mod kernel_launch;
 pub(crate) mod kernels;
 pub(crate) mod marks;
-pub(crate) mod native_launch;
 pub(crate) mod program;
 pub(crate) mod signature;

@@ -15,7 +15,7 @@ use crate::memory::allocator::{
 use crate::python::memory::snapshot::write_segment;
 use crate::python::objects::device::kind_argument;
 use crate::python::objects::functions::existing;
-use crate::python::support::parked::{Kept, drop_parked};
+use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
 
@@ -217,7 +217,7 @@ pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, St
 #[pyfunction]
 pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<u64> {
     drop_parked(py);
-    let observer = Kept::new(vec![observer]);
+    let observer = DeferredDrop::new(vec![observer]);
     Ok(Runtime::global()?.add_oom_observer(move |error| {
         let Error::Memory(MemoryError::OutOfMemory {
             device,
@@ -237,7 +237,7 @@ pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<
 
 fn call(
     py: Python<'_>,
-    observer: &Kept,
+    observer: &DeferredDrop,
     device: Device,
     (requested, limit, free): (usize, usize, usize),
 ) {

@@ -11,19 +11,19 @@ use pyo3::types::{PyDict, PyMemoryView, PyTuple};
 use crate::base::device::Device;
 use crate::base::fork;
 use crate::memory::buffer::allocation::Origin;
-use crate::memory::buffer::{Buffer, here};
+use crate::memory::buffer::{Buffer, thread_hints};
 use crate::python::memory::buffer_state::{BufferState, is_inference_mode};
 use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::BYTE;
 use crate::python::memory::exposure::{self, Exposure};
-use crate::python::memory::transfers::{between, copy_into, copy_out, current_stream};
+use crate::python::memory::transfers::{between, copy_into, copy_to_host, current_stream};
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::{ViewMemory, lend};
 use crate::python::objects::device::{PyDevice, device_or_default};
 use crate::python::objects::stream::{PyStream, state_of, stream_argument};
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag, integer, size};
-use crate::python::support::parked::drop_parked;
 use crate::python::support::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 
@@ -135,7 +135,7 @@ impl PyBuffer {
     )]
     fn copy_to(&self, target: &Bound<'_, PyAny>, non_blocking: Flag<'_>) -> PyResult<()> {
         let source = self.current.buffer(target.py());
-        copy_out(&source, target, non_blocking.get("non_blocking")?)
+        copy_to_host(&source, target, non_blocking.get("non_blocking")?)
     }
 
     /// Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
@@ -343,7 +343,7 @@ pub(crate) fn empty(
     let (py, bytes) = (nbytes.py(), size("nbytes", nbytes)?);
     if device.is_none() && alignment.is_none() {
         drop_parked(py);
-        if let Some(buffer) = here::empty(bytes, None)? {
+        if let Some(buffer) = thread_hints::empty(bytes, None)? {
             return Ok(PyBuffer { current: BufferState::new(buffer) });
         }
     }

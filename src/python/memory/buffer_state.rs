@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicU64;
-use crate::memory::buffer::{Buffer, here};
+use crate::memory::buffer::{Buffer, thread_hints};
 
 /// A version counter.
 enum Count {
@@ -144,6 +144,6 @@ pub(crate) fn is_inference_mode() -> bool {
 #[pyfunction]
 pub(crate) fn exchange_inference_mode(is_enabled: bool) -> bool {
     // A remembered place makes buffers with a version, without a check of the mode.
-    here::forget();
+    thread_hints::forget();
     IS_INFERENCE_MODE.replace(is_enabled)
 }

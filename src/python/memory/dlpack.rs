@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 
 use pyo3::prelude::*;
 
-use crate::python::support::parked::Lender;
+use crate::python::support::deferred_drops::Lender;
 
 pub(crate) const CPU: i32 = 1;
 pub(crate) const ONE_API: i32 = 14;

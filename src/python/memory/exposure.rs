@@ -20,7 +20,7 @@ pub(crate) struct Exposure {
 }
 
 /// Kept behind the view's `internal` pointer until the consumer releases it.
-struct Kept {
+struct ExposedMemory {
     _lent: Lent,
     format: CString,
     shape: Vec<ffi::Py_ssize_t>,
@@ -58,7 +58,7 @@ impl Exposure {
         let strides = strides_of(&self.shape, item_bytes);
         let (address, is_read_only) = (self.lent.pointer(), self.lent.is_read_only);
         let shape = self.shape.iter().map(|extent| signed(*extent)).collect();
-        let kept = Kept { _lent: self.lent, format: self.format, shape, strides };
+        let kept = ExposedMemory { _lent: self.lent, format: self.format, shape, strides };
         let kept = Box::into_raw(Box::new(kept));
         let has = |flag: c_int| flags & flag == flag;
         // SAFETY: just made, and freed by `release` only.
@@ -97,7 +97,7 @@ impl Exposure {
 /// `view` was filled by [`Exposure::fill`] and is released once.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
     // SAFETY: the caller's promise; the interpreter drops the reference to the owner.
-    let kept = unsafe { (*view).internal }.cast::<Kept>();
+    let kept = unsafe { (*view).internal }.cast::<ExposedMemory>();
     // SAFETY: `fill` made it from a box.
     drop(unsafe { Box::from_raw(kept) });
 }

@@ -15,8 +15,8 @@ use crate::engine::stream::Stream;
 use crate::memory::buffer::Buffer;
 use crate::python::launch::ctypes;
 use crate::python::memory::strided::{Strided, gathered};
+use crate::python::support::deferred_drops::{Lender, drop_parked, park};
 use crate::python::support::errors::type_name;
-use crate::python::support::parked::{Lender, drop_parked, park};
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
 

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
 use crate::python::memory::shape::bytes_of_shape;
-use crate::python::support::parked::Lender;
+use crate::python::support::deferred_drops::Lender;
 
 /// Elements of another library's memory, with strides in bytes.
 pub(crate) struct Strided {

@@ -16,8 +16,8 @@ use crate::python::memory::dlpack_import::{Wish, import_from};
 use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::type_name;
-use crate::python::support::parked::drop_parked;
 use crate::python::support::waiting::{check_may_wait, enqueue, without_gil};
 use crate::runtime::Runtime;
 
@@ -170,7 +170,7 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
 }
 
 /// Copies a buffer into `target`.
-pub(crate) fn copy_out(
+pub(crate) fn copy_to_host(
     source: &Buffer,
     target: &Bound<'_, PyAny>,
     is_non_blocking: bool,

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
 use crate::engine::stream::Stream;
-use crate::memory::buffer::here;
+use crate::memory::buffer::thread_hints;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::runtime::Runtime;
 
@@ -53,14 +53,14 @@ impl Context {
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = device.map(exchange).transpose()?;
         let entered = Entered { context: self, previous_device, previous_stream };
-        here::forget(); // a kind alone changes nothing else
+        thread_hints::forget(); // a kind alone changes nothing else
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(())
     }
 
     /// Ends the innermost `with` of this context.
     pub(crate) fn exit(&self) -> PyResult<()> {
-        here::forget();
+        thread_hints::forget();
         let entered = ENTERED.with_borrow_mut(|stack| {
             let place = stack.iter().rposition(|entered| entered.context == *self);
             place.map(|place| stack.remove(place))

@@ -12,8 +12,8 @@ use crate::engine::event::Event;
 use crate::engine::stream::Stream;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::parameters::Given;
-use crate::python::support::parked::drop_parked;
 use crate::python::support::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 

@@ -15,9 +15,9 @@ use crate::python::memory::transfers::{current_stream, written};
 use crate::python::memory::view::PyView;
 use crate::python::objects::device::{PyDevice, device_or_default, kind_argument};
 use crate::python::objects::functions::existing;
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::parameters::size;
-use crate::python::support::parked::drop_parked;
 use crate::python::support::waiting::{enqueue, make_room};
 use crate::runtime::Runtime;
 

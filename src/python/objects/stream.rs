@@ -12,9 +12,9 @@ use crate::python::launch::host_task;
 use crate::python::objects::contexts::Context;
 use crate::python::objects::device::{PyDevice, device_or_default, hash_of};
 use crate::python::objects::event::PyEvent;
+use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::{Given, integer};
-use crate::python::support::parked::drop_parked;
 use crate::python::support::waiting::{enqueue, make_room, without_gil};
 use crate::runtime::Runtime;
 

@@ -64,14 +64,14 @@ pub(crate) fn are_parked() -> bool {
 #[inline]
 pub(crate) fn drop_parked(py: Python<'_>) {
     if are_parked() {
-        drop_parked_here(py);
+        drop_deferred(py);
     }
 }
 
 /// Drops only as many as there are now: destructors may launch and park more. They may also wait
 /// and call this again: the rest is then left to the outer call, or the calls would nest.
 #[cold]
-pub(crate) fn drop_parked_here(_py: Python<'_>) {
+pub(crate) fn drop_deferred(_py: Python<'_>) {
     if fork::is_child() || is_waited_for() || IS_DROPPING.replace(true) {
         return;
     }
@@ -90,9 +90,9 @@ pub(crate) fn drop_parked_here(_py: Python<'_>) {
 }
 
 /// Objects that a task keeps alive. May be dropped by any thread.
-pub(crate) struct Kept(Vec<Py<PyAny>>);
+pub(crate) struct DeferredDrop(Vec<Py<PyAny>>);
 
-impl Kept {
+impl DeferredDrop {
     pub(crate) fn new(objects: Vec<Py<PyAny>>) -> Self {
         Self(objects)
     }
@@ -111,7 +111,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for DeferredDrop {
     fn drop(&mut self) {
         let objects = mem::take(&mut self.0);
         if !objects.is_empty() {
@@ -120,8 +120,8 @@ impl Drop for Kept {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for DeferredDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Kept({})", self.0.len())
+        write!(f, "DeferredDrop({})", self.0.len())
     }
 }

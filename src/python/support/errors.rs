@@ -12,11 +12,11 @@ use crate::base::error::{
     RuntimeError, StreamFailure,
 };
 use crate::base::shortage::Shortage;
-use crate::engine::stream::native::NATIVE_CALLS;
+use crate::engine::stream::ffi_launch::NATIVE_CALLS;
 use crate::python::launch::function::name_at;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::PyStream;
-use crate::python::support::parked::{Kept, park_error};
+use crate::python::support::deferred_drops::{DeferredDrop, park_error};
 use crate::runtime::Runtime;
 
 pyo3::create_exception!(
@@ -51,13 +51,13 @@ piece: all of one moment. None is what is not known."
 #[derive(Debug)]
 pub(crate) struct RaisedInTask {
     message: String,
-    exception: Kept,
+    exception: DeferredDrop,
 }
 
 impl RaisedInTask {
     pub(crate) fn new(py: Python<'_>, error: PyErr) -> Self {
         let message = error.to_string();
-        Self { message, exception: Kept::new(vec![error.into_value(py).into_any()]) }
+        Self { message, exception: DeferredDrop::new(vec![error.into_value(py).into_any()]) }
     }
 }
 

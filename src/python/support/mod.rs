@@ -1,11 +1,11 @@
 //! L4, shared by all bindings: errors, parameters, waits without the GIL, drops without it.
 
+pub(crate) mod deferred_drops;
 pub(crate) mod errors;
 pub(crate) mod fastcall;
 pub(crate) mod identity_cache;
 pub(crate) mod interpreter;
 pub(crate) mod parameters;
-pub(crate) mod parked;
 pub(crate) mod reaper;
 pub(crate) mod turns;
 pub(crate) mod waiting;

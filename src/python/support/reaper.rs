@@ -14,7 +14,7 @@ use crate::base::signals::with_signals_blocked;
 use crate::base::stack::WORKER_STACK_BYTES;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, park};
-use crate::python::support::parked::{are_parked, drop_parked_here};
+use crate::python::support::deferred_drops::{are_parked, drop_deferred};
 use crate::python::support::turns::Turns;
 
 static TURNS: Turns = Turns::new();
@@ -59,7 +59,7 @@ fn serve() {
         if !TURNS.begin() {
             return;
         }
-        Python::attach(drop_parked_here);
+        Python::attach(drop_deferred);
         if !TURNS.end() {
             return;
         }

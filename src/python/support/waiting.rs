@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::base::error::{Error, Result, RuntimeError};
 use crate::engine::stream::Stream;
-use crate::python::support::parked::drop_parked;
+use crate::python::support::deferred_drops::drop_parked;
 
 thread_local! {
     /// True on the helper thread.

@@ -18,7 +18,7 @@ use accelrt::allocator::{CachingAllocator, PoolId};
 use accelrt::backend::contract::Backend;
 use accelrt::backend::cpu::CpuBackend;
 use accelrt::backend::fault::{Fault, FaultBackend, FaultError, Method};
-use accelrt::backend::null::{CompletionMode, LiveCounts, NullBackend, NullConfig, Reuse};
+use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig, ResourceCounts, Reuse};
 use accelrt::{
     Buffer, Config, Device, DeviceKind, DriverError, Error, HostTransfer, MemPool, MemoryError,
     PoolOptions, Runtime, Stream,
@@ -78,7 +78,7 @@ pub(crate) fn run_on_numbers(bytes: &[u8]) {
     let null = NullBackend::new(config);
     let config = Config::builder().accelerator(DeviceKind::NULL).build().unwrap();
     Program::new(Arc::<NullBackend>::clone(&null), config, 40 * MIB, bytes).run();
-    assert_eq!(null.live(), LiveCounts::default());
+    assert_eq!(null.resource_counts(), ResourceCounts::default());
 }
 
 /// Runs a program on a small device of numbers, with requests of up to a third of it, by one policy
@@ -97,7 +97,7 @@ pub(crate) fn run_short_of_memory(bytes: &[u8]) {
     let program = Program::new(wrapped, config, capacity_bytes / 3, left);
     program.runtime.set_allocator_settings(settings).unwrap();
     Program { short_of: Some(settings), ..program }.run();
-    assert_eq!(null.live(), LiveCounts::default());
+    assert_eq!(null.resource_counts(), ResourceCounts::default());
 }
 
 /// Runs a program on cpu, where the memory is there to be written.
