@@ -87,7 +87,7 @@ fn loom_memory_is_handed_out_behind_the_use_of_a_stream() {
         requester.join().unwrap();
         world.allocator.empty_cache();
         world.allocator.check_all();
-        assert_eq!(world.null.live().device_bytes, 0);
+        assert_eq!(world.null.resource_counts().device_bytes, 0);
     });
 }
 
