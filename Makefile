@@ -122,7 +122,7 @@ CORE := $(TARGET_DIR)/core
 # Of `src`, and of `src/backend`; `tests/tidy/core.rs` counts their lines.
 CORE_ROOMS := base queue ffi backend engine memory compute runtime
 CORE_KINDS := contract registry fault driver null cpu
-CORE_SUITES ?= allocator buffer conformance engine generator native order
+CORE_SUITES ?= allocator buffer conformance engine ffi generator order
 # What of a folder is none of these, as files and folders.
 others = $(filter-out $(foreach name,$(2),$(1)/$(name) $(1)/$(name).rs),$(wildcard $(1)/*))
 .PHONY: core
@@ -362,7 +362,7 @@ tsan: ## data races, under the thread sanitizer of a nightly compiler
 	RUST_BACKTRACE=0 ACCELRT_TEST_PROGRAMS=200 \
 		RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=$(TARGET_DIR)/tsan \
 		$(CARGO) +nightly test -Zbuild-std --target $(HOST) --features $(TEST_FEATURES) \
-		--lib --test engine --test order --test buffer --test native -- \
+		--lib --test engine --test order --test buffer --test ffi -- \
 		--skip fork:: --skip fence_tests:: --skip random_sequences_agree_with_a_model
 
 # What it finds new stands below the target folder; what is worth keeping goes to fuzz/corpus.
