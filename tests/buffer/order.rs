@@ -161,11 +161,23 @@ fn a_task_runs_behind_all_that_a_stream_reads_of_a_buffer_and_not_its_last_part_
 fn an_unordered_task_waits_for_its_own_stream_alone() {
     finishes(|| {
         let machine = Machine::cpu(1);
-        let unordered: [Enqueue; 2] = [
+        let unordered: [Enqueue; 4] = [
             // SAFETY: in this test the two tasks are one behind the other, by what it waits for.
             |buffer, _, stream| unsafe { buffer.fill_unordered(1, stream) }.unwrap(),
             // SAFETY: as above.
             |buffer, other, stream| unsafe { buffer.copy_from_unordered(other, stream) }.unwrap(),
+            |buffer, _, stream| {
+                let owner = vec![1; buffer.nbytes()];
+                let (from, bytes) = (owner.as_ptr(), owner.len());
+                // SAFETY: as above; the bytes are in the owner's heap, which moves with it.
+                unsafe { buffer.copy_from_host_range(from, bytes, owner, stream) }.unwrap()
+            },
+            |buffer, _, stream| {
+                let mut owner = vec![0; buffer.nbytes()];
+                let (to, bytes) = (owner.as_mut_ptr(), owner.len());
+                // SAFETY: as above.
+                unsafe { buffer.copy_to_host_range(to, bytes, owner, stream) }.unwrap()
+            },
         ];
         for task in unordered {
             Pair::new(&machine, [WRITES[0], task], WHOLE).assert_side_by_side();

@@ -69,10 +69,9 @@ fn a_buffer_is_of_the_pool_that_is_current() {
     finishes(|| {
         let runtime = Runtime::global().unwrap();
         let pool = MemPool::new(&runtime, CPU, PoolOptions::default()).unwrap();
-        let allocator = runtime.allocator(CPU).unwrap();
         let pool_of = || {
             let buffers = [(); 2].map(|()| runtime.empty(BYTES, CPU).unwrap());
-            let segments = allocator.snapshot().segments;
+            let segments = runtime.memory_segments(DeviceKind::CPU).unwrap();
             let pools = buffers.map(|buffer| {
                 let address = buffer.address().unwrap();
                 let has = |begin: u64, bytes: usize| address.wrapping_sub(begin) < bytes as u64;

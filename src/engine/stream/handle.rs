@@ -224,3 +224,47 @@ impl fmt::Debug for Stream {
             .finish()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::base::config::Config;
+    use crate::base::error::{RuntimeError, StreamError};
+    use crate::runtime::Runtime;
+
+    #[test]
+    fn who_acts_as_a_task_of_a_stream_may_not_wait_for_it_and_afterwards_may() {
+        let runtime = Runtime::new(Config::default()).unwrap();
+        let [stream, other] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
+        stream.inside_task(|| {
+            let refused = stream.core().check_wait().unwrap_err();
+            let Error::Stream(StreamError::WaitInsideTask { stream_id, .. }) = refused else {
+                panic!("{refused}")
+            };
+            assert_eq!(stream_id, stream.id());
+            other.core().check_wait().unwrap();
+        });
+        stream.core().check_wait().unwrap();
+    }
+
+    #[test]
+    fn a_wait_for_room_ends_when_it_is_interrupted_and_when_there_is_room() {
+        let config = Config::builder().stream_task_limit(64).cpu_threads(1).build().unwrap();
+        let runtime = Runtime::new(config).unwrap();
+        let stream = runtime.stream(Device::cpu(0)).unwrap();
+        let ((enter, entered), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
+        let gate = move || enter.send(()).map(|()| opened.recv().is_ok()).map(drop);
+        stream.enqueue(gate).unwrap();
+        entered.recv().unwrap(); // the worker stands in it: this thread cannot take it over
+        while stream.has_room() {
+            stream.enqueue(|| ()).unwrap();
+        }
+        let refused = stream.wait_for_room_unless(&mut || true).unwrap_err();
+        assert!(matches!(refused, Error::Runtime(RuntimeError::Interrupted)), "{refused}");
+        open.send(()).unwrap();
+        stream.wait_for_room_unless(&mut || false).unwrap();
+        stream.synchronize().unwrap();
+    }
+}

@@ -289,4 +289,16 @@ mod tests {
         let [others] = &lifecycle.take_all_unseen()[..] else { panic!("of one device") };
         assert_eq!((ids(others), others.num_forgotten), (vec![500, 501, 502], 0));
     }
+
+    #[test]
+    fn an_error_that_is_kept_is_faded_by_the_first_that_wants_to_and_no_other_error_is() {
+        let lifecycle = Lifecycle::new(1, 10);
+        keep(&lifecycle, Device::cpu(0), 0..1);
+        lifecycle.fade_by(|error| error.set_seen());
+        lifecycle.fade_by(|_| panic!("it is the same at each call"));
+        keep(&lifecycle, Device::cpu(0), 1..3);
+        let unseen = lifecycle.take_unseen(Device::cpu(0));
+        let faded: Vec<bool> = unseen.errors.iter().map(|error| error.is_seen()).collect();
+        assert_eq!(faded, [false, true, true]);
+    }
 }

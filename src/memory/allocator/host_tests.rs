@@ -376,3 +376,10 @@ fn a_synchronize_completes_the_frees_that_wait_for_its_own_device_alone() {
     host.0.device_was_synchronized(Device::cpu(0));
     assert_eq!(active(), 0);
 }
+
+#[test]
+fn a_mean_is_of_all_times_and_nothing_where_there_was_none() {
+    let times = DurationStat { total_us: 9, count: 4, ..DurationStat::default() };
+    assert!((times.avg_us() - 2.25).abs() < f64::EPSILON);
+    assert!(DurationStat::default().avg_us().abs() < f64::EPSILON);
+}
