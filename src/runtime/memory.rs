@@ -162,12 +162,12 @@ mod tests {
     #[test]
     fn the_place_of_requests_without_a_device_is_set_by_itself_and_forgotten_at_a_change() {
         let (runtime, device) = (Runtime::of_process().unwrap(), Device::cpu(0));
-        let served = || here::empty(512, None).unwrap().is_some();
+        let served = || thread_hints::empty(512, None).unwrap().is_some();
         drop([(); 2].map(|()| runtime.empty(512, device).unwrap()));
         assert!(!served(), "a device was named");
         runtime.remember_place(device).unwrap();
         assert!(served());
         runtime.set_stream(&runtime.stream(device).unwrap()).unwrap();
-        assert!(!served() && here::empty(512, Some(device)).unwrap().is_none());
+        assert!(!served() && thread_hints::empty(512, Some(device)).unwrap().is_none());
     }
 }

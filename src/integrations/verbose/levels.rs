@@ -12,9 +12,9 @@ use crate::base::config::variable;
 use crate::base::dylib::FoundLibrary;
 use crate::base::error::{Error, IntegrationError, Result};
 use crate::base::sync::{LockRank, Mutex};
-use crate::integrations::verbose::actions;
 use crate::integrations::verbose::environment::{Asked, of_mkl, of_onednn};
 use crate::integrations::verbose::library::VerboseLibrary;
+use crate::observe::task_lines;
 use crate::runtime::Runtime;
 
 /// The open scopes of one library.
@@ -166,7 +166,7 @@ impl fmt::Debug for VerboseScope {
 /// Sets a level; returns the files of the libraries that refuse.
 fn apply(library: VerboseLibrary, found: &[FoundLibrary], level: i32) -> Vec<String> {
     if library == VerboseLibrary::Accelrt {
-        actions::set(level);
+        task_lines::set(level);
     }
     let refusing = found.iter().filter(|one| !library.set(one, level));
     refusing.map(|one| one.path.clone()).collect()

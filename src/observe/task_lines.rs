@@ -6,7 +6,7 @@ use crate::engine::stream::action::Action;
 use crate::runtime::Runtime;
 
 /// Sets the level. Never fails: a runtime that cannot be made has no tasks to report.
-pub(super) fn set(level: i32) {
+pub(crate) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
         runtime.tell_actions(if level == 0 { None } else { Some(print) });
     }
