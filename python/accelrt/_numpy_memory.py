@@ -9,7 +9,7 @@ from accelrt import _core
 _outside: ContextVar[tuple[object, ...]] = ContextVar("_outside", default=())
 
 
-class numpy_memory(contextlib.ContextDecorator):  # noqa: N801  a function to who uses it
+class numpy_memory(contextlib.ContextDecorator):  # noqa: N801  a function for its users
     """Takes the memory of new NumPy arrays from the cache of pinned host memory, inside a `with`.
 
     Also a decorator. It is for arrays that are made in this context, in Python's sense: other

@@ -141,7 +141,7 @@ def _capture(library: str) -> _core.VerboseCapture:
 def flush_output() -> None:
     """Write what Python keeps of its output: it belongs before what follows."""
     for stream in filter(None, {sys.stdout, sys.__stdout__}):
-        # Closed, or who reads has gone: that is told where the program writes.
+        # Closed, or the reader has gone: that is told where the program writes.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
 

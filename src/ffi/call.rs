@@ -1,5 +1,5 @@
 //! A native call: a function of the C convention with its arguments, for a stream to call.
-#![expect(unsafe_code, reason = "an address becomes a function that nobody calls here")]
+#![expect(unsafe_code, reason = "an address becomes a function, which is not called here")]
 
 use std::ffi::c_void;
 use std::fmt;

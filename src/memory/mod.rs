@@ -1,4 +1,4 @@
-//! L2, memory: what devices have, who uses it, and when it may be used again.
+//! L2, memory: allocators, and buffers with the uses that their frees wait for.
 //!
 //! * `allocator`: memory of one device, kept when it is freed
 //! * `buffer`: views of memory, freed behind every use

@@ -1,7 +1,7 @@
 //! Launches of kernels as tasks of a stream.
 #![expect(
     unsafe_code,
-    reason = "what a kernel does with its arguments is promised by who launches"
+    reason = "the caller of a launch promises what the kernel does with its arguments"
 )]
 
 use std::iter;

@@ -186,7 +186,7 @@ impl StreamCore {
             // is retired here, by a submit, or by the thread that resumed it first.
             return self.turnstile.unpark(parking);
         }
-        self.await_blocker(blocker.expect("who is not ready says what it waits for"), parking);
+        self.await_blocker(blocker.expect("a command that is not ready has a blocker"), parking);
         Next::Nothing
     }
 

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`Checked`] | refused | the stream is scheduled; above its limit the caller helps or waits |
 //! | [`Always`] | enters | the stream is scheduled; the caller is never held back |
-//! | [`Unscheduled`] | enters | the caller, who holds a lock, schedules the stream later |
+//! | [`Unscheduled`] | enters | the caller, which holds a lock, schedules the stream later |
 //!
 //! A checked task enters a driver's idle stream past the queue (`direct`). All others are placed in
 //! the queue.

@@ -1,5 +1,5 @@
 //! Native calls as tasks of a stream.
-#![expect(unsafe_code, reason = "calls functions on the promise of who launched them")]
+#![expect(unsafe_code, reason = "calls functions on the promise of their launch's caller")]
 
 use crate::backend::contract::Address;
 use crate::base::error::{DriverError, Error, FailureCause, Result};

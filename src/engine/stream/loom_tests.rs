@@ -107,7 +107,7 @@ impl World {
     fn assert_all_ran(&self, count: usize) {
         while self.device.work() {}
         assert!(self.core.turnstile.parking().is_none(), "the stream is resumed");
-        let pass = self.core.turnstile.enter_to_help().expect("nobody has the stream any more");
+        let pass = self.core.turnstile.enter_to_help().expect("no thread has the stream any more");
         assert_eq!(self.ran.count(), count, "tasks were left behind");
         assert!(pass.leave());
     }
@@ -197,7 +197,7 @@ fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
         };
         core.enqueue(Task(ran.clone()), Checked).unwrap();
         beside.join().unwrap();
-        let pass = core.turnstile.enter_to_help().expect("nobody has the stream any more");
+        let pass = core.turnstile.enter_to_help().expect("no thread has the stream any more");
         assert_eq!(ran.count(), 3, "tasks were left behind");
         assert!(pass.leave());
     });
@@ -355,7 +355,7 @@ fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
         failures.open(1, Arc::clone(&error));
         failures.end(2);
         asker.join().unwrap();
-        assert_eq!(Arc::strong_count(&error), 1, "it is kept by nobody but this model");
+        assert_eq!(Arc::strong_count(&error), 1, "only this model has it");
     });
 }
 

@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_stream_is_left_to_host_threads_for_longer_and_longer_until_it_stands() {
         let hints = SchedulingHints::new();
-        assert_eq!(hints.leave_for(0), None, "nobody executes it but workers");
+        assert_eq!(hints.leave_for(0), None, "only workers execute it");
         hints.note_helper();
         let periods: Vec<_> = (0..7).map(|retired| hints.leave_for(retired).unwrap()).collect();
         assert!(periods.is_sorted() && periods[0] < periods[4] && periods[4] == periods[6]);

@@ -154,7 +154,7 @@ impl StreamCore {
         raise_all(self.take_synchronized(pending, interrupt)?)
     }
 
-    /// As [`Self::finish_synchronize`], for a caller who raises the errors together with others.
+    /// As [`Self::finish_synchronize`], for a caller that raises the errors together with others.
     pub(crate) fn take_synchronized(
         self: &Arc<Self>,
         pending: &Pending,

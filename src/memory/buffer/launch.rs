@@ -1,5 +1,5 @@
 //! Native calls that use buffers.
-#![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
+#![expect(unsafe_code, reason = "passes on the promise of a launch's caller")]
 
 use crate::base::error::Result;
 use crate::engine::stream::Stream;

@@ -57,7 +57,7 @@ fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, St
     }
     closed.finish(Ok(()));
     runtime.synchronize(Device::cpu(0)).unwrap();
-    assert_eq!(use_count(&shared), count + 1, "nobody has looked");
+    assert_eq!(use_count(&shared), count + 1, "no thread has looked");
     (shared, known)
 }
 

@@ -1,5 +1,5 @@
 //! `Stream.launch`: native functions as tasks.
-#![expect(unsafe_code, reason = "passes on the promise that whoever launches a function makes")]
+#![expect(unsafe_code, reason = "passes on the promise of a launch's caller")]
 
 use std::ffi::{CStr, c_void};
 

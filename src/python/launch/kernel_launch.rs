@@ -1,5 +1,5 @@
 //! `Stream.launch` of a kernel: its sizes, and Python objects as its arguments.
-#![expect(unsafe_code, reason = "passes on the promise that whoever launches a kernel makes")]
+#![expect(unsafe_code, reason = "passes on the promise of a launch's caller")]
 
 use std::ffi::c_void;
 

@@ -1,5 +1,5 @@
 //! `__dlpack__`: capsules over our memory.
-#![expect(unsafe_code, reason = "structures that are freed by who gets them")]
+#![expect(unsafe_code, reason = "the consumer frees these structures")]
 
 use std::ffi::c_void;
 use std::ptr;

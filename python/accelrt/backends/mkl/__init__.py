@@ -42,7 +42,7 @@ def version() -> str:
 
 
 def allocator() -> str:
-    """Return who gives oneMKL its memory: "accelrt", "mimalloc" or "system".
+    """Return the source of oneMKL's memory: "accelrt", "mimalloc" or "system".
 
     >>> import accelrt
     >>> accelrt.backends.mkl.allocator()
@@ -56,7 +56,7 @@ def use_allocator(name: str) -> str:
 
     "accelrt" is the cache of pinned host memory, and `host_memory_stats` counts it; "mimalloc" is
     loaded by name; "system" is what oneMKL had before, the C library's unless a program registered
-    others. In every oneMKL of the process, for all threads; memory goes back to who gave it.
+    others. In every oneMKL of the process, for all threads; memory goes back to its source.
 
     oneMKL reads which functions it has once, at its first allocation: call this before. Later
     changes are free. Each call makes a GEMM, a few ms, and sees that it took memory from there;

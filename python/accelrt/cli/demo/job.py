@@ -42,7 +42,7 @@ class FileChangedError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What is read, in which pieces, and who is told how far it is."""
+    """The file, the size of its pieces, and the listener for progress."""
 
     path: Path
     total_bytes: int
