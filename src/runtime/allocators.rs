@@ -265,3 +265,28 @@ impl Runtime {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn an_allocator_is_known_once_its_device_was_used_and_asking_creates_none() {
+        let runtime = Runtime::new(Config::builder().cpu_devices(2).build().unwrap()).unwrap();
+        let [first, second] = [Device::cpu(0), Device::cpu(1)];
+        let known = || {
+            let of_each = [first, second].map(|device| runtime.known_allocators(device).unwrap());
+            of_each.map(|known| known.iter().map(|one| one.device()).collect::<Vec<_>>())
+        };
+        assert_eq!(known(), [vec![], vec![]]);
+        assert!(runtime.known_pinned_allocator(DeviceKind::CPU).unwrap().is_none());
+        drop(runtime.empty(512, second).unwrap());
+        assert_eq!(known(), [vec![], vec![second]]);
+        assert_eq!(runtime.known_allocators_of(DeviceKind::CPU).unwrap().len(), 1);
+        drop(runtime.empty_pinned(512).unwrap());
+        assert!(runtime.known_pinned_allocator(DeviceKind::CPU).unwrap().is_some());
+        assert_eq!(known(), [vec![], vec![second]], "pinned memory is no device's");
+        assert!(runtime.known_allocators(Device::cpu(2)).is_err());
+    }
+}

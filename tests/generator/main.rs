@@ -13,5 +13,6 @@ mod fills;
 mod kernels;
 mod states;
 mod support;
+mod unordered;
 #[cfg(feature = "xpu")]
 mod xpu;

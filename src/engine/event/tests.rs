@@ -86,3 +86,15 @@ fn a_record_that_is_refused_leaves_the_event_where_it_is() {
     assert_eq!((event.version(), event.device().unwrap().index()), (1, 0));
     assert!(!event.query() && !other_device.is_ordered_after(&event));
 }
+
+#[test]
+fn a_value_to_be_dropped_after_a_drivers_task_outlives_it_on_the_device() {
+    let null = null(1);
+    let (stream, alive) = (stream(&null, 0), Arc::new(()));
+    let event = Event::new();
+    stream.record(&event).unwrap();
+    stream.drop_after(1, Arc::clone(&alive));
+    assert!(!stream.core().poll_held() && Arc::strong_count(&alive) == 2, "it is submitted only");
+    stream.synchronize().unwrap();
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
