@@ -51,11 +51,11 @@ impl Runtime {
     fn empty_at_new_place(&self, bytes: usize, device: Device) -> Result<Buffer> {
         step();
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
-        let buffer = Buffer::allocate(&home, bytes, &origin, &mut None)?;
         if self.is_of_process() {
-            thread_hints::remember(home, origin, false);
+            // First: a task that this thread runs while it waits for memory may change the place.
+            thread_hints::remember(home.clone(), origin.clone(), false);
         }
-        Ok(buffer)
+        Buffer::allocate(&home, bytes, &origin, &mut None)
     }
 
     /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; memory

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::thread;
 
+use accelrt::backend::contract::Backend;
+use accelrt::backend::fault::{FaultBackend, Method};
 use accelrt::backend::null::{CompletionMode, NullBackend, NullConfig};
 use accelrt::backend::registry::register_backend;
 use accelrt::{
@@ -41,6 +43,7 @@ fn program() {
         Some("devices") => devices(),
         Some("ends") => ends(),
         Some("driver") => driver(),
+        Some("changes") => changes(),
         other => panic!("{other:?} is no program"),
     }
 }
@@ -172,4 +175,25 @@ fn driver() {
         requests += 1;
         assert!(requests < 100, "the device says that it is done");
     }
+}
+
+#[test]
+fn a_stream_that_becomes_current_while_a_buffer_is_made_is_the_home_of_the_next() {
+    // Goal: what runs on this thread inside a request, as a task does that it helps with while it
+    // waits for memory, has its effect. Method: the device's own call changes the stream.
+    run("changes", &[]);
+}
+
+fn changes() {
+    let kind = DeviceKind::register("outside_places", 103).unwrap();
+    let driver = FaultBackend::new(NullBackend::new(NullConfig { kind, ..NullConfig::default() }));
+    let backend = Arc::clone(&driver);
+    register_backend(kind, move |_config| Ok(Arc::clone(&backend) as Arc<dyn Backend>)).unwrap();
+    let (runtime, device) = (Runtime::global().unwrap(), Device::new(kind, 0).unwrap());
+    let later = runtime.stream(device).unwrap();
+    let (inner, stream) = (runtime.clone(), later.clone());
+    driver.act_inside(Method::VmCreate, 1, move || inner.set_stream(&stream).unwrap());
+    let first = runtime.empty(BYTES, device).unwrap().stream();
+    assert_eq!((first.id(), driver.calls(Method::VmCreate)), (0, 1));
+    assert_eq!(home(&runtime, device).1, later.id());
 }

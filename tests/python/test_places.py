@@ -183,6 +183,35 @@ def test_limits_and_settings_count_for_a_known_place() -> None:
     assert output_of(code).split() == ["OutOfMemoryError", str(5 << 18)]
 
 
+def test_a_device_that_a_handler_of_signals_sets_during_a_request_is_the_next_place() -> None:
+    code = """
+        import signal, threading
+        import accelrt
+        from accelrt import accelerator
+        SIZE, gate, stream = 20 << 20, threading.Event(), accelrt.Stream()
+
+        def handle(number, frame):
+            accelerator.set_device_index(1)
+            gate.set()
+
+        signal.signal(signal.SIGALRM, handle)
+        used = accelrt.empty(SIZE)
+        with stream:
+            stream.launch_host(gate.wait)
+            used.fill_(1)
+        del used
+        accelerator.set_device_index(0)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        first = accelrt.empty(SIZE)  # waits for the fill, which waits for the handler
+        print(first.device)
+        del first
+        print(accelrt.empty(SIZE).device)
+    """
+    settings = {"ACCELRT_ACCELERATOR": "cpu", "ACCELRT_CPU_DEVICES": "2"}
+    printed = output_of(code, ACCELRT_CPU_MEMORY="32M", **settings)
+    assert printed.split() == ["cpu:0", "cpu:1"]
+
+
 def test_a_forked_child_is_refused_though_its_parent_had_a_place() -> None:
     code = """
         import os, warnings

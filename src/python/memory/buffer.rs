@@ -360,10 +360,11 @@ fn empty_on(
     let runtime = Runtime::of_process()?;
     let device = device_or_default(runtime, named)?;
     let origin = Origin { align_bytes, ..runtime.origin(device)? };
-    let buffer = allocate(py, bytes, device, &origin)?;
     if named.is_none() && !is_inference_mode() {
+        // First: a handler of signals that runs while this thread waits may change the place.
         runtime.remember_place(device)?;
     }
+    let buffer = allocate(py, bytes, device, &origin)?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
