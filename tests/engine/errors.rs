@@ -367,10 +367,10 @@ fn a_program_that_hands_the_last_error_on_each_time_builds_no_chain() {
     for round in 0..20_000 {
         let Error::Stream(StreamError::Failed(shared)) = last else { panic!("{last}") };
         // As a task gets it from us, and as it is in there.
-        last = if round % 2 == 0 {
-            fail(Box::new(Error::Stream(StreamError::Failed(shared))))
-        } else {
-            fail(Box::new(shared))
+        last = match round % 3 {
+            0 => fail(Box::new(Error::Stream(StreamError::Failed(shared)))),
+            1 => fail(Box::new(StreamError::Failed(shared))),
+            _ => fail(Box::new(shared)),
         };
     }
     let text = last.to_string();

@@ -204,11 +204,16 @@ fn without_middle(error: TaskError) -> TaskError {
     }
 }
 
-/// The stream error that a task returned, in any form in which the runtime raises it.
+/// The stream error that a task returned, in any form in which the runtime raises it, or as a part
+/// of such a form.
 fn returned_stream_error(error: &TaskError) -> Option<&Arc<StreamFailure>> {
-    match error.downcast_ref::<Error>() {
-        Some(Error::Stream(StreamError::Failed(error))) => Some(error),
-        Some(Error::Stream(StreamError::SeveralFailed { errors, .. })) => errors.first(),
+    let family = match error.downcast_ref::<Error>() {
+        Some(Error::Stream(family)) => Some(family),
+        _ => error.downcast_ref::<StreamError>(),
+    };
+    match family {
+        Some(StreamError::Failed(error)) => Some(error),
+        Some(StreamError::SeveralFailed { errors, .. }) => errors.first(),
         _ => error.downcast_ref::<Arc<StreamFailure>>(),
     }
 }
