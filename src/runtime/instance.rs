@@ -43,7 +43,7 @@ pub struct Runtime {
 }
 
 pub(super) struct Inner {
-    /// True for the runtime of the process, which is never dropped.
+    /// True for the runtime of the process, which is never dropped, and for one made to be it.
     is_of_process: bool,
     config: Config,
     registry: Registry,
@@ -494,6 +494,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The process's is never dropped: this one was made for it, and another thread was first.
+        self.is_of_process = false;
         report::losses(&self.shutdown(self.config.exit_timeout));
         current::forget(self.lifecycle.runtime);
     }
@@ -538,5 +540,21 @@ impl fmt::Debug for Runtime {
             .field("config", &self.inner.config)
             .field("is_initialized", &self.is_initialized())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::unmodelled::AtomicBool;
+
+    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn a_runtime_that_was_not_first_to_be_the_processs_ends_nothing_of_that_one() {
+        // Relaxed, both: one thread.
+        shutdown::before_end_of_process(|| HAS_ENDED.store(true, Ordering::Relaxed));
+        drop(Runtime::made(Config::default(), [], true).unwrap());
+        assert!(!HAS_ENDED.load(Ordering::Relaxed));
     }
 }
