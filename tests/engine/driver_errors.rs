@@ -62,8 +62,55 @@ fn a_wait_that_the_device_refuses_fails_the_waiting_stream_alone() {
         let [source, waiting] = [driver.stream(), driver.stream()];
         plan(&driver, Method::StreamWait, FaultError::Driver);
         waiting.wait_stream(&source).unwrap();
-        assert!(is_driver_error(&stream_error(waiting.synchronize())));
+        let error = stream_error(waiting.synchronize());
+        assert!(is_driver_error(&error));
+        assert_eq!(error.operation(), Some("wait"));
         source.synchronize().unwrap();
+    });
+}
+
+#[test]
+fn the_host_waits_in_place_of_a_device_that_refuses_to() {
+    // Goal: the promised order holds although the device does not keep it. Method: this device is
+    // done when it is waited for, and never before; the call that was refused has waited for it.
+    finishes(|| {
+        let driver = Driver::slow(u32::MAX);
+        let [source, waiting] = [driver.stream(), driver.stream()];
+        let event = source.record_event().unwrap();
+        assert!(!event.query());
+        plan(&driver, Method::StreamWait, FaultError::Driver);
+        waiting.wait_event(&event).unwrap();
+        assert!(event.query());
+        assert!(is_driver_error(&stream_error(waiting.synchronize())));
+    });
+}
+
+#[test]
+fn a_record_that_the_device_refuses_is_complete_behind_what_was_recorded_before() {
+    // Goal: records of a stream complete in order, failed ones too. Method: this device is done
+    // when it is waited for, and never before.
+    finishes(|| {
+        let driver = Driver::slow(u32::MAX);
+        let stream = driver.stream();
+        let before = stream.record_event().unwrap();
+        assert!(!before.query());
+        plan(&driver, Method::Mark, FaultError::Driver);
+        let refused = stream.record_event().unwrap();
+        assert!(refused.query() && before.query());
+    });
+}
+
+#[test]
+fn a_record_that_the_device_refuses_is_the_operation_that_failed() {
+    finishes(|| {
+        let driver = Driver::new(CompletionMode::AtOnce);
+        let stream = driver.stream();
+        for _ in 0..2 {
+            stream.record_event().unwrap(); // behind it the next one goes past the empty queue
+            plan(&driver, Method::Mark, FaultError::Driver);
+            stream.record_event().unwrap();
+            assert_eq!(stream_error(stream.synchronize()).operation(), Some("record"));
+        }
     });
 }
 

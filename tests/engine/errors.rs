@@ -560,3 +560,31 @@ fn an_error_names_the_operation_that_failed() {
         assert_eq!(error.root().operation(), Some("call"));
     }
 }
+
+/// An error that is counted while it exists.
+#[derive(Debug)]
+struct Counted(#[expect(dead_code, reason = "its drop is counted")] Arc<()>);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it fails")
+    }
+}
+
+impl std::error::Error for Counted {}
+
+#[test]
+fn an_error_is_dropped_when_it_was_raised_and_all_who_waited_for_its_stream_have_passed() {
+    finishes(|| {
+        let runtime = workers(1);
+        let [failed, waiting] = [(); 2].map(|()| stream(&runtime));
+        let (counted, gate) = (Arc::new(()), Gate::shut(&failed));
+        let error = Counted(Arc::clone(&counted));
+        failed.enqueue(move || Err::<(), _>(error)).unwrap();
+        waiting.wait_stream(&failed).unwrap(); // the wait is in the queue before the error is
+        gate.open();
+        drop(stream_error(waiting.synchronize()));
+        drop(stream_error(failed.synchronize()));
+        assert_eq!(Arc::strong_count(&counted), 1);
+    });
+}

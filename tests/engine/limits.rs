@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use accelrt::{Config, ConfigError, Error, Runtime, RuntimeError};
+use accelrt::backend::contract::Backend;
+use accelrt::backend::null::{NullBackend, NullConfig};
+use accelrt::{Config, ConfigError, Error, Runtime, RuntimeError, Stream};
 
+use crate::driver_kind::Driver;
 use crate::gate::Gate;
 use crate::support::{
     CPU, enqueue_notice, enqueue_question, finishes, stream, wait_without_helping,
@@ -20,7 +23,8 @@ fn limited() -> Runtime {
 
 /// A thread that enqueues many more tasks than the limit, counting them; and its number.
 fn flood(
-    stream: &accelrt::Stream,
+    stream: &Stream,
+    enqueue: impl Fn(&Stream) -> Result<(), Error> + Send + 'static,
 ) -> (std::thread::JoinHandle<Result<(), Error>>, ThreadId, Arc<AtomicU64>) {
     let enqueued = Arc::new(AtomicU64::new(0));
     let (tell, told) = std::sync::mpsc::channel();
@@ -28,7 +32,7 @@ fn flood(
     let thread = std::thread::spawn(move || {
         tell.send(ThreadId::current()).unwrap();
         for _ in 0..1_000 {
-            stream.enqueue(|| ())?;
+            enqueue(&stream)?;
             count.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())
@@ -36,22 +40,50 @@ fn flood(
     (thread, told.recv().unwrap(), enqueued)
 }
 
+/// The producer stops near the limit (it looks once in 64 tasks) and sleeps.
+fn assert_is_held_back<T>(
+    thread: &std::thread::JoinHandle<T>,
+    producer: ThreadId,
+    enqueued: &AtomicU64,
+) {
+    while enqueued.load(Ordering::SeqCst) < LIMIT / 2 {
+        std::thread::yield_now();
+    }
+    producer.wait_until_asleep();
+    let ahead = enqueued.load(Ordering::SeqCst);
+    assert!(!thread.is_finished() && ahead <= LIMIT + 64, "{ahead} tasks are queued");
+}
+
 #[test]
 fn a_producer_that_is_ahead_of_the_limit_is_held_back_until_the_stream_catches_up() {
-    // Goal: queued work is bounded. Method: the stream is inside a gate; the producer must stop
-    // near the limit (it looks once in 64 tasks) and sleep.
+    // Goal: queued work is bounded. Method: the stream is inside a gate.
     finishes(|| {
         let runtime = limited();
         let stream = stream(&runtime);
         let gate = Gate::shut(&stream);
-        let (thread, producer, enqueued) = flood(&stream);
-        while enqueued.load(Ordering::SeqCst) < LIMIT / 2 {
-            std::thread::yield_now();
-        }
-        producer.wait_until_asleep();
-        let ahead = enqueued.load(Ordering::SeqCst);
-        assert!(!thread.is_finished() && ahead <= LIMIT + 64, "{ahead} tasks are queued");
+        let (thread, producer, enqueued) = flood(&stream, |stream| stream.enqueue(|| ()));
+        assert_is_held_back(&thread, producer, &enqueued);
         gate.open();
+        thread.join().unwrap().unwrap();
+        assert_eq!(enqueued.load(Ordering::SeqCst), 1_000);
+    });
+}
+
+#[test]
+fn a_producer_is_held_back_where_the_head_of_a_drivers_stream_waits() {
+    // Goal: what a driver's stream has queued is bounded too. Method: a deferred task is under way
+    // at its head, so records cannot go past the queue.
+    finishes(|| {
+        let config = Config::builder().stream_task_limit(LIMIT).build().unwrap();
+        let null = NullBackend::new(NullConfig::default());
+        let runtime = Runtime::with_backends(config, [null as Arc<dyn Backend>]).unwrap();
+        let stream = runtime.stream(Driver::device()).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        stream.enqueue_deferred(move |completion| tell.send(completion).unwrap()).unwrap();
+        let head = told.recv().unwrap();
+        let (thread, producer, enqueued) = flood(&stream, |stream| stream.record_event().map(drop));
+        assert_is_held_back(&thread, producer, &enqueued);
+        head.finish(Ok(()));
         thread.join().unwrap().unwrap();
         assert_eq!(enqueued.load(Ordering::SeqCst), 1_000);
     });
@@ -108,7 +140,7 @@ fn a_producer_that_is_held_back_is_let_go_by_a_shutdown() {
         let runtime = Runtime::new(config).unwrap();
         let stream = stream(&runtime);
         let _gate = Gate::shut(&stream);
-        let (thread, _, enqueued) = flood(&stream);
+        let (thread, _, enqueued) = flood(&stream, |stream| stream.enqueue(|| ()));
         while enqueued.load(Ordering::SeqCst) < LIMIT / 2 {
             std::thread::yield_now();
         }

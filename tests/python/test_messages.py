@@ -359,3 +359,12 @@ def test_a_request_that_is_too_big_says_what_there_is() -> None:
     )
     with pytest.raises(accelrt.OutOfMemoryError, match=f"^{expected}$"):
         accelrt.empty(1 << 60)
+
+
+def test_each_of_several_statuses_is_told_with_the_name_of_its_function() -> None:
+    for stream in (accelrt.Stream("cpu", dedicated=True), accelrt.Stream("cpu", dedicated=True)):
+        stream.launch(libc.abs, -3, check=True)
+    told = "the native function abs at 0x"
+    with pytest.raises(accelrt.StreamError, match=told) as raised:
+        accelrt.cpu.synchronize()
+    assert [told in str(each) for each in raised.value.errors] == [True, True]

@@ -88,6 +88,18 @@ fn records_and_synchronises_need_no_worker() {
 }
 
 #[test]
+fn a_task_that_comes_while_a_start_is_refused_fails_its_stream_and_is_named() {
+    let runtime = runtime();
+    let stream = stream(&runtime, 0);
+    let beside = stream.clone();
+    faults::refuse_after(0, move || beside.enqueue(|| ()).unwrap());
+    assert_is_refusal(&stream.enqueue(|| ()));
+    let raised = stream.synchronize();
+    let Err(Error::Stream(StreamError::Failed(error))) = raised else { panic!("{raised:?}") };
+    assert_eq!((error.ticket(), error.operation()), (2, Some("call")));
+}
+
+#[test]
 fn a_record_that_panics_where_no_worker_can_be_started_fails_its_stream_and_hangs_no_thread() {
     let config = Config { cpu_threads: Some(1), ..Config::default() };
     let backend = FaultBackend::new(CpuBackend::new(&config).unwrap());

@@ -45,7 +45,8 @@ impl StreamCore {
         let operation = entry.operation();
         let is_skipped = entry.class() != Class::Internal && context.error.is_some();
         let is_reported = operation.name().is_some() && self.lifecycle.is_watched();
-        if !is_reported || is_cancelled || is_skipped {
+        // A cancellation ends the watching, so no cancelled task is reported.
+        if !is_reported || is_skipped {
             return self.execute_as(entry, context, is_helping, is_cancelled);
         }
         let details = entry.details();

@@ -3,11 +3,13 @@
 //! Goal: a report has the operation and the details of its task. Method: tasks of several
 //! operations under a watcher that keeps what it is told.
 
-use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use crate::backend::contract::Address;
-use crate::base::device::Device;
+use crate::backend::contract::{Address, Backend};
+use crate::backend::null::{NullBackend, NullConfig};
+use crate::base::device::{Device, DeviceKind};
 use crate::engine::stream::action::Action;
 use crate::engine::stream::operation::{MemoryAccess, OperationKind};
 use crate::{Buffer, Config, Event, Runtime};
@@ -57,4 +59,50 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     let awaited = of(OperationKind::Wait).details.source.as_ref().expect("a wait has a source");
     assert_eq!((awaited.progress.stream_key(), awaited.ticket), (first.core().key(), 4));
     assert_eq!(told.len(), 5, "tasks of the runtime itself are not told: {told:?}");
+}
+
+static TIMES: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
+
+#[test]
+fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
+    // Goal: a task's time begins where the task before it is done. Method: all of them together
+    // took no longer than the stream.
+    const TASKS: usize = 3;
+    let runtime = Runtime::new(Config::default()).unwrap();
+    let stream = runtime.stream(Device::cpu(0)).unwrap();
+    runtime.tell_actions(Some(|action| TIMES.lock().unwrap().push(action.time)));
+    let start = Instant::now();
+    for _ in 0..TASKS {
+        let work = || {
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(10) {}
+        };
+        stream.enqueue(work).unwrap();
+    }
+    stream.synchronize().unwrap();
+    let all = start.elapsed();
+    runtime.tell_actions(None);
+    let times = std::mem::take(&mut *TIMES.lock().unwrap());
+    assert_eq!(times.len(), TASKS);
+    assert!(times.iter().sum::<Duration>() <= all, "{times:?} in {all:?}");
+}
+
+static DEVICE_TIMES: Mutex<Vec<(OperationKind, Duration)>> = Mutex::new(Vec::new());
+
+#[test]
+fn the_time_of_a_task_on_a_driver_is_the_devices() {
+    // Goal: marks around the task are read. Method: on this device each submission takes one
+    // microsecond of its own time: the task, and the mark behind it.
+    let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
+    let runtime = Runtime::with_backends(Config::default(), [null]).unwrap();
+    let device = Device::new(DeviceKind::NULL, 0).unwrap();
+    let (stream, buffer) = (runtime.stream(device).unwrap(), runtime.empty(64, device).unwrap());
+    runtime.tell_actions(Some(|action| {
+        DEVICE_TIMES.lock().unwrap().push((action.operation, action.time));
+    }));
+    buffer.fill(7, &stream).unwrap();
+    stream.synchronize().unwrap();
+    runtime.tell_actions(None);
+    let told = std::mem::take(&mut *DEVICE_TIMES.lock().unwrap());
+    assert_eq!(told, [(OperationKind::Fill, Duration::from_micros(2))]);
 }

@@ -3,7 +3,7 @@
 //! The thread that made such a stream runnable retires its queue: our own tasks run, users' tasks
 //! do not. The call that enqueued a user's task is refused, and only the task's ticket remains.
 //! Tasks that other threads enqueued in that moment fail the stream, because their calls have
-//! returned; so do waits in head of the task.
+//! returned; so do waits in front of the task.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
