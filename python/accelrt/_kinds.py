@@ -47,7 +47,7 @@ def module_of(device: _core.device | str) -> ModuleType:
         # A kind from outside, whose name may be that of another module here: it is not imported.
         made = ModuleType(f"accelrt.{kind}", f"Devices of kind {kind}.")
         vars(made).update(_members(kind, ()))
-        _modules[kind] = made
+        _modules.setdefault(kind, made)  # of threads that come at once all get the first one's
     return _modules[kind]
 
 

@@ -182,11 +182,14 @@ impl KindTable {
                 "a name is a lower-case identifier of at most {MOST_NAME_BYTES} ASCII characters"
             ));
         }
+        let not_allowed = || {
+            let (first, last) = (allowed.start(), allowed.end());
+            refused(format!("the code of such a kind is one of {first} to {last}"))
+        };
         let kind = DeviceKind::of_code(code);
         for place in &self.places {
             if place.get().is_none() && !allowed.contains(&code) {
-                let (first, last) = (allowed.start(), allowed.end());
-                return refused(format!("the code of such a kind is one of {first} to {last}"));
+                return not_allowed();
             }
             // When another thread takes the place first, its kind is looked at.
             let new = || KindEntry { kind, name: name.to_owned().leak() };
@@ -203,7 +206,7 @@ impl KindTable {
                 (false, false) => {}
             }
         }
-        unreachable!("every type code has a place")
+        not_allowed() // a full table has every code that is
     }
 }
 
@@ -302,7 +305,12 @@ mod tests {
             table.with_builtin().enter(&format!("kind_{code}"), code, OUTSIDE_TYPE_CODES).unwrap();
         }
         assert_eq!(table.entries().count(), MOST_KINDS);
-        assert!(table.enter("kind_more", 64, OUTSIDE_TYPE_CODES).is_err());
+        for code in [2, 63, 64, 127, 128, 255] {
+            let refused =
+                table.enter("kind_more", code, OUTSIDE_TYPE_CODES).unwrap_err().to_string();
+            let told = if OUTSIDE_TYPE_CODES.contains(&code) { "kind_" } else { "64 to 127" };
+            assert_says(&refused, &["kind_more", &code.to_string(), told]);
+        }
     }
 
     #[test]
