@@ -69,6 +69,9 @@ class Ring:
             nbytes = source.readinto(slot.input)
             if not nbytes:
                 break
+            if nbytes % 2:
+                message = "the file ends inside of a sample"
+                raise ValueError(message)
             self.enqueue(slot, nbytes, target)
             count += 1
         self.store.synchronize()  # raises what went wrong in any stage: events pass it on

@@ -3,6 +3,7 @@
 Method: it runs in a process of its own, as a reader would run it. Rust's are tests of their own.
 """
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,23 @@ def test_the_example_checks_its_result(example: Path) -> None:
     ended = run("-W", "error", str(example))
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     assert "checked" in ended.stdout
+
+
+@host_cores
+@pytest.mark.parametrize(("size", "ends"), [(0, "0 chunks"), (2, "1 chunks"), (3, "inside of")])
+def test_the_ring_takes_whole_samples_of_any_number(size: int, ends: str) -> None:
+    code = """
+        import io, sys
+        from ring_buffer import Ring
+
+        source, target = bytes(range(int(sys.argv[1]))), io.BytesIO()
+        try:
+            print(Ring().run(io.BufferedReader(io.BytesIO(source)), target), "chunks")
+            assert target.getvalue() == source[::-1]
+        except ValueError as error:
+            print(error)
+    """
+    found = f"import sys; sys.path.insert(0, {str(EXAMPLES[0].parent)!r})\n"
+    ended = run("-c", found + textwrap.dedent(code), str(size))
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    assert ends in ended.stdout, ended
