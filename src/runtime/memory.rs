@@ -170,4 +170,11 @@ mod tests {
         runtime.set_stream(&runtime.stream(device).unwrap()).unwrap();
         assert!(!served() && thread_hints::empty(512, Some(device)).unwrap().is_none());
     }
+
+    #[test]
+    fn pinned_memory_is_at_home_on_the_current_device() {
+        let runtime = Runtime::new(Config::builder().cpu_devices(2).build().unwrap()).unwrap();
+        runtime.set_device(Device::cpu(1)).unwrap();
+        assert_eq!(runtime.empty_pinned(1).unwrap().stream().device(), Device::cpu(1));
+    }
 }
