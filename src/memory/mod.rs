@@ -1,7 +1,7 @@
-//! L2, memory: allocators, and buffers with the uses that their frees wait for.
+//! L2, memory: allocators, and buffers with the uses that delay their frees.
 //!
-//! * `allocator`: memory of one device, kept when it is freed
-//! * `buffer`: views of memory, freed behind every use
+//! * `allocator`: the caching allocator of one device
+//! * `buffer`: views of memory, freed in stream order
 
 pub mod allocator;
 pub(crate) mod buffer;

@@ -67,7 +67,7 @@ impl Generator {
         dtype: RawType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, Values::raw(dtype), stream, Order::Given)
+        self.fill(buffer, Values::raw(dtype), stream, Order::ByCaller)
     }
 
     /// As [`Generator::fill_uniform`], ordered by the fill's own stream alone.
@@ -80,7 +80,7 @@ impl Generator {
         dtype: FloatType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, Values::uniform(dtype), stream, Order::Given)
+        self.fill(buffer, Values::uniform(dtype), stream, Order::ByCaller)
     }
 
     /// As [`Generator::fill_normal`], ordered by the fill's own stream alone.
@@ -93,7 +93,7 @@ impl Generator {
         dtype: FloatType,
         stream: &Stream,
     ) -> Result<()> {
-        self.fill(buffer, Values::normal(dtype), stream, Order::Given)
+        self.fill(buffer, Values::normal(dtype), stream, Order::ByCaller)
     }
 
     fn fill(&self, buffer: &Buffer, values: Values, stream: &Stream, order: Order) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The memory behind the views of a buffer: its uses, its exports, and when it is freed.
-#![expect(unsafe_code, reason = "the state says when a block is freed, which is once")]
+//! The memory that a buffer's views share: its uses, its exports, and its single free.
+#![expect(unsafe_code, reason = "frees a block once, as the state under the lock decides")]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -16,51 +16,51 @@ use crate::memory::buffer::counted::{Counted, LastHandle, OnLastHandle};
 use crate::memory::buffer::free::{Memory, free};
 use crate::memory::buffer::host_accesses::HostAccesses;
 use crate::memory::buffer::thread_hints;
-use crate::memory::buffer::uses::{ALL, LOOKS, Task, Touch, Use, Uses};
+use crate::memory::buffer::uses::{CHECK_ALL, CHECKS_PER_USE, Task, Touch, Use, Uses};
 
-/// A block of an allocator, shared by views. Freed in stream order when the last view is
-/// dropped, or by a release.
+/// A block of an allocator, shared by views. The drop of the last view, or a release, frees it in
+/// stream order.
 pub(crate) struct Allocation {
     pub(super) memory: Memory,
-    /// The stream that was current at the creation.
+    /// The stream that was current when the buffer was created.
     pub(super) home: Arc<StreamCore>,
     pub(super) state: SpinMutex<State>,
-    /// True when allocator and home live as long as the process.
+    /// True when the allocator and the home stream live as long as the process.
     is_lasting: bool,
 }
 
 /// Accesses, uses and exports of an allocation.
 ///
-/// The memory is freed once: with the last handle when `is_released` is false, else by the access
-/// that makes `accesses` zero after it became true. It becomes true only while `exports` is zero,
-/// and neither grows afterwards.
+/// The memory is freed once. While `is_released` is false, the last handle frees it. After a
+/// release, the access that brings `accesses` to zero frees it. A release requires `exports` to be
+/// zero; after it neither counter grows.
 #[derive(Debug, Default)]
 pub(super) struct State {
     uses: Uses,
-    /// Threads that are enqueuing uses, and host threads that use the bytes themselves.
+    /// Threads that are enqueuing uses, and host threads that access the bytes themselves.
     accesses: usize,
     exports: usize,
     is_released: bool,
     pub(super) host_accesses: HostAccesses,
 }
 
-/// Where memory comes from, and its alignment.
+/// The source of a request's memory, and the alignment.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) allocator: Arc<CachingAllocator>,
     pub(crate) pool: PoolId,
-    /// The kind of the allocator's memory.
+    /// The allocator's memory kind.
     pub(crate) kind: MemoryKind,
-    /// A power of two; 1 for the usual alignment.
+    /// A power of two; 1 for the default alignment.
     pub(crate) align_bytes: usize,
-    /// True when the allocator lives as long as the process, and so do streams of pools.
+    /// True when the allocator and the streams of its pools live as long as the process.
     pub(crate) is_of_process: bool,
 }
 
 /// The stream id for requests of pinned memory, which belongs to no stream.
-const EVERYBODY: u64 = 0;
+const NO_STREAM: u64 = 0;
 
-/// Why a request is refused.
+/// The reason that a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Released,
@@ -68,10 +68,10 @@ pub(super) enum Refusal {
 }
 
 impl Allocation {
-    /// Takes memory for a home stream. Zero bytes are no memory, at the address 0.
+    /// Allocates memory for a home stream. Zero bytes need no memory; the address is 0.
     ///
-    /// Fails with `OutOfMemory`; nothing has changed then, except that the cache may have given
-    /// memory back. Waits for memory that streams still use if it would be enough.
+    /// Fails with `OutOfMemory`; the only side effect is that the cache may have returned memory to
+    /// the device. Blocks on memory that streams still use if that would be enough.
     pub(super) fn new(
         home: &Arc<StreamCore>,
         bytes: usize,
@@ -83,8 +83,8 @@ impl Allocation {
         Ok(Self::of(block, home, bytes, origin, thread_hints::take))
     }
 
-    /// As [`Allocation::new`], from free memory and in an allocation from `take_vacant`; `None`
-    /// when it would take a call to the device.
+    /// As [`Allocation::new`], from cached memory and reusing an allocation of `take_vacant`;
+    /// `None` when it would need a call to the device.
     #[inline(always)]
     pub(super) fn cached(
         home: &Arc<StreamCore>,
@@ -103,8 +103,8 @@ impl Allocation {
         if !home.on_host {
             home.poll_held();
         }
-        let is_everybodys = origin.kind == MemoryKind::Host;
-        let stream = if is_everybodys { EVERYBODY } else { home.key() };
+        let is_pinned = origin.kind == MemoryKind::Host;
+        let stream = if is_pinned { NO_STREAM } else { home.key() };
         let request = Request::new(bytes, stream).from_pool(origin.pool);
         Ok(request.aligned_to(origin.align_bytes))
     }
@@ -119,7 +119,7 @@ impl Allocation {
     ) -> Counted<Self> {
         let is_lasting = origin.is_of_process && !home.identity.is_dedicated;
         if let Some(vacant) = is_lasting.then(take_vacant).flatten() {
-            return vacant.filled(block, home, bytes, origin);
+            return vacant.refill(block, home, bytes, origin);
         }
         let memory = Memory {
             allocator: Arc::clone(&origin.allocator),
@@ -132,7 +132,7 @@ impl Allocation {
         LastHandle::new(Self { memory, home, state, is_lasting }).share()
     }
 
-    /// Keeps the memory from being freed while uses of it are enqueued. `None` after a release.
+    /// Prevents the free of the memory while uses of it are enqueued. `None` after a release.
     #[inline]
     pub(super) fn access(&self) -> Option<Access<'_>> {
         let mut state = self.state.lock();
@@ -142,23 +142,23 @@ impl Allocation {
         Some(self.access_in(&mut state))
     }
 
-    /// The same, under the lock, for memory that was not released.
+    /// As `access`, with the lock held, for memory that is not released.
     #[inline]
     pub(super) fn access_in(&self, state: &mut State) -> Access<'_> {
         state.accesses += 1;
         Access(self)
     }
 
-    /// Takes the lock to look at the uses and to note one more. `None` after a release.
+    /// Locks the state, to read the uses and to record one more. `None` after a release.
     #[inline]
     pub(super) fn lock(&self) -> Option<SpinGuard<'_, State>> {
         let state = self.state.lock();
         (!state.is_released).then_some(state)
     }
 
-    /// Notes a use by a stream with tasks known to be done up to `done`, and checks whether other
-    /// uses are over. The caller drops the returned uses without the lock: one may be the last
-    /// reference to a stream.
+    /// Records a use by a stream whose tasks up to ticket `done` are done, and checks up to `checks`
+    /// other uses for completion. The caller drops the returned uses after the lock: one may hold
+    /// the last reference to a stream.
     #[inline]
     pub(super) fn note(
         &self,
@@ -167,17 +167,17 @@ impl Allocation {
         task: Task,
         touch: &Touch,
         done: u64,
-        looks: usize,
+        checks: usize,
     ) -> Option<Vec<Use>> {
         if Arc::ptr_eq(&self.home, stream) {
-            return state.uses.record_home(task, touch, done, looks);
+            return state.uses.record_home(task, touch, done, checks);
         }
-        state.uses.record(stream, task, touch, done, looks)
+        state.uses.record(stream, task, touch, done, checks)
     }
 
-    /// The tasks of other streams than `own` that a use must come after and that are not known to
-    /// be done: those that use the same bytes, if one of both writes, and on the home stream the
-    /// last one of the memory's earlier life.
+    /// The tasks of streams other than `own` that a use must follow and that are not known to be
+    /// done: tasks on the same bytes where either side writes, and the home stream's last task that
+    /// used the memory before this allocation.
     #[inline]
     pub(super) fn conflicts<'a>(
         &'a self,
@@ -220,7 +220,7 @@ impl Allocation {
         self.state.lock().exports -= 1;
     }
 
-    /// Frees the memory now, behind its uses. Does nothing when it was released before.
+    /// Frees the memory, ordered after its uses. A second release has no effect.
     pub(super) fn release(&self) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         if state.is_released {
@@ -242,17 +242,17 @@ impl Allocation {
         self.state.lock().is_released
     }
 
-    /// Every recorded use that may still be waited for, or may have failed.
+    /// Every recorded use that a wait still needs, or that may have failed.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut state = self.state.lock();
-        let forgotten = state.uses.forget_over(ALL);
+        let forgotten = state.uses.forget_finished(CHECK_ALL);
         let uses = self.uses_in(&state);
-        drop(state); // before streams end with their last references
+        drop(state); // before the uses, which may hold the last reference to a stream
         drop(forgotten);
         uses
     }
 
-    /// The same, under the lock.
+    /// As `uses`, with the lock held.
     pub(super) fn uses_in(&self, state: &State) -> Vec<Use> {
         let last = state.uses.at_home.clone();
         let is_used = last.task.ticket > 0;
@@ -260,23 +260,23 @@ impl Allocation {
         at_home.into_iter().chain(state.uses.others().cloned()).collect()
     }
 
-    /// The task of the home stream after which nothing from the memory's earlier life uses it.
+    /// The home stream's last ticket that may use the memory on behalf of an earlier allocation.
     pub(super) fn busy_until(&self) -> u64 {
         self.memory.block.busy_until()
     }
 
-    /// Frees the memory of a released allocation when no access is left.
+    /// Frees the memory of a released allocation after its last access.
     fn free(&self, mut uses: Uses) {
-        // SAFETY: for each block once, as `State` says: `is_released` becomes true once, and after
-        // that the accesses become zero once.
+        // SAFETY: `free` must be called once for a block. `is_released` becomes true once, and the
+        // accesses reach zero once after that; see `State`.
         unsafe { free(&self.memory, &self.home, &mut uses) };
     }
 }
 
 impl LastHandle<Allocation> {
-    /// A vacant allocation, filled with memory again.
+    /// Assigns memory to a vacant allocation.
     #[inline(always)]
-    fn filled(
+    fn refill(
         mut self,
         block: Allocated,
         home: &Arc<StreamCore>,
@@ -304,12 +304,13 @@ impl OnLastHandle for Allocation {
         state.with_mut(|state| {
             debug_assert_eq!((state.accesses, state.exports), (0, 0), "these keep it alive");
             if !std::mem::replace(&mut state.is_released, true) {
-                // SAFETY: no other handle has the allocation, and it was not released before.
+                // SAFETY: `free` must be called once for a block. No other handle exists, and
+                // `is_released` was false until now.
                 unsafe { free(memory, home, &mut state.uses) };
             }
         });
         if last.is_lasting {
-            thread_hints::keep(last);
+            thread_hints::cache(last);
         }
     }
 }
@@ -326,21 +327,21 @@ impl fmt::Debug for Allocation {
     }
 }
 
-/// The right to enqueue uses of the memory: a release on another thread meanwhile takes effect when
-/// this is dropped, behind the uses recorded by then.
+/// The right to enqueue uses of the memory. A release during its lifetime frees the memory when it
+/// is dropped, after the uses recorded by then.
 #[derive(Debug)]
 pub(crate) struct Access<'a>(&'a Allocation);
 
 impl Access<'_> {
-    /// Records that a task of a stream, which was just enqueued and is its last one, may read and
-    /// write all of the memory. Ends the access in the same step, which saves a lock.
+    /// Records that `task`, the last one enqueued on the stream, may read and write all of the
+    /// memory. Ends the access under the same lock.
     #[inline]
     pub(crate) fn record(self, stream: &Arc<StreamCore>, task: Task) {
         self.record_touch(stream, task, &Touch::UNKNOWN);
     }
 
-    /// The same for a task that is known to write the bytes of a view, or only to read them; a task
-    /// of which that is not known may do both with all of the memory.
+    /// Records a task that writes, or only reads, the bytes of a view; `None` for a task that may
+    /// read and write all of the memory.
     pub(crate) fn record_use(
         self,
         stream: &Arc<StreamCore>,
@@ -358,9 +359,9 @@ impl Access<'_> {
     fn record_touch(self, stream: &Arc<StreamCore>, task: Task, touch: &Touch) {
         let Self(allocation) = *ManuallyDrop::new(self);
         let mut state = allocation.state.lock();
-        let forgotten = allocation.note(&mut state, stream, task, touch, 0, LOOKS);
+        let forgotten = allocation.note(&mut state, stream, task, touch, 0, CHECKS_PER_USE);
         allocation.end_access(state);
-        drop(forgotten); // without the lock: a stream may end with its last reference
+        drop(forgotten); // after the lock: a use may hold the last reference to a stream
     }
 }
 

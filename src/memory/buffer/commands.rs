@@ -1,4 +1,4 @@
-//! Copies and fills as tasks. They hold addresses, no buffer: a free is ordered behind them.
+//! Copies and fills as tasks. They hold addresses and no buffer: a free is ordered after them.
 #![expect(unsafe_code, reason = "addresses that `transfer.rs` has checked")]
 
 use crate::backend::contract::Address;
@@ -29,19 +29,20 @@ impl Command<TaskContext> for Copy {
     }
 
     fn run(self, context: &mut TaskContext) {
-        // Threads wait for single copies, and a wake costs little beside one.
+        // A thread may wait for a single copy; a wake-up is cheap beside a copy.
         context.is_marker = true;
         let Ranges { to, from, bytes } = self.0;
-        // SAFETY: `transfer.rs`, which alone makes these, has checked the ranges and recorded the
-        // use of their buffers, or owns or borrows the host's side until the task is over; streams
-        // order all tasks that use them.
+        // SAFETY: both ranges must be live and ordered against other accesses. `transfer.rs`, the
+        // only creator, checks the ranges; it records the use of the buffers, whose free follows
+        // this task, and owns or borrows the host's side until the task is done. Streams order all
+        // tasks that use the ranges.
         if let Err(refusal) = unsafe { context.handle.copy(to, from, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }
     }
 }
 
-/// A copy on a kind that runs on the host, with the owner of the host's bytes.
+/// A copy on a kind that runs on the host; it owns the host's bytes.
 pub(super) struct OwningCopy<O> {
     pub(super) copy: Copy,
     pub(super) owner: O,
@@ -80,7 +81,8 @@ impl Command<TaskContext> for Fill {
     fn run(self, context: &mut TaskContext) {
         context.is_marker = true;
         let Self { to, bytes, byte } = self;
-        // SAFETY: as for the copy.
+        // SAFETY: the range must be live. `transfer.rs`, the only creator, records the use of the
+        // buffer, whose free follows this task.
         if let Err(refusal) = unsafe { context.handle.fill(to, byte, bytes) } {
             context.fail(FailureCause::Backend(refusal));
         }

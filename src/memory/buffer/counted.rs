@@ -1,10 +1,11 @@
-//! Counted handles without weak ones: a load identifies the last one, and its value may be reused.
+//! Reference-counted handles without weak ones. The last handle becomes the unique owner of the
+//! value.
 //!
-//! `std::sync::Arc` has to exclude its weak handles before it can say that a handle is the only
-//! one, and frees its memory with the last. Here the last handle becomes a [`LastHandle`], which
-//! may be changed, cached, and shared again: a value that is dropped and reused often costs no
-//! allocation and no locked instruction.
-#![expect(unsafe_code, reason = "a value is reached by raw pointers whose count is kept here")]
+//! `std::sync::Arc` has to exclude its weak handles before it can report a unique handle, and frees
+//! the memory with the last. Here the last handle becomes a [`LastHandle`], which can be changed,
+//! cached and shared again, so a value that is dropped and reused often costs no allocation and no
+//! locked instruction.
+#![expect(unsafe_code, reason = "handles are raw pointers to a counted allocation")]
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -12,38 +13,39 @@ use std::ptr::NonNull;
 
 use crate::base::sync::{AtomicUsize, Life, Ordering};
 
-/// A value with several owners.
-pub(super) struct Counted<T: OnLastHandle>(NonNull<Place<T>>);
+/// A shared handle of a value.
+pub(super) struct Counted<T: OnLastHandle>(NonNull<Inner<T>>);
 
-/// A value with one owner.
-pub(super) struct LastHandle<T>(NonNull<Place<T>>);
+/// The only handle of a value.
+pub(super) struct LastHandle<T>(NonNull<Inner<T>>);
 
-/// A value that has something to do when its last handle is dropped.
+/// A value with an action for the drop of its last handle.
 pub(super) trait OnLastHandle: Sized {
-    /// Called with the value of the last handle; frees it unless the callee keeps it.
+    /// Called by the drop of the last handle; dropping `last` frees the value.
     fn end(last: LastHandle<Self>);
 }
 
-struct Place<T> {
-    /// How many [`Counted`] there are; 1 while there is an [`LastHandle`].
+struct Inner<T> {
+    /// The number of [`Counted`] handles; 1 while a [`LastHandle`] exists.
     handles: AtomicUsize,
     life: Life,
     value: T,
 }
 
-// SAFETY: shared as by `Arc`: all handles use the value, and one of them frees it once.
+// SAFETY: as for `Arc`: handles on several threads share the value (`Sync`), and any of them may be
+// the one that drops it (`Send`).
 unsafe impl<T: OnLastHandle + Send + Sync> Send for Counted<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference can be cloned into a handle, so the bounds are those of `Send`.
 unsafe impl<T: OnLastHandle + Send + Sync> Sync for Counted<T> {}
-// SAFETY: owning it is owning the value.
+// SAFETY: the only handle owns the value.
 unsafe impl<T: Send> Send for LastHandle<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference to the only handle gives shared access to the value alone.
 unsafe impl<T: Sync> Sync for LastHandle<T> {}
 
 impl<T> LastHandle<T> {
     pub(super) fn new(value: T) -> Self {
-        let place = Place { handles: AtomicUsize::new(1), life: Life::new(), value };
-        Self(NonNull::from(Box::leak(Box::new(place))))
+        let inner = Inner { handles: AtomicUsize::new(1), life: Life::new(), value };
+        Self(NonNull::from(Box::leak(Box::new(inner))))
     }
 }
 
@@ -59,7 +61,7 @@ impl<T> Deref for LastHandle<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the place is freed by the drop of this owner only.
+        // SAFETY: the allocation is live: only the drop of this handle frees it.
         unsafe { &self.0.as_ref().value }
     }
 }
@@ -67,28 +69,28 @@ impl<T> Deref for LastHandle<T> {
 impl<T> DerefMut for LastHandle<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and there is no other owner.
+        // SAFETY: the allocation is live until this handle drops, and no other handle refers to it.
         unsafe { &mut self.0.as_mut().value }
     }
 }
 
 impl<T> Drop for LastHandle<T> {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::leak`, and freed once: this owner is the only one.
-        let place = unsafe { Box::from_raw(self.0.as_ptr()) };
-        place.life.note_end();
+        // SAFETY: `new` leaked the box, and this handle, the only one, is dropped once.
+        let inner = unsafe { Box::from_raw(self.0.as_ptr()) };
+        inner.life.note_end();
     }
 }
 
 impl<T: OnLastHandle> Counted<T> {
-    /// True for handles of one value.
+    /// True for handles of the same value.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
     #[inline]
-    fn place(&self) -> &Place<T> {
-        // SAFETY: the place is freed only when the last handle is gone.
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: the allocation is live: this handle is counted, and only the last one frees it.
         unsafe { self.0.as_ref() }
     }
 }
@@ -96,8 +98,8 @@ impl<T: OnLastHandle> Counted<T> {
 impl<T: OnLastHandle> Clone for Counted<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: as `Arc`: this handle keeps the value alive meanwhile.
-        self.place().handles.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: as in `Arc`, `self` keeps the value alive during the increment.
+        self.inner().handles.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
 }
@@ -107,24 +109,25 @@ impl<T: OnLastHandle> Deref for Counted<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.place().value
+        &self.inner().value
     }
 }
 
 impl<T: OnLastHandle> Drop for Counted<T> {
     #[inline]
     fn drop(&mut self) {
-        let place = self.place();
-        place.life.note_use();
-        // Acquire: what other handles did comes before their end. The only handle stays the only
-        // one: only a handle makes another one, and this is being dropped.
-        if place.handles.load(Ordering::Acquire) != 1 {
+        let inner = self.inner();
+        inner.life.note_use();
+        // Acquire: pairs with the release of each earlier handle's drop, so their accesses come
+        // before the end. A count of 1 cannot grow: only a handle creates another, and the only one
+        // is being dropped.
+        if inner.handles.load(Ordering::Acquire) != 1 {
             // AcqRel: releases this handle's accesses to the last handle, which acquires them.
-            if place.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
+            if inner.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
-            // Relaxed: no other handle is left to see it.
-            place.handles.store(1, Ordering::Relaxed);
+            // Relaxed: no other handle is left to read it.
+            inner.handles.store(1, Ordering::Relaxed);
         }
         T::end(LastHandle(self.0));
     }

@@ -1,10 +1,10 @@
-//! Frees in stream order: a block goes back to its allocator behind every use.
+//! Frees in stream order: a block returns to its allocator after every use.
 //!
-//! On its home stream a block may serve the next request at once, because that comes after every
-//! use there. On other streams only points are recorded: the allocator looks at their counters, no
-//! stream waits because of a free, no thread waits, and nothing is enqueued. When a driver's stream
-//! ends, it has passed its points only once its device has: so it keeps its resources until then.
-#![expect(unsafe_code, reason = "a block that is shared is freed by the last or the first")]
+//! On the home stream a block may serve the next request at once, because that request is ordered
+//! after every use there. For other streams the allocator records a use point (stream and ticket)
+//! and polls the stream's progress counter: no thread or stream waits for a free, and no task is
+//! enqueued. A driver's stream holds its resources until the device has passed the points.
+#![expect(unsafe_code, reason = "gives up a shared block once, behind its uses")]
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::internal::EmptyTask;
 use crate::memory::allocator::{Allocated, CachingAllocator, UsePoint};
-use crate::memory::buffer::uses::{Last, Use, Uses};
+use crate::memory::buffer::uses::{LastTasks, Use, Uses};
 
-/// A block of an allocator, to be given back once: `State::is_released` says whether it was.
+/// A block of an allocator, returned once; `State::is_released` records it.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) allocator: Arc<CachingAllocator>,
     pub(super) block: Allocated,
-    /// The device of the memory; of pinned host memory the device named in the request.
+    /// The device of the memory; for pinned host memory the device named in the request.
     pub(super) device: Device,
     pub(super) kind: MemoryKind,
     /// The requested size.
@@ -34,8 +34,8 @@ impl Memory {
     }
 }
 
-/// Frees a block behind all work on its home stream and behind its uses on other streams. Never
-/// called in a forked child. Leaves no use.
+/// Frees a block, ordered after all work on its home stream and its uses on other streams, and
+/// clears the uses. Never called in a forked child.
 ///
 /// # Safety
 /// Called once for the block of this memory.
@@ -45,11 +45,10 @@ pub(super) unsafe fn free(memory: &Memory, home: &Arc<StreamCore>, uses: &mut Us
         *uses = Uses::default();
         return;
     }
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller calls `free` once for this memory, so the block is given up once.
     let block = unsafe { memory.block.give_up() };
     if home.on_host && !uses.has_others() && home.progress.done() >= home.pushed() {
-        // Every use of the memory is done.
-        uses.at_home = Last::default();
+        uses.at_home = LastTasks::default();
         return memory.allocator.free_behind(block, None, &[]);
     }
     free_behind_uses(memory, block, home, std::mem::take(uses).into_others());
@@ -61,14 +60,14 @@ fn free_behind_uses(
     home: &Arc<StreamCore>,
     others: impl Iterator<Item = Use>,
 ) {
-    // A driver's stream may have work that other code gave it by its native handle.
+    // A driver's stream may have work that other code submitted through the native handle.
     let ticket = if home.on_host { home.pushed() } else { home.enqueue(EmptyTask, Always).ticket };
     let home = point(home, ticket);
     let others = others.filter(|point| !point.is_done());
     let mut others: Vec<UsePoint> =
         others.map(|Use { stream, last }| point(&stream, last.task.ticket)).collect();
     if memory.kind == MemoryKind::Host {
-        others.push(home); // it serves all streams and the host, which no stream orders
+        others.push(home); // the next request of pinned memory may be on any stream
         return memory.allocator.free_behind(block, None, &others);
     }
     memory.allocator.free_behind(block, Some(&home), &others);

@@ -20,16 +20,16 @@ use crate::memory::buffer::uses::Task;
 /// Memory on a device, freed in stream order.
 ///
 /// A buffer is a view: clones and slices share one allocation and keep it alive. Copies and fills
-/// record their use of it; tasks hold no reference to it. So dropping the last view right after a
-/// copy is a *stream-ordered free*: the memory is freed when everything on its home stream, which
-/// was current when it was made, and every recorded use on other streams is done. No thread waits
-/// for that, and no stream. The program records uses that the runtime cannot see by
-/// [`Buffer::record_use`], except those on the home stream.
+/// record their use of it, but their tasks hold no reference. So dropping the last view right after
+/// a copy is a *stream-ordered free*: the memory is freed when all work on the home stream (current
+/// at the buffer's creation) and every recorded use on other streams is done. No thread and no
+/// stream waits for a free. For uses on other streams that the runtime cannot see, the program
+/// calls [`Buffer::record_use`].
 ///
-/// Copies and fills on several streams, and the host's own access, are ordered behind conflicting
-/// uses: see [`Buffer::copy_from`]. The program orders functions that were given the address, by
-/// events or [`Stream::wait_stream`]; also behind the home stream, because a new buffer may reuse
-/// memory that was freed behind tasks which are still queued there.
+/// Copies, fills and host accesses are ordered after conflicting uses on any stream: see
+/// [`Buffer::copy_from`]. The program orders functions that take the address itself, by events or
+/// [`Stream::wait_stream`]. They must also follow the home stream: a new buffer may reuse memory
+/// whose earlier tasks are still queued there.
 ///
 /// Get one from [`Runtime::empty`](crate::Runtime::empty) and its siblings. A buffer of no bytes
 /// has no memory; its address is 0.
@@ -54,8 +54,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Memory with the home stream `home`. When there is too little, waits for memory that streams
-    /// still use after its free, if that would be enough.
+    /// Allocates memory with the home stream `home`. When memory is short, blocks on freed memory
+    /// that streams still use, if that would be enough.
     pub(crate) fn allocate(
         home: &Stream,
         bytes: usize,
@@ -66,7 +66,7 @@ impl Buffer {
         Ok(Self::of(allocation, bytes))
     }
 
-    /// As [`Buffer::allocate`], at once; `None` when free memory is not enough.
+    /// As [`Buffer::allocate`], without blocking; `None` when cached memory is not enough.
     #[cold]
     pub(crate) fn at_once(home: &Stream, bytes: usize, origin: &Origin) -> Result<Option<Self>> {
         let allocation = Allocation::cached(home.core(), bytes, origin, thread_hints::take)?;
@@ -78,7 +78,7 @@ impl Buffer {
         Self { allocation: Inherited::new(allocation), offset: 0, bytes }
     }
 
-    /// The size of this view.
+    /// The size of this view in bytes.
     #[must_use]
     pub fn nbytes(&self) -> usize {
         self.bytes
@@ -90,13 +90,13 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// The device of the memory; of pinned host memory the device that it was made for.
+    /// The device of the memory; for pinned host memory the device named in the request.
     #[must_use]
     pub fn device(&self) -> Device {
         self.allocation.memory.device
     }
 
-    /// True for host memory that devices reach directly.
+    /// True for host memory that devices access directly.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.allocation.memory.kind == MemoryKind::Host
@@ -108,34 +108,34 @@ impl Buffer {
         self.allocation.memory.kind == MemoryKind::Shared
     }
 
-    /// The home stream, which was current when the memory was made. A free comes after all of its
-    /// work, also where no use was recorded.
+    /// The home stream, current at the buffer's creation. A free comes after all work on it,
+    /// recorded or not.
     #[must_use]
     pub fn stream(&self) -> Stream {
         Stream::from_core(Arc::clone(&self.allocation.home))
     }
 
-    /// Where this view begins in its allocation, in bytes.
+    /// The offset of this view in its allocation, in bytes.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// True when the memory was freed by [`Buffer::release`] through any of its views.
+    /// True after [`Buffer::release`] was called on any view of the memory.
     #[must_use]
     pub fn is_released(&self) -> bool {
         !fork::is_child() && self.allocation.is_released()
     }
 
-    /// The address of the first byte as the device sees it; 0 without memory. Does not wait: tasks
-    /// may still be writing there. Fails after a release.
+    /// The device address of the first byte; 0 for an empty allocation. Does not block: tasks may
+    /// still be writing there. Fails after a release.
     pub fn address(&self) -> Result<u64> {
         self.check_not_released()?;
         Ok(self.begin().0)
     }
 
-    /// A view of some of the bytes, which keeps the memory alive. Fails when the range is not
-    /// inside this view, and after a release.
+    /// A view of a range of the bytes, which keeps the memory alive. Fails when the range exceeds
+    /// this view, and after a release.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -164,12 +164,11 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset, bytes })
     }
 
-    /// Records that everything enqueued on `stream` so far may use the memory. For uses that the
-    /// runtime cannot see, such as those of a function that was given the address. Not needed for
-    /// uses on the home stream, except for [`Buffer::wait_for_host`] to know of them. Does not
-    /// wait.
+    /// Records that all work enqueued on `stream` so far may use the memory: for uses that the
+    /// runtime cannot see, such as those of a function that takes the address. On the home stream
+    /// only [`Buffer::wait_for_host`] needs it. Does not block.
     ///
-    /// Fails when the stream is another runtime's, after a release and in a forked child.
+    /// Fails when the stream belongs to another runtime, after a release and in a forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -189,24 +188,26 @@ impl Buffer {
         if core.on_host {
             access.record(core, Task::any(core.pushed()));
         } else {
-            // The device may have work that the stream got by its native handle: a new ticket
-            // places any mark behind that work.
+            // The native handle may have submitted work that has no ticket: a new ticket follows
+            // that work.
             access.record(core, Task::any(core.enqueue(EmptyTask, Always).ticket));
         }
         Ok(())
     }
 
-    /// Frees the memory now, in stream order, while views of it exist: from here on every use of
-    /// any of them fails. Does nothing after a release. Does not wait.
+    /// Frees the memory in stream order although views of it exist: every later use of any view
+    /// fails. A second release has no effect. Does not block.
     ///
-    /// Fails with [`MemoryError::Exported`] while exports exist; nothing has changed then.
+    /// Fails with [`MemoryError::Exported`] while exports exist; the memory then remains allocated.
     pub fn release(&self) -> Result<()> {
         fork::check()?;
         self.allocation.release().map_err(|refusal| self.refused(refusal))
     }
 
-    /// Lends the memory to code with uses that the runtime does not see; until the guard is dropped
-    /// a release fails, and the memory is kept alive. Does not wait: see [`Buffer::wait_for_host`].
+    /// Exports the memory to code whose accesses the runtime cannot track. Until the guard is
+    /// dropped, the memory stays allocated and a release fails. Does not block: call
+    /// [`Buffer::wait_for_host`] before accessing the bytes. Fails after a release and in a forked
+    /// child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -225,14 +226,13 @@ impl Buffer {
         Ok(ExportGuard { allocation: self.allocation.clone() })
     }
 
-    /// True for memory of this device, and for pinned memory, which belongs to every device of its
-    /// kind.
+    /// True for memory of this device, and for pinned memory of the same kind.
     pub(crate) fn is_reached_by(&self, device: Device) -> bool {
         let own = self.device();
         own == device || self.is_pinned() && own.kind() == device.kind()
     }
 
-    /// The id of its runtime.
+    /// The id of the runtime that owns the buffer.
     pub(crate) fn runtime(&self) -> u64 {
         self.allocation.home.lifecycle.runtime
     }
@@ -252,7 +252,7 @@ impl Buffer {
         self.allocation.memory.address().offset(self.offset)
     }
 
-    /// The bytes of its allocation that this view covers.
+    /// The byte range of this view in its allocation.
     pub(super) fn bytes(&self) -> Range<usize> {
         self.offset..self.offset + self.bytes
     }
@@ -284,7 +284,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Memory that is lent; see [`Buffer::export`].
+/// Keeps exported memory allocated; see [`Buffer::export`].
 #[must_use = "the memory may be released when the guard is dropped"]
 pub struct ExportGuard {
     allocation: Inherited<Counted<Allocation>>,

@@ -1,4 +1,4 @@
-//! The host's access to a buffer: a synchronisation with all of its uses.
+//! Host access to a buffer: it synchronises with every use.
 #![expect(unsafe_code, reason = "copies memory that devices share with the host")]
 
 use std::ptr;
@@ -17,26 +17,28 @@ use crate::memory::buffer::host_accesses::HostAccess;
 use crate::memory::buffer::transfer::Watched;
 use crate::memory::buffer::uses::{Task, Touch, Use};
 
-/// Polling period while another host thread uses the bytes: it copies them.
+/// Polling period while another host thread copies the bytes.
 pub(super) const HOST_PERIOD: Duration = Duration::from_micros(50);
 
 impl Buffer {
-    /// Blocks until every recorded use of the memory is done, of all its views, helping streams
-    /// meanwhile. Raises the failures that cover those uses, unless a synchronise ended them
-    /// before, and ends none. Uses that are enqueued meanwhile are not waited for.
+    /// Blocks until every recorded use of the memory through any view is done; executes stream
+    /// tasks while it waits. Returns the failures that cover those uses, unless a synchronise has
+    /// already reported and ended them. It ends no failure, and ignores uses that are enqueued
+    /// after the call.
     ///
     /// Fails inside a task of a stream that uses the memory, after a release and in a forked child.
     pub fn wait_for_host(&self) -> Result<()> {
         self.wait_for_uses(&mut None)
     }
 
-    /// As [`Buffer::wait_for_host`], asking `is_interrupted` every 50 ms; when that says true the
-    /// wait ends with [`Interrupted`](crate::RuntimeError::Interrupted) and the work goes on.
+    /// As [`Buffer::wait_for_host`], polling `is_interrupted` every 50 ms; when that returns true,
+    /// the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the tasks
+    /// continue.
     pub fn wait_for_host_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for_uses(&mut Some(is_interrupted))
     }
 
-    /// True when [`Buffer::wait_for_host`] would not wait. Asks the device.
+    /// True when [`Buffer::wait_for_host`] would not block. Queries the device.
     pub(crate) fn is_unused(&self) -> bool {
         let allocation = self.allocation();
         let uses = allocation.uses();
@@ -44,7 +46,7 @@ impl Buffer {
             && uses.iter().all(|point| point.stream.poll_ticket(point.last.task.ticket))
     }
 
-    /// True when [`Buffer::wait_for_host`] would raise for a use that is done. Never blocks.
+    /// True when [`Buffer::wait_for_host`] would fail for a completed use. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         let is_failed = |point: &Use| {
             let failures = &point.stream.failures;
@@ -54,12 +56,11 @@ impl Buffer {
         self.allocation().uses().iter().any(|point| point.is_done() && is_failed(point))
     }
 
-    /// Blocks until every recorded use is done; returns a copy of the bytes. Raises as
-    /// [`Buffer::wait_for_host`]. Tasks that other threads enqueue meanwhile and that write the
-    /// bytes are waited for as well, or run behind this.
+    /// Blocks until every recorded use is done; returns a copy of the bytes. Fails as
+    /// [`Buffer::wait_for_host`]. Tasks that other threads enqueue during the call and that write
+    /// the bytes either complete before the copy or run after it.
     ///
-    /// Fails on kinds with memory that the host does not reach: copy with [`Buffer::copy_to_slice`]
-    /// there.
+    /// Fails on memory that the host cannot access: use [`Buffer::copy_to_slice`] there.
     pub fn read_to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.nbytes()];
         let _access = self.host_access(false)?;
@@ -68,12 +69,12 @@ impl Buffer {
         Ok(bytes)
     }
 
-    /// Blocks until every recorded use is done; then sets the bytes. Raises as
-    /// [`Buffer::wait_for_host`]. Tasks that other threads enqueue meanwhile and that use the bytes
-    /// are waited for as well, or run behind this.
+    /// Blocks until every recorded use is done; then sets the bytes. Fails as
+    /// [`Buffer::wait_for_host`]. Tasks that other threads enqueue during the call and that use the
+    /// bytes either complete before the copy or run after it.
     ///
-    /// Fails when the sizes differ, and on kinds with memory that the host does not reach: copy
-    /// with [`Buffer::copy_from_slice`] there.
+    /// Fails when the sizes differ, and on memory that the host cannot access: use
+    /// [`Buffer::copy_from_slice`] there.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -94,9 +95,8 @@ impl Buffer {
         self.copy_on_this_thread(self.begin(), Address(bytes.as_ptr().expose_provenance() as u64))
     }
 
-    /// True when the host reads and writes the memory itself, as [`Buffer::read_to_vec`] and code
-    /// that was given the address do: on kinds where the host is the device, and for host memory
-    /// and shared memory.
+    /// True when host threads can access the memory directly, as [`Buffer::read_to_vec`] does: on
+    /// kinds where the host is the device, and for host memory and shared memory.
     #[must_use]
     pub fn is_host_accessible(&self) -> bool {
         let home = &self.allocation().home;
@@ -104,8 +104,8 @@ impl Buffer {
         home.on_host || has_host_access && home.backend.has_host_addresses()
     }
 
-    /// Waits for the uses. Later conflicting uses are ordered behind this access, and the memory is
-    /// not freed before it ends.
+    /// Waits for the uses and begins an access. Until the access is dropped, later conflicting uses
+    /// wait for it and the memory is not freed.
     fn host_access(&self, writes: bool) -> Result<HostAccess<'_>> {
         if !self.is_host_accessible() {
             let (kind, capability) = (self.device().kind(), "access to their memory by the host");
@@ -116,30 +116,32 @@ impl Buffer {
         let entered = self.allocation().enter_host(touch);
         let (access, uses) = entered.map_err(|refusal| self.refused(refusal))?;
         if let Some(uses) = uses {
-            wait_for_these(uses, &mut None)?;
+            wait_all(uses, &mut None)?;
             while !access.is_next() {
-                park(Some(HOST_PERIOD)); // other host threads copy
+                park(Some(HOST_PERIOD)); // another host thread copies
             }
         }
         Ok(access)
     }
 
-    /// Copies on this thread between this buffer and the host's bytes. A kind that runs on the host
-    /// does the work in the call; the others would only submit their copies.
+    /// Copies on this thread between this buffer and host bytes. A kind that runs on the host
+    /// copies in the call; a driver's `copy` would only submit.
     fn copy_on_this_thread(&self, to: Address, from: Address) -> Result<()> {
         let home = &self.allocation().home;
         if self.is_empty() {
             return Ok(());
         }
         if home.on_host {
-            // SAFETY: as below; the work is done when this returns.
+            // SAFETY: both ranges are live for the call: `host_access` prevents the free of the
+            // buffer, and the caller borrows or owns the other one. This kind copies before it
+            // returns.
             return unsafe { home.handle.copy(to, from, self.nbytes()) };
         }
         let [to, from] = [to, from].map(|address| to_usize(address.0));
         let (to, from) = (ptr::with_exposed_provenance_mut(to), ptr::with_exposed_provenance(from));
-        // SAFETY: one range is this buffer's: `host_access` checked that the host reaches the
-        // memory, and keeps it from being freed. The other one is a slice of the same size, which
-        // this thread borrows or owns, and no part of the buffer.
+        // SAFETY: both ranges are live and disjoint. `host_access` checked that the host can access
+        // the buffer and prevents its free; the other range is a slice of the same size that this
+        // thread borrows or owns.
         unsafe { ptr::copy_nonoverlapping::<u8>(from, to, self.nbytes()) };
         Ok(())
     }
@@ -148,23 +150,24 @@ impl Buffer {
         fork::check()?;
         let _access = self.access()?;
         let allocation = self.allocation();
-        // Queued tasks may still use the memory from its earlier life; their failures are not ours.
+        // Queued tasks may still use the memory for an earlier buffer; their failures are not
+        // reported here.
         allocation.home.wait_ticket(allocation.busy_until(), false, interrupt)?;
-        wait_for_these(allocation.uses(), interrupt)
+        wait_all(allocation.uses(), interrupt)
     }
 }
 
-/// Blocks until the uses are done; raises the failures that cover them.
-fn wait_for_these(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+/// Blocks until the uses are done; returns the failures that cover them.
+fn wait_all(uses: Vec<Use>, interrupt: &mut Interrupt<'_>) -> Result<()> {
     let mut errors: Vec<Arc<StreamFailure>> = Vec::new();
     for point in uses {
-        // A synchronise raised the errors that ended before this wait.
+        // A synchronise that ended before this wait has reported its errors.
         let was_done = point.is_done();
         let Task { ticket, is_marker } = point.last.task;
         let task = Watched::new(&point.stream, ticket);
         point.stream.wait_ticket(ticket, is_marker, interrupt)?;
         if !was_done && point.stream.lifecycle.is_cancelled() {
-            // It may have been retired without running.
+            // A shutdown may have retired the task without running it.
             return Err(Error::Runtime(RuntimeError::ShutDown));
         }
         let failures = &point.stream.failures;

@@ -1,12 +1,12 @@
-//! Host threads that use the bytes of an allocation, and those that wait until they may.
+//! Host threads that access the bytes of an allocation, and the queue of those that wait.
 //!
-//! An access that meets no conflict is *counted*; it lasts as long as a copy takes. One that meets
-//! a conflict takes a *place*: it waits for the tasks and accesses that were there before, and
-//! later conflicting uses wait behind it, a task by a latch in its stream and an access by a place
-//! of its own. A task that meets counted accesses is *announced* until it is enqueued: an access
-//! that comes meanwhile takes a place, so the task waits only for those that it met.
+//! An access without a conflict is *counted*; it lasts as long as one copy. An access with a
+//! conflict is *queued*: it waits for the tasks and accesses before it, and later conflicting uses
+//! wait for it, tasks by a latch in their stream and accesses in the same queue. A task that
+//! conflicts with counted accesses is *announced* until it is enqueued: accesses that begin in this
+//! interval are queued, so the task waits only for the accesses before it.
 //!
-//! So later arrivals delay no thread, however many they are.
+//! So later arrivals never delay a thread, whatever their ticket.
 
 use std::sync::Arc;
 
@@ -18,34 +18,34 @@ use crate::engine::stream::latched::{self, WaitForLatch};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
 use crate::memory::buffer::uses::{Touch, Use};
 
-/// The uses behind a place: one latch a stream.
+/// The streams that wait for a queued access, with one latch each.
 type Latches = StreamMap<Arc<Latch<StreamCore>>>;
 
-/// The host's part of an allocation's state.
+/// The host accesses of one allocation.
 #[derive(Debug, Default)]
 pub(super) struct HostAccesses {
-    /// The sum of all entries below: nearly always it is zero.
+    /// The sum of all entries below: usually zero.
     count: usize,
-    /// Counted accesses that read.
+    /// Counted accesses that only read.
     readers: usize,
     /// True while a counted access writes.
     is_writing: bool,
     /// Tasks that wait for counted accesses before they are enqueued.
     announced: usize,
-    /// In the order in which they were taken.
-    places: Vec<Place>,
-    last_place: u64,
+    /// Queued accesses, oldest first.
+    queue: Vec<QueuedAccess>,
+    last_ticket: u64,
 }
 
 #[derive(Debug)]
-struct Place {
-    number: u64,
+struct QueuedAccess {
+    ticket: u64,
     touch: Touch,
     latches: Latches,
 }
 
 impl HostAccesses {
-    /// False when no host thread uses or waits for the bytes.
+    /// True when a host thread accesses or waits for the bytes, or a task is announced.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
         self.count != 0
@@ -56,38 +56,39 @@ impl HostAccesses {
         self.is_writing || writes && self.readers > 0
     }
 
-    /// True when a use has to wait behind a place.
-    pub(super) fn have_place_before(&self, touch: &Touch) -> bool {
-        self.places.iter().any(|place| place.touch.conflicts(touch))
+    /// True when a queued access conflicts with a new use.
+    pub(super) fn has_waiter_before(&self, touch: &Touch) -> bool {
+        self.queue.iter().any(|queued| queued.touch.conflicts(touch))
     }
 
-    /// A task waits for counted accesses.
+    /// Announces a task that waits for counted accesses.
     pub(super) fn announce(&mut self) {
         self.announced += 1;
         self.count += 1;
     }
 
-    /// The task does not wait any more.
+    /// Ends the announcement: the task is enqueued or refused.
     pub(super) fn withdraw(&mut self) {
         self.announced -= 1;
         self.count -= 1;
     }
 
-    /// Calls `found` with the wait for each place that a stream, with a next task of this touch,
-    /// does not wait for already.
+    /// Calls `found` with a wait for each conflicting queued access that the stream does not wait
+    /// for yet.
     pub(super) fn each_wait(
         &mut self,
         core: &StreamCore,
         touch: &Touch,
         found: &mut dyn FnMut(WaitForLatch),
     ) {
-        for place in self.places.iter_mut().filter(|place| place.touch.conflicts(touch)) {
+        for queued in self.queue.iter_mut().filter(|queued| queued.touch.conflicts(touch)) {
             let mut is_new = false;
-            let latch = place.latches.get_or_insert_with(core.key(), || {
+            let latch = queued.latches.get_or_insert_with(core.key(), || {
                 is_new = true;
                 Latch::new()
             });
-            // The opener of a latch removes its place: a latch that is open here has lost its wait.
+            // The opener of a latch first removes its access, so an open latch here means that the
+            // stream's wait was dropped with a refused task.
             if !is_new && latch.is_open() {
                 *latch = Latch::new();
                 is_new = true;
@@ -113,82 +114,85 @@ impl HostAccesses {
         }
     }
 
-    fn take_place(&mut self, touch: Touch) -> u64 {
+    fn add_waiter(&mut self, touch: Touch) -> u64 {
         self.count += 1;
-        self.last_place += 1;
-        self.places.push(Place { number: self.last_place, touch, latches: Latches::default() });
-        self.last_place
+        self.last_ticket += 1;
+        self.queue.push(QueuedAccess {
+            ticket: self.last_ticket,
+            touch,
+            latches: Latches::default(),
+        });
+        self.last_ticket
     }
 
-    /// True when the access at a place waits for no other access.
-    fn is_next(&self, number: u64, touch: &Touch) -> bool {
-        let mut before = self.places.iter().take_while(|place| place.number < number);
-        !self.conflict_with(touch.writes) && !before.any(|place| place.touch.conflicts(touch))
+    /// True when no earlier access conflicts with the queued one.
+    fn is_next(&self, ticket: u64, touch: &Touch) -> bool {
+        let mut before = self.queue.iter().take_while(|queued| queued.ticket < ticket);
+        !self.conflict_with(touch.writes) && !before.any(|queued| queued.touch.conflicts(touch))
     }
 
-    fn give_place_back(&mut self, number: u64) -> Latches {
-        let index = self.places.iter().position(|place| place.number == number);
+    fn remove_waiter(&mut self, ticket: u64) -> Latches {
+        let index = self.queue.iter().position(|queued| queued.ticket == ticket);
         self.count -= 1;
-        self.places.remove(index.expect("a place is given back once")).latches
+        self.queue.remove(index.expect("it is removed once")).latches
     }
 }
 
-/// The host's own use of the bytes, or its place in line for that: conflicting uses wait until this
-/// is dropped.
+/// A host access, counted or queued. Conflicting uses wait until it is dropped.
 #[derive(Debug)]
 pub(super) struct HostAccess<'a> {
     allocation: &'a Allocation,
     touch: Touch,
-    /// 0 for an access that is counted.
-    place: u64,
-    /// Keeps the memory; dropped behind the place.
+    /// 0 for a counted access.
+    ticket: u64,
+    /// Keeps the memory allocated; dropped after the queue entry.
     _access: Access<'a>,
 }
 
 impl Allocation {
-    /// Begins a use of the bytes by the host itself. When it meets a conflict, it returns the tasks
-    /// to wait for first; other accesses come after those.
+    /// Begins a host access. On a conflict it is queued, and the uses that it must wait for are
+    /// returned; conflicting accesses that begin later wait for it.
     pub(super) fn enter_host(
         &self,
         touch: Touch,
     ) -> Result<(HostAccess<'_>, Option<Vec<Use>>), Refusal> {
         let mut state = self.lock().ok_or(Refusal::Released)?;
         let host_accesses = &state.host_accesses;
-        let is_met = host_accesses.is_any()
+        let meets_access = host_accesses.is_any()
             && (host_accesses.announced > 0
                 || host_accesses.conflict_with(touch.writes)
-                || host_accesses.have_place_before(&touch));
-        let has_met = is_met || self.conflicts(&state, None, &touch).next().is_some();
-        let uses = has_met.then(|| self.uses_in(&state));
-        let place = if has_met {
-            state.host_accesses.take_place(touch.clone())
+                || host_accesses.has_waiter_before(&touch));
+        let has_conflict = meets_access || self.conflicts(&state, None, &touch).next().is_some();
+        let uses = has_conflict.then(|| self.uses_in(&state));
+        let ticket = if has_conflict {
+            state.host_accesses.add_waiter(touch.clone())
         } else {
             state.host_accesses.enter(touch.writes);
             0
         };
         let access = self.access_in(&mut state);
-        Ok((HostAccess { allocation: self, touch, place, _access: access }, uses))
+        Ok((HostAccess { allocation: self, touch, ticket, _access: access }, uses))
     }
 }
 
 impl HostAccess<'_> {
-    /// True when no other access has to end first.
+    /// True when no earlier host access conflicts with this one.
     pub(super) fn is_next(&self) -> bool {
-        self.place == 0
-            || self.allocation.state.lock().host_accesses.is_next(self.place, &self.touch)
+        self.ticket == 0
+            || self.allocation.state.lock().host_accesses.is_next(self.ticket, &self.touch)
     }
 }
 
 impl Drop for HostAccess<'_> {
     fn drop(&mut self) {
         let mut state = self.allocation.state.lock();
-        if self.place == 0 {
+        if self.ticket == 0 {
             return state.host_accesses.leave(self.touch.writes);
         }
-        let latches = state.host_accesses.give_place_back(self.place);
-        drop(state); // streams are resumed, which may be their last references
+        let latches = state.host_accesses.remove_waiter(self.ticket);
+        drop(state); // before streams resume: a latch may hold the last reference to one
         for latch in latches.into_values() {
-            // Quietly: a backend that panics for one stream must not keep another one waiting.
+            // Quietly: a backend's panic for one stream must not prevent the wake-up of the others.
             drop_quietly(|| latched::open(&latch, Ok(())));
         }
     }

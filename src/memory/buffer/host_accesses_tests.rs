@@ -1,4 +1,4 @@
-//! Host threads beside tasks that are refused: the memory keeps nothing of them.
+//! Host accesses beside refused tasks: the buffer's state retains nothing of those tasks.
 
 use std::sync::mpsc;
 
@@ -19,27 +19,27 @@ fn touch(buffer: &Buffer, writes: bool) -> Touch {
     Touch { bytes: buffer.bytes(), writes }
 }
 
-/// True when the memory knows of host threads, or of tasks that wait for such.
-fn has_hosts(buffer: &Buffer) -> bool {
+/// True when the state counts a host access, or a task that waits for one.
+fn has_host_access(buffer: &Buffer) -> bool {
     buffer.allocation().state.lock().host_accesses.is_any()
 }
 
-/// This thread uses the bytes, or takes a place to use them.
+/// Begins a host access, or queues one.
 fn enter(buffer: &Buffer, writes: bool) -> HostAccess<'_> {
     buffer.allocation().enter_host(touch(buffer, writes)).unwrap().0
 }
 
 #[test]
-fn a_copy_that_is_refused_while_it_waits_for_the_host_is_forgotten_by_both_buffers() {
-    // Goal: later accesses of the host need no place. Method: the copy waits until this thread has
-    // done with the target; the source is released meanwhile.
+fn a_copy_refused_during_its_wait_for_the_host_is_forgotten_by_both_buffers() {
+    // Goal: after a refused copy, later host accesses need not queue. Method: the copy waits for
+    // this thread's access to the target; during that wait the source is released.
     let runtime = Runtime::new(Config::default()).unwrap();
     let [source, target] = [(); 2].map(|()| runtime.empty(64, Device::cpu(0)).unwrap());
     let stream = stream(&runtime);
     let inside = enter(&target, false);
     std::thread::scope(|scope| {
         let copy = scope.spawn(|| target.copy_from(&source, &stream));
-        while !has_hosts(&source) {
+        while !has_host_access(&source) {
             std::thread::yield_now(); // until it waits
         }
         source.release().unwrap();
@@ -47,14 +47,14 @@ fn a_copy_that_is_refused_while_it_waits_for_the_host_is_forgotten_by_both_buffe
         assert!(matches!(refused, Err(Error::Memory(MemoryError::Released { .. }))), "{refused:?}");
     });
     drop(inside);
-    assert!(!has_hosts(&target) && !has_hosts(&source));
+    assert!(!has_host_access(&target) && !has_host_access(&source));
 }
 
 #[test]
-fn a_stream_whose_wait_for_a_place_was_given_up_is_given_another_one() {
-    // Goal: no task runs beside a host thread with a place that the task found. Method: the wait of
-    // a first task, which is refused, is dropped; the second task needs one, and the third one of
-    // the stream is ordered behind that.
+fn a_stream_gets_a_new_wait_for_a_host_access_after_dropping_one() {
+    // Goal: a task never runs beside a queued host access, even after its stream dropped a wait for
+    // it. Method: the first wait is dropped with its refused task; the second task must get a new
+    // wait, and the third task of the stream is ordered after that one.
     let runtime = Runtime::new(Config::default()).unwrap();
     let buffer = runtime.empty(64, Device::cpu(0)).unwrap();
     let [held, other] = [(); 2].map(|()| stream(&runtime));

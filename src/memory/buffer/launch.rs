@@ -8,12 +8,11 @@ use crate::memory::buffer::Buffer;
 use crate::memory::buffer::uses::Task;
 
 impl Stream {
-    /// As [`Stream::launch`], with the buffers that the function uses: their uses are recorded, so
-    /// each may be dropped right after, and the host's access to one waits for the call and is
-    /// woken by it. Does not block.
+    /// As [`Stream::launch`], and records a use of each buffer: it may be dropped right after the
+    /// call, and a host access to it waits for the function. Does not block.
     ///
-    /// Fails as [`Stream::launch`], and when a buffer was released or is another runtime's; nothing
-    /// is enqueued then.
+    /// Fails as [`Stream::launch`], and when a buffer is released or belongs to another runtime;
+    /// the call is then not enqueued.
     ///
     /// ```
     /// use accelrt::FfiCall;
@@ -33,18 +32,18 @@ impl Stream {
     /// ```
     ///
     /// # Safety
-    /// As [`Stream::launch`], except that the memory of these buffers stays where it is.
+    /// As [`Stream::launch`], except that the recorded uses keep the buffers' memory allocated.
     pub unsafe fn launch_with_buffers(&self, call: FfiCall, buffers: &[&Buffer]) -> Result<u64> {
         let uses: Vec<_> = buffers.iter().map(|buffer| (*buffer, None)).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `launch`'s contract for the call; `None` states no access.
         unsafe { self.launch_with_uses(call, &uses) }
     }
 
-    /// As [`Stream::launch_with_buffers`], and tells for each buffer whether the function writes
-    /// it, where that is known: the function then uses the bytes of this view alone.
+    /// As [`Stream::launch_with_buffers`]. `Some(writes)` states that the function uses only the
+    /// bytes of this view, and whether it writes them.
     ///
     /// # Safety
-    /// As there, and the statements about the buffers are true.
+    /// As [`Stream::launch_with_buffers`], and the stated accesses are complete.
     pub(crate) unsafe fn launch_with_uses(
         &self,
         call: FfiCall,
@@ -54,7 +53,8 @@ impl Stream {
         uses.iter()
             .try_for_each(|(it, _)| lifecycle.check_same_runtime("a buffer", it.runtime()))?;
         let accesses: Vec<_> = uses.iter().map(|(it, _)| it.access()).collect::<Result<_>>()?;
-        // SAFETY: the caller's promise; the uses are recorded before the accesses can end.
+        // SAFETY: the caller upholds `launch`'s contract; the accesses keep the buffers allocated
+        // until their uses are recorded.
         let ticket = unsafe { self.launch_marker(call) }?;
         for (access, (buffer, writes)) in accesses.into_iter().zip(uses) {
             access.record_use(self.core(), Task::marker(ticket), buffer, *writes);

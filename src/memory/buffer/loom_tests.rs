@@ -1,4 +1,4 @@
-//! Loom models of counted handles: a value ends once, after every handle is dropped.
+//! Loom models of counted handles: the value ends once, after every handle's drop.
 
 use loom::thread;
 
@@ -17,8 +17,8 @@ fn counted() -> Counted<Value> {
     LastHandle::new(Value).share()
 }
 
-/// Goal: of handles that several threads drop one is the last, and it comes after the others. loom
-/// reports a value that is not freed, and one that is freed while a thread still uses it.
+/// Goal: when several threads drop handles, one is the last and follows the others. loom reports a
+/// value that is never freed, and one that is freed while a thread still uses it.
 #[test]
 fn loom_the_last_handle_ends_the_value() {
     model_without_fences(EVERY, || {
@@ -32,7 +32,7 @@ fn loom_the_last_handle_ends_the_value() {
     });
 }
 
-/// Goal: a handle that is cloned while another one is dropped keeps the value alive.
+/// Goal: a handle that is cloned while another one drops keeps the value alive.
 #[test]
 fn loom_a_clone_outlives_the_drop_of_another_handle() {
     model_without_fences(EVERY, || {

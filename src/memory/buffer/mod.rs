@@ -1,15 +1,15 @@
 //! Buffers: memory that is allocated at once and freed in stream order.
 //!
 //! * [`handle`]: the public [`Buffer`], a view of an allocation
-//! * [`allocation`]: the memory of one or several views, its uses, and what prevents its release
-//! * [`counted`]: how views share an allocation
-//! * [`thread_hints`]: the state that a thread's next buffer is made from
-//! * [`uses`]: which tasks of which streams use it
-//! * [`free`]: giving it back behind every use, and waiting for that when memory is short
+//! * [`allocation`]: the memory that views share, its uses, and the accesses that delay its free
+//! * [`counted`]: the reference count of that memory
+//! * [`thread_hints`]: a thread's cached stream, allocator and allocations for its next buffer
+//! * [`uses`]: the tasks that use an allocation, per stream
+//! * [`free`]: returns memory to its allocator, ordered after every use
 //! * [`order`]: enqueues tasks behind conflicting uses
-//! * [`transfer`], [`commands`]: copies and fills as tasks, and waiting for one of them
+//! * [`transfer`], [`commands`]: copies and fills as tasks, and waits for a single one
 //! * [`launch`]: native calls that use buffers
-//! * [`host`], [`host_accesses`]: the host's access, which is a synchronisation, and its queue
+//! * [`host`], [`host_accesses`]: host accesses, which synchronise with all uses, and their queue
 
 pub(crate) mod allocation;
 mod commands;

@@ -1,18 +1,16 @@
-//! Tasks that use buffers, enqueued behind conflicting tasks.
+//! Enqueues tasks that use buffers, ordered after conflicting tasks.
 //!
-//! Two uses of the same bytes *conflict* when one of them writes. A task is enqueued, and its use
-//! noted, in one step under the locks of its allocations, taken in the order of their addresses: of
-//! two threads with conflicting tasks the second one sees the first one's. The task makes its
-//! stream wait for the last conflicting task of each other stream; on the same stream the queue is
-//! the order, which costs nothing. Waits are only for tasks enqueued before them, so there are no
-//! cycles.
+//! Two uses of the same bytes *conflict* when one of them writes. A task is enqueued and its use
+//! recorded in one step under the locks of its allocations, which are taken in address order: of
+//! two threads with conflicting tasks, the second finds the first one's task. The task makes its
+//! stream wait for the last conflicting task of each other stream; on its own stream the queue
+//! gives the order at no cost. A wait only names earlier tasks, so there are no cycles.
 //!
-//! The host's own use counts while it lasts: a conflicting task is enqueued when it is over, and
-//! comes after those that wait for their turn (`host_accesses`). Memory that its home stream still
-//! uses from its earlier life counts as written there.
+//! A task that conflicts with a running host access is enqueued after that access, and its stream
+//! waits for conflicting accesses in the queue (`host_accesses`). Memory that the home stream still
+//! uses for an earlier allocation counts as write_use there.
 //!
-//! Code that orders streams by events passes [`Order::Given`]: uses are noted, and nothing is
-//! waited for.
+//! Code that orders streams by events passes [`Order::ByCaller`]: uses are recorded without waits.
 
 use std::sync::Arc;
 
@@ -32,41 +30,41 @@ use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::{Allocation, Refusal, State};
 use crate::memory::buffer::host::HOST_PERIOD;
 use crate::memory::buffer::transfer::Transfer;
-use crate::memory::buffer::uses::{ALL, LOOKS, Task, Touch, Use};
+use crate::memory::buffer::uses::{CHECK_ALL, CHECKS_PER_USE, Task, Touch, Use};
 use crate::queue::{Command, Pushed};
 
-/// How a task is ordered against other uses of its buffers.
+/// The order of a task relative to other uses of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Behind conflicting uses.
+    /// After every conflicting use.
     BehindConflicts,
-    /// By the caller. It promises that no conflicting use runs at the same time.
-    Given,
+    /// The caller prevents conflicting uses while the task runs.
+    ByCaller,
 }
 
-/// A buffer that a task uses, and whether it writes there.
+/// A buffer that a task uses, and whether the task writes it.
 #[derive(Clone, Copy)]
-pub(super) struct Used<'a> {
+pub(super) struct BufferUse<'a> {
     buffer: &'a Buffer,
     writes: bool,
 }
 
-/// The use of a task that writes.
-pub(super) fn written(buffer: &Buffer) -> Used<'_> {
-    Used { buffer, writes: true }
+/// A buffer that the task writes.
+pub(super) fn write_use(buffer: &Buffer) -> BufferUse<'_> {
+    BufferUse { buffer, writes: true }
 }
 
-/// The use of a task that only reads.
-pub(super) fn read(buffer: &Buffer) -> Used<'_> {
-    Used { buffer, writes: false }
+/// A buffer that the task only reads.
+pub(super) fn read_use(buffer: &Buffer) -> BufferUse<'_> {
+    BufferUse { buffer, writes: false }
 }
 
-impl<'a> Used<'a> {
+impl<'a> BufferUse<'a> {
     fn allocation(&self) -> &'a Allocation {
         self.buffer.allocation()
     }
 
-    /// The key that locks are ordered by.
+    /// The key of the lock order.
     fn address(&self) -> usize {
         std::ptr::from_ref(self.allocation()).addr()
     }
@@ -81,54 +79,54 @@ impl<'a> Used<'a> {
     }
 }
 
-/// Enqueues a task that uses buffers of one size, unless it has no bytes to work on.
+/// Enqueues a task that uses buffers; no task for empty buffers.
 #[inline]
 pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
     stream: &Stream,
-    used: [Used<'_>; N],
+    used: [BufferUse<'_>; N],
     order: Order,
     command: T,
 ) -> Result<Transfer> {
     let core = stream.core();
     if used.iter().all(|used| used.buffer.is_empty()) {
         core.lifecycle.check()?;
-        return Locked::new(&used).map(|_| Transfer::of_nothing());
+        return LockedBuffers::new(&used).map(|_| Transfer::without_task());
     }
-    debug_assert!(tells_of_all(&command, &used), "a subscriber is told of every buffer");
-    core.enqueue(Using { used: &used, order, command }, Checked)
+    debug_assert!(reports_every_buffer(&command, &used), "a subscriber is told of every buffer");
+    core.enqueue(BufferTask { used: &used, order, command }, Checked)
 }
 
-/// True when the command's details have each of its buffers.
-fn tells_of_all<T: Command<TaskContext>>(command: &T, used: &[Used<'_>]) -> bool {
+/// True when the command's details list each of its buffers.
+fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<'_>]) -> bool {
     let told = command.details().accesses;
     used.iter().all(|used| told.iter().any(|access| access.tells_of(&used.access())))
 }
 
-/// A task on its way into a stream, with the buffers that it uses: they are locked while the task
-/// gets its ticket and its uses are noted.
-struct Using<'a, T, const N: usize> {
-    used: &'a [Used<'a>; N],
+/// A task to enqueue and its buffers, which are locked while the task gets its ticket and its uses
+/// are recorded.
+struct BufferTask<'a, T, const N: usize> {
+    used: &'a [BufferUse<'a>; N],
     order: Order,
     command: T,
 }
 
-impl<T: Command<TaskContext>, const N: usize> Enqueue for Using<'_, T, N> {
+impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
     type Command = T;
     type Receipt = Transfer;
 
     #[inline]
     fn run_directly(self, mut direct: Direct<'_>) -> Attempt<Self> {
         let core = direct.core();
-        let mut locked = match Locked::new(self.used) {
+        let mut locked = match LockedBuffers::new(self.used) {
             Ok(locked) => locked,
             Err(refusal) => return Attempt::Over(Err(refusal)),
         };
-        let place = if locked.is_free(core, self.order) { direct.take_place() } else { None };
-        let Some(ticket) = place else {
+        let ticket = if locked.is_free(core, self.order) { direct.take_place() } else { None };
+        let Some(ticket) = ticket else {
             drop(locked);
             return Attempt::Queue(self);
         };
-        // Noted before the task runs: a free on another thread meanwhile comes after it.
+        // Recorded before the task runs: a concurrent free on another thread is ordered after it.
         let forgotten = locked.note(core, Task::marker(ticket), self.order);
         drop(locked);
         drop(forgotten);
@@ -144,66 +142,66 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for Using<'_, T, N> {
     fn queue(
         self,
         core: &Arc<StreamCore>,
-        place: impl FnOnce(T) -> Pushed,
+        push: impl FnOnce(T) -> Pushed,
     ) -> Result<(Pushed, Transfer)> {
-        let mut locked = Locked::new(self.used)?;
+        let mut locked = LockedBuffers::new(self.used)?;
         if self.order == Order::BehindConflicts && locked.has_host_access() {
-            locked = locked.without_host_access()?;
+            locked = locked.after_host_accesses()?;
         }
-        // For callers that query the transfer: an error could otherwise be opened, ended and
+        // The transfer can be queried later: without this, its error could be opened, ended and
         // forgotten before.
         core.failures.bind();
         let mut waits = Waits::default();
         if self.order == Order::BehindConflicts {
             locked.each_conflict(core, |source, last| waits.push(core, source, last));
-            locked.each_place(core, |wait| waits.push_command(core, wait));
+            locked.each_queued(core, |wait| waits.push_command(core, wait));
         }
-        let pushed = place(self.command);
+        let pushed = push(self.command);
         let forgotten = locked.note(core, Task::marker(pushed.ticket), self.order);
-        drop(locked); // before streams are scheduled, or end with their last references
+        drop(locked); // before streams are scheduled, or end with their last reference
         drop(forgotten);
         Ok((waits.publish(pushed), Transfer::of(core, pushed.ticket, true)))
     }
 }
 
-/// The allocations that a task uses, locked.
-struct Locked<'a, const N: usize> {
-    used: &'a [Used<'a>; N],
-    /// `None` for a later use of the same allocation: an earlier entry has its lock.
+/// The locked states of the allocations that a task uses.
+struct LockedBuffers<'a, const N: usize> {
+    used: &'a [BufferUse<'a>; N],
+    /// `None` for a repeated allocation, whose lock is in an earlier entry.
     states: [Option<SpinGuard<'a, State>>; N],
 }
 
-impl<'a, const N: usize> Locked<'a, N> {
-    /// Fails when one was released.
+impl<'a, const N: usize> LockedBuffers<'a, N> {
+    /// Fails when an allocation is released.
     #[inline]
-    fn new(used: &'a [Used<'a>; N]) -> Result<Self> {
-        let mut places: [usize; N] = std::array::from_fn(|place| place);
-        places.sort_by_key(|place| used[*place].address()); // stable: an earlier one has the lock
+    fn new(used: &'a [BufferUse<'a>; N]) -> Result<Self> {
+        let mut indices: [usize; N] = std::array::from_fn(|index| index);
+        indices.sort_by_key(|index| used[*index].address()); // stable: the first use holds the lock
         let mut states = [const { None }; N];
-        for (nth, place) in places.into_iter().enumerate() {
-            let Used { buffer, .. } = used[place];
-            let is_locked = nth > 0 && used[places[nth - 1]].address() == used[place].address();
+        for (nth, index) in indices.into_iter().enumerate() {
+            let BufferUse { buffer, .. } = used[index];
+            let is_locked = nth > 0 && used[indices[nth - 1]].address() == used[index].address();
             if !is_locked {
-                let state = used[place].allocation().lock();
-                states[place] = Some(state.ok_or_else(|| buffer.refused(Refusal::Released))?);
+                let state = used[index].allocation().lock();
+                states[index] = Some(state.ok_or_else(|| buffer.refused(Refusal::Released))?);
             }
         }
         Ok(Self { used, states })
     }
 
-    /// The state of the allocation at an index.
+    /// The state of the allocation of the use at `index`.
     #[inline]
-    fn state(&mut self, place: usize) -> &mut State {
-        let address = self.used[place].address();
+    fn state(&mut self, index: usize) -> &mut State {
+        let address = self.used[index].address();
         let of_it = self.used.iter().zip(&mut self.states).find_map(|(used, state)| {
             if used.address() == address { state.as_mut() } else { None }
         });
         of_it.expect("each allocation is locked")
     }
 
-    /// True when the task has nothing to wait for.
+    /// True when the task can run at once.
     fn is_free(&mut self, core: &Arc<StreamCore>, order: Order) -> bool {
-        if order == Order::Given {
+        if order == Order::ByCaller {
             return true;
         }
         let mut is_free = !self.has_host_access() && !self.is_behind_host_access();
@@ -211,30 +209,30 @@ impl<'a, const N: usize> Locked<'a, N> {
         is_free
     }
 
-    /// True when a host thread uses bytes in conflict.
+    /// True when a running host access conflicts.
     #[inline]
     fn has_host_access(&mut self) -> bool {
-        (0..N).any(|place| {
-            let writes = self.used[place].writes;
-            let host_accesses = &self.state(place).host_accesses;
+        (0..N).any(|index| {
+            let writes = self.used[index].writes;
+            let host_accesses = &self.state(index).host_accesses;
             host_accesses.is_any() && host_accesses.conflict_with(writes)
         })
     }
 
-    /// True when a host thread waits for its turn to use bytes in conflict.
+    /// True when a queued host access conflicts.
     fn is_behind_host_access(&mut self) -> bool {
-        (0..N).any(|place| {
-            let touch = self.used[place].touch();
-            self.state(place).host_accesses.have_place_before(&touch)
+        (0..N).any(|index| {
+            let touch = self.used[index].touch();
+            self.state(index).host_accesses.has_waiter_before(&touch)
         })
     }
 
-    /// Locks again when the host threads that were there are done. Host threads that arrive
-    /// meanwhile wait for their turn.
+    /// Announces the task, and locks again after the conflicting host accesses have ended. Host
+    /// accesses that begin during the wait are queued.
     #[cold]
-    fn without_host_access(mut self) -> Result<Self> {
+    fn after_host_accesses(mut self) -> Result<Self> {
         let used = self.used;
-        (0..N).for_each(|place| self.state(place).host_accesses.announce());
+        (0..N).for_each(|index| self.state(index).host_accesses.announce());
         loop {
             drop(self);
             park(Some(HOST_PERIOD));
@@ -248,80 +246,80 @@ impl<'a, const N: usize> Locked<'a, N> {
                 }
             };
             if !self.has_host_access() {
-                (0..N).for_each(|place| self.state(place).host_accesses.withdraw());
+                (0..N).for_each(|index| self.state(index).host_accesses.withdraw());
                 return Ok(self);
             }
         }
     }
 
-    /// Calls `found` with each wait that a task of this stream needs to come after those threads.
+    /// Calls `found` with each wait for a queued host access that the task's stream needs.
     #[inline]
-    fn each_place(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
-        for place in 0..N {
-            let touch = self.used[place].touch();
-            let host_accesses = &mut self.state(place).host_accesses;
+    fn each_queued(&mut self, core: &Arc<StreamCore>, mut found: impl FnMut(WaitForLatch)) {
+        for index in 0..N {
+            let touch = self.used[index].touch();
+            let host_accesses = &mut self.state(index).host_accesses;
             if host_accesses.is_any() {
                 host_accesses.each_wait(core, &touch, &mut found);
             }
         }
     }
 
-    /// Calls `found` with each task of another stream that a task of this one must come after.
+    /// Calls `found` with each conflicting task of another stream.
     #[inline]
     fn each_conflict(
         &mut self,
         core: &Arc<StreamCore>,
         mut found: impl FnMut(&Arc<StreamCore>, Task),
     ) {
-        for place in 0..N {
-            let (used, touch) = (self.used[place], self.used[place].touch());
-            let conflicts = used.allocation().conflicts(self.state(place), Some(core), &touch);
+        for index in 0..N {
+            let (used, touch) = (self.used[index], self.used[index].touch());
+            let conflicts = used.allocation().conflicts(self.state(index), Some(core), &touch);
             conflicts.for_each(|(source, last)| found(source, last));
         }
     }
 
-    /// Notes the uses of a task that has its place. The caller drops the result without the locks.
+    /// Records the uses of a task with a ticket. The caller drops the result after the locks.
     #[inline]
     fn note(&mut self, core: &Arc<StreamCore>, task: Task, order: Order) -> [Option<Vec<Use>>; N] {
         let done = core.progress.done();
-        // The search for conflicts has already looked at each use.
-        let looks = if order == Order::BehindConflicts { ALL } else { LOOKS };
-        std::array::from_fn(|place| {
-            let (used, touch) = (self.used[place], self.used[place].touch());
-            used.allocation().note(self.state(place), core, task, &touch, done, looks)
+        // The search for conflicts has already read each use.
+        let checks = if order == Order::BehindConflicts { CHECK_ALL } else { CHECKS_PER_USE };
+        std::array::from_fn(|index| {
+            let (used, touch) = (self.used[index], self.used[index].touch());
+            used.allocation().note(self.state(index), core, task, &touch, done, checks)
         })
     }
 }
 
-/// Waits that were enqueued under locks, and the steps left for them.
+/// The waits that a task needs; they are enqueued under the locks and published after.
 #[derive(Default)]
 struct Waits {
     is_first_of_segment: bool,
-    /// Streams that got a task to be waited for.
+    /// Streams with a new marker, not scheduled yet.
     marked: Vec<Arc<StreamCore>>,
 }
 
 impl Waits {
-    /// Has a stream wait for a task of another one.
+    /// Makes a stream wait for a task of another one.
     #[cold]
     fn push(&mut self, core: &Arc<StreamCore>, source: &Arc<StreamCore>, last: Task) {
         let Task { mut ticket, is_marker } = last;
         if !is_marker {
-            // It wakes no thread itself.
+            // The task does not wake waiters; a marker behind it does.
             ticket = source.enqueue(Marker, Unscheduled).ticket;
             self.marked.push(Arc::clone(source));
         }
         self.push_command(core, Behind::new(Arc::clone(source), ticket));
     }
 
-    /// Pushes a wait to a stream.
+    /// Pushes a wait to the stream.
     #[cold]
     fn push_command<T: Command<TaskContext>>(&mut self, core: &Arc<StreamCore>, wait: T) {
         let pushed = core.enqueue(wait, Unscheduled);
         self.is_first_of_segment |= pushed.is_first_of_segment;
     }
 
-    /// Schedules the other streams; returns the last push, as if it were the only one.
+    /// Schedules the marked streams; returns the last push with the flags of all of them.
     #[inline]
     fn publish(self, last: Pushed) -> Pushed {
         self.marked.iter().for_each(StreamCore::schedule);

@@ -1,13 +1,13 @@
-//! Per-thread state for the thread's next buffer: its place, and vacant allocations to reuse.
+//! Per-thread hints for the next buffer: a cached stream and allocator, and vacant allocations.
 //!
-//! A *place* is the stream and the allocator of a request: of one that names no device, and of the
-//! last one that named its device. Both depend only on the thread's current state (device, stream,
-//! pool, mode), so the thread forgets them at each change of that. *Vacant* allocations have no
-//! memory; they keep their stream and their allocator, so that a next request for the same two
-//! changes no reference count.
+//! A *hint* is the stream and the allocator that served a request: one for requests without a
+//! device, one for the last named device. Both depend on the thread's current device, stream, pool
+//! and mode, so a change of any of them clears the hints. *Vacant* allocations have no memory; they
+//! retain their stream and allocator, so that a request for the same pair changes no reference
+//! count.
 //!
-//! Nothing is kept alive from here: places are those of the process's runtime, which is never
-//! dropped, and vacant allocations are kept only when their stream and allocator are as lasting.
+//! Hints extend no lifetime: they refer to the process's runtime, which is never dropped, and a
+//! vacant allocation is cached only when its stream and allocator live as long.
 
 use std::cell::RefCell;
 
@@ -19,16 +19,16 @@ use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::counted::LastHandle;
 use crate::memory::buffer::handle::Buffer;
 
-/// How many vacant allocations a thread keeps.
-const MOST: usize = 64;
+/// The most vacant allocations that a thread caches.
+const MAX_VACANT: usize = 64;
 
-type Place = (Stream, Origin);
+type Hint = (Stream, Origin);
 
 struct ThreadHints {
-    /// Of a request that names no device.
-    default: Option<Place>,
-    /// Of the last one that named its device.
-    named: Option<Place>,
+    /// For requests that name no device.
+    default: Option<Hint>,
+    /// For the last device that a request named.
+    named: Option<Hint>,
     vacant: Vec<LastHandle<Allocation>>,
 }
 
@@ -42,40 +42,40 @@ thread_local! {
     };
 }
 
-/// A vacant allocation that this thread has kept.
+/// A vacant allocation from this thread's cache.
 pub(super) fn take() -> Option<LastHandle<Allocation>> {
-    // `try_with`, here and below: a buffer may be made or dropped while thread-locals are
+    // `try_with`, here and below: a buffer may be created or dropped while thread-locals are
     // destroyed.
     HINTS.try_with(|hints| hints.borrow_mut().vacant.pop()).ok().flatten()
 }
 
-/// Keeps one for this thread; drops it when the thread has enough, or ends.
+/// Caches an allocation for this thread; drops it when the cache is full or destroyed.
 #[inline]
-pub(super) fn keep(allocation: LastHandle<Allocation>) {
+pub(super) fn cache(allocation: LastHandle<Allocation>) {
     let _ = HINTS.try_with(|hints| {
         let vacant = &mut hints.borrow_mut().vacant;
-        if vacant.len() < MOST {
+        if vacant.len() < MAX_VACANT {
             vacant.push(allocation);
         }
     });
 }
 
-/// Memory at this thread's place on a device, or at its default place, when that is known and free
-/// memory is enough.
+/// Allocates by this thread's hint for the device, or for requests without one. `None` when there
+/// is no hint or cached memory is not enough.
 #[inline(always)]
 pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffer>> {
     let served = HINTS.try_with(|hints| {
         let mut borrowed = hints.borrow_mut();
         let ThreadHints { default, named, vacant } = &mut *borrowed;
-        let place = match device {
+        let hint = match device {
             None => default.as_ref(),
             Some(device) => named.as_ref().filter(|(home, _)| home.device() == device),
         };
-        let Some((home, origin)) = place else { return Ok(None) };
+        let Some((home, origin)) = hint else { return Ok(None) };
         if home.core().on_host {
             return Allocation::cached(home.core(), bytes, origin, || vacant.pop());
         }
-        // A driver's stream is looked at, and drops what it held: buffers come back hints.
+        // The poll of a driver's stream may drop buffers, which borrow the hints.
         let (home, origin) = (home.clone(), origin.clone());
         drop(borrowed);
         Allocation::cached(home.core(), bytes, &origin, take)
@@ -84,9 +84,9 @@ pub(crate) fn empty(bytes: usize, device: Option<Device>) -> Result<Option<Buffe
     Ok(allocation.map(|allocation| Buffer::of(allocation, bytes)))
 }
 
-/// Sets this thread's place for requests that name no device, or that name its device, until
-/// [`forget`]. Stream and allocator last as long as the process, except for a stream that is
-/// current here.
+/// Sets this thread's hint, for requests without a device or for the stream's device, until
+/// [`forget`]. Stream and allocator must live as long as the process; the stream may also be
+/// current on this thread.
 pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
     let replaced = HINTS.try_with(|hints| {
         let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
@@ -95,13 +95,13 @@ pub(crate) fn remember(home: Stream, origin: Origin, is_default: bool) {
     drop(replaced); // outside the borrow: it may be the last handle of a stream
 }
 
-/// Called when anything current in this thread changes.
+/// Clears the hints; called when the thread's current device, stream, pool or mode changes.
 pub(crate) fn forget() {
     let forgotten = HINTS.try_with(|hints| {
         let ThreadHints { default, named, .. } = &mut *hints.borrow_mut();
         (default.take(), named.take())
     });
-    drop(forgotten); // as above
+    drop(forgotten); // outside the borrow: it may be the last handle of a stream
 }
 
 #[cfg(all(test, not(loom)))]

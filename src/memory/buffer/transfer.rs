@@ -1,4 +1,4 @@
-//! Copies and fills: the checks before they are enqueued, and waits for a single one.
+//! Copies and fills: the checks before they are enqueued, and the wait for a single one.
 #![expect(unsafe_code, reason = "functions that take the address of memory that is not ours")]
 
 use std::fmt;
@@ -16,22 +16,22 @@ use crate::engine::stream::synchronize::raise;
 use crate::engine::stream::wait::Interrupt;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::commands::{Copy, Fill, OwningCopy, Ranges};
-use crate::memory::buffer::order::{Order, enqueue, read, written};
+use crate::memory::buffer::order::{Order, enqueue, read_use, write_use};
 use crate::queue::Command;
 
-/// A copy or fill that was enqueued. Dropping it changes nothing: the work goes on.
+/// An enqueued copy or fill. Dropping it does not cancel the work.
 #[derive(Debug)]
 pub struct Transfer(
-    /// `None` for a transfer of no bytes, which needs no task.
+    /// `None` for a transfer of zero bytes, which has no task.
     Option<Inherited<Watched>>,
 );
 
-/// A task that keeps its failure recorded until this is dropped.
+/// A task whose failure remains recorded until this is dropped.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) stream: Arc<StreamCore>,
     pub(super) ticket: u64,
-    /// False for a task that cannot fail any more.
+    /// False for a task that can no longer fail.
     is_bound: bool,
 }
 
@@ -41,7 +41,7 @@ impl Watched {
         Self { stream: Arc::clone(stream), ticket, is_bound: true }
     }
 
-    /// Waits for the task and raises the error that covers it.
+    /// Waits for the task and returns the failure that covers it.
     fn wait(&self, interrupt: &mut Interrupt<'_>) -> Result<()> {
         let Self { stream, ticket, .. } = self;
         stream.wait_ticket(*ticket, true, interrupt)?;
@@ -64,21 +64,22 @@ impl Drop for Watched {
 }
 
 impl Transfer {
-    /// True when the bytes have arrived, or the failure is known. Does not block; asks the device.
+    /// True when the copy or fill is done or has failed. Does not block; queries the device.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.as_ref().is_none_or(|task| task.stream.poll_ticket(task.ticket))
     }
 
-    /// Blocks until it is done, helping the stream meanwhile. Raises the failure that covers it and
-    /// ends none. What was enqueued behind it is not waited for, except that a device may have to
-    /// finish what it was given meanwhile. Fails inside a task of the stream.
+    /// Blocks until the task is done; executes tasks of the stream while it waits. Returns the
+    /// failure that covers the task and does not end it. Later tasks are not waited for, except
+    /// that a driver may also have to finish work submitted in the meantime. Fails inside a task of
+    /// the stream.
     pub fn wait(&self) -> Result<()> {
         self.wait_for(&mut None)
     }
 
-    /// As [`Transfer::wait`], asking `is_interrupted` every 50 ms; when that says true the wait
-    /// ends with [`Interrupted`](crate::RuntimeError::Interrupted) and the work goes on.
+    /// As [`Transfer::wait`], polling `is_interrupted` every 50 ms; when that returns true, the
+    /// wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the task continues.
     pub fn wait_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_for(&mut Some(is_interrupted))
     }
@@ -88,15 +89,14 @@ impl Transfer {
     }
 }
 
-/// A copy to host memory that was enqueued: the memory is returned when it is done. Dropping this
-/// changes nothing: the memory is kept until then.
+/// An enqueued copy to host memory that it owns; [`wait`](Self::wait) returns the memory. Dropping
+/// it does not cancel the copy: the memory lives until the copy is done.
 pub struct HostTransfer<O> {
     transfer: Transfer,
     target: Arc<Target<O>>,
 }
 
-/// Shared with the task, which only keeps it alive. A vector, because its element stays where it is
-/// while the vector moves.
+/// Shared with the task, which keeps it alive. A vector, because its elements do not move with it.
 type Target<O> = SpinMutex<Vec<O>>;
 
 impl<O> HostTransfer<O> {
@@ -106,10 +106,10 @@ impl<O> HostTransfer<O> {
         self.transfer.is_done()
     }
 
-    /// As [`Transfer::wait`]; the memory with the copied bytes. After a failure it is dropped.
+    /// As [`Transfer::wait`]; returns the memory with the copied bytes. A failure drops the memory.
     ///
     /// # Panics
-    /// Never: the memory is taken once.
+    /// Never: only this call takes the memory.
     pub fn wait(self) -> Result<O> {
         self.transfer.wait()?;
         let target = self.target.lock().pop();
@@ -124,16 +124,18 @@ impl<O> fmt::Debug for HostTransfer<O> {
 }
 
 impl Buffer {
-    /// Copies another buffer of the same size into this one, on `stream`. Does not block; `.wait()`
-    /// on the result waits for this copy alone. A copy on a failed stream is skipped.
+    /// Copies another buffer of the same size into this one, on `stream`. Does not block; `wait` on
+    /// the result waits for this copy only. A failed stream skips the copy.
     ///
-    /// Runs behind every task of other streams that conflicts: that writes the bytes of either
-    /// buffer, or reads this one's. The runtime knows the tasks that were given buffers, and those
-    /// that [`Buffer::record_use`] recorded. No thread waits for that, except for another thread's
-    /// own access to the bytes ([`Buffer::read_to_vec`] and its like).
+    /// The copy runs after every conflicting task of other streams: one that writes the bytes of
+    /// either buffer, or reads this one's. The runtime knows the tasks that take buffers and the
+    /// uses that [`Buffer::record_use`] recorded. The call does not wait for tasks, but for a host
+    /// access to the bytes that is copying on another thread ([`Buffer::read_to_vec`] and its
+    /// like).
+    ///
     ///
     /// Fails when the sizes differ, the ranges overlap, the stream's device is neither buffer's, or
-    /// one of the handles is another runtime's; after a release, after a shutdown and in a forked
+    /// a handle belongs to another runtime; after a release, after a shutdown and in a forked
     /// child.
     ///
     /// ```
@@ -147,14 +149,14 @@ impl Buffer {
         self.copy(source, stream, Order::BehindConflicts)
     }
 
-    /// As [`Buffer::copy_from`], ordered by its own stream alone: for programs that order their
-    /// streams by events.
+    /// As [`Buffer::copy_from`], ordered only by `stream`: for programs that order streams by
+    /// events.
     ///
     /// # Safety
-    /// While the copy runs, no other task and no thread writes what it reads or writes, or reads
-    /// what it writes.
+    /// While the copy runs, no other task or thread writes the bytes that it reads, or accesses the
+    /// bytes that it writes.
     pub unsafe fn copy_from_unordered(&self, source: &Self, stream: &Stream) -> Result<Transfer> {
-        self.copy(source, stream, Order::Given)
+        self.copy(source, stream, Order::ByCaller)
     }
 
     fn copy(&self, source: &Self, stream: &Stream, order: Order) -> Result<Transfer> {
@@ -165,7 +167,7 @@ impl Buffer {
         if self.allocation().is_same(source.allocation())
             && target_offset.abs_diff(source_offset) < bytes
         {
-            drop(self.access()?); // or it was released, which is told first
+            drop(self.access()?); // a release is reported first
             return Err(Error::Memory(MemoryError::CopyOverlap {
                 target_offset,
                 source_offset,
@@ -173,20 +175,21 @@ impl Buffer {
             }));
         }
         let ranges = Ranges { to: self.begin(), from: source.begin(), bytes };
-        enqueue(stream, [written(self), read(source)], order, Copy(ranges))
+        enqueue(stream, [write_use(self), read_use(source)], order, Copy(ranges))
     }
 
-    /// Sets every byte, on `stream`. Does not block; ordered and refused as [`Buffer::copy_from`].
+    /// Sets every byte, on `stream`. Does not block; ordered as [`Buffer::copy_from`] and fails
+    /// like it.
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
         self.set(byte, stream, Order::BehindConflicts)
     }
 
-    /// As [`Buffer::fill`], ordered by its own stream alone.
+    /// As [`Buffer::fill`], ordered only by `stream`.
     ///
     /// # Safety
-    /// While the fill runs, no other task and no thread reads or writes the bytes.
+    /// While the fill runs, no other task or thread accesses the bytes.
     pub unsafe fn fill_unordered(&self, byte: u8, stream: &Stream) -> Result<Transfer> {
-        self.set(byte, stream, Order::Given)
+        self.set(byte, stream, Order::ByCaller)
     }
 
     fn set(&self, byte: u8, stream: &Stream, order: Order) -> Result<Transfer> {
@@ -194,8 +197,8 @@ impl Buffer {
         self.overwrite(stream, order, |to| Fill { to, bytes, byte })
     }
 
-    /// Enqueues a task that writes the whole buffer; `make` gets the buffer's address. No task for
-    /// no bytes. Does not block; fails as [`Buffer::fill`].
+    /// Enqueues a task that overwrites the buffer; `task` creates it from the buffer's address. An
+    /// empty buffer needs no task. Does not block; fails as [`Buffer::fill`].
     pub(crate) fn overwrite<T: Command<TaskContext>>(
         &self,
         stream: &Stream,
@@ -203,16 +206,17 @@ impl Buffer {
         task: impl FnOnce(Address) -> T,
     ) -> Result<Transfer> {
         self.check_stream(stream)?;
-        enqueue(stream, [written(self)], order, task(self.begin()))
+        enqueue(stream, [write_use(self)], order, task(self.begin()))
     }
 
-    /// Fails when work on this buffer cannot be given to this stream.
+    /// Fails when this stream cannot run work on this buffer.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
         check_stream(stream, &[self])
     }
 
-    /// Copies host bytes into this buffer, on `stream`, and keeps their owner until that is done.
-    /// Does not block; ordered and refused as [`Buffer::copy_from`]. A refusal drops the owner.
+    /// Copies host bytes into this buffer, on `stream`, and keeps their owner alive until the copy
+    /// is done. Does not block; ordered as [`Buffer::copy_from`] and fails like it. A failed call
+    /// drops the owner.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -225,15 +229,15 @@ impl Buffer {
     where
         O: AsRef<[u8]> + Send + 'static,
     {
-        // An element of a vector stays where it is while the vector moves; an array's would not.
+        // A vector's elements do not move with it; an array's would.
         let owner = vec![source];
         let source = owner[0].as_ref();
         let (from, bytes) = (host_address(source.as_ptr()), source.len());
         self.host_copy(Host::Source(from), bytes, owner, stream, Order::BehindConflicts)
     }
 
-    /// Copies this buffer into memory of the host, on `stream`. Does not block: the memory comes
-    /// back from [`HostTransfer::wait`]. Ordered and refused as [`Buffer::copy_from`].
+    /// Copies this buffer into host memory, on `stream`. Does not block; [`HostTransfer::wait`]
+    /// returns the memory. Ordered as [`Buffer::copy_from`] and fails like it.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -257,15 +261,15 @@ impl Buffer {
         Ok(HostTransfer { transfer, target })
     }
 
-    /// Copies bytes of the host into this buffer, on `stream`, and blocks until that is done.
-    /// Ordered and refused as [`Buffer::copy_from`]; fails as [`Transfer::wait`] too.
+    /// Copies host bytes into this buffer, on `stream`, and blocks until the copy is done. Ordered
+    /// as [`Buffer::copy_from`]; fails like it and like [`Transfer::wait`].
     pub fn copy_from_slice(&self, source: &[u8], stream: &Stream) -> Result<()> {
         self.copy_borrowed(Host::Source(host_address(source.as_ptr())), source.len(), stream)
     }
 
-    /// Copies this buffer into bytes of the host, on `stream`, and blocks until that is done.
-    /// Ordered and refused as [`Buffer::copy_from`]; fails as [`Transfer::wait`] too, and the bytes
-    /// are unspecified then.
+    /// Copies this buffer into host bytes, on `stream`, and blocks until the copy is done. Ordered
+    /// as [`Buffer::copy_from`]; fails like it and like [`Transfer::wait`], which leaves the bytes
+    /// unspecified.
     pub fn copy_to_slice(&self, target: &mut [u8], stream: &Stream) -> Result<()> {
         let (to, bytes) = (host_address(target.as_mut_ptr()), target.len());
         self.copy_borrowed(Host::Target(to), bytes, stream)
@@ -278,13 +282,13 @@ impl Buffer {
         transfer.wait()
     }
 
-    /// As [`Buffer::copy_from_host`], from an address and ordered by its own stream alone: for
-    /// bindings. Does not block.
+    /// As [`Buffer::copy_from_host`], from an address and ordered only by `stream`: for bindings.
+    /// Does not block.
     ///
     /// # Safety
-    /// `bytes` bytes at `source` may be read by any thread and are not written until `owner` is
-    /// dropped, which happens on any thread when the copy is done. While the copy runs, no other
-    /// task and no thread uses the buffer's bytes.
+    /// Until `owner` is dropped, on any thread after the copy, any thread may read the `bytes`
+    /// bytes at `source`, and none writes them. While the copy runs, no other task or thread
+    /// accesses the buffer's bytes.
     pub unsafe fn copy_from_host_range(
         &self,
         source: *const u8,
@@ -292,16 +296,16 @@ impl Buffer {
         owner: impl Send + 'static,
         stream: &Stream,
     ) -> Result<Transfer> {
-        self.host_copy(Host::Source(host_address(source)), bytes, owner, stream, Order::Given)
+        self.host_copy(Host::Source(host_address(source)), bytes, owner, stream, Order::ByCaller)
     }
 
-    /// As [`Buffer::copy_to_host`], to an address and ordered by its own stream alone: for
-    /// bindings. Does not block.
+    /// As [`Buffer::copy_to_host`], to an address and ordered only by `stream`: for bindings. Does
+    /// not block.
     ///
     /// # Safety
-    /// `bytes` bytes at `target` may be written by any thread and are not used otherwise until
-    /// `owner` is dropped, which happens on any thread when the copy is done. While the copy runs,
-    /// no other task and no thread writes the buffer's bytes.
+    /// Until `owner` is dropped, on any thread after the copy, any thread may write the `bytes`
+    /// bytes at `target`, and none accesses them otherwise. While the copy runs, no other task or
+    /// thread writes the buffer's bytes.
     pub unsafe fn copy_to_host_range(
         &self,
         target: *mut u8,
@@ -309,10 +313,10 @@ impl Buffer {
         owner: impl Send + 'static,
         stream: &Stream,
     ) -> Result<Transfer> {
-        self.host_copy(Host::Target(host_address(target)), bytes, owner, stream, Order::Given)
+        self.host_copy(Host::Target(host_address(target)), bytes, owner, stream, Order::ByCaller)
     }
 
-    /// A copy between this buffer and `bytes` bytes of the host.
+    /// Enqueues a copy between this buffer and `bytes` bytes of the host.
     fn host_copy<O: Send + 'static>(
         &self,
         host: Host,
@@ -324,9 +328,11 @@ impl Buffer {
         let (own, own_bytes) = (self.begin(), self.nbytes());
         let (to, from, used) = match host {
             Host::Source(from) => {
-                check_sizes(own_bytes, bytes).map(|()| (own, from, written(self)))?
+                check_sizes(own_bytes, bytes).map(|()| (own, from, write_use(self)))?
             }
-            Host::Target(to) => check_sizes(bytes, own_bytes).map(|()| (to, own, read(self)))?,
+            Host::Target(to) => {
+                check_sizes(bytes, own_bytes).map(|()| (to, own, read_use(self)))?
+            }
         };
         check_stream(stream, &[self])?;
         let (copy, core) = (Copy(Ranges { to, from, bytes }), stream.core());
@@ -342,8 +348,8 @@ impl Buffer {
 }
 
 impl Transfer {
-    /// A transfer of no bytes.
-    pub(super) fn of_nothing() -> Self {
+    /// The result for zero bytes, which need no task.
+    pub(super) fn without_task() -> Self {
         Self(None)
     }
 
@@ -353,8 +359,8 @@ impl Transfer {
     }
 }
 
-/// The end of a borrow: dropped when the task does not touch the borrowed memory any more, whatever
-/// was refused or panicked.
+/// Ends a borrow: its drop waits until the task no longer accesses the borrowed memory, also after
+/// an error or a panic.
 struct BorrowEnd<'a>(&'a Watched);
 
 impl Drop for BorrowEnd<'_> {
@@ -363,14 +369,14 @@ impl Drop for BorrowEnd<'_> {
     }
 }
 
-/// Which end of a copy is host memory.
+/// The host side of a copy.
 #[derive(Clone, Copy)]
 enum Host {
     Source(Address),
     Target(Address),
 }
 
-/// The exposed address of host memory, from which tasks make a pointer again.
+/// The exposed address of host memory, from which tasks rebuild a pointer.
 fn host_address(pointer: *const u8) -> Address {
     Address(pointer.expose_provenance() as u64)
 }
@@ -382,8 +388,8 @@ fn check_sizes(target_bytes: usize, source_bytes: usize) -> Result<()> {
     Err(Error::Memory(MemoryError::CopySizeMismatch { target_bytes, source_bytes }))
 }
 
-/// A stream reaches memory of its own kind and of the host's cores, and is of the device of one of
-/// the buffers. Pinned memory belongs to every device of its kind.
+/// Checks the pairing: the buffers are of the stream's kind or of the cpu, and one is on the
+/// stream's device. Pinned memory belongs to every device of its kind.
 fn check_stream(stream: &Stream, buffers: &[&Buffer]) -> Result<()> {
     let (device, lifecycle) = (stream.device(), &stream.core().lifecycle);
     buffers

@@ -1,4 +1,4 @@
-//! Which tasks use an allocation: per stream the last one, the last one that writes, and the bytes.
+//! The tasks that use an allocation: per stream the last task, the last writer, and a byte range.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::base::stream_map::StreamMap;
 use crate::engine::stream::core::StreamCore;
 
-/// A task of a stream. Of two the one with the higher ticket is the later one.
+/// A task of a stream, ordered by its ticket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Task {
     pub(crate) ticket: u64,
-    /// True when it wakes its waiters: a copy, a fill, a launch that was given its buffers.
+    /// True when the task wakes its waiters: a copy, a fill, a launch with its buffers.
     pub(crate) is_marker: bool,
 }
 
@@ -24,7 +24,7 @@ impl Task {
     }
 }
 
-/// The use of an allocation by a task: which bytes, and whether it writes any.
+/// A task's use of an allocation: the byte range, and whether it writes.
 #[derive(Clone, Debug)]
 pub(super) struct Touch {
     pub(super) bytes: Range<usize>,
@@ -32,29 +32,29 @@ pub(super) struct Touch {
 }
 
 impl Touch {
-    /// The touch of a task with unknown uses.
+    /// The touch of a task whose accesses are unknown.
     pub(super) const UNKNOWN: Self = Self { bytes: 0..usize::MAX, writes: true };
 
-    /// True when both use some byte, and one of them writes.
+    /// True when the ranges overlap and one of the two writes.
     pub(super) fn conflicts(&self, other: &Self) -> bool {
         let (own, bytes) = (&self.bytes, &other.bytes);
         (self.writes || other.writes) && bytes.start < own.end && own.start < bytes.end
     }
 }
 
-/// The last tasks of a stream that use an allocation; ticket 0 when there was none.
+/// The last tasks of a stream that use an allocation; ticket 0 without a use.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Last {
+pub(super) struct LastTasks {
     pub(super) task: Task,
-    /// The last one that writes.
+    /// The last task that writes.
     write: Task,
-    /// A range around the bytes that they use.
+    /// A range that covers the bytes of all unfinished tasks.
     bytes: Range<usize>,
 }
 
-impl Last {
-    /// Notes one more task of a stream with tasks done up to `done`: forgets bytes that only those
-    /// used.
+impl LastTasks {
+    /// Records one more task of a stream whose tasks up to `done` are done; drops the range of
+    /// finished tasks.
     #[inline]
     fn note(&mut self, task: Task, touch: &Touch, done: u64) {
         let Touch { bytes, writes } = touch;
@@ -70,7 +70,7 @@ impl Last {
         }
     }
 
-    /// The task that another one must come after: readers may run side by side.
+    /// The last task that conflicts with `touch`; ticket 0 for none. Readers may run concurrently.
     pub(super) fn conflict(&self, touch: &Touch) -> Task {
         let Touch { bytes, writes } = touch;
         if bytes.start >= self.bytes.end || self.bytes.start >= bytes.end {
@@ -80,11 +80,11 @@ impl Last {
     }
 }
 
-/// A stream, and its last tasks that use the memory.
+/// A stream, and its last tasks that use an allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub(super) stream: Arc<StreamCore>,
-    pub(super) last: Last,
+    pub(super) last: LastTasks,
 }
 
 impl Use {
@@ -93,7 +93,7 @@ impl Use {
         self.stream.progress.done() >= self.last.task.ticket
     }
 
-    /// True when no wait needs this use any more: it is done, and cannot have failed.
+    /// True when no wait needs this use: it is done, and its stream has no failure.
     fn is_over(&self) -> bool {
         self.is_done() && !self.stream.failures.has_failed()
     }
@@ -103,44 +103,44 @@ impl Use {
     }
 }
 
-/// The uses of one allocation, at most one a stream.
+/// The uses of one allocation, at most one per stream.
 ///
-/// The usual case is one stream, the home stream or another one: recording is then a comparison and
-/// a maximum. With more streams, each use forgets some that are over, in turns: its cost does not
-/// grow with the known streams, nor does their number grow with streams that are gone.
+/// Usually there is one stream, and recording is a comparison and a maximum. With more streams,
+/// each new use also checks a few others in turns and forgets finished ones: its cost does not grow
+/// with the number of streams, and ended streams do not accumulate.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    /// On the home stream, which the allocation names.
-    pub(super) at_home: Last,
+    /// The uses on the home stream, which the allocation names.
+    pub(super) at_home: LastTasks,
     first: Option<Use>,
     more: StreamMap<Use>,
 }
 
-/// How many known uses are checked for each new one.
-pub(super) const LOOKS: usize = 8;
-/// All of them: for callers that have looked at each already.
-pub(super) const ALL: usize = usize::MAX;
+/// The number of uses that are checked for each new one.
+pub(super) const CHECKS_PER_USE: usize = 8;
+/// Checks every use: for callers that have already read each one.
+pub(super) const CHECK_ALL: usize = usize::MAX;
 
-/// Failed uses that are kept when there are many: a wait reports at least as many.
-const MOST_FAILED: usize = 64;
+/// The most failed uses that are retained when the map is full; a wait reports at least as many.
+const MAX_FAILED: usize = 64;
 
 impl Uses {
-    /// Notes a use on the home stream, with tasks known to be done up to `done`. As for
-    /// [`Uses::record`], `looks` uses are checked and the forgotten ones are returned.
+    /// Records a use on the home stream; parameters and result as for [`Uses::record`].
     #[inline]
     pub(super) fn record_home(
         &mut self,
         task: Task,
         touch: &Touch,
         done: u64,
-        looks: usize,
+        checks: usize,
     ) -> Option<Vec<Use>> {
         self.at_home.note(task, touch, done);
-        self.forget_over(looks)
+        self.forget_finished(checks)
     }
 
-    /// Notes a use on another stream, and checks whether some others are over. Returns the
-    /// forgotten uses, which are dropped without a lock: one may be the last reference to a stream.
+    /// Records a use on another stream whose tasks up to `done` are done, and checks up to `checks`
+    /// uses. Returns the forgotten uses; the caller drops them without a lock, because one may hold
+    /// the last reference to a stream.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -148,57 +148,58 @@ impl Uses {
         task: Task,
         touch: &Touch,
         done: u64,
-        looks: usize,
+        checks: usize,
     ) -> Option<Vec<Use>> {
         if let Some(first) = &mut self.first
             && first.is_on(stream)
         {
             first.last.note(task, touch, done);
-            return self.forget_over(looks);
+            return self.forget_finished(checks);
         }
-        self.record_further(stream, task, touch, done, looks)
+        self.record_other(stream, task, touch, done, checks)
     }
 
-    /// Checks the next few uses, and forgets those that are over.
+    /// Checks the next few uses, and forgets finished ones.
     #[inline]
-    pub(super) fn forget_over(&mut self, looks: usize) -> Option<Vec<Use>> {
-        if self.more.is_empty() { None } else { Some(self.take_over(looks)) }
+    pub(super) fn forget_finished(&mut self, checks: usize) -> Option<Vec<Use>> {
+        if self.more.is_empty() { None } else { Some(self.take_finished(checks)) }
     }
 
     #[inline(never)]
-    fn take_over(&mut self, looks: usize) -> Vec<Use> {
-        self.more.take_over(looks, |_, known| known.is_over())
+    fn take_finished(&mut self, checks: usize) -> Vec<Use> {
+        self.more.take_over(checks, |_, known| known.is_over())
     }
 
-    /// Called when the map is full: forgets all uses that are over, and most of those that failed.
-    fn make_room(&mut self) -> Vec<Use> {
+    /// Makes the map smaller when it is full: forgets finished uses, and failed ones beyond the
+    /// limit.
+    fn evict(&mut self) -> Vec<Use> {
         let mut num_failed = 0;
-        let forgotten = self.more.take_over(ALL, |_, known| {
+        let forgotten = self.more.take_over(CHECK_ALL, |_, known| {
             let has_failed = known.is_done() && known.stream.failures.has_failed();
             num_failed += usize::from(has_failed);
-            known.is_over() || has_failed && num_failed > MOST_FAILED
+            known.is_over() || has_failed && num_failed > MAX_FAILED
         });
         self.more.make_room();
         forgotten
     }
 
     #[inline(never)]
-    fn record_further(
+    fn record_other(
         &mut self,
         stream: &Arc<StreamCore>,
         task: Task,
         touch: &Touch,
         done: u64,
-        looks: usize,
+        checks: usize,
     ) -> Option<Vec<Use>> {
         if let Some(known) = self.more.get_mut(stream.key()) {
             known.last.note(task, touch, done);
-            return self.forget_over(looks);
+            return self.forget_finished(checks);
         }
         let is_full = self.more.is_full();
-        let mut forgotten = if is_full { self.make_room() } else { self.take_over(looks) };
+        let mut forgotten = if is_full { self.evict() } else { self.take_finished(checks) };
         forgotten.extend(self.first.take_if(|known| known.is_over()));
-        let mut new = Use { stream: Arc::clone(stream), last: Last::default() };
+        let mut new = Use { stream: Arc::clone(stream), last: LastTasks::default() };
         new.last.note(task, touch, done);
         if self.first.is_none() {
             self.first = Some(new);
@@ -208,18 +209,18 @@ impl Uses {
         Some(forgotten)
     }
 
-    /// The uses on streams that are not the home stream.
+    /// The uses on streams other than the home stream.
     pub(super) fn others(&self) -> impl Iterator<Item = &Use> {
         self.first.iter().chain(self.more.values())
     }
 
-    /// True when other streams than the home stream may use the memory.
+    /// True when a stream other than the home stream may use the memory.
     #[inline]
     pub(super) fn has_others(&self) -> bool {
         self.first.is_some() || !self.more.is_empty()
     }
 
-    /// The same, by value.
+    /// The uses on streams other than the home stream, by value.
     pub(super) fn into_others(self) -> impl Iterator<Item = Use> {
         self.first.into_iter().chain(self.more.into_values())
     }

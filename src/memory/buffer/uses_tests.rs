@@ -1,8 +1,8 @@
 //! Uses of one buffer by many streams.
 //!
-//! Goal: the cost of a use does not grow with the known streams, and nothing is kept of those that
-//! are gone. Method: streams behind a gate use one buffer; the test counts steps, and streams that
-//! are alive.
+//! Goal: the cost of a use does not grow with the number of streams, and ended streams do not
+//! accumulate. Method: streams behind a gate use one buffer; the tests count steps and recorded
+//! uses.
 
 use std::ops::Range;
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ fn stream(runtime: &Runtime) -> Stream {
     runtime.dedicated_stream(Device::cpu(0), 0).unwrap()
 }
 
-/// An event that blocks the streams that wait for it, and the completion that opens it.
+/// An event that blocks the streams waiting for it, and the completion that opens it.
 fn gate(runtime: &Runtime) -> (Event, Completion) {
     let (sender, begun) = mpsc::channel();
     let (stream, event) = (stream(runtime), Event::new());
@@ -43,9 +43,8 @@ fn use_count(buffer: &Buffer) -> usize {
     allocation.uses_in(&state).len()
 }
 
-/// A buffer that `count` streams have used, all of which are gone; and a stream that used it
-/// before.
-fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
+/// A buffer that `count` ended streams have used, and a live stream that used it before them.
+fn used_by_ended_streams(runtime: &Runtime, count: usize) -> (Buffer, Stream) {
     let (event, closed) = gate(runtime);
     let (shared, known) = (buffer(runtime), stream(runtime));
     known.wait_event(&event).unwrap();
@@ -62,7 +61,7 @@ fn used_by_streams_that_are_gone(runtime: &Runtime, count: usize) -> (Buffer, St
 }
 
 #[test]
-fn a_use_that_is_known_is_of_its_bytes_and_of_its_kind() {
+fn a_marked_use_conflicts_by_its_bytes_and_its_access() {
     let runtime = runtime();
     let stream = stream(&runtime);
     let part = buffer(&runtime).slice(16..32).unwrap();
@@ -74,7 +73,7 @@ fn a_use_that_is_known_is_of_its_bytes_and_of_its_kind() {
         uses[0].last.conflict(&Touch { bytes, writes }).ticket
     };
     let expected = [
-        // A use marked as a read conflicts with writes of the same bytes alone.
+        // A use marked as a read conflicts only with writes of the same bytes.
         (Some(false), [5, 0, 0, 0]),
         (Some(true), [5, 5, 0, 0]),
         (None, [5, 5, 5, 5]),
@@ -87,7 +86,7 @@ fn a_use_that_is_known_is_of_its_bytes_and_of_its_kind() {
 }
 
 #[test]
-fn a_use_by_one_more_stream_takes_as_many_steps_among_many_as_among_ten() {
+fn recording_a_use_takes_no_more_steps_among_2000_streams_than_among_10() {
     let steps_among = |count: usize| {
         let runtime = runtime();
         let (event, closed) = gate(&runtime);
@@ -110,7 +109,7 @@ fn a_use_by_one_more_stream_takes_as_many_steps_among_many_as_among_ten() {
 }
 
 #[test]
-fn a_buffer_forgets_streams_that_are_gone_also_those_that_failed() {
+fn a_buffer_forgets_ended_streams_including_failed_ones() {
     let runtime = runtime();
     let shared = buffer(&runtime);
     for round in 0..300 {
@@ -125,7 +124,7 @@ fn a_buffer_forgets_streams_that_are_gone_also_those_that_failed() {
 }
 
 #[test]
-fn uses_that_wait_are_kept_and_forgotten_in_turns_when_they_are_over() {
+fn pending_uses_are_retained_and_finished_ones_are_forgotten_in_turns() {
     let runtime = runtime();
     let (event, closed) = gate(&runtime);
     let shared = buffer(&runtime);
@@ -143,23 +142,23 @@ fn uses_that_wait_are_kept_and_forgotten_in_turns_when_they_are_over() {
     assert!(use_count(&shared) <= 4, "{} uses", use_count(&shared));
 }
 
-/// A way to use a buffer, and how often.
+/// A name, a way to use a buffer, and the number of repetitions.
 type Way<'a> = (&'a str, &'a dyn Fn(&Buffer, &Stream), usize);
 
 #[test]
-fn uses_of_streams_that_are_gone_are_forgotten_where_no_new_stream_comes() {
-    // Goal: the cost of a use does not depend on streams that are gone. Method: a stream that is
-    // known already uses the buffer, in each way that there is; or the home stream does.
+fn uses_of_ended_streams_are_forgotten_without_a_new_stream() {
+    // Goal: the cost of a use does not depend on the number of ended streams. Method: a stream that
+    // has used the buffer before, or the home stream, uses it again, in each way there is.
     let runtime = runtime();
     let home = runtime.default_stream(Device::cpu(0)).unwrap();
     let task = |shared: &Buffer, user: &Stream| shared.fill(1, user).map(drop).unwrap();
     let note = |shared: &Buffer, user: &Stream| shared.record_use(user).unwrap();
     let host = |shared: &Buffer, _: &Stream| shared.read_to_vec().map(drop).unwrap();
-    // A search for conflicts, or a wait, looks at each use; a note looks at a few.
+    // A search for conflicts, or a wait, reads each use; a record checks a few.
     let ways: [Way<'_>; 3] = [("a task", &task, 1), ("a note", &note, 100), ("the host", &host, 1)];
     for (name, way, times) in ways {
         for is_home in [true, false] {
-            let (shared, known) = used_by_streams_that_are_gone(&runtime, 500);
+            let (shared, known) = used_by_ended_streams(&runtime, 500);
             let user = if is_home { &home } else { &known };
             (0..times).for_each(|_| way(&shared, user));
             let count = use_count(&shared);
@@ -170,7 +169,7 @@ fn uses_of_streams_that_are_gone_are_forgotten_where_no_new_stream_comes() {
 }
 
 #[test]
-fn of_streams_that_failed_and_are_gone_some_are_kept_to_be_raised() {
+fn some_failed_uses_of_ended_streams_are_retained_for_the_next_wait() {
     let runtime = runtime();
     let shared = buffer(&runtime);
     for _ in 0..1000 {
