@@ -8,7 +8,7 @@ use crate::runtime::Runtime;
 /// Sets the level. Never fails: a runtime that cannot be made has no tasks to report.
 pub(crate) fn set(level: i32) {
     if let Ok(runtime) = Runtime::global() {
-        runtime.tell_actions(if level == 0 { None } else { Some(print) });
+        runtime.watch_actions(if level == 0 { None } else { Some(print) });
     }
 }
 

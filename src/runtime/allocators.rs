@@ -14,40 +14,40 @@ use crate::memory::buffer::allocation::Origin;
 use crate::runtime::Runtime;
 use crate::runtime::observers::Observers;
 
-/// The allocators made so far: each at the first use of a device, or of pinned memory for a kind.
+/// The existing allocators. Each is created at the first use of its device, or of a kind's pinned
+/// memory.
 #[derive(Debug)]
 pub(super) struct Allocators {
     settings: AllocatorSettings,
     pub(super) observers: Arc<Observers>,
-    of_devices: BTreeMap<Device, Arc<CachingAllocator>>,
-    /// For memory that devices share with the host.
+    by_device: BTreeMap<Device, Arc<CachingAllocator>>,
+    /// For memory that the device shares with the host.
     shared: BTreeMap<Device, Arc<CachingAllocator>>,
     pinned: BTreeMap<DeviceKind, Arc<CachingAllocator>>,
     heap: Option<Arc<CachingAllocator>>,
 }
 
 impl Allocators {
-    /// No allocator yet.
+    /// A table without allocators.
     pub(super) fn new(settings: AllocatorSettings) -> Self {
         Self {
             settings,
             observers: Observers::new(),
-            of_devices: BTreeMap::new(),
+            by_device: BTreeMap::new(),
             shared: BTreeMap::new(),
             pinned: BTreeMap::new(),
             heap: None,
         }
     }
 
-    /// The settings and the observers for a new allocator.
-    fn for_new(&self) -> (AllocatorConfig, Arc<Observers>) {
+    /// The settings and observers for a new allocator.
+    fn settings_for_new(&self) -> (AllocatorConfig, Arc<Observers>) {
         (self.settings.config().clone(), Arc::clone(&self.observers))
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<CachingAllocator>> {
-        let of_devices = self.of_devices.values().chain(self.shared.values());
-        let of_buffers = of_devices.chain(self.pinned.values());
+        let by_device = self.by_device.values().chain(self.shared.values());
+        let of_buffers = by_device.chain(self.pinned.values());
         of_buffers.chain(&self.heap).cloned().collect()
     }
 }
@@ -67,19 +67,20 @@ impl Runtime {
     /// ```
     pub fn allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
-        if let Some(known) = self.allocators().lock().of_devices.get(&device) {
+        if let Some(known) = self.allocators().lock().by_device.get(&device) {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
-        let (config, observers) = self.allocators().lock().for_new();
-        let made = Arc::new(CachingAllocator::new(backend, device, config)?);
-        made.add_oom_observer(move |error| observers.tell(error));
+        let (config, observers) = self.allocators().lock().settings_for_new();
+        let allocator = Arc::new(CachingAllocator::new(backend, device, config)?);
+        allocator.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        made.set_config(allocators.settings.config().clone()); // as they are now
-        Ok(Arc::clone(allocators.of_devices.entry(device).or_insert(made)))
+        // They may have changed during the creation.
+        allocator.set_config(allocators.settings.config().clone());
+        Ok(Arc::clone(allocators.by_device.entry(device).or_insert(allocator)))
     }
 
-    /// A second allocator of a device: buffers do not use its memory, and it does not use theirs.
+    /// Creates another allocator of a device; buffers do not use it, and the two share no memory.
     /// Fails as [`Runtime::allocator`].
     pub fn separate_allocator(
         &self,
@@ -90,10 +91,9 @@ impl Runtime {
         CachingAllocator::new(Arc::clone(self.initialized(device)?), device, config)
     }
 
-    /// The allocator of memory that a device shares with the host. It takes from the device's
-    /// capacity. Memory that it caches is freed when the device's own allocator is short, and the
-    /// other way round. Fails as [`Runtime::allocator`], and with `Unsupported` where the device
-    /// has no such memory.
+    /// The allocator of memory that a device shares with the host. It draws on the device's
+    /// capacity; when it or the device's own allocator runs short, the other's cache is freed.
+    /// Fails as [`Runtime::allocator`], and with `Unsupported` on a device without such memory.
     pub fn shared_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         if let Some(known) = self.allocators().lock().shared.get(&device) {
@@ -103,17 +103,18 @@ impl Runtime {
         if !self.properties(device)?.has_shared_memory {
             return Err(no_shared_memory(device.kind()));
         }
-        let (config, observers) = self.allocators().lock().for_new();
-        let made = Arc::new(CachingAllocator::shared(&beside, config)?);
-        made.add_oom_observer(move |error| observers.tell(error));
+        let (config, observers) = self.allocators().lock().settings_for_new();
+        let allocator = Arc::new(CachingAllocator::shared(&beside, config)?);
+        allocator.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        made.set_config(allocators.settings.config().clone()); // as they are now
-        let kept = Arc::clone(allocators.shared.entry(device).or_insert(made));
-        beside.begin_sharing(&kept);
-        Ok(kept)
+        // They may have changed during the creation.
+        allocator.set_config(allocators.settings.config().clone());
+        let shared = Arc::clone(allocators.shared.entry(device).or_insert(allocator));
+        beside.begin_sharing(&shared);
+        Ok(shared)
     }
 
-    /// The allocator of pinned host memory that the devices of a kind reach. Fails as
+    /// The allocator of pinned host memory that the devices of a kind can access. Fails as
     /// [`Runtime::allocator`].
     pub fn pinned_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         let kind = device.kind();
@@ -122,39 +123,40 @@ impl Runtime {
             return Ok(Arc::clone(known));
         }
         let backend = Arc::clone(self.initialized(device)?);
-        let (config, observers) = self.allocators().lock().for_new();
-        let made = Arc::new(CachingAllocator::pinned(backend, device, config));
-        made.add_oom_observer(move |error| observers.tell(error));
+        let (config, observers) = self.allocators().lock().settings_for_new();
+        let allocator = Arc::new(CachingAllocator::pinned(backend, device, config));
+        allocator.add_oom_observer(move |error| observers.tell(error));
         let mut allocators = self.allocators().lock();
-        made.set_config(allocators.settings.config().clone()); // as they are now
-        Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(made)))
+        // They may have changed during the creation.
+        allocator.set_config(allocators.settings.config().clone());
+        Ok(Arc::clone(allocators.pinned.entry(kind).or_insert(allocator)))
     }
 
-    /// The allocator of the heap: pinned memory that the devices of this one's kind reach and that
-    /// no stream uses. Its shortages are not reported to observers, because the requesting thread
-    /// may hold the GIL, or be waited for by the thread that does. Fails as [`Runtime::allocator`].
+    /// The allocator of the host heap: pinned memory that the devices of a kind can access and that
+    /// no stream uses. Its failed requests are not reported to observers: the requesting thread may
+    /// hold the GIL, or the GIL's holder may wait for it. Fails as [`Runtime::allocator`].
     #[cfg(not(loom))]
     pub(crate) fn heap_allocator(&self, device: Device) -> Result<Arc<CachingAllocator>> {
         fork::check()?;
         let backend = Arc::clone(self.initialized(device)?);
         let mut allocators = self.allocators().lock();
         let config = allocators.settings.config().clone();
-        let made = || Arc::new(CachingAllocator::pinned(backend, device, config));
-        Ok(Arc::clone(allocators.heap.get_or_insert_with(made)))
+        let allocator = || Arc::new(CachingAllocator::pinned(backend, device, config));
+        Ok(Arc::clone(allocators.heap.get_or_insert_with(allocator)))
     }
 
-    /// The source of this thread's next buffer on a device.
+    /// The source of this thread's next buffer on a device: its allocator and the thread's pool.
     pub(crate) fn origin(&self, device: Device) -> Result<Origin> {
         let pool = self.current_pool(device);
         Ok(Origin { pool, ..self.origin_of(self.allocator(device)?, MemoryKind::Device) })
     }
 
-    /// The same for pinned memory.
+    /// The source of this thread's next pinned buffer.
     pub(crate) fn pinned_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.pinned_allocator(device)?, MemoryKind::Host))
     }
 
-    /// The same for memory that the device shares with the host.
+    /// The source of this thread's next buffer in memory that the device shares with the host.
     pub(crate) fn shared_origin(&self, device: Device) -> Result<Origin> {
         Ok(self.origin_of(self.shared_allocator(device)?, MemoryKind::Shared))
     }
@@ -164,42 +166,42 @@ impl Runtime {
         Origin { allocator, pool: PoolId::DEFAULT, kind, align_bytes: 1, is_of_process }
     }
 
-    /// The allocators of a kind's used devices, by index.
+    /// The allocators of a kind's used devices, ordered by device index.
     pub fn allocators_of(&self, kind: DeviceKind) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
         let allocators = self.allocators().lock();
-        let of_kind = allocators.of_devices.iter().filter(|(device, _)| device.kind() == kind);
+        let of_kind = allocators.by_device.iter().filter(|(device, _)| device.kind() == kind);
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
 
-    /// The allocator of a device, if the device was used.
+    /// The allocator of a device; `None` before the device's first use.
     pub(crate) fn known_allocator(&self, device: Device) -> Result<Option<Arc<CachingAllocator>>> {
         fork::check()?;
-        self.properties(device)?; // fails for a device that does not exist
-        Ok(self.allocators().lock().of_devices.get(&device).cloned())
+        self.properties(device)?; // fails for a missing device
+        Ok(self.allocators().lock().by_device.get(&device).cloned())
     }
 
-    /// The allocators of a device's own and shared memory, as far as they were used.
+    /// The existing allocators of a device's own and shared memory.
     pub(crate) fn known_allocators(&self, device: Device) -> Result<Vec<Arc<CachingAllocator>>> {
-        self.properties(device)?; // fails for a device that does not exist
+        self.properties(device)?; // fails for a missing device
         let mut known = self.known_allocators_of(device.kind())?;
         known.retain(|allocator| allocator.device() == device);
         Ok(known)
     }
 
-    /// The same for all devices of a kind.
+    /// The existing allocators of all devices of a kind.
     pub(crate) fn known_allocators_of(
         &self,
         kind: DeviceKind,
     ) -> Result<Vec<Arc<CachingAllocator>>> {
         fork::check()?;
         let allocators = self.allocators().lock();
-        let all = allocators.of_devices.iter().chain(&allocators.shared);
+        let all = allocators.by_device.iter().chain(&allocators.shared);
         let of_kind = all.filter(|(device, _)| device.kind() == kind);
         Ok(of_kind.map(|(_, allocator)| Arc::clone(allocator)).collect())
     }
 
-    /// The allocator of pinned memory of a kind, if that was used.
+    /// The allocator of a kind's pinned memory; `None` before its first use.
     pub(crate) fn known_pinned_allocator(
         &self,
         kind: DeviceKind,
@@ -209,7 +211,8 @@ impl Runtime {
     }
 
     /// The statistics of a device's allocator, after threads have returned their cached memory
-    /// ([`CachingAllocator::statistics_at_rest`]); zeros before the first use. Starts nothing.
+    /// ([`CachingAllocator::statistics_at_rest`]); zeros before the first use. Initialises no
+    /// device.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -227,27 +230,27 @@ impl Runtime {
     /// As [`Runtime::memory_statistics`], for memory that the device shares with the host.
     pub fn shared_memory_statistics(&self, device: Device) -> Result<Statistics> {
         fork::check()?;
-        self.properties(device)?; // fails for a device that does not exist
+        self.properties(device)?; // fails for a missing device
         let known = self.allocators().lock().shared.get(&device).cloned();
         let nothing = || Statistics::of_nothing(self.allocators().lock().settings.config());
         Ok(known.map_or_else(nothing, |allocator| allocator.statistics_at_rest()))
     }
 
-    /// The segments of a kind's devices. Starts nothing.
+    /// The segments of a kind's devices. Initialises no device.
     pub fn memory_segments(&self, kind: DeviceKind) -> Result<Vec<SegmentInfo>> {
         let allocators = self.allocators_of(kind)?;
         Ok(allocators.iter().flat_map(|allocator| allocator.snapshot().segments).collect())
     }
 
-    /// The settings of all allocators, as they were given.
+    /// The settings text of all allocators, as last set.
     #[must_use]
     pub fn allocator_settings(&self) -> String {
         self.allocators().lock().settings.text().to_owned()
     }
 
-    /// Serves the next requests of all allocators by other settings. Settings that the text does
-    /// not name get their default, or stay, as [`AllocatorConfig::followed_by`] says. Nothing has
-    /// changed when the text is malformed.
+    /// Applies other settings to later requests of all allocators. A setting that the text does not
+    /// name gets its default or stays unchanged, see [`AllocatorConfig::followed_by`]. A malformed
+    /// text changes no setting.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

@@ -1,7 +1,7 @@
-//! The current device and the current streams of each thread, per runtime.
+//! Each thread's current devices, streams and pools, per runtime.
 //!
-//! Each kind has its own current device, as torch's `cuda` and `xpu` modules have. A new thread
-//! starts at device 0 with default streams; nothing is inherited.
+//! Each kind has its own current device, as in torch's `cuda` and `xpu` modules. A new thread
+//! starts at device 0 with default streams and inherits no state.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,15 +19,15 @@ struct Current {
     devices: BTreeMap<DeviceKind, Device>,
     streams: BTreeMap<Device, Stream>,
     /// Innermost last.
-    pools: BTreeMap<Device, Vec<Entered>>,
+    pools: BTreeMap<Device, Vec<EnteredPool>>,
 }
 
-/// A pool that a thread is inside of, and the handle that keeps it: a thread may end there.
+/// A pool that a thread has entered. The handle keeps the pool alive if the thread ends inside it.
 #[derive(Debug)]
-pub(super) struct Entered {
+pub(super) struct EnteredPool {
     pub(super) pool: PoolId,
-    #[expect(dead_code, reason = "what keeps the pool is only dropped")]
-    pub(super) kept: Arc<dyn Debug + Send + Sync>,
+    #[expect(dead_code, reason = "only its drop is used")]
+    pub(super) handle: Arc<dyn Debug + Send + Sync>,
 }
 
 thread_local! {
@@ -35,14 +35,14 @@ thread_local! {
     static CURRENT: RefCell<BTreeMap<u64, Current>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Looks at this thread's state in a runtime; `None` when there is none.
-fn look<T>(runtime: u64, look: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
+/// Reads this thread's state in a runtime; `None` without any.
+fn read_state<T>(runtime: u64, read: impl FnOnce(&Current) -> Option<T>) -> Option<T> {
     // `try_with`, here and below: a runtime may be used while thread-locals are destroyed.
-    CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(look)).ok().flatten()
+    CURRENT.try_with(|current| current.borrow().get(&runtime).and_then(read)).ok().flatten()
 }
 
-/// Changes this thread's state in a runtime, and forgets the place derived from it. `None`, and no
-/// change, once the thread-locals are destroyed.
+/// Changes this thread's state in a runtime, and clears the hints derived from it. `None`, without
+/// a change, once the thread-locals are destroyed.
 fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> {
     thread_hints::forget();
     let changed =
@@ -50,43 +50,43 @@ fn change<T>(runtime: u64, change: impl FnOnce(&mut Current) -> T) -> Option<T> 
     changed.ok()
 }
 
-/// The device that this thread has set for a kind.
+/// The current device of a kind, if this thread has set it.
 pub(super) fn device(runtime: u64, kind: DeviceKind) -> Option<Device> {
-    look(runtime, |current| current.devices.get(&kind).copied())
+    read_state(runtime, |current| current.devices.get(&kind).copied())
 }
 
-/// Sets the device of this thread for the device's kind.
+/// Sets this thread's current device for the device's kind.
 pub(super) fn set_device(runtime: u64, device: Device) {
     change(runtime, |current| current.devices.insert(device.kind(), device));
 }
 
-/// The stream that this thread has set on a device.
+/// The current stream on a device, if this thread has set it.
 pub(super) fn stream(runtime: u64, device: Device) -> Option<Stream> {
-    look(runtime, |current| current.streams.get(&device).cloned())
+    read_state(runtime, |current| current.streams.get(&device).cloned())
 }
 
-/// Sets the stream of this thread on the stream's device.
+/// Sets this thread's current stream on the stream's device.
 pub(super) fn set_stream(runtime: u64, stream: &Stream) {
     let stream = stream.clone();
     let replaced = change(runtime, |current| current.streams.insert(stream.device(), stream));
     drop(replaced); // outside the borrow: it may be the last handle of a stream
 }
 
-/// The pool that this thread has set on a device.
+/// This thread's innermost pool on a device.
 pub(super) fn pool(runtime: u64, device: Device) -> PoolId {
-    let innermost = look(runtime, |current| Some(current.pools.get(&device)?.last()?.pool));
+    let innermost = read_state(runtime, |current| Some(current.pools.get(&device)?.last()?.pool));
     innermost.unwrap_or(PoolId::DEFAULT)
 }
 
-/// Sets the pool of this thread on a device, inside of those set before.
-pub(super) fn push_pool(runtime: u64, device: Device, entered: Entered) {
+/// Enters a pool on a device, inside the earlier ones.
+pub(super) fn push_pool(runtime: u64, device: Device, entered: EnteredPool) {
     change(runtime, |current| current.pools.entry(device).or_default().push(entered));
 }
 
-/// Ends the innermost use of a pool; nothing when there is none. The result may be the pool's last
-/// handle.
+/// Leaves the innermost entry of a pool; `None` when this thread is not inside it. The result may
+/// hold the pool's last handle.
 #[must_use]
-pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Entered> {
+pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<EnteredPool> {
     let popped = change(runtime, |current| {
         let pools = current.pools.get_mut(&device)?;
         let place = pools.iter().rposition(|entered| entered.pool == pool)?;
@@ -95,7 +95,7 @@ pub(super) fn pop_pool(runtime: u64, device: Device, pool: PoolId) -> Option<Ent
     popped.flatten()
 }
 
-/// Forgets this thread's state in a runtime that is gone.
+/// Removes this thread's state in a runtime.
 pub(super) fn forget(runtime: u64) {
     thread_hints::forget();
     let forgotten = CURRENT.try_with(|current| current.borrow_mut().remove(&runtime));

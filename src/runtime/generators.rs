@@ -1,4 +1,4 @@
-//! Making generators, and seeding the default ones.
+//! Creates generators, and seeds the default ones.
 
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::Result;
@@ -6,23 +6,23 @@ use crate::compute::generator::Generator;
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// A generator for buffers of a device, with the seed 67280421310721, torch's default. Fails
-    /// when the device does not exist. Initialises nothing.
+    /// Creates a generator for buffers of a device, with the seed 67280421310721, torch's default.
+    /// Fails when the device does not exist. Initialises no device.
     pub fn generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
         Ok(self.generators().generator(device))
     }
 
-    /// The default generator of a device, shared by all threads. Until it is seeded its seed is an
-    /// unpredictable one. Fails when the device does not exist, and in a forked child. Initialises
-    /// nothing.
+    /// The default generator of a device, shared by all threads. Until it is seeded, its seed is
+    /// unpredictable. Fails when the device does not exist, and in a forked child. Initialises no
+    /// device.
     pub fn default_generator(&self, device: Device) -> Result<Generator> {
         self.backend(device)?;
         self.generators().of(device)
     }
 
-    /// Seeds the default generator of every device of every kind. Initialises nothing and asks no
-    /// driver: a generator that does not exist yet begins with this seed.
+    /// Seeds the default generators of all devices of all kinds. Queries and initialises no device:
+    /// a generator created later starts with this seed.
     ///
     /// ```
     /// use accelrt::{Config, Device, DeviceKind, Runtime};
@@ -42,7 +42,7 @@ impl Runtime {
         self.generators().manual_seed_all(kind, seed)
     }
 
-    /// Seeds the default generator of one device, without a check that the device exists.
+    /// Seeds the default generator of one device, without checking that the device exists.
     pub fn manual_seed_device(&self, device: Device, seed: u64) -> Result<()> {
         self.generators().of(device)?.manual_seed(seed)
     }

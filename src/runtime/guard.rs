@@ -1,7 +1,7 @@
 //! Guards: a current device or stream of this thread until the guard is dropped.
 //!
-//! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. Guards restore the
-//! previous device or stream, also when a panic unwinds; they stay in their thread.
+//! Source: c10's `DeviceGuard` and `StreamGuard`, with their optional forms. A guard restores the
+//! previous device or stream, also when a panic unwinds, and cannot leave its thread.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use crate::runtime::Runtime;
 /// Not `Send`: the current device and stream are per thread.
 type ThisThread = PhantomData<*const ()>;
 
-/// Makes a device current of its kind for this thread, until dropped.
+/// Makes a device current for its kind on this thread, until dropped.
 ///
 /// ```
 /// use accelrt::{Config, Device, DeviceGuard, Runtime};
@@ -34,13 +34,13 @@ pub struct DeviceGuard {
 }
 
 impl DeviceGuard {
-    /// Makes `device` current. Fails when it does not exist; nothing has changed then.
+    /// Makes `device` current. Fails, without a change, when it does not exist.
     pub fn new(runtime: &Runtime, device: Device) -> Result<Self> {
         let previous = runtime.exchange_device(device)?;
         Ok(Self { runtime: runtime.clone(), previous, this_thread: PhantomData })
     }
 
-    /// The device that is current again afterwards.
+    /// The device that the drop restores.
     #[must_use]
     pub fn previous(&self) -> Device {
         self.previous
@@ -58,7 +58,7 @@ impl Drop for DeviceGuard {
     }
 }
 
-/// Makes a stream current on its device, and that device current, until dropped.
+/// Makes a stream and its device current on this thread, until dropped.
 ///
 /// ```
 /// use accelrt::{Config, Device, Runtime, StreamGuard};
@@ -74,7 +74,7 @@ impl Drop for DeviceGuard {
 #[derive(Debug)]
 #[must_use = "the previous stream is current again when the guard is dropped"]
 pub struct StreamGuard {
-    /// Dropped after `drop` restored the stream: device last, as it was exchanged first.
+    /// Drops after `drop` has restored the stream: the reverse of the order in `new`.
     device: DeviceGuard,
     previous: Stream,
 }

@@ -1,22 +1,21 @@
-//! The current device by its index alone, as torch's `accelerator` module has it.
+//! The current device by its index, as in torch's `accelerator` module.
 
 use crate::base::device::Device;
 use crate::base::error::Result;
 use crate::runtime::Runtime;
 
-/// Device-agnostic names: the index is one of the accelerator's kind.
+/// Device-agnostic functions: the index is one of the accelerator's kind.
 impl Runtime {
-    /// Index of this thread's current device: that of [`Runtime::current_device`].
+    /// The index of [`Runtime::current_device`].
     pub fn current_device_index(&self) -> Result<usize> {
         Ok(self.current_device()?.index())
     }
 
-    /// Makes a device of the accelerator's kind current for this thread, by its index. Fails when
-    /// it does not exist; nothing has changed then.
+    /// Makes a device of the accelerator's kind current for this thread, by its index. Fails,
+    /// without a change, when it does not exist.
     ///
-    /// torch ignores a negative index, which an `usize` cannot be: a caller that may have no device
-    /// to set has an `Option`, for which there is
-    /// [`OptionalDeviceGuard`](crate::OptionalDeviceGuard).
+    /// torch ignores a negative index. A caller without a device to set uses
+    /// [`OptionalDeviceGuard`](crate::OptionalDeviceGuard) with `None`.
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};

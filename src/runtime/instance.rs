@@ -1,4 +1,4 @@
-//! The runtime: devices, their streams, and the current ones. Everything is made at first use.
+//! The runtime: devices, their streams, and the current ones, each created at its first use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,11 +31,11 @@ use crate::runtime::allocators::Allocators;
 use crate::runtime::shutdown::{self, ShutdownReport};
 use crate::runtime::{current, report};
 
-/// The devices of this machine and the work on them.
+/// The devices of this machine and their work.
 ///
-/// Nothing is initialised before it is used: queries about devices start no thread and open no
-/// driver. One process usually has one runtime, [`Runtime::global`]; independent ones, with their
-/// own settings, are for tests and for libraries that share nothing. Handles are cheap to clone;
+/// A runtime initialises each part at its first use: queries about devices start no thread and open
+/// no driver. A process usually has one runtime, [`Runtime::global`]; independent ones, with their
+/// own settings, are for tests and for libraries that share no state. Handles are cheap to clone;
 /// the drop of the last one shuts the runtime down, as at the end of the process.
 #[derive(Clone)]
 pub struct Runtime {
@@ -54,40 +54,41 @@ pub(super) struct Inner {
     generators: Defaults,
 }
 
-/// How often something happened since the runtime started.
+/// Event counts since the runtime's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Tasks executed by a thread that waited for their stream.
+    /// Tasks executed by threads that waited for their stream.
     pub num_helped_tasks: u64,
-    /// Sleeping workers that were woken.
+    /// Wake-ups of sleeping workers.
     pub num_worker_wakes: u64,
     /// Tasks retired without running because their stream had failed.
     pub num_skipped_tasks: u64,
     /// Tasks retired without running because the runtime was shut down.
     pub num_cancelled_tasks: u64,
-    /// Workers started because others were blocked inside tasks.
+    /// Workers started because others blocked inside tasks.
     pub num_spare_workers: u64,
 }
 
 impl Runtime {
-    /// An independent runtime. Fails when a setting is out of range.
+    /// Creates an independent runtime. Fails when a setting is out of range.
     pub fn new(config: Config) -> Result<Self> {
         Self::with_backends(config, [])
     }
 
-    /// A runtime with additional or replaced kinds of device: for makers of devices and for tests.
+    /// Creates a runtime with additional or replaced device kinds: for authors of backends and for
+    /// tests.
     ///
-    /// A backend belongs to this runtime from now on, and is shut down with it. One that is given
-    /// to two runtimes ends with the first of them: give each its own.
+    /// The runtime owns the backends and shuts them down. Two runtimes cannot share one: it ends
+    /// with the first of them.
     pub fn with_backends(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
     ) -> Result<Self> {
-        Self::made(config, backends, false)
+        Self::build(config, backends, false)
     }
 
-    fn made(
+    fn build(
         config: Config,
         backends: impl IntoIterator<Item = Arc<dyn Backend>>,
         is_of_process: bool,
@@ -113,36 +114,36 @@ impl Runtime {
     }
 
     /// The runtime of this process, with the settings of the environment. At the end of the process
-    /// queued work is finished, for at most `ACCELRT_EXIT_MS`.
+    /// it finishes queued work, for at most `ACCELRT_EXIT_MS`.
     ///
     /// Fails when an `ACCELRT_*` variable is malformed; the next call tries again.
     pub fn global() -> Result<Self> {
         Self::of_process().cloned()
     }
 
-    /// The same, as a reference that lives as long as the process.
+    /// As [`Runtime::global`]; a reference that lives as long as the process.
     #[inline]
     pub(crate) fn of_process() -> Result<&'static Self> {
         static GLOBAL: OnceLock<Runtime> = OnceLock::new();
         if let Some(runtime) = GLOBAL.get() {
             return Ok(runtime);
         }
-        let made = Self::made(Config::from_environment()?, [], true)?;
+        let runtime = Self::build(Config::from_environment()?, [], true)?;
         let runtime = GLOBAL.get_or_init(|| {
             report::unknown_variables();
-            report::ignored_settings(made.inner.config.allocator.text());
+            report::ignored_settings(runtime.inner.config.allocator.text());
             shutdown::at_exit(|| {
                 if let Some(runtime) = GLOBAL.get() {
                     runtime.shutdown_and_report();
                 }
             });
-            made
+            runtime
         });
         Ok(runtime)
     }
 
-    /// Identifies this runtime in this process, in the state of threads and in errors about handles
-    /// of another runtime. Never reused.
+    /// The id of this runtime, unique in this process and never reused. Thread state and errors
+    /// about handles of another runtime use it.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.lifecycle.runtime
@@ -154,9 +155,8 @@ impl Runtime {
         &self.inner.config
     }
 
-    /// The kind that device-agnostic calls use, chosen at the first call: the configured one, else
-    /// the first of cuda and xpu that has a GPU, else cpu. Fails when the configured kind is not
-    /// available.
+    /// The kind for device-agnostic calls, chosen at the first call: the configured one, else the
+    /// first of cuda and xpu with a GPU, else cpu. Fails when the configured kind is not available.
     pub fn accelerator(&self) -> Result<DeviceKind> {
         if let Some(kind) = self.inner.accelerator.get() {
             return Ok(*kind);
@@ -165,8 +165,8 @@ impl Runtime {
         Ok(*self.inner.accelerator.get_or_init(|| kind))
     }
 
-    /// How many devices of a kind there are; 0 for a kind that this build or machine lacks. For xpu
-    /// the first call loads the vendors' libraries.
+    /// The number of devices of a kind; 0 for a kind that this build or machine lacks. For xpu the
+    /// first call loads the vendors' libraries.
     pub fn device_count(&self, kind: DeviceKind) -> Result<usize> {
         let backend = self.inner.registry.backend(kind);
         match backend.and_then(|backend| backend.device_count()) {
@@ -176,8 +176,7 @@ impl Runtime {
         }
     }
 
-    /// Devices of a kind that exist and cannot be used, with the reasons. Empty for a kind that
-    /// this build lacks.
+    /// The unusable devices of a kind, with the reasons. Empty for a kind that this build lacks.
     #[must_use]
     pub fn left_out_devices(&self, kind: DeviceKind) -> Vec<LeftOutDevice> {
         let backend = self.inner.registry.backend(kind);
@@ -189,10 +188,10 @@ impl Runtime {
         self.backend(device)?.properties(device.index())
     }
 
-    /// Free and total memory of a device now. For a device that uses the machine's memory, free
-    /// memory is at most what the machine, or the container that this process is in, has available.
-    /// The total is the configured one, else the device's or the machine's; a memory fraction is a
-    /// part of it.
+    /// The current free and total memory of a device, in bytes. For a device that uses the
+    /// machine's memory, free memory is at most the available memory of the machine or of this
+    /// process's container. The total is the configured one, else the device's or the machine's; a
+    /// memory fraction scales it.
     pub fn memory_info(&self, device: Device) -> Result<MemoryInfo> {
         let (backend, index) = (self.backend(device)?, device.index());
         let MemoryInfo { free_bytes, total_bytes } = backend.memory_info(index)?;
@@ -205,16 +204,16 @@ impl Runtime {
         Ok(self.backend(device)?.priority_range(device.index()))
     }
 
-    /// True when something of this runtime was used that needed a device. False in a forked child.
+    /// True once this runtime has initialised a device. False in a forked child.
     #[must_use]
     pub fn is_initialized(&self) -> bool {
         !fork::is_child() && !self.inner.tables.lock().is_empty()
     }
 
-    /// Calls `watcher` with each task of this runtime's streams; `watcher` is the same at each
-    /// call, and `None` stops the calls.
+    /// Calls `watcher` with each task of this runtime's streams; `None` stops the calls. Every call
+    /// must pass the same function or `None`.
     #[cfg(not(loom))]
-    pub(crate) fn tell_actions(&self, watcher: Option<fn(&Action)>) {
+    pub(crate) fn watch_actions(&self, watcher: Option<fn(&Action)>) {
         match watcher {
             Some(watcher) => self.inner.lifecycle.watch(watcher),
             None => self.inner.lifecycle.unwatch(),
@@ -226,12 +225,13 @@ impl Runtime {
         self.stream_with_priority(device, 0)
     }
 
-    /// As [`Runtime::stream`], with a priority; smaller goes first. Fails when it is out of range.
+    /// As [`Runtime::stream`], with a priority; smaller runs first. Fails when it is out of range.
     pub fn stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.pooled_stream(priority).map(Stream::from_core)
     }
 
-    /// A stream of the caller's own. It lives until its last handle is gone and its work done.
+    /// Creates a stream for the caller alone. It ends when its last handle is dropped and its work
+    /// is done.
     pub fn dedicated_stream(&self, device: Device, priority: i32) -> Result<Stream> {
         self.table(device)?.dedicated_stream(priority).map(Stream::from_core)
     }
@@ -241,27 +241,28 @@ impl Runtime {
         self.table(device)?.default_stream().map(Stream::from_core)
     }
 
-    /// The stream with this id. Fails for an id that was never given out, or when its stream ended.
+    /// The stream with this id. Fails for an id that was never issued, or when its stream has
+    /// ended.
     pub fn stream_by_id(&self, device: Device, stream_id: u64) -> Result<Stream> {
         self.table(device)?.stream_by_id(stream_id).map(Stream::from_core)
     }
 
-    /// The current device of this thread: that of the accelerator's kind.
+    /// This thread's current device of the accelerator's kind.
     pub fn current_device(&self) -> Result<Device> {
         self.current_device_of(self.accelerator()?)
     }
 
-    /// The current device of a kind in this thread; device 0 before it is set.
+    /// This thread's current device of a kind; device 0 until it is set.
     pub fn current_device_of(&self, kind: DeviceKind) -> Result<Device> {
         current::device(self.id(), kind).map_or_else(|| Device::new(kind, 0), Ok)
     }
 
-    /// Makes a device current of its kind for this thread. Fails when it does not exist.
+    /// Makes a device current for its kind on this thread. Fails when it does not exist.
     pub fn set_device(&self, device: Device) -> Result<()> {
         self.exchange_device(device).map(drop)
     }
 
-    /// As [`Runtime::set_device`]; returns the device of that kind that was current.
+    /// As [`Runtime::set_device`]; returns the previous device of that kind.
     pub fn exchange_device(&self, device: Device) -> Result<Device> {
         self.backend(device)?;
         let previous = self.current_device_of(device.kind())?;
@@ -269,17 +270,17 @@ impl Runtime {
         Ok(previous)
     }
 
-    /// For guards: the device existed when it was current.
+    /// Sets the device without a check, for guards: it was current before.
     pub(crate) fn restore_device(&self, device: Device) {
         current::set_device(self.id(), device);
     }
 
-    /// The current stream of this thread on its current device.
+    /// This thread's current stream on its current device.
     pub fn current_stream(&self) -> Result<Stream> {
         self.current_stream_of(self.current_device()?)
     }
 
-    /// The current stream of this thread on a device; the default stream before it is set.
+    /// This thread's current stream on a device; the default stream until it is set.
     pub fn current_stream_of(&self, device: Device) -> Result<Stream> {
         match current::stream(self.id(), device) {
             Some(stream) => Ok(stream),
@@ -287,16 +288,16 @@ impl Runtime {
         }
     }
 
-    /// Makes a stream current on its device, and its device current, for this thread. Fails as
-    /// [`Runtime::exchange_stream`]; nothing has changed then.
+    /// Makes a stream and its device current for this thread. Fails, without a change, as
+    /// [`Runtime::exchange_stream`].
     pub fn set_stream(&self, stream: &Stream) -> Result<()> {
-        // The stream first: when it is refused, the device has not changed.
+        // The stream first: a refused stream then leaves the device unchanged.
         self.exchange_stream(stream)?;
         self.exchange_device(stream.device()).map(drop)
     }
 
     /// Makes a stream current on its device without changing the current device; returns the
-    /// previous one of that device. Fails when the stream is another runtime's.
+    /// previous stream of that device. Fails when the stream belongs to another runtime.
     pub fn exchange_stream(&self, stream: &Stream) -> Result<Stream> {
         self.inner.lifecycle.check_same_runtime("a stream", stream.core().lifecycle.runtime)?;
         let previous = self.current_stream_of(stream.device())?;
@@ -304,14 +305,14 @@ impl Runtime {
         Ok(previous)
     }
 
-    /// For guards: the stream was current.
+    /// Sets the stream without a check, for guards: it was current before.
     pub(crate) fn restore_stream(&self, stream: &Stream) {
         current::set_stream(self.id(), stream);
     }
 
-    /// Sets a stream and its device as this thread's only state, also after a shutdown; `None`
-    /// clears the state. For a thread that serves many streams.
-    pub(crate) fn serve(&self, stream: Option<&Stream>) {
+    /// Replaces all of this thread's state by a stream and its device, also after a shutdown;
+    /// `None` clears it. For a thread that serves many streams.
+    pub(crate) fn adopt_stream(&self, stream: Option<&Stream>) {
         current::forget(self.id());
         if let Some(stream) = stream {
             self.restore_device(stream.device());
@@ -319,14 +320,14 @@ impl Runtime {
         }
     }
 
-    /// Blocks until everything enqueued on every stream of the device before this call is done.
-    /// Raises the errors that are open then, together, and ends them. Returns at once when the
-    /// device was never used. Fails inside a task of one of its streams.
+    /// Blocks until all work enqueued on the device's streams before this call is done. Returns all
+    /// open errors in one and ends them. Returns at once for a device without streams. Fails inside
+    /// a task of one of its streams.
     pub fn synchronize(&self, device: Device) -> Result<()> {
         self.synchronize_and_tell(device, &mut None)
     }
 
-    /// As [`Runtime::synchronize`], asking `is_interrupted` every 50 ms.
+    /// As [`Runtime::synchronize`], polling `is_interrupted` every 50 ms.
     pub fn synchronize_unless(
         &self,
         device: Device,
@@ -335,7 +336,7 @@ impl Runtime {
         self.synchronize_and_tell(device, &mut Some(is_interrupted))
     }
 
-    /// True when a synchronise of the device would not wait. Does not block.
+    /// True when a synchronise of the device would not block. Does not block.
     pub(crate) fn is_passed(&self, device: Device) -> bool {
         let table = self.inner.tables.lock().get(&device).cloned();
         let streams = table.map(|table| table.all()).unwrap_or_default();
@@ -362,31 +363,31 @@ impl Runtime {
         let table = self.inner.tables.lock().get(&device).cloned();
         let Some(table) = table else { return Ok(()) };
         let busy: Vec<_> = table.all().into_iter().filter(|stream| !stream.is_quiet()).collect();
-        let gone = self.inner.lifecycle.take_unseen(device);
-        if gone.errors.is_empty()
+        let unseen = self.inner.lifecycle.take_unseen(device);
+        if unseen.errors.is_empty()
             && let [stream] = &busy[..]
         {
             return stream.synchronize(interrupt);
         }
         match synchronize_all(&busy, interrupt) {
             Ok(errors) => {
-                let Unseen { errors: earlier, num_forgotten } = gone;
+                let Unseen { errors: earlier, num_forgotten } = unseen;
                 raise_counted(earlier.into_iter().chain(errors).collect(), num_forgotten)
             }
             Err(obstacle) => {
-                self.inner.lifecycle.put_back(device, gone);
+                self.inner.lifecycle.put_back(device, unseen);
                 Err(obstacle)
             }
         }
     }
 
-    /// How often something happened since the runtime started.
+    /// Event counts since the runtime's start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if fork::is_child() {
-            return Counters::default(); // a thread that the child lacks may hold a lock
+            return Counters::default(); // a thread that does not exist in the child may hold a lock
         }
-        // Streams first: one that ends in between is then counted twice rather than not at all.
+        // Streams first: a stream that ends in between is with_noun twice rather than not at all.
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {
@@ -409,9 +410,9 @@ impl Runtime {
         counters
     }
 
-    /// Ends the runtime: refuses new work, finishes queued work for at most the configured time,
-    /// cancels the rest, joins the threads that come back. Returns at once when it was shut down
-    /// before, and in a forked child.
+    /// Shuts the runtime down: refuses new work, finishes queued work for at most the configured
+    /// time, cancels the rest, and joins the threads that return. A second call, or one in a forked
+    /// child, returns at once.
     #[expect(
         clippy::must_use_candidate,
         reason = "called for its effect; the report is a courtesy"
@@ -420,7 +421,7 @@ impl Runtime {
         self.inner.shutdown(self.inner.config.exit_timeout)
     }
 
-    /// As [`Runtime::shutdown`], and prints the losses on standard error: for a process's end.
+    /// As [`Runtime::shutdown`], and prints the losses on standard error: for the end of a process.
     pub fn shutdown_and_report(&self) {
         report::losses(&self.shutdown());
     }
@@ -437,7 +438,7 @@ impl Runtime {
         &self.inner.generators
     }
 
-    /// The backend of a device. Fails when there is no such device; initialises nothing.
+    /// The backend of a device. Fails when the device does not exist; initialises no device.
     pub(super) fn backend(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let backend = self.inner.registry.backend(device.kind())?;
         let count = backend.device_count()?;
@@ -448,13 +449,13 @@ impl Runtime {
         }
     }
 
-    /// The backend of a device; initialises the runtime.
+    /// The backend of a device; initialises the device.
     pub(super) fn initialized(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         self.table(device)?;
         self.backend(device)
     }
 
-    /// The streams of a device; initialises the runtime.
+    /// The streams of a device; initialises the device.
     fn table(&self, device: Device) -> Result<Arc<StreamTable>> {
         let backend = self.backend(device)?;
         self.inner.lifecycle.check()?;
@@ -472,7 +473,6 @@ impl Inner {
         tables.iter().flat_map(|table| table.all()).collect()
     }
 
-    /// Every allocator that was made.
     pub(super) fn all_allocators(&self) -> Vec<Arc<CachingAllocator>> {
         self.allocators.lock().all()
     }
@@ -486,7 +486,7 @@ impl Inner {
             return ShutdownReport::default();
         }
         if self.is_of_process {
-            shutdown::begin_of_process();
+            shutdown::run_end_handler();
         }
         shutdown::run(self, timeout)
     }
@@ -501,8 +501,8 @@ impl Drop for Inner {
     }
 }
 
-/// Synchronises with streams; returns the errors that this ended, one or more a stream. On any
-/// other failure nothing has ended.
+/// Synchronises with streams; returns the errors that it ended. On any other failure every error
+/// stays open.
 fn synchronize_all(
     streams: &[Arc<StreamCore>],
     interrupt: &mut Interrupt<'_>,
@@ -527,7 +527,7 @@ fn synchronize_all(
     let Some(obstacle) = obstacle else {
         return Ok(errors.into_iter().map(|(_, error)| error).collect());
     };
-    // Not all streams are done: the errors that were ended meanwhile are open again.
+    // A stream is not done: reopens the errors that this call has ended.
     for (stream, error) in errors {
         stream.put_back(error);
     }

@@ -1,4 +1,4 @@
-//! Making buffers: on the current stream of a device, which becomes their home.
+//! Creates buffers on the current stream of a device, which becomes their home.
 
 use crate::base::device::Device;
 use crate::base::error::{ConfigError, Error, Result};
@@ -9,12 +9,12 @@ use crate::memory::buffer::allocation::Origin;
 use crate::memory::buffer::thread_hints;
 use crate::runtime::Runtime;
 
-/// The largest alignment of a buffer: a huge page, and a page of devices.
-const MOST_ALIGN_BYTES: usize = 2 * MIB;
+/// The largest alignment of a buffer: a huge page of the host or a device.
+const MAX_ALIGN_BYTES: usize = 2 * MIB;
 
-/// Fails when no buffer can have this alignment; `given` is the caller's text.
+/// Fails for an alignment that no buffer can have; `given` is the caller's text for the error.
 pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Result<()> {
-    if align_bytes.is_power_of_two() && align_bytes <= MOST_ALIGN_BYTES {
+    if align_bytes.is_power_of_two() && align_bytes <= MAX_ALIGN_BYTES {
         return Ok(());
     }
     let (name, value) = ("alignment", given.to_string());
@@ -23,12 +23,12 @@ pub(crate) fn check_alignment(align_bytes: usize, given: &impl ToString) -> Resu
 }
 
 impl Runtime {
-    /// Memory on a device, with unspecified contents, aligned to 512 bytes. Its home is the current
-    /// stream of this thread on that device. Does not wait for any stream, except that it waits for
-    /// memory which is being freed when there is too little and that would be enough.
+    /// Allocates memory on a device, with unspecified contents, aligned to 512 bytes. Its home is
+    /// this thread's current stream on that device. Does not block on streams, unless memory is
+    /// short and memory that is being freed would be enough.
     ///
-    /// Fails with [`OutOfMemory`](crate::MemoryError::OutOfMemory), and has changed nothing then;
-    /// when the device does not exist, after a shutdown and in a forked child.
+    /// Fails with [`OutOfMemory`](crate::MemoryError::OutOfMemory), which changes no state; when
+    /// the device does not exist, after a shutdown and in a forked child.
     ///
     /// ```
     /// use accelrt::{Config, Device, Runtime};
@@ -38,17 +38,17 @@ impl Runtime {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn empty(&self, bytes: usize, device: Device) -> Result<Buffer> {
-        // Places are kept of the process's runtime alone: from them another one would be kept.
+        // Hints only refer to the process's runtime, because they would keep any other alive.
         if self.is_of_process()
             && let Some(buffer) = thread_hints::empty(bytes, Some(device))?
         {
             return Ok(buffer);
         }
-        self.empty_at_new_place(bytes, device)
+        self.empty_uncached(bytes, device)
     }
 
     #[cold]
-    fn empty_at_new_place(&self, bytes: usize, device: Device) -> Result<Buffer> {
+    fn empty_uncached(&self, bytes: usize, device: Device) -> Result<Buffer> {
         step();
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         if self.is_of_process() {
@@ -58,8 +58,9 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &origin, &mut None)
     }
 
-    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; memory
-    /// before it stays free. Fails with [`ConfigError::InvalidSetting`] for any other number.
+    /// As [`Runtime::empty`], at a multiple of `align_bytes`, a power of two up to 2 MiB; the bytes
+    /// skipped by the alignment stay free. Fails with [`ConfigError::InvalidSetting`] for any other
+    /// number.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -94,12 +95,12 @@ impl Runtime {
         Ok(buffer)
     }
 
-    /// Memory that a device and the host both reach: as [`Runtime::empty`], and on every kind that
-    /// has addresses the host reads and writes it once its uses are done. It counts against the
-    /// device's memory, is cached apart from the device's own, and belongs to no pool.
+    /// As [`Runtime::empty`], in memory that the device shares with the host: on every kind with
+    /// addresses the host can access it once its uses are done. It counts against the device's
+    /// memory, is cached apart from the device's own, and belongs to no pool.
     ///
-    /// Fails as [`Runtime::empty`], and with [`Unsupported`](crate::DriverError::Unsupported) where
-    /// the device has none: its properties say so.
+    /// Fails as [`Runtime::empty`], and with [`Unsupported`](crate::DriverError::Unsupported) on a
+    /// device without such memory; the device's properties report it.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -113,8 +114,9 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.shared_origin(device)?, &mut None)
     }
 
-    /// Host memory that the accelerator's devices reach directly. Its home is the current stream of
-    /// the current device, or of the accelerator's first device when another kind is current.
+    /// As [`Runtime::empty`], in host memory that the accelerator's devices access directly. Its
+    /// home is the current stream of the current device, or of the accelerator's first device when
+    /// another kind is current.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -130,8 +132,9 @@ impl Runtime {
         Buffer::allocate(&home, bytes, &self.pinned_origin(device)?, &mut None)
     }
 
-    /// Makes `device` this thread's default place, until the current device or stream changes.
-    pub(crate) fn remember_place(&'static self, device: Device) -> Result<()> {
+    /// Sets this thread's hint for requests without a device, until its current device or stream
+    /// changes.
+    pub(crate) fn set_thread_hint(&'static self, device: Device) -> Result<()> {
         thread_hints::remember(self.current_stream_of(device)?, self.origin(device)?, true);
         Ok(())
     }
@@ -144,7 +147,7 @@ mod tests {
     use crate::base::steps::steps_of;
 
     #[test]
-    fn the_place_of_a_threads_next_buffer_is_looked_for_once_in_the_processs_runtime() {
+    fn the_process_runtime_computes_a_threads_hint_once() {
         let steps = |runtime: &Runtime| {
             [(); 3].map(|()| steps_of(|| drop(runtime.empty(512, Device::cpu(0)).unwrap())).1)
         };
@@ -160,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_requests_without_a_device_is_set_by_itself_and_forgotten_at_a_change() {
+    fn the_hint_of_requests_without_a_device_is_set_separately_and_cleared_at_a_change() {
         let (runtime, device) = (Runtime::of_process().unwrap(), Device::cpu(0));
         let served = || thread_hints::empty(512, None).unwrap().is_some();
         drop([(); 2].map(|()| runtime.empty(512, device).unwrap()));
         assert!(!served(), "a device was named");
-        runtime.remember_place(device).unwrap();
+        runtime.set_thread_hint(device).unwrap();
         assert!(served());
         runtime.set_stream(&runtime.stream(device).unwrap()).unwrap();
         assert!(!served() && thread_hints::empty(512, Some(device)).unwrap().is_none());

@@ -1,17 +1,17 @@
-//! L3, the runtime: a process's devices, each thread's current ones, and the orderly end.
+//! L3, the runtime: a process's devices, each thread's current ones, and the shutdown.
 //!
 //! * [`instance`]: the [`Runtime`] itself
 //! * [`allocators`]: the caching allocators
 //! * [`capability`]: the vector instructions of this machine
 //! * [`current`]: the current device and streams of each thread
 //! * [`guard`]: a current device or stream for a scope
-//! * [`generators`]: making generators, seeding the default ones
+//! * [`generators`]: creates generators, seeds the default ones
 //! * [`index`]: the current device by its index, with torch's names
-//! * [`memory`]: making buffers
-//! * [`observers`]: callbacks for shortages of memory
+//! * [`memory`]: creates buffers
+//! * [`observers`]: callbacks for out-of-memory errors
 //! * [`pools`]: private pools, and each thread's current one
-//! * [`programs`]: compiling kernels
-//! * [`report`]: its messages on standard error
+//! * [`programs`]: compiles kernels
+//! * [`report`]: messages on standard error
 //! * [`shutdown`]: drain, cancel, join, report; at exit for the process's own runtime
 
 mod allocators;

@@ -1,4 +1,4 @@
-//! Callbacks for failed requests of any allocator of a runtime, for want of memory.
+//! Out-of-memory callbacks for all allocators of a runtime.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 /// Called with the error of the request.
 type Observer = dyn Fn(&Error) + Send + Sync;
 
-/// The observers of one runtime, by ids that are not reused.
+/// The observers of one runtime, with ids that are never reused.
 pub(super) struct Observers(Mutex<Vec<(u64, Arc<Observer>)>>);
 
 impl Observers {
@@ -19,7 +19,7 @@ impl Observers {
         Arc::new(Self(Mutex::new(LockRank::Runtime, Vec::new())))
     }
 
-    /// Calls each, without the lock.
+    /// Calls each observer, without the lock.
     pub(super) fn tell(&self, error: &Error) {
         let observers: Vec<_> = self.0.lock().clone();
         for (_, observer) in observers {
@@ -35,9 +35,9 @@ impl fmt::Debug for Observers {
 }
 
 impl Runtime {
-    /// Calls `observer` with each error of a request for memory that failed for want of it, on any
-    /// device, on the thread of the request, without a lock; the id ends it. Requests that fail
-    /// inside an observer are not reported.
+    /// Calls `observer` with each out-of-memory error of any device's allocator, on the requesting
+    /// thread and without a lock. Returns the id for [`Runtime::remove_oom_observer`]. Errors of
+    /// requests inside an observer are not reported.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -62,12 +62,12 @@ impl Runtime {
         id
     }
 
-    /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added; does nothing
-    /// for one that was removed.
+    /// Removes an observer that [`Runtime::add_oom_observer`] of this runtime added; no effect for
+    /// an unknown id.
     pub fn remove_oom_observer(&self, id: u64) {
         let observers = Arc::clone(&self.allocators().lock().observers);
         let is_meant = |(known, _): &mut (u64, _)| *known == id;
         let removed: Vec<_> = observers.0.lock().extract_if(.., is_meant).collect();
-        drop(removed); // a user's, without the lock
+        drop(removed); // a user's closures, without the lock
     }
 }

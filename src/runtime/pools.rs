@@ -1,4 +1,4 @@
-//! Private pools: memory of a device that only serves requests of threads inside of the pool.
+//! Private pools: device memory that only serves requests of threads inside the pool.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::base::sync::unmodelled::AtomicU64;
 use crate::memory::allocator::snapshot::SegmentInfo;
 use crate::memory::allocator::{CachingAllocator, PoolId, PoolOptions};
 use crate::runtime::Runtime;
-use crate::runtime::current::{self, Entered};
+use crate::runtime::current::{self, EnteredPool};
 
-/// A private pool of one device. Handles are cheap to clone. When the last one is dropped, free
-/// memory of the pool goes back to the device. The rest goes back once it is freed, when another
-/// pool is made or the cache is emptied; under policy `torch` only when the cache is emptied.
+/// A private pool of one device. Handles are cheap to clone. The drop of the last one returns the
+/// pool's free memory to the device. Memory still in use returns after its free, when another pool
+/// is created or the cache is emptied; under policy `torch` only when the cache is emptied.
 ///
 /// ```
 /// use accelrt::{Config, Device, MemPool, PoolOptions, Runtime};
@@ -44,19 +44,19 @@ struct Inner {
 }
 
 impl MemPool {
-    /// A pool of a device, with nothing in it. Fails as [`Runtime::allocator`].
+    /// Creates an empty pool of a device. Fails as [`Runtime::allocator`].
     pub fn new(runtime: &Runtime, device: Device, options: PoolOptions) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let allocator = runtime.allocator(device)?;
         // Relaxed: only uniqueness matters.
         let id = PoolId(0, NEXT.fetch_add(1, Ordering::Relaxed));
-        allocator.trim_left_pools(); // pools are made as often as they end: none stays for good
+        allocator.trim_left_pools(); // so that the remains of ended pools cannot accumulate
         allocator.retain_pool(id, options);
         let runtime = runtime.id();
         Ok(Self { inner: Arc::new(Inner { runtime, allocator, id }) })
     }
 
-    /// Its name in snapshots.
+    /// The pool's id in snapshots.
     #[must_use]
     pub fn id(&self) -> PoolId {
         self.inner.id
@@ -68,7 +68,7 @@ impl MemPool {
         self.inner.allocator.device()
     }
 
-    /// Its segments; none in a forked child, where they are the parent's.
+    /// The pool's segments; none in a forked child, where the parent owns them.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let mut segments = self.inner.allocator.snapshot().segments;
@@ -76,8 +76,8 @@ impl MemPool {
         segments
     }
 
-    /// Serves this thread's requests on its device until the guard is dropped. With several pools
-    /// the one entered last serves.
+    /// Serves this thread's requests on the pool's device until the guard is dropped. Among several
+    /// entered pools the last one serves.
     pub fn enter(&self) -> PoolGuard {
         self.push();
         PoolGuard { pool: self.clone(), this_thread: PhantomData }
@@ -86,11 +86,11 @@ impl MemPool {
     /// Enters the pool until [`MemPool::pop`].
     pub(crate) fn push(&self) {
         let Inner { runtime, allocator, id } = &*self.inner;
-        let entered = Entered { pool: *id, kept: Arc::clone(&self.inner) as _ };
+        let entered = EnteredPool { pool: *id, handle: Arc::clone(&self.inner) as _ };
         current::push_pool(*runtime, allocator.device(), entered);
     }
 
-    /// Leaves the pool; false when this thread is not inside.
+    /// Leaves the pool; false when this thread is not inside it.
     pub(crate) fn pop(&self) -> bool {
         let Inner { runtime, allocator, id } = &*self.inner;
         current::pop_pool(*runtime, allocator.device(), *id).is_some()
@@ -106,7 +106,7 @@ impl Drop for Inner {
     }
 }
 
-/// This thread's requests are served from a pool until this is dropped.
+/// Serves this thread's requests from a pool until dropped.
 #[derive(Debug)]
 #[must_use = "requests are served from elsewhere again when the guard is dropped"]
 pub struct PoolGuard {
@@ -134,7 +134,7 @@ mod tests {
     use crate::base::config::Config;
 
     #[test]
-    fn a_pool_that_is_entered_inside_of_itself_is_left_from_the_inside() {
+    fn a_pool_entered_twice_is_left_innermost_first() {
         let runtime = Runtime::new(Config::default()).unwrap();
         let device = Device::cpu(0);
         let pool = || MemPool::new(&runtime, device, PoolOptions::default()).unwrap();
@@ -150,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ends_inside_of_a_pool_keeps_none_of_its_memory() {
-        // Goal: law 11 of threads. Method: each thread has a device's half in a pool that it does
-        // not leave, and has dropped the pool's last handle before.
+    fn a_thread_that_ends_inside_a_pool_frees_its_memory() {
+        // Goal: law 11 of threads. Method: each thread has half of a device's memory in a pool that
+        // it never leaves, and drops the pool's last handle before it ends.
         for settings in ["policy:native", "policy:torch"] {
             let config = Config {
                 cpu_memory_bytes: Some(64 << 20),

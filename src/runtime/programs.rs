@@ -1,4 +1,4 @@
-//! Making programs: kernels compiled for a device.
+//! Creates programs: kernels compiled for a device.
 
 use crate::base::device::Device;
 use crate::base::error::Result;
@@ -6,10 +6,10 @@ use crate::compute::program::{Program, ProgramSource};
 use crate::runtime::Runtime;
 
 impl Runtime {
-    /// Compiles a program for a device; `options` are the compiler's. Blocks.
+    /// Compiles a program for a device; `options` go to the compiler. Blocks.
     ///
-    /// Fails with [`BuildFailed`](crate::ProgramError::BuildFailed), which has the compiler's log;
-    /// on kinds without a compiler; when the device does not exist, after a shutdown and in a
+    /// Fails with [`BuildFailed`](crate::ProgramError::BuildFailed), which contains the compiler's
+    /// log; on kinds without a compiler; when the device does not exist, after a shutdown and in a
     /// forked child.
     ///
     /// ```

@@ -1,6 +1,6 @@
-//! Messages of a process's runtime on standard error: settings without an effect, and lost work.
+//! A process's messages on standard error: settings without an effect, and lost work.
 //!
-//! Nothing can be done about a standard error that is closed.
+//! Write errors are ignored: no channel is left to report them.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,15 +9,14 @@ use super::shutdown::ShutdownReport;
 use crate::base::config::Config;
 use crate::memory::allocator::AllocatorConfig;
 
-/// Names variables that look like settings but have no effect.
+/// Prints the unknown `ACCELRT_*` variables.
 pub(super) fn unknown_variables() {
     let _ = std::io::stderr().write_all(ignored(&Config::unknown_variables()).as_bytes());
 }
 
-/// Names keys of the allocators' settings that have no effect, where the settings ask for that
-/// instead of a refusal.
+/// Prints the unknown keys of the allocator settings, where the settings allow them.
 pub(super) fn ignored_settings(settings: &str) {
-    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // read before
+    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // it was parsed before
     if !keys.is_empty() {
         let names: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
         let names = names.join(", ");
@@ -25,14 +24,14 @@ pub(super) fn ignored_settings(settings: &str) {
     }
 }
 
-/// Prints the losses, if there are any.
+/// Prints the losses of a shutdown, if any.
 pub(super) fn losses(report: &ShutdownReport) {
     if !report.is_clean() {
         let _ = write!(std::io::stderr(), "{report}");
     }
 }
 
-/// A line for each of the names.
+/// One line per name.
 fn ignored(names: &[String]) -> String {
     names.iter().fold(String::new(), |mut text, name| {
         let _ = writeln!(text, "accelrt: {name} is ignored: no setting has this name");

@@ -32,7 +32,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     let (from, to) = (runtime.empty(64, device).unwrap(), runtime.empty(64, device).unwrap());
     let [source, target] = [from.slice(..32).unwrap(), to.slice(16..48).unwrap()];
     let (event, (gate, opened)) = (Event::new(), channel::<()>());
-    runtime.tell_actions(Some(keep));
+    runtime.watch_actions(Some(keep));
     from.fill(7, &first).unwrap();
     target.copy_from(&source, &first).unwrap();
     first.enqueue(move || assert!(opened.recv().is_err())).unwrap();
@@ -41,7 +41,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     drop(gate);
     first.synchronize().unwrap();
     second.synchronize().unwrap();
-    runtime.tell_actions(None);
+    runtime.watch_actions(None);
 
     let told = std::mem::take(&mut *TOLD.lock().unwrap());
     let of = |operation| told.iter().find(|action| action.operation == operation).unwrap();

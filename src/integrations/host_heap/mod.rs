@@ -30,7 +30,7 @@ use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::memory::allocator::{CachingAllocator, HostStatistics};
 use crate::runtime::Runtime;
-use crate::runtime::shutdown::before_end_of_process;
+use crate::runtime::shutdown::register_end_handler;
 use heap::Heap;
 
 pub(crate) use functions::{Functions, calloc, free, is_ours, malloc, realloc};
@@ -45,7 +45,7 @@ pub(crate) fn open() -> Result<()> {
     fork::check()?;
     if HEAP.get().is_none() {
         // First: a shutdown that has begun refuses the allocator, a later one calls `end`.
-        before_end_of_process(end);
+        register_end_handler(end);
         let runtime = Runtime::of_process()?;
         let device = Device::new(runtime.accelerator()?, 0)?;
         let allocator = runtime.heap_allocator(device)?;

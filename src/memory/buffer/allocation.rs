@@ -156,7 +156,7 @@ impl Allocation {
         (!state.is_released).then_some(state)
     }
 
-    /// Records a use by a stream whose tasks up to ticket `done` are done, and checks up to `checks`
+    /// Records a use by a stream whose tasks up to ticket `done` are done; checks up to `checks`
     /// other uses for completion. The caller drops the returned uses after the lock: one may hold
     /// the last reference to a stream.
     #[inline]

@@ -56,14 +56,14 @@ impl HostTask {
 
     fn call(py: Python<'_>, stream: &Stream, call: DeferredDrop) -> Result<(), TaskError> {
         let outcome = Runtime::global().map_err(PyErr::from).and_then(|runtime| {
-            runtime.serve(Some(stream));
+            runtime.adopt_stream(Some(stream));
             let mut objects = call.bind(py);
             let outcome = match (objects.next(), objects.next()) {
                 (Some(callable), Some(args)) => call_python(callable, args),
                 _ => unreachable!("a host task has a callable and arguments"),
             };
             contexts::forget();
-            runtime.serve(None);
+            runtime.adopt_stream(None);
             outcome
         });
         call.release(py);

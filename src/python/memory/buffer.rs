@@ -361,8 +361,8 @@ fn empty_on(
     let device = device_or_default(runtime, named)?;
     let origin = Origin { align_bytes, ..runtime.origin(device)? };
     if named.is_none() && !is_inference_mode() {
-        // First: a handler of signals that runs while this thread waits may change the place.
-        runtime.remember_place(device)?;
+        // First: a signal handler that runs while this thread waits may change the hint.
+        runtime.set_thread_hint(device)?;
     }
     let buffer = allocate(py, bytes, device, &origin)?;
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
