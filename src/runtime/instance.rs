@@ -387,7 +387,7 @@ impl Runtime {
         if fork::is_child() {
             return Counters::default(); // a thread that does not exist in the child may hold a lock
         }
-        // Streams first: a stream that ends in between is with_noun twice rather than not at all.
+        // Streams first: a stream that ends in between is counted twice rather than not at all.
         let streams = self.inner.streams();
         let mut counts: StreamCounts = self.inner.lifecycle.retired_counts();
         for stream in streams {

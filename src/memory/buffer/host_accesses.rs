@@ -6,7 +6,7 @@
 //! conflicts with counted accesses is *announced* until it is enqueued: accesses that begin in this
 //! interval are queued, so the task waits only for the accesses before it.
 //!
-//! So later arrivals never delay a thread, whatever their ticket.
+//! So later arrivals never delay a thread, whatever their number.
 
 use std::sync::Arc;
 

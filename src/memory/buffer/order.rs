@@ -8,7 +8,7 @@
 //!
 //! A task that conflicts with a running host access is enqueued after that access, and its stream
 //! waits for conflicting accesses in the queue (`host_accesses`). Memory that the home stream still
-//! uses for an earlier allocation counts as write_use there.
+//! uses for an earlier allocation counts as written there.
 //!
 //! Code that orders streams by events passes [`Order::ByCaller`]: uses are recorded without waits.
 
