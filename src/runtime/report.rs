@@ -16,7 +16,7 @@ pub(super) fn unknown_variables() {
 
 /// Prints the unknown keys of the allocator settings, where the settings allow them.
 pub(super) fn ignored_settings(settings: &str) {
-    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // parsed before, so valid
+    let keys = AllocatorConfig::ignored_keys(settings).unwrap_or_default(); // parsed before
     if !keys.is_empty() {
         let names: Vec<&str> = keys.iter().map(|(key, _)| *key).collect();
         let names = names.join(", ");

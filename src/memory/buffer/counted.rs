@@ -1,5 +1,4 @@
-//! Reference-counted handles without weak ones. The last handle becomes the unique owner of the
-//! value.
+//! Reference-counted handles without weak ones: the last handle owns its value alone.
 //!
 //! `std::sync::Arc` has to exclude its weak handles before it can report a unique handle, and frees
 //! the memory with the last. Here the last handle becomes a [`LastHandle`], which can be changed,
