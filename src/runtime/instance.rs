@@ -553,8 +553,8 @@ mod tests {
     #[test]
     fn a_runtime_that_was_not_first_to_be_the_processs_ends_nothing_of_that_one() {
         // Relaxed, both: one thread.
-        shutdown::before_end_of_process(|| HAS_ENDED.store(true, Ordering::Relaxed));
-        drop(Runtime::made(Config::default(), [], true).unwrap());
+        shutdown::register_end_handler(|| HAS_ENDED.store(true, Ordering::Relaxed));
+        drop(Runtime::build(Config::default(), [], true).unwrap());
         assert!(!HAS_ENDED.load(Ordering::Relaxed));
     }
 }

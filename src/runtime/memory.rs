@@ -52,7 +52,7 @@ impl Runtime {
         step();
         let (home, origin) = (self.current_stream_of(device)?, self.origin(device)?);
         if self.is_of_process() {
-            // First: a task that this thread runs while it waits for memory may change the place.
+            // First: a task that this thread runs while it waits for memory may change the hint.
             thread_hints::remember(home.clone(), origin.clone(), false);
         }
         Buffer::allocate(&home, bytes, &origin, &mut None)
