@@ -70,7 +70,7 @@ fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
     const TASKS: usize = 3;
     let runtime = Runtime::new(Config::default()).unwrap();
     let stream = runtime.stream(Device::cpu(0)).unwrap();
-    runtime.tell_actions(Some(|action| TIMES.lock().unwrap().push(action.time)));
+    runtime.watch_actions(Some(|action| TIMES.lock().unwrap().push(action.time)));
     let start = Instant::now();
     for _ in 0..TASKS {
         let work = || {
@@ -81,7 +81,7 @@ fn the_times_of_the_tasks_of_a_stream_do_not_overlap() {
     }
     stream.synchronize().unwrap();
     let all = start.elapsed();
-    runtime.tell_actions(None);
+    runtime.watch_actions(None);
     let times = std::mem::take(&mut *TIMES.lock().unwrap());
     assert_eq!(times.len(), TASKS);
     assert!(times.iter().sum::<Duration>() <= all, "{times:?} in {all:?}");
@@ -97,12 +97,12 @@ fn the_time_of_a_task_on_a_driver_is_the_devices() {
     let runtime = Runtime::with_backends(Config::default(), [null]).unwrap();
     let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let (stream, buffer) = (runtime.stream(device).unwrap(), runtime.empty(64, device).unwrap());
-    runtime.tell_actions(Some(|action| {
+    runtime.watch_actions(Some(|action| {
         DEVICE_TIMES.lock().unwrap().push((action.operation, action.time));
     }));
     buffer.fill(7, &stream).unwrap();
     stream.synchronize().unwrap();
-    runtime.tell_actions(None);
+    runtime.watch_actions(None);
     let told = std::mem::take(&mut *DEVICE_TIMES.lock().unwrap());
     assert_eq!(told, [(OperationKind::Fill, Duration::from_micros(2))]);
 }
