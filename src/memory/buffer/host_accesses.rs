@@ -33,12 +33,12 @@ pub(super) struct HostAccesses {
     /// Tasks that wait for counted accesses before they are enqueued.
     announced: usize,
     /// Queued accesses, oldest first.
-    queue: Vec<QueuedAccess>,
+    queue: Vec<Waiter>,
     last_ticket: u64,
 }
 
 #[derive(Debug)]
-struct QueuedAccess {
+struct Waiter {
     ticket: u64,
     touch: Touch,
     latches: Latches,
@@ -117,11 +117,7 @@ impl HostAccesses {
     fn add_waiter(&mut self, touch: Touch) -> u64 {
         self.count += 1;
         self.last_ticket += 1;
-        self.queue.push(QueuedAccess {
-            ticket: self.last_ticket,
-            touch,
-            latches: Latches::default(),
-        });
+        self.queue.push(Waiter { ticket: self.last_ticket, touch, latches: Latches::default() });
         self.last_ticket
     }
 
