@@ -113,7 +113,7 @@ mod tests {
     fn a_thread_keeps_a_limited_number_of_vacant_allocations() {
         let runtime = Runtime::global().unwrap();
         let request = |_| runtime.empty(512, Device::cpu(0)).unwrap();
-        drop((0..2 * MOST).map(request).collect::<Vec<_>>());
-        assert_eq!(HINTS.with_borrow(|hints| hints.vacant.len()), MOST);
+        drop((0..2 * MAX_VACANT).map(request).collect::<Vec<_>>());
+        assert_eq!(HINTS.with_borrow(|hints| hints.vacant.len()), MAX_VACANT);
     }
 }
