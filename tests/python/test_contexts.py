@@ -312,3 +312,11 @@ def test_any_nesting_restores_what_was_before(steps: list[tuple[int, int]]) -> N
         assert current() == before
 
     nest(steps)
+
+
+def test_the_device_of_an_object_of_another_kind_is_left_alone() -> None:
+    other = accelrt.cpu if KIND == "xpu" else accelrt.xpu
+    before = accelerator.current_device_index()
+    with other.device_of(accelrt.empty(1, device=KIND)):
+        assert accelerator.current_device_index() == before
+    assert accelerator.current_device_index() == before

@@ -87,6 +87,18 @@ def test_init_makes_the_device_ready() -> None:
     assert cpu.is_initialized()
 
 
+def test_init_makes_a_process_ready_that_has_used_nothing() -> None:
+    answers = output_of(
+        """
+        from accelrt import cpu
+        print(cpu.is_initialized())
+        cpu.init()
+        print(cpu.is_initialized())
+        """
+    )
+    assert answers.split() == ["False", "True"]
+
+
 def test_questions_do_not_initialise() -> None:
     answers = output_of(
         """
