@@ -94,6 +94,7 @@ mod tests {
         let text = "mod own;\nstruct FreeBooks;\nfn check_kept() {}\nenum Courier {}\n";
         assert_eq!(lines("src/a.rs", text), [1, 2, 3, 4]);
         assert_eq!(lines("src/a.rs", "trait T {\n    fn is_out(&self);\n}\n"), [2]);
+        assert_eq!(lines("src/a.rs", "trait Gate {}\nunion Kept {}\ntype Own = u8;\n"), [1, 2, 3]);
     }
 
     #[test]
