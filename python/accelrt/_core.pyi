@@ -158,15 +158,15 @@ class StreamError(RuntimeError):
     skipped: int | None
     @property
     def stream(self) -> Stream | None:
-        """The stream that failed, while it exists; None in another process."""
+        """The failed stream while it exists; None in another process."""
 
 @final
 class device:
     """A device by name: a kind and, optionally, an index from 0 to 127.
 
-    Whether it exists is checked where it is used. As a context manager it is the current device of
-    its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use in this thread.
-    The innermost `with` of a device, an index or a stream decides.
+    Its existence is checked at each use, not here. As a context manager it becomes this thread's
+    current device of its kind, and the default device of `accelrt.Stream`, `empty` and similar
+    functions. The innermost `with` of a device, an index or a stream decides.
 
     >>> import accelrt
     >>> accelrt.device("cpu:0").index
@@ -178,10 +178,10 @@ class device:
     def __new__(cls, type: _Device | str | int, index: int | None = None) -> Self: ...
     @property
     def type(self) -> str:
-        """The kind: `"cpu"`, `"cuda"`, `"xpu"` or that of a kind from outside."""
+        """The kind: `"cpu"`, `"cuda"`, `"xpu"` or the name of a registered kind."""
     @property
     def index(self) -> int | None:
-        """The index, or None when the name has none."""
+        """The index, or None for a kind only."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -196,11 +196,11 @@ class device:
 
 @final
 class DeviceProperties:
-    """What a device is."""
+    """The properties of a device."""
 
     @property
     def name(self) -> str:
-        """The maker's name."""
+        """The vendor's name."""
     @property
     def total_memory(self) -> int:
         """Capacity in bytes."""
@@ -221,10 +221,10 @@ class DeviceProperties:
         """True for GPUs."""
     @property
     def has_shared_memory(self) -> bool:
-        """True when there is memory that the device and the host both reach."""
+        """True when the device and the host can share memory."""
     @property
     def has_bfloat16_conversions(self) -> bool:
-        """True when the device converts numbers from and to bfloat16 by instructions of its own."""
+        """True when the device has instructions for conversions from and to bfloat16."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -234,12 +234,13 @@ class Stream:
     """In-order work on one device.
 
     `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
-    of 32, or one of its own. `Stream(stream_id, device_index, device_type)` finds an
-    existing one again. As a context manager it is the current stream, and its device the current
-    device, of this thread.
+    of 32, or creates a dedicated one. `Stream(stream_id, device_index, device_type)` finds an
+    existing stream. As a context manager it becomes this thread's current stream, and its device
+    the current device.
 
-    Who takes more streams of a pool than it has gets some again, or those of others: they share the
-    order of their tasks and its errors, which the first of them to synchronize ends.
+    A program that takes more streams than a pool has gets some of them again, or shares them with
+    other users: those share the order of their tasks and their errors, which the first synchronize
+    ends.
 
     >>> import accelrt
     >>> stream = accelrt.Stream()
@@ -256,19 +257,19 @@ class Stream:
     def __new__(cls, stream_id: int, device_index: int, device_type: int) -> Self: ...
     @property
     def stream_id(self) -> int:
-        """Unique on its device, never reused; 0 is the default stream."""
+        """The id, unique on its device and never reused; 0 is the default stream."""
     @property
     def device_index(self) -> int:
         """Index of the stream's device."""
     @property
     def device_type(self) -> int:
-        """torch's code of the device's type: cpu 0, cuda 1, xpu 12."""
+        """torch's code of the device type: cpu 0, cuda 1, xpu 12."""
     @property
     def device(self) -> _Device:
         """The stream's device."""
     @property
     def priority(self) -> int:
-        """The priority; a smaller number goes first."""
+        """The priority; a smaller number runs first."""
     @property
     def native_handle(self) -> int:
         """The driver's handle as an integer; `RuntimeError` on kinds without one."""
@@ -294,19 +295,19 @@ class Stream:
         For a more advanced concept, see the classmethod builtin.
         """
     def query(self) -> bool:
-        """True when everything enqueued is done. Does not block."""
+        """True when all enqueued work is done. Does not block."""
     def is_capturing(self) -> bool:
         """False: streams are not captured into graphs."""
     def synchronize(self) -> None:
-        """Blocks, without the GIL, until everything enqueued so far is done; raises and ends the
+        """Blocks, without the GIL, until all work enqueued so far is done; raises and ends the
         stream's error.
         """
     def wait_event(self, event: Event) -> None:
-        """What is enqueued from now on runs after everything before the event's latest record. Does
-        not block.
+        """Makes later work on this stream wait for the work before the event's latest record. Does not
+        block.
         """
     def wait_stream(self, stream: Stream) -> None:
-        """What is enqueued from now on runs after everything enqueued on `stream` so far. Does not
+        """Makes later work on this stream wait for all work enqueued on `stream` so far. Does not
         block.
         """
     def record_event(self, event: Event | None = None) -> Event:
@@ -348,10 +349,10 @@ class Stream:
     def launch_host(self, callable: Callable[..., object], *args: object) -> None:
         """Enqueues a call of a Python callable. Does not block.
 
-        One helper thread of the process calls it, in stream order, with this stream and its device
-        as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
-        of the `StreamError`. It may enqueue, and read what is done; a wait for unfinished work
-        raises.
+        The process's helper thread calls it, in stream order, with this stream and its device as
+        the current ones; its result is ignored. An exception fails the stream, as `__cause__` of
+        the `StreamError`. The callable may enqueue work and read results; a wait for unfinished
+        work raises.
 
         >>> import accelrt
         >>> stream, seen = accelrt.Stream(), []
@@ -373,12 +374,12 @@ class Stream:
 
 @disjoint_base
 class Event:
-    """A mark that streams record, wait for and query.
+    """A point in a stream that can be recorded, waited for and queried.
 
     `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
-    by their places: `Event(True)` is timed. One that was never recorded counts as done. A wait
-    binds to the record that is the latest at that moment. Of `device` only the kind counts: the
-    first record gives the index. `blocking` and `interprocess` are accepted and change nothing.
+    by position: `Event(True)` is timed. An event without a record counts as done. A wait uses the
+    latest record at the call. Only the kind of `device` counts: the first record sets the index.
+    `blocking` and `interprocess` are accepted without an effect.
 
     >>> import accelrt
     >>> start, end = accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
@@ -405,19 +406,21 @@ class Event:
         """The device of the latest record; without an index before the first."""
     @property
     def event_id(self) -> int:
-        """Names this event while it lives; 0 before the first record."""
+        """The id of this event, unique while it lives; 0 before the first record."""
     def record(self, stream: Stream | None = None) -> None:
-        """Records behind everything enqueued on `stream`, by default the current one. Does not block."""
+        """Records the work enqueued on `stream` so far, by default the current one. Does not block."""
     def wait(self, stream: Stream | None = None) -> None:
-        """Makes `stream`, by default the current one, wait for the latest record. Does not block."""
+        """Makes later work on `stream`, by default the current one, wait for the latest record. Does
+        not block.
+        """
     def query(self) -> bool:
-        """True when everything before the latest record is done, also when it failed."""
+        """True when all work before the latest record is done or has failed."""
     def synchronize(self) -> None:
-        """Blocks, without the GIL, until everything before the latest record is done; raises the error
-        it is failed with.
+        """Blocks, without the GIL, until all work before the latest record is done; raises the error
+        that covers it.
         """
     def elapsed_time(self, other: Event) -> float:
-        """Milliseconds from this event's record to the other's."""
+        """The milliseconds from this event's record to the other one's."""
     def ipc_handle(self) -> Never:
         """Not supported, as in torch."""
     @classmethod
@@ -426,10 +429,10 @@ class Event:
 
 @final
 class Generator:
-    """A generator of random numbers: Philox 4x32-10, the same bits on every kind of device.
+    """A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.
 
     It fills buffers of its device's kind on their current streams. Any thread may use it at any
-    time: each call gets numbers that no other one gets. Copies and pickles keep the state.
+    time: no two calls get the same numbers. Copies and pickles retain the state.
 
     >>> import accelrt
     >>> generator = accelrt.Generator("cpu").manual_seed(0)
@@ -443,44 +446,42 @@ class Generator:
     def __new__(cls, device: _DeviceArgument = None) -> Self: ...
     @property
     def device(self) -> _Device:
-        """The device that it was made for."""
+        """The generator's device."""
     def manual_seed(self, seed: int) -> Self:
-        """Goes to the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
-        2^64 - 1, and a negative one stands for itself plus 2^64.
+        """Restarts at the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
+        2^64 - 1; a negative one means itself plus 2^64.
         """
     def seed(self) -> int:
-        """Seeds with an unpredictable number, and returns that number."""
+        """Seeds the generator with an unpredictable number, and returns that number."""
     def initial_seed(self) -> int:
-        """The seed in force."""
+        """The current seed."""
     def get_state(self) -> bytes:
         """Seed and offset as 16 bytes, for `set_state`."""
     def set_state(self, state: _BytesLike) -> Self:
-        """Goes to where `get_state` was called; returns this generator. Takes any object with the
-        buffer protocol.
+        """Restores a state from `get_state`; returns this generator. Takes any object with the buffer
+        protocol.
         """
     def clone_state(self) -> Generator:
-        """Another generator in the same state, which goes its own way from here on."""
+        """A separate generator that starts in the same state."""
     def get_offset(self) -> int:
-        """How many words of 32 bits were used, in multiples of 4."""
+        """The number of 32-bit words used so far, a multiple of 4."""
     def set_offset(self, offset: int) -> Self:
-        """Goes to another place of the same sequence: a multiple of 4 up to 2^64 - 4. Returns this
-        generator.
+        """Moves to an offset of the sequence in 32-bit words: a multiple of 4 up to 2^64 - 4. Returns
+        this generator.
         """
     def random_raw(self, n: int) -> list[int]:
-        """The next `n` numbers of 64 bits, as a list: those that `fill_raw_` with "uint64" would
-        write.
-        """
+        """The next `n` 64-bit numbers as a list, the ones that `fill_raw_` with "uint64" would write."""
     def fill_raw_(self, buffer: _Filled, dtype: object) -> _Filled:
-        """Fills a buffer, or a view of one, with raw numbers of the type "uint32" or "uint64", which a
-        view has to be of: integers as wide, or bytes. Returns it. Does not block; the first fill on
-        a device other than the cpu compiles a program.
+        """Fills a buffer or view with raw numbers of type "uint32" or "uint64"; a view must have
+        integers of that width, or bytes. Returns it. Does not block; the first fill on a device
+        other than the cpu compiles a program.
         """
     def fill_uniform_(self, buffer: _Filled, dtype: object) -> _Filled:
-        """As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of the type
-        "float32" or "float64".
+        """As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of type "float32"
+        or "float64".
         """
     def fill_normal_(self, buffer: _Filled, dtype: object) -> _Filled:
-        """As `fill_raw_`, with normal numbers of mean 0 and variance 1, of the type "float32" or
+        """As `fill_raw_`, with normal numbers of mean 0 and variance 1, of type "float32" or
         "float64".
         """
     def __reduce__(self) -> tuple[builtins.type[Self], tuple[_Device], tuple[int, int, bytes]]: ...
@@ -490,8 +491,8 @@ class Generator:
 class Program:
     """Kernels compiled for a device, by default the current xpu device.
 
-    `source` is OpenCL C, or SPIR-V as bytes; `options` are the compiler's. Blocks, without the GIL;
-    a `RuntimeError` has the compiler's words.
+    `source` is OpenCL C as text, or SPIR-V as bytes; `options` go to the compiler. Blocks, without
+    the GIL; `RuntimeError`, with the compiler's output, when it refuses the source.
 
     >>> import accelrt
     >>> text = "kernel void add(global int* numbers, int number)"
@@ -510,37 +511,37 @@ class Program:
     ) -> Self: ...
     @property
     def device(self) -> _Device:
-        """The device that it was compiled for."""
+        """The device that the program was compiled for."""
     @property
     def kernel_names(self) -> list[str]:
-        """The names of its kernels."""
+        """The names of the program's kernels."""
     def kernel(self, name: str) -> Kernel:
-        """One of its kernels; `ValueError` when there is none of this name."""
+        """The kernel with this name; `ValueError` when there is none."""
 
 @final
 class Kernel:
-    """One function of a program, for `Stream.launch`."""
+    """A kernel of a program, for `Stream.launch`."""
 
     @property
     def name(self) -> str:
-        """Its name in the program."""
+        """The kernel's name in the program."""
     @property
     def __name__(self) -> str:
-        """As `name`."""
+        """The same as `name`."""
     @property
     def device(self) -> _Device:
-        """The device that it was compiled for."""
+        """The device that the kernel was compiled for."""
     @property
     def parameters(self) -> list[tuple[str, str]]:
-        """Type and name of each parameter; empty where the program does not tell."""
+        """Type and name of each parameter; empty when the program does not provide them."""
 
 @final
 class Buffer:
     r"""Memory on a device, freed in stream order.
 
-    Slices share the memory and keep it alive; it goes back behind everything that uses it when the
-    last of them is gone, or with `release()`. On the cpu it has the buffer protocol: asking for the
-    bytes waits for the work that uses them.
+    Slices share the memory and keep it alive. The drop of the last one, or `release()`, frees it
+    after all work that uses it. On the cpu a buffer has the buffer protocol, which waits for the
+    work that uses the bytes.
 
     >>> import accelrt
     >>> buffer = accelrt.zeros(8)
@@ -555,17 +556,20 @@ class Buffer:
         """Size in bytes."""
     @property
     def device(self) -> _Device:
-        """The device of the memory; of pinned host memory the one that it was made for."""
+        """The device of the memory; for pinned host memory the device named in the request."""
     @property
     def stream(self) -> Stream:
-        """The stream that was current when the memory was made."""
+        """The stream that was current when the buffer was created."""
     def data_ptr(self) -> int:
-        """Address of the first byte, 0 without memory. Does not wait: tasks may be writing there."""
+        """The device address of the first byte; 0 for an empty buffer. Does not block: tasks may still
+        be writing there.
+        """
     @property
     def _version(self) -> int:
-        """How often the memory was written by `copy_`, `fill_` and `copy_to`, through this buffer and
-        those that share its version: slices, views and `detach()`. What kernels, native functions
-        and holders of the bytes write is not seen. `RuntimeError` for what inference mode made.
+        """The number of writes by `copy_`, `fill_` and `copy_to`, through this buffer and those that
+        share its version: slices, views and `detach()`. Writes by kernels, native functions and
+        users of the exported bytes are not counted. `RuntimeError` for a buffer created in
+        inference mode.
 
         >>> import accelrt
         >>> buffer = accelrt.zeros(8)
@@ -574,41 +578,41 @@ class Buffer:
         """
     @property
     def data(self) -> Buffer:
-        """The same memory with a version of its own, which begins with 0. A buffer that is assigned
-        lends its memory to this one, whose version stays.
+        """Another buffer of the same memory, with its own version, which starts at 0. Assigning a
+        buffer makes this one use its memory, without a change of the version.
         """
     @data.setter
     def data(self, other: Buffer, /) -> None: ...
     def detach(self) -> Buffer:
-        """The same memory, with the same version from now on."""
+        """Another buffer of the same memory, which shares its version."""
     def is_inference(self) -> bool:
-        """True for memory that was made in inference mode."""
+        """True for a buffer created in inference mode."""
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
-        """Copies another buffer or view, or the bytes of an object with the buffer protocol or DLPack,
-        of the same size into this one; returns this one. Runs on the current stream of this
-        buffer's device; blocks, without the GIL, for this copy alone.
+        """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
+        the same size into this buffer; returns this buffer. Runs on the current stream of this
+        buffer's device; blocks, without the GIL, until this copy is done.
         """
     def copy_to(self, target: _BytesLike | _HasDlpack, non_blocking: bool = False) -> None:
-        """Copies this buffer into another one or a view, or into a writable object with the buffer
-        protocol or DLPack, of the same size. Runs on the current stream of the target's device, or
-        of this buffer's where the target is the host; blocks, without the GIL, for this copy alone.
+        """Copies this buffer into a buffer or view, or into a writable object with the buffer protocol
+        or DLPack, of the same size. Runs on the current stream of the target's device, or of this
+        buffer's for a host target; blocks, without the GIL, until this copy is done.
         """
     def fill_(self, byte: int) -> Self:
         """Sets every byte, on the current stream of this buffer's device; returns this buffer. Does
         not block.
         """
     def clone(self) -> Buffer:
-        r"""A buffer of its own with the same bytes, in memory of the same kind on the same device. The
-        copy is a task of that device's current stream; does not block.
+        r"""A copy in new memory of the same kind on the same device. The copy is a task of that
+        device's current stream; does not block.
 
         >>> import accelrt
         >>> bytes(accelrt.empty(2).fill_(7).clone())
         b'\x07\x07'
         """
     def __deepcopy__(self, memo: object, /) -> Buffer:
-        """As `clone`: what shares memory before does not afterwards."""
+        """As `clone`: the copies of buffers that share memory do not share it."""
     def __enter__(self) -> Self:
-        """`with` frees the memory at its end as `release` does, behind the work that uses it.
+        """At its end, `with` frees the memory as `release` does.
 
         >>> import accelrt
         >>> with accelrt.zeros(8) as buffer:
@@ -624,21 +628,25 @@ class Buffer:
         /,
     ) -> None: ...
     def release(self) -> None:
-        """Frees the memory now, behind the work that uses it: all of it, also from a slice, which
-        shares it. `BufferError` while others have the bytes.
+        """Frees the memory after the work that uses it; also the memory outside of this buffer, if it
+        is a slice. `BufferError` while other code uses the bytes.
         """
     def record_stream(self, stream: Stream) -> None:
-        """Tells that everything enqueued on `stream` so far may use the memory. Does not block."""
+        """Records that all work enqueued on `stream` so far may use the memory. Does not block."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """What NumPy asks for when `memoryview` failed, whose error it drops: raises that error."""
+        """For NumPy, which reads it after a failed `memoryview` and drops that error: raises the
+        error.
+        """
     @property
     def __sycl_usm_array_interface__(self) -> dict[str, Any]:
-        """As that of a view, of the bytes; only on xpu. A release is not refused for it."""
+        """As `View.__sycl_usm_array_interface__`, for the bytes; only on xpu. It does not prevent a
+        release.
+        """
     def view(self, dtype: object, shape: int | Sequence[int] | None = None) -> View:
-        """A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
-        Without a shape it has one dimension; an extent of -1 follows from the others. Copies take
-        views as they take buffers.
+        """A typed view that keeps the memory alive; `dtype` is a NumPy dtype or its name. Without a
+        shape it has one dimension; an extent of -1 is computed from the others. Copies take views
+        as well as buffers.
         """
     def __dlpack__(
         self,
@@ -648,9 +656,9 @@ class Buffer:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """A DLPack capsule over the bytes; see `View.__dlpack__`."""
+        """A DLPack capsule of the bytes; see `View.__dlpack__`."""
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Type and index of the device as DLPack has them."""
+        """The device's type and index in DLPack."""
     def __len__(self) -> int: ...
     def __getitem__(self, key: slice, /) -> Buffer: ...
     if sys.version_info >= (3, 12):
@@ -659,12 +667,12 @@ class Buffer:
 
 @final
 class View:
-    """Memory with a type and a shape, contiguous in C's order: of a buffer, or of another library's
-    object. It keeps its owner alive.
+    """Typed memory with a shape, contiguous in C order: of a buffer, or of another library's object.
+    It keeps the owner alive.
 
-    It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them
-    waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take it as they take the
-    buffer.
+    It supports DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of
+    them waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well as
+    buffers.
 
     >>> import accelrt
     >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -674,12 +682,12 @@ class View:
 
     @property
     def dtype(self) -> str:
-        """The name of the elements' type: NumPy's, or that of bfloat16 and of the floats of 8 bits,
-        whose bytes are what NumPy and the buffer protocol see.
+        """The name of the element type: NumPy's, or that of bfloat16 and the 8-bit floats, which NumPy
+        and the buffer protocol show as bytes.
         """
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many elements there are in each dimension."""
+        """The number of elements in each dimension."""
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
@@ -688,17 +696,19 @@ class View:
         """The device of the memory."""
     @property
     def readonly(self) -> bool:
-        """True when the memory may not be written."""
+        """True for memory that must not be written."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """What NumPy asks for. While this view lives its buffer cannot be released from here on."""
+        """NumPy's array interface. From the first read on, and while this view lives, its buffer
+        cannot be released.
+        """
     @property
     def __sycl_usm_array_interface__(self) -> dict[str, Any]:
-        """What libraries over SYCL ask for; only on xpu. It waits for the work that uses the memory,
-        and while this view lives its buffer cannot be released from here on.
+        """The array interface of SYCL libraries; only on xpu. It waits for the work that uses the
+        memory; from the first read on, and while this view lives, its buffer cannot be released.
         """
     def data_ptr(self) -> int:
-        """Address of the first byte. Does not wait: tasks may be writing there."""
+        """The device address of the first byte. Does not block: tasks may still be writing there."""
     def __dlpack__(
         self,
         *,
@@ -707,21 +717,21 @@ class View:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """A DLPack capsule over the memory. Versioned when `max_version` is (1, 0) or later; read-only
-        memory needs that. `stream` is None or -1 on the cpu.
+        """A DLPack capsule of the memory, versioned when `max_version` is (1, 0) or later; read-only
+        memory requires that. `stream` is None or -1 on the cpu.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Type and index of the device as DLPack has them."""
+        """The device's type and index in DLPack."""
     def copy_(self, source: _BytesLike | _HasDlpack, non_blocking: bool = False) -> Self:
         """Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
-        the same size into this view; returns it. Bytes are copied as they are: a source that names
-        another type of elements is refused. Runs on the current stream of the device; blocks,
-        without the GIL, for this copy alone.
+        the same size into this view; returns it. Bytes are copied unchanged: a source with another
+        element type is refused. Runs on the current stream of the device; blocks, without the GIL,
+        until this copy is done.
         """
     def fill_(self, value: complex | SupportsIndex) -> Self:
-        """Sets every element to a number, rounded to the nearest that its type has, on the current
-        stream of the device; returns this view. Does not block. `OverflowError` for what the type
-        does not have.
+        """Sets every element to a number, rounded to the nearest one of the element type, on the
+        current stream of the device; returns this view. Does not block. `OverflowError` for a
+        number outside the type's range.
 
         >>> import accelrt
         >>> memoryview(accelrt.empty(8).view("float32").fill_(1.5)).tolist()
@@ -735,8 +745,8 @@ class View:
 
 @final
 class Marked:
-    """An argument of `Stream.launch` with the use of its memory, as `accelrt.reads` and
-    `accelrt.writes` return it.
+    """An argument of `Stream.launch` with its declared access; `accelrt.reads` and `accelrt.writes`
+    create it.
 
     >>> import accelrt
     >>> mark = accelrt.reads(accelrt.zeros(8))
@@ -746,15 +756,15 @@ class Marked:
 
     @property
     def memory(self) -> object:
-        """What was marked."""
+        """The marked object."""
     @property
     def access(self) -> str:
         """ "reads" or "writes"."""
 
 def reads(x: _BytesLike | _HasAddress) -> Marked:
-    """Marks an argument of `Stream.launch`: the function only reads its memory. Takes a buffer, a
-    view, an object with the buffer protocol, or one with `data_ptr()`. What is not marked counts as
-    read and written, and read-only memory is given to a function by this mark alone.
+    """Declares that the function only reads the memory of this argument of `Stream.launch`. Takes a
+    buffer, a view, an object with the buffer protocol, or one with `data_ptr()`. An argument
+    without a mark counts as read and written; read-only memory requires this mark.
 
     >>> import accelrt, ctypes
     >>> libc, buffer = ctypes.CDLL(None), accelrt.empty(4)
@@ -766,13 +776,14 @@ def reads(x: _BytesLike | _HasAddress) -> Marked:
     """
 
 def writes(x: _BytesLike | _HasAddress) -> Marked:
-    """Marks an argument of `Stream.launch`: the function writes its memory, and reads nothing of what
-    was there. Takes what `reads` takes; `BufferError` for read-only memory.
+    """Declares that the function overwrites the memory of this argument of `Stream.launch`, without
+    reading its previous contents. Takes the same objects as `reads`; `BufferError` for read-only
+    memory.
     """
 
 def as_buffer(obj: object) -> View:
-    """A typed view of the bytes of an object with the buffer protocol, without a copy. Elements of
-    types that no view has are bytes; the exporter's error for memory that is not contiguous.
+    """A typed view of the bytes of an object with the buffer protocol, without a copy. Element types
+    that no view has become bytes. Raises the exporter's error for memory that is not contiguous.
 
     >>> import accelrt, array
     >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
@@ -784,12 +795,13 @@ def from_dlpack(
     x: _HasDlpack | CapsuleType, *, readonly: bool | None = None, copy: bool | None = None
 ) -> View:
     """A typed view of the memory of an object with DLPack, or of its capsule. `BufferError` for memory
-    of devices other than cpu and xpu, and for types of elements that no view has; a capsule that
-    was refused may be used elsewhere.
+    of devices other than cpu and xpu, and for element types that no view has; a refused capsule
+    remains usable.
 
-    `copy=None` copies only memory that is not contiguous, True always, False never. What comes
-    without a version is read-only, because it may be a constant: `readonly=False` asks to
-    write, which is refused where the lender says that it is read-only.
+
+    `copy=None` copies only memory that is not contiguous, True always, False never. Memory from an
+    unversioned structure is read-only, because it may be constant; `readonly=False` makes it
+    writable, and is refused for memory that its producer marks as read-only.
 
     >>> import accelrt
     >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
@@ -797,10 +809,10 @@ def from_dlpack(
     """
 
 def empty(nbytes: int, *, device: _DeviceArgument = None, alignment: int | None = None) -> Buffer:
-    """Memory with unspecified contents, on a device: by default that of the innermost
+    """Allocates memory with unspecified contents on a device, by default that of the innermost
     `with device(…)`, else the current one. Aligned to 512 bytes, or to `alignment`, a power of two
-    up to 2 MiB. Waits for memory that is being freed when
-    there is too little and that would be enough; `OutOfMemoryError` otherwise.
+    up to 2 MiB. When memory is short, waits for memory that is being freed, if that would be
+    enough; else raises `OutOfMemoryError`.
 
     >>> import accelrt
     >>> accelrt.empty(1024, device="cpu:0")
@@ -818,7 +830,7 @@ def zeros(nbytes: int, *, device: _DeviceArgument = None, alignment: int | None 
     """
 
 def empty_pinned(nbytes: int) -> Buffer:
-    """Host memory that the accelerator's devices reach directly.
+    """As `empty`, in host memory that the accelerator's devices access directly.
 
     >>> import accelrt
     >>> accelrt.empty_pinned(4096).nbytes
@@ -826,9 +838,9 @@ def empty_pinned(nbytes: int) -> Buffer:
     """
 
 def empty_shared(nbytes: int, *, device: _DeviceArgument = None) -> Buffer:
-    r"""As `empty`, of memory that the device and the host both reach: the buffer protocol, NumPy and
-    `__array_interface__` have it on every kind, after the work that uses it. It counts against the
-    device's memory, and `shared_memory_stats` counts it. `TypeError` where the device has none.
+    r"""As `empty`, in memory that the device shares with the host: the buffer protocol, NumPy and
+    `__array_interface__` can access it on every kind, after the work that uses it. It counts
+    against the device's memory and in `shared_memory_stats`. `TypeError` on a device without it.
 
     >>> import accelrt
     >>> bytes(accelrt.empty_shared(2).fill_(7))
@@ -836,63 +848,65 @@ def empty_shared(nbytes: int, *, device: _DeviceArgument = None) -> Buffer:
     """
 
 def parse_bytes(text: str) -> int | None:
-    """What a size with or without a unit means, as `256M`; None when it means nothing."""
+    """The bytes of a size with or without a unit, as `256M`; None for malformed text."""
 
 def kernel_address(name: str) -> int:
-    """Address of a native kernel of ours, for `Stream.launch`."""
+    """The address of one of accelrt's native functions, for `Stream.launch`."""
 
 def current_accelerator() -> device:
     """The kind of the current accelerator, as a device without index."""
 
 def default_generator(kind: str, index: int) -> Generator:
-    """The default generator of a device. Initialises nothing."""
+    """The default generator of a device. Initialises no device."""
 
 def kind_names() -> list[str]:
     """The names of the registered kinds."""
 
 def device_count(kind: str) -> int:
-    """How many devices of a kind there are."""
+    """The number of devices of a kind."""
 
 def unavailable_reason(kind: str) -> str | None:
-    """Why a kind has no device here; None when it has."""
+    """The reason that a kind has no device here; None when it has one."""
 
 def left_out_devices(kind: str) -> list[tuple[str, str]]:
-    """Name and reason of each device of a kind that is there and cannot be used."""
+    """The name and reason of each device of a kind that exists and cannot be used."""
 
 def is_initialized() -> bool:
-    """True when something was used that needed a device."""
+    """True once a device was initialised."""
 
 def initialize(kind: str) -> None:
-    """Makes the current device of a kind ready, which its first use would do."""
+    """Initialises the current device of a kind, as its first use would."""
 
 def current_device(kind: str) -> int:
-    """Index of the current device of a kind in this thread."""
+    """Index of this thread's current device of a kind."""
 
 def exchange_device(kind: str, index: int) -> int:
-    """Makes a device current in this thread; the index that was. A negative index changes nothing."""
+    """Makes a device current for this thread; returns the previous index. A negative index has no
+    effect.
+    """
 
 def flag(name: str, value: bool) -> bool:
-    """The flag that an argument of the facade is."""
+    """Converts an argument of the facade to a flag."""
 
 def enter_index(kind: str, index: int) -> None:
-    """Begins a `with` of a device's index; a negative one changes nothing."""
+    """Enters a `with` of a device's index; a negative one has no effect."""
 
 def exit_index(kind: str, index: int) -> None:
-    """Ends the innermost `with` of a device's index."""
+    """Leaves the innermost `with` of a device's index."""
 
 def can_access_peer(kind: str, index: int, peer: int) -> bool:
-    """True when a device reaches the memory of another, `peer`, which may be itself: the cpu devices
-    share the machine's, and OpenCL tells of no other that they do.
+    """True when a device can access the memory of `peer`, which may be the same device. The cpu
+    devices share the machine's memory; OpenCL reports no peer access.
     """
 
 def current_stream(kind: str, index: int) -> Stream:
-    """The current stream of a device in this thread."""
+    """This thread's current stream on a device."""
 
 def default_stream(kind: str, index: int) -> Stream:
-    """The stream of a device that is current where none was made so."""
+    """The default stream of a device, current in threads that have set no other."""
 
 def set_stream(stream: Stream) -> None:
-    """Makes a stream current, and its device, in this thread."""
+    """Makes a stream and its device current for this thread."""
 
 def synchronize(kind: str, index: int) -> None:
     """Blocks, without the GIL, until all streams of a device are done; raises and ends their errors."""
@@ -901,88 +915,92 @@ def get_memory_info(kind: str, index: int) -> tuple[int, int]:
     """Free and total bytes of a device."""
 
 def get_device_properties(kind: str, index: int) -> DeviceProperties:
-    """What a device is."""
+    """The properties of a device."""
 
 def accelerator_index(device: _DeviceArgument, optional: bool) -> int:
-    """The index meant by an argument of `accelrt.accelerator`; `None` means the current device where
-    `optional`.
+    """The device index of an argument of `accelrt.accelerator`. With `optional`, `None` is the current
+    device.
     """
 
 def kind_index(kind: str, device: _DeviceArgument, optional: bool) -> int:
-    """The index meant by an argument of the module of a kind."""
+    """The device index of an argument of a kind's module. With `optional`, `None` is the current
+    device.
+    """
 
 def memory_stats(kind: str, index: int) -> dict[str, int]:
-    """What the allocator of a device counts, by flat keys in sorted order."""
+    """The statistics of a device's allocator, by flat keys in sorted order."""
 
 def allocated_bytes(kind: str, index: int) -> tuple[int, int]:
-    """The bytes of blocks that were handed out, now and at the peak. Leaves threads what they keep."""
+    """The current and peak bytes of allocated blocks. Threads retain their cached memory."""
 
 def reserved_bytes(kind: str, index: int) -> tuple[int, int]:
-    """The bytes that were taken from the device, now and at the peak. Leaves threads what they keep."""
+    """The current and peak bytes reserved from the device. Threads retain their cached memory."""
 
 def shared_memory_stats(kind: str, index: int) -> dict[str, int]:
-    """The same of memory that the device shares with the host."""
+    """The statistics of memory that the device shares with the host, by flat keys in sorted order."""
 
 def host_memory_stats(kind: str) -> dict[str, int | float | list[int]]:
-    """What the cache of pinned memory of a kind counts, by flat keys in sorted order."""
+    """The statistics of a kind's pinned memory, by flat keys in sorted order."""
 
 def reset_peak_memory_stats(kind: str, index: int) -> None:
-    """Makes every peak of a device the current value, also those of memory that it shares."""
+    """Resets every peak of a device to the current value, also for memory shared with the host."""
 
 def reset_accumulated_memory_stats(kind: str, index: int) -> None:
-    """Makes every sum and every count of a device zero, also those of memory that it shares."""
+    """Resets every sum and count of a device to zero, also for memory shared with the host."""
 
 def manual_seed(seed: int) -> None:
-    """Seeds the default generators of every device. Initialises nothing."""
+    """Seeds the default generators of all devices. Initialises no device."""
 
 def manual_seed_all(kind: str, seed: int) -> None:
-    """Seeds the default generators of every device of a kind. Initialises nothing."""
+    """Seeds the default generators of all devices of a kind. Initialises no device."""
 
 def manual_seed_device(kind: str, index: int, seed: int) -> None:
-    """Seeds the default generator of one device, which need not exist. Initialises nothing."""
+    """Seeds the default generator of one device, which need not exist. Initialises no device."""
 
 def memory_snapshot(kind: str) -> list[dict[str, Any]]:
-    """The segments of a kind's devices, as torch's snapshots have them."""
+    """The segments of a kind's devices, in the format of torch's snapshots."""
 
 def empty_cache(kind: str) -> None:
-    """Waits, without the GIL, until no stream uses free memory of a kind's devices, and gives it back."""
+    """Waits, without the GIL, until no stream uses the cached memory of a kind's devices, and returns
+    it to them.
+    """
 
 def empty_host_cache(kind: str) -> None:
-    """The same for pinned memory."""
+    """Waits, without the GIL, until no stream uses a kind's cached pinned memory, and frees it."""
 
 def get_memory_fraction(kind: str, index: int) -> float:
-    """The part of a device's memory that may be reserved."""
+    """The fraction of a device's memory that the allocator may reserve."""
 
 def set_memory_fraction(kind: str, index: int, fraction: float) -> None:
-    """Limits what may be reserved of a device's memory."""
+    """Limits the fraction of a device's memory that the allocator may reserve."""
 
 def get_allocator_settings() -> str:
-    """The settings of all allocators, as they were given."""
+    """The settings text of all allocators, as last set."""
 
 def set_allocator_settings(settings: str) -> list[tuple[str, str]]:
-    """Serves the next requests by other settings; the keys that have no effect, with the reasons."""
+    """Applies settings to later requests; returns the keys without an effect, with the reasons."""
 
 def add_oom_observer(observer: Callable[[str, int, int, int, int], object]) -> int:
-    """Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for
-    want of memory; the number ends it. What it raises goes to `sys.unraisablehook`, and of requests
-    that fail inside of an observer none is told.
+    """Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` at each out-of-memory
+    error; returns the id for `remove_oom_observer`. Exceptions of an observer go to
+    `sys.unraisablehook`; errors of requests inside an observer are not reported.
     """
 
 def remove_oom_observer(id: int) -> None:
-    """Ends an observer."""
+    """Removes an observer; no effect for an unknown id."""
 
 def counters() -> dict[str, int]:
-    """How often something happened since the start."""
+    """Event counts since the runtime's start."""
 
 def settings() -> dict[str, str | int | None]:
-    """The settings in force."""
+    """The current settings."""
 
 def shut_down() -> None:
-    """Ends the runtime at interpreter exit; what was lost is printed."""
+    """Shuts the runtime down at interpreter exit; prints the losses."""
 
 @final
 class Recording:
-    """What one device was asked for, and its snapshot where there is one."""
+    """The recorded requests of one device, and its snapshot, if any."""
 
     @staticmethod
     def of_operations(operations: Sequence[tuple[bool, int, int, int]]) -> Recording:
@@ -1052,19 +1070,19 @@ class Recording:
     def replay(
         self, settings: str, capacity_bytes: int, granularity_bytes: int, rounds: int = 1
     ) -> ReplayFigures:
-        """Replays the events against an empty allocator that has numbers instead of memory; the
-        figures of the last of several `rounds`.
+        """Replays the events against an empty allocator with numbers in place of memory; returns the
+        results of the last of several `rounds`.
         """
     def replay_on_device(self, settings: str) -> ReplayFigures:
         """Replays the events against an empty allocator on this thread's current device, with memory
-        that buffers do not have meanwhile.
+        that buffers cannot use until it returns.
         """
     def check(self, settings: str) -> Agreement:
-        """Replays the trace of a snapshot from the layout that it began with, and compares."""
+        """Replays the trace of a snapshot from its initial layout, and compares the results."""
 
 @final
 class ReplayFigures:
-    """What a replay showed."""
+    """The results of a replay."""
 
     @property
     def events(self) -> int: ...
@@ -1083,7 +1101,7 @@ class ReplayFigures:
 
 @final
 class Agreement:
-    """How far a replay agrees with what was recorded: what agrees, of how many."""
+    """The agreement of a replay with its recording: matches, and their possible number."""
 
     @property
     def addresses(self) -> tuple[int, int]: ...
@@ -1099,31 +1117,31 @@ class Pool:
     def __new__(cls, kind: str, index: int, use_on_oom: bool, no_split: bool) -> Self: ...
     @property
     def id(self) -> tuple[int, int]:
-        """Its name in snapshots."""
+        """The pool's id in snapshots."""
     def snapshot(self) -> list[dict[str, Any]]:
-        """Its segments, as torch's snapshots have them."""
+        """The pool's segments, in the format of torch's snapshots."""
     def enter(self) -> None:
-        """Serves this thread's requests until `exit`."""
+        """Serves this thread's requests from the pool until `exit`."""
     def exit(self) -> None:
-        """Ends `enter`."""
+        """Leaves the pool."""
 
 @final
 class VerboseCapture:
-    """Keeps what a library prints until `end`."""
+    """Captures the output of a library until `end`."""
 
     def __new__(cls, library: str) -> Self: ...
     def lines(self) -> list[str]:
-        """The lines so far."""
+        """The lines captured so far."""
     def end(self) -> list[str]:
-        """Keeps no more; the lines, at the first call."""
+        """Ends the capture. The first call returns its lines."""
 
 @final
 class VerboseScope:
-    """A verbose level that is in force until `leave`."""
+    """A verbose level, in effect until `leave`."""
 
     def __new__(cls, library: str, level: int) -> Self: ...
     def leave(self) -> None:
-        """Brings the level below back."""
+        """Restores the level below."""
     @staticmethod
     def lost_by_restoring(library: str) -> str | None:
         """staticmethod(function) -> method
@@ -1153,30 +1171,30 @@ def is_inference_mode_enabled() -> bool:
     """True where new buffers have no version."""
 
 def exchange_numpy_handler(handler: object = None) -> object:
-    """Makes `handler` the one that new arrays of this context get their memory from, by default
-    accelrt's; the one that was.
+    """Makes `handler`, by default accelrt's, the allocator of new arrays in this context; returns the
+    previous one.
     """
 
 def verbose_level(library: str, name: str, level: int) -> int:
-    """The verbose level that an argument is."""
+    """Converts an argument to a library's verbose level."""
 
 def has_verbose_library(library: str) -> bool:
-    """True when a library is in the process or can be loaded."""
+    """True when a library is loaded or can be loaded."""
 
 def verbose_library_version(library: str) -> str:
-    """The version of a library, which is searched for; fails where there is none."""
+    """The version of a library, which is searched for; fails when it is missing."""
 
 def mkl_allocator() -> str:
-    """The name of the allocator that oneMKL gets its memory from."""
+    """The name of oneMKL's allocator."""
 
 def use_mkl_allocator(name: str) -> str:
-    """Makes an allocator the one that oneMKL gets its memory from; the name of the one that was."""
+    """Makes oneMKL use an allocator; returns the name of the previous one."""
 
 def cudnn_version() -> int | None:
-    """The version of cuDNN as one number; None where there is none."""
+    """The version of cuDNN as one number, or None."""
 
 def openmp_library() -> str | None:
-    """The file of an OpenMP runtime; None where there is none."""
+    """The file of an OpenMP runtime, or None."""
 
 def cpu_capability() -> str:
-    """The widest vector instructions, in torch's words."""
+    """The widest vector instructions, by torch's names."""

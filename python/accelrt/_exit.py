@@ -1,7 +1,7 @@
-"""The end of a process: what is queued is finished, in children of multiprocessing too.
+"""The end of a process finishes queued work, also in children of multiprocessing.
 
-Those that were forked leave by `os._exit` and run no `atexit` handler, but multiprocessing's own
-finalizers. It is asked only where a program has imported it.
+Forked children leave by `os._exit` and run no `atexit` handler, only multiprocessing's own
+finalizers. The hook is installed only if the program imports multiprocessing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ TYPE_CHECKING = False  # as `typing` has it, whose import would be half of ours
 if TYPE_CHECKING:
     from types import ModuleType
 
-# After everybody else's finalizers: they may still wait for streams.
+# After all other finalizers, which may still wait for streams.
 _EXIT_PRIORITY = -1000
 
-# Told once: forked children inherit the hook, and this.
+# Installed once: forked children inherit the hook and this flag.
 _watched: set[ModuleType] = set()
 
 
 def finish_at_exit() -> None:
-    """Make the end of this process, and of those forked from it, finish what is queued."""
+    """Make the end of this process, and of those forked from it, finish queued work."""
     atexit.register(_core.shut_down)
     _watch_children()
     os.register_at_fork(before=_watch_children)  # it may be imported by then

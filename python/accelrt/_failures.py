@@ -1,12 +1,12 @@
-"""Failures that no synchronise has raised yet: their text is kept, their frames are not."""
+"""Failures that no synchronise has raised: retains their text, not their frames."""
 
 import traceback
 
 
 def fade(exception: BaseException) -> None:
-    """Replace the tracebacks of an exception, and of what led to it, by their text.
+    """Replace the tracebacks of an exception and its causes by their text.
 
-    A traceback holds the frames it went through, with all their variables.
+    A traceback keeps its frames alive, with all their variables.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [exception]

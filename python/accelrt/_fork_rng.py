@@ -1,4 +1,4 @@
-"""The default generators as they were, at the end of a `with`."""
+"""Restores the default generators at the end of a `with`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ def fork_rng(
     """Restore the default generators at the end of a `with`.
 
     Those of all cpu devices, and of `devices` of the kind `device_type`: by default all devices of
-    the current accelerator's kind. Nothing when not `enabled`.
+    the current accelerator's kind. No effect unless `enabled`.
 
     >>> import accelrt
     >>> before = accelrt.cpu.get_rng_state()

@@ -1,4 +1,4 @@
-"""Buffers without a version, inside of a `with`."""
+"""Creates buffers without a version inside a `with`."""
 
 import functools
 from collections.abc import Callable
@@ -11,10 +11,10 @@ _R = TypeVar("_R")
 
 
 class InferenceMode:
-    """What `inference_mode` returns: a scope, and a decorator."""
+    """A scope and decorator, which `inference_mode` returns."""
 
     def __init__(self, mode: bool) -> None:  # noqa: FBT001  torch's
-        """Keep the mode for the `with`."""
+        """Store the mode for the `with`."""
         self.mode = mode
         self._outside: list[bool] = []
 
@@ -23,11 +23,11 @@ class InferenceMode:
         self._outside.append(_core.exchange_inference_mode(self.mode))
 
     def __exit__(self, *_: object) -> None:
-        """Have the mode from before again."""
+        """Restore the previous mode."""
         _core.exchange_inference_mode(self._outside.pop())
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Return the function, called in this mode."""
+        """Wrap a function to be called in this mode."""
 
         @functools.wraps(function)
         def inside(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -42,11 +42,11 @@ def inference_mode(mode: bool = True) -> InferenceMode: ...  # noqa: FBT001, FBT
 @overload
 def inference_mode(mode: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def inference_mode(mode: bool | Callable[_P, _R] = True) -> object:  # noqa: FBT001, FBT002
-    """Have new buffers count no writes, in this thread, inside a `with`; also a decorator.
+    """Create buffers without a version, in this thread, inside a `with`; also a decorator.
 
-    Outside they are read, and not written by `copy_`, `fill_` and `copy_to`, which raise
-    RuntimeError. Buffers from before keep their version, also inside; slices, `detach()` and
-    `data` are of the mode of what they are made of. With `mode=False` writes count inside.
+    Outside such buffers are only read: `copy_`, `fill_` and `copy_to` into them raise
+    RuntimeError. Earlier buffers retain their version, also inside; slices, `detach()` and
+    `data` inherit the mode of their base. With `mode=False` new buffers have a version.
 
     >>> import accelrt
     >>> with accelrt.inference_mode():

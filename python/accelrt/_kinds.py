@@ -1,4 +1,4 @@
-"""What the module of each kind of device offers: the same functions, bound to a kind.
+"""The module of each kind of device: the same functions, bound to a kind.
 
 `Kind` describes it once. The package of a kind has its text and calls `fill`; `make stubs` writes
 the types beside it. A kind without a package has a module too.
@@ -26,9 +26,9 @@ _modules: dict[str, ModuleType] = {}
 
 
 def fill(name: str, *classes: type) -> None:
-    """Give the module `accelrt.<kind>`, which is being imported, what a kind's module has.
+    """Fill the module `accelrt.<kind>`, during its import, with the functions of its kind.
 
-    `classes` are those that this kind has beside the classes of all.
+    `classes` are the classes that only this kind has.
     """
     module = sys.modules[name]
     kind = name.rpartition(".")[2]
@@ -44,10 +44,10 @@ def module_of(device: _core.device | str) -> ModuleType:
         message = f"No {kind} device is available: {reason}"
         raise RuntimeError(message)
     if kind not in _modules:
-        # A kind from outside, whose name may be that of another module here: it is not imported.
+        # A registered kind, whose name may be that of another module here: it is not imported.
         made = ModuleType(f"accelrt.{kind}", f"Devices of kind {kind}.")
         vars(made).update(_members(kind, ()))
-        _modules.setdefault(kind, made)  # of threads that come at once all get the first one's
+        _modules.setdefault(kind, made)  # concurrent threads all get the first one's
     return _modules[kind]
 
 
@@ -61,10 +61,10 @@ def _members(kind: str, classes: tuple[type, ...]) -> dict[str, object]:
 
 
 class StreamContext:
-    """Makes a stream current in this thread inside a `with`; None changes nothing."""
+    """Makes a stream current in this thread inside a `with`; None has no effect."""
 
     def __init__(self, stream: _core.Stream | None) -> None:
-        """Keep the stream for the `with`."""
+        """Store the stream for the `with`."""
         if stream is not None and not isinstance(stream, _core.Stream):
             message = f"stream must be an accelrt.Stream or None, not {type(stream).__name__}"
             raise TypeError(message)
@@ -85,13 +85,13 @@ class StreamContext:
 
 
 class DeviceContext:
-    """Makes a device of one kind current in this thread inside a `with`; None changes nothing.
+    """Makes a device of one kind current in this thread inside a `with`; None has no effect.
 
-    Nested uses of one object are kept apart, and so are those of several threads.
+    Nested uses of one object, and uses in several threads, are independent.
     """
 
     def __init__(self, kind: str, index: int | None) -> None:
-        """Keep the index for the `with`."""
+        """Store the index for the `with`."""
         self._kind = kind
         self.idx = -1 if index is None else index
 
@@ -121,19 +121,19 @@ class Kind(Memory, Random):
         return _core.kind_index(self._kind, device, optional=True)
 
     def is_available(self) -> bool:
-        """Return True when there is at least one device; starts nothing."""
+        """Return True when there is at least one device; initialises no device."""
         return _core.device_count(self._kind) > 0
 
     def device_count(self) -> int:
-        """Return how many devices there are; starts nothing."""
+        """Return the number of devices; initialises no device."""
         return _core.device_count(self._kind)
 
     def is_initialized(self) -> bool:
-        """Return True when something was used that needed a device; False in a forked child."""
+        """Return True once a device was initialised; False in a forked child."""
         return _core.is_initialized()
 
     def init(self) -> None:
-        """Make the current device ready, which its first use would do."""
+        """Initialise the current device, as its first use would."""
         _core.initialize(self._kind)
 
     def current_device(self) -> int:
@@ -141,12 +141,12 @@ class Kind(Memory, Random):
         return _core.current_device(self._kind)
 
     def set_device(self, device: DeviceArgument) -> None:
-        """Make a device current in this thread; a negative index changes nothing."""
+        """Make a device current in this thread; a negative index has no effect."""
         index = _core.kind_index(self._kind, device, optional=False)
         _core.exchange_device(self._kind, index)
 
     def device(self, device: DeviceArgument) -> DeviceContext:
-        """Return a context manager with a device as the current one; None changes nothing."""
+        """Return a context manager with a device as the current one; None has no effect."""
         return DeviceContext(self._kind, None if device is None else self._index(device))
 
     def device_of(self, obj: object) -> DeviceContext:
@@ -156,23 +156,23 @@ class Kind(Memory, Random):
         return DeviceContext(self._kind, self._index(owner) if is_ours else None)
 
     def get_device_name(self, device: DeviceArgument = None) -> str:
-        """Return the maker's name of a device."""
+        """Return the vendor's name of a device."""
         return _core.get_device_properties(self._kind, self._index(device)).name
 
     def get_device_properties(self, device: DeviceArgument = None) -> _core.DeviceProperties:
-        """Return what a device is: name, memory, cores, caches, pages."""
+        """Return the properties of a device: name, memory, cores, caches, pages."""
         return _core.get_device_properties(self._kind, self._index(device))
 
     def get_device_capability(self, device: DeviceArgument = None) -> dict[str, object]:
-        """Return what a device can do."""
+        """Return the capabilities of a device."""
         return capability(self._kind, self._index(device))
 
     def can_device_access_peer(self, device: DeviceArgument, peer: DeviceArgument) -> bool:
-        """Return True when a device reaches the memory of another, or both are one."""
+        """Return True when a device can access a peer's memory, or both are the same."""
         return _core.can_access_peer(self._kind, self._index(device), self._index(peer))
 
     def get_arch_list(self) -> list[str]:
-        """Return the architectures of the native code that this build brings for the kind.
+        """Return the architectures of the native code that this build contains for the kind.
 
         That is the machine's own for `cpu`; kernels are compiled for their device when they run.
         """
@@ -181,7 +181,7 @@ class Kind(Memory, Random):
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:  # noqa: FBT001, FBT002  torch's signature
         """Return True when the current device computes with bfloat16, by instructions or without.
 
-        Without `including_emulation` only instructions of its own count.
+        Without `including_emulation` only hardware instructions count.
         """
         may_emulate = _core.flag("including_emulation", including_emulation)
         known = self.get_device_properties() if self.is_available() else None
@@ -196,11 +196,11 @@ class Kind(Memory, Random):
         return _core.get_memory_info(self._kind, self._index(device))
 
     def stream(self, stream: _core.Stream | None) -> StreamContext:
-        """Return a context manager with a stream as the current one; None changes nothing."""
+        """Return a context manager with a stream as the current one; None has no effect."""
         return StreamContext(stream)
 
     def default_stream(self, device: DeviceArgument = None) -> _core.Stream:
-        """Return the stream of a device that is current where none was made so."""
+        """Return the default stream of a device, current in threads that have set no other."""
         return _core.default_stream(self._kind, self._index(device))
 
     def current_stream(self, device: DeviceArgument = None) -> _core.Stream:
@@ -208,7 +208,7 @@ class Kind(Memory, Random):
         return _core.current_stream(self._kind, self._index(device))
 
     def set_stream(self, stream: _core.Stream) -> None:
-        """Make a stream, and its device, current in this thread."""
+        """Make a stream and its device current in this thread."""
         _core.set_stream(stream)
 
     def synchronize(self, device: DeviceArgument = None) -> None:
@@ -217,7 +217,7 @@ class Kind(Memory, Random):
 
 
 def nested(flat: dict[str, int]) -> dict[str, Any]:
-    """Return what stands under keys with dots as dictionaries in dictionaries."""
+    """Return the values of dotted keys as nested dictionaries."""
     whole: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
@@ -230,7 +230,7 @@ def nested(flat: dict[str, int]) -> dict[str, Any]:
 
 def capability(kind: str, index: int) -> dict[str, object]:
     """Return the dtypes that a device's buffers may be viewed as, by NumPy's names."""
-    _core.get_device_properties(kind, index)  # raises for a device that does not exist
+    _core.get_device_properties(kind, index)  # raises for a missing device
     return {"supported_dtypes": set(DTYPES)}
 
 

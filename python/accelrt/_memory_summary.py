@@ -1,4 +1,4 @@
-"""The statistics of an allocator as a table that people read, laid out as PyTorch's."""
+"""An allocator's statistics as a table for people, in PyTorch's layout."""
 
 from __future__ import annotations
 

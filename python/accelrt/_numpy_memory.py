@@ -5,16 +5,16 @@ from contextvars import ContextVar
 
 from accelrt import _core
 
-# As NumPy keeps the handler itself: one stack for each context.
+# One stack per context, as NumPy stores the handler.
 _outside: ContextVar[tuple[object, ...]] = ContextVar("_outside", default=())
 
 
 class numpy_memory(contextlib.ContextDecorator):  # noqa: N801  a function for its users
     """Takes the memory of new NumPy arrays from the cache of pinned host memory, inside a `with`.
 
-    Also a decorator. It is for arrays that are made in this context, in Python's sense: other
+    Also a decorator. It affects arrays created in this context (`contextvars`): other
     threads enter one of their own. An array keeps its memory after the scope, and frees it where
-    it dies, on any thread; `host_memory_stats` counts it. What is not there raises: ImportError
+    it dies, on any thread; `host_memory_stats` counts it. ImportError
     without NumPy, RuntimeError when NumPy is older than 1.22.
 
     >>> import accelrt, numpy
@@ -31,11 +31,11 @@ class numpy_memory(contextlib.ContextDecorator):  # noqa: N801  a function for i
     """
 
     def __enter__(self) -> None:
-        """Make accelrt's handler the one of this context."""
+        """Install accelrt's handler in this context."""
         _outside.set((*_outside.get(), _core.exchange_numpy_handler()))
 
     def __exit__(self, *_: object) -> None:
-        """Make the handler from before the one of this context again."""
+        """Restore the previous handler of this context."""
         if not (outside := _outside.get()):
             message = "numpy_memory was not entered in this context"
             raise RuntimeError(message)

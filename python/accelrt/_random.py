@@ -1,4 +1,4 @@
-"""What the modules of all kinds offer about their default generators, and `accelrt`'s own."""
+"""The functions of all kinds' modules, and of `accelrt`, for their default generators."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _State = bytes | bytearray | memoryview
 class Random:
     """The functions of one kind's module about random numbers.
 
-    Seeding starts nothing: a generator that does not exist yet begins with the last seed that was
-    meant for it. One that was never seeded begins with an unpredictable seed.
+    Seeding initialises no device: a generator created later starts with the last seed set
+    for it. A generator that was never seeded starts with an unpredictable seed.
     """
 
     def _name(self) -> str:
@@ -29,7 +29,7 @@ class Random:
         raise NotImplementedError
 
     def default_generator(self, device: DeviceArgument = None) -> _core.Generator:
-        """Return the generator of a device that everybody shares."""
+        """Return the default generator of a device, shared by all threads."""
         return _core.default_generator(self._name(), self._index(device))
 
     def manual_seed(self, seed: int) -> None:
@@ -104,7 +104,7 @@ def set_rng_state(new_state: _State) -> None:
 def manual_seed(seed: int) -> _core.Generator:
     """Seed the default generators of all devices of all kinds; return that of `cpu`.
 
-    Starts nothing and asks no driver.
+    Initialises no device and queries no driver.
 
     >>> import accelrt
     >>> accelrt.manual_seed(7).initial_seed()

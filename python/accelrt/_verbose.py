@@ -1,4 +1,4 @@
-"""Verbose scopes and what they capture: the `verbose` classes are made of this."""
+"""Verbose scopes and their captured lines: the base of the `verbose` classes."""
 
 import contextlib
 import json
@@ -20,12 +20,12 @@ class VerboseLog:
     """
 
     def __init__(self, lines: Sequence[str] | _core.VerboseCapture | None) -> None:
-        """Take lines, or a capture that collects them; None when nothing is captured."""
+        """Take lines, or a capture that collects them; None without a capture."""
         self._source = lines
 
     @property
     def lines(self) -> list[str]:
-        """All lines of the library as printed; inside of the `with` those so far."""
+        """All lines of the library as printed; inside the `with`, those so far."""
         if self._source is None:
             message = "nothing was captured: the scope has no capture=True"
             raise RuntimeError(message)
@@ -64,7 +64,7 @@ class VerboseLog:
         return f"<VerboseLog of {len(self.lines)} lines>"
 
     def end(self) -> None:
-        """Collect no more."""
+        """End the capture."""
         if isinstance(self._source, _core.VerboseCapture):
             self._source = self._source.end()
 
@@ -72,12 +72,12 @@ class VerboseLog:
 class VerboseContext:
     """A verbose level of one library, in the whole process, inside a `with`.
 
-    One object may be entered again, also inside of itself and by several threads; each time has a
-    log of its own.
+    One object may be entered repeatedly, nested and by several threads; each time has a
+    separate log.
     """
 
     def __init__(self, library: str, name: str, level: int, *, capture: bool) -> None:
-        """Keep the level for the `with`."""
+        """Store the level for the `with`."""
         self._library = library
         self._level = _core.verbose_level(library, name, level)
         self._is_capturing = _core.flag("capture", capture)
@@ -114,7 +114,7 @@ class VerboseContext:
 
 
 class verbose(VerboseContext):  # noqa: N801  as the backends' classes
-    """Prints a line for each task of this process's streams inside a `with`; restores what was.
+    """Prints a line for each task of this process's streams inside a `with`.
 
     `level` is 0 or 1. A line is `accelrt_verbose,kind,device,stream,what,bytes,ms`: what is copy,
     fill, random, launch, kernel, deferred (a callable of `launch_host`), call, record or wait.
@@ -129,7 +129,7 @@ class verbose(VerboseContext):  # noqa: N801  as the backends' classes
     """
 
     def __init__(self, level: int, *, capture: bool = False) -> None:
-        """Keep the level for the `with`."""
+        """Store the level for the `with`."""
         super().__init__("accelrt", "level", level, capture=capture)
 
 
@@ -139,9 +139,9 @@ def _capture(library: str) -> _core.VerboseCapture:
 
 
 def flush_output() -> None:
-    """Write what Python keeps of its output: it belongs before what follows."""
+    """Flush Python's buffered output, so that it precedes the lines that follow."""
     for stream in filter(None, {sys.stdout, sys.__stdout__}):
-        # Closed, or the reader has gone: that is told where the program writes.
+        # Closed, or without a reader: the program's next write reports it.
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
 
@@ -150,7 +150,7 @@ _warned: set[str] = set()
 
 
 def _warn_once(library: str) -> None:
-    """Tell of a level of the environment that is lost when a scope ends."""
+    """Warn once of a level of the environment that the end of a scope cannot restore."""
     lost = _core.VerboseScope.lost_by_restoring(library)
     if lost is not None and library not in _warned:
         _warned.add(library)

@@ -1,7 +1,7 @@
-"""Verbose lines as records: which call, how long, and what was told of it.
+"""Verbose lines as records: the call, its duration, and its fields.
 
-Lines are as oneMKL, oneDNN and this runtime print them, and may be cut or mixed up: what cannot be
-read is no record, and nothing raises.
+Lines are as oneMKL, oneDNN and this runtime print them, and may be cut or mixed: a line that cannot
+be read is skipped without an error.
 """
 
 import math
@@ -40,7 +40,7 @@ class Record:
     line: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as JSON has it."""
+        """Return the record as a dictionary for JSON."""
         return {"library": self.library, "name": self.name, "ms": self.ms, "fields": self.fields}
 
 

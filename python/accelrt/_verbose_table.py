@@ -1,4 +1,4 @@
-"""Calls by their names, as a profiler prints them: how often, how long, and their share."""
+"""Calls by name, in a profiler's format: count, duration and share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ class _Row:
 
 
 def check_order(sort_by: str) -> None:
-    """Raise for an order that tables do not have."""
+    """Raise for an unknown sort order."""
     if sort_by not in ORDERS:
         message = f"sort_by must be one of {', '.join(ORDERS)}, not {sort_by!r}"
         raise ValueError(message)
 
 
 def text(records: Iterable[Record], sort_by: str) -> str:
-    """Return a table with a line for each name, and the sum below."""
+    """Return a table with a line per name and a line of totals."""
     check_order(sort_by)
     rows: dict[tuple[str, str], _Row] = {}
     for record in records:
@@ -56,7 +56,7 @@ def text(records: Iterable[Record], sort_by: str) -> str:
     return "\n".join((rule, shown[0], rule, *shown[1:], rule, whole)) + "\n"
 
 
-# Ties by name, so that a table of the same calls is the same.
+# Ties are sorted by name, so the same calls give the same table.
 _keys = {
     "total": lambda row: (-row.total_ms, row.name),
     "calls": lambda row: (-row.calls, row.name),

@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 def can_device_access_peer(device: DeviceArgument, peer: DeviceArgument) -> bool:
-    """Return True when a device reaches the memory of another, or both are one."""
+    """Return True when a device can access a peer's memory, or both are the same."""
 
 def current_device() -> int:
     """Return the index of this thread's current device."""
@@ -79,43 +79,43 @@ def current_stream(device: DeviceArgument = None) -> _core.Stream:
     """Return this thread's current stream on a device."""
 
 def default_generator(device: DeviceArgument = None) -> _core.Generator:
-    """Return the generator of a device that everybody shares."""
+    """Return the default generator of a device, shared by all threads."""
 
 def default_stream(device: DeviceArgument = None) -> _core.Stream:
-    """Return the stream of a device that is current where none was made so."""
+    """Return the default stream of a device, current in threads that have set no other."""
 
 def device(device: DeviceArgument) -> DeviceContext:
-    """Return a context manager with a device as the current one; None changes nothing."""
+    """Return a context manager with a device as the current one; None has no effect."""
 
 def device_count() -> int:
-    """Return how many devices there are; starts nothing."""
+    """Return the number of devices; initialises no device."""
 
 def device_of(obj: object) -> DeviceContext:
     """Return a context manager with an object's device as the current one."""
 
 def empty_cache() -> None:
-    """Wait, without the GIL, until no stream uses free memory, and give it back."""
+    """Wait, without the GIL, until no stream uses cached memory, and free it."""
 
 def empty_host_cache() -> None:
-    """Wait, without the GIL, until no stream uses free pinned memory, and give it back."""
+    """Wait, without the GIL, until no stream uses cached pinned memory, and free it."""
 
 def get_arch_list() -> list[str]:
-    """Return the architectures of the native code that this build brings for the kind.
+    """Return the architectures of the native code that this build contains for the kind.
 
     That is the machine's own for `cpu`; kernels are compiled for their device when they run.
     """
 
 def get_device_capability(device: DeviceArgument = None) -> dict[str, object]:
-    """Return what a device can do."""
+    """Return the capabilities of a device."""
 
 def get_device_name(device: DeviceArgument = None) -> str:
-    """Return the maker's name of a device."""
+    """Return the vendor's name of a device."""
 
 def get_device_properties(device: DeviceArgument = None) -> _core.DeviceProperties:
-    """Return what a device is: name, memory, cores, caches, pages."""
+    """Return the properties of a device: name, memory, cores, caches, pages."""
 
 def get_per_process_memory_fraction(device: DeviceArgument = None) -> float:
-    """Return the part of a device's memory that may be reserved."""
+    """Return the fraction of a device's memory that the allocator may reserve."""
 
 def get_rng_state(device: DeviceArgument = None) -> bytes:
     """Return the state of a device's default generator: 16 bytes."""
@@ -124,25 +124,25 @@ def get_rng_state_all() -> list[bytes]:
     """Return the states of the default generators of all devices."""
 
 def host_memory_stats() -> dict[str, int | float | list[int]]:
-    """Return what the cache of pinned memory counts, by sorted flat keys; times in us."""
+    """Return the statistics of the pinned-memory cache, by sorted flat keys; times in us."""
 
 def init() -> None:
-    """Make the current device ready, which its first use would do."""
+    """Initialise the current device, as its first use would."""
 
 def initial_seed() -> int:
     """Return the seed of the current device's default generator."""
 
 def is_available() -> bool:
-    """Return True when there is at least one device; starts nothing."""
+    """Return True when there is at least one device; initialises no device."""
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """Return True when the current device computes with bfloat16, by instructions or without.
 
-    Without `including_emulation` only instructions of its own count.
+    Without `including_emulation` only hardware instructions count.
     """
 
 def is_initialized() -> bool:
-    """Return True when something was used that needed a device; False in a forked child."""
+    """Return True once a device was initialised; False in a forked child."""
 
 def manual_seed(seed: int) -> None:
     """Seed the default generator of the current device."""
@@ -151,27 +151,27 @@ def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices."""
 
 def max_memory_allocated(device: DeviceArgument = None) -> int:
-    """Return the most of `memory_allocated` since its peak was reset.
+    """Return the peak of `memory_allocated` since its last reset.
 
-    When several threads made buffers it is a bound under the default policy: what threads kept
-    for their next ones counts too, unless settings say `exact_statistics:True`, and what was
-    freed and awaited other streams.
+    Under the default policy it is an upper bound when several threads create buffers: it
+    includes memory that threads cache, unless settings say `exact_statistics:True`, and
+    freed memory that waits for other streams.
     """
 
 def max_memory_reserved(device: DeviceArgument = None) -> int:
-    """Return the most of `memory_reserved` since its peak was reset."""
+    """Return the peak of `memory_reserved` since its last reset."""
 
 def mem_get_info(device: DeviceArgument = None) -> tuple[int, int]:
     """Return free and total bytes of a device, as `accelerator.get_memory_info`."""
 
 def memory_allocated(device: DeviceArgument = None) -> int:
-    """Return the bytes of blocks that were handed out and not freed."""
+    """Return the bytes of allocated blocks."""
 
 def memory_reserved(device: DeviceArgument = None) -> int:
-    """Return the bytes that were taken from the device."""
+    """Return the bytes reserved from the device."""
 
 def memory_snapshot() -> list[dict[str, Any]]:
-    """Return the segments of all devices with their blocks, as torch's snapshots have them."""
+    """Return all devices' segments with their blocks, in the format of torch's snapshots."""
 
 def memory_stats(device: DeviceArgument = None) -> dict[str, int]:
     """Return what a device's allocator counts, by sorted flat keys; zeros before its use.
@@ -180,8 +180,8 @@ def memory_stats(device: DeviceArgument = None) -> dict[str, int]:
     name says so. Ours: `num_oom_rejections` counts requests that `throw_on_cudamalloc_oom`
     refused, `num_pages_stolen` pages that moved to where memory was missing,
     `num_frontier_reuses` requests that another stream's memory served. `inactive_split` and its
-    bytes are what is free and cannot go back to the device as it is. What threads keep for
-    their next buffers becomes free memory before this counts.
+    bytes are free memory that cannot return to the device as it is. Memory that threads cache
+    for their next buffers becomes free memory before this counts.
     """
 
 def memory_stats_as_nested_dict(device: DeviceArgument = None) -> dict[str, Any]:
@@ -191,17 +191,17 @@ def memory_summary(device: DeviceArgument = None, abbreviated: bool = False) -> 
     """Return the statistics of a device as a table; `abbreviated` without the two pools."""
 
 def register_oom_observer(observer: _OomObserver) -> ObserverHandle:
-    """Call `observer` when a request of this kind fails for want of memory; return its end.
+    """Call `observer` at each out-of-memory error of this kind; return its handle.
 
     It is called as `observer(device, requested_bytes, limit_bytes, free_bytes)` before the
-    error is raised; what it raises goes to `sys.unraisablehook`.
+    error is raised; its exceptions go to `sys.unraisablehook`.
     """
 
 def reset_accumulated_memory_stats(device: DeviceArgument = None) -> None:
-    """Make every sum and every count zero."""
+    """Reset every sum and count to zero."""
 
 def reset_peak_memory_stats(device: DeviceArgument = None) -> None:
-    """Make every peak the current value."""
+    """Reset every peak to the current value."""
 
 def seed() -> None:
     """Seed the default generator of the current device with an unpredictable number."""
@@ -210,10 +210,10 @@ def seed_all() -> None:
     """Seed the default generators of all devices with one unpredictable number."""
 
 def set_device(device: DeviceArgument) -> None:
-    """Make a device current in this thread; a negative index changes nothing."""
+    """Make a device current in this thread; a negative index has no effect."""
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceArgument = None) -> None:
-    """Limit what may be reserved from now on to a part of a device's memory, 0 to 1."""
+    """Limit the fraction, 0 to 1, of a device's memory that the allocator may reserve."""
 
 def set_rng_state(new_state: _State, device: DeviceArgument = None) -> None:
     """Restore the state of a device's default generator."""
@@ -222,18 +222,18 @@ def set_rng_state_all(new_states: Iterable[_State]) -> None:
     """Restore the states of the default generators of all devices."""
 
 def set_stream(stream: _core.Stream) -> None:
-    """Make a stream, and its device, current in this thread."""
+    """Make a stream and its device current in this thread."""
 
 def shared_memory_stats(device: DeviceArgument = None) -> dict[str, int]:
-    """Return what is counted of memory that a device shares with the host: `empty_shared`.
+    """Return the statistics of memory that a device shares with the host: `empty_shared`.
 
-    Keys are those of `memory_stats`, which does not count it. It takes from the same capacity,
-    goes back with `empty_cache`, and its peaks and sums are reset with the device's;
+    Keys are those of `memory_stats`, which does not count it. It uses the same capacity,
+    `empty_cache` frees it, and its peaks and sums are reset with the device's;
     `set_per_process_memory_fraction` does not limit it.
     """
 
 def stream(stream: _core.Stream | None) -> StreamContext:
-    """Return a context manager with a stream as the current one; None changes nothing."""
+    """Return a context manager with a stream as the current one; None has no effect."""
 
 def synchronize(device: DeviceArgument = None) -> None:
     """Wait, without the GIL, until all streams of a device are done; raise their errors."""

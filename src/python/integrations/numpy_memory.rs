@@ -1,7 +1,7 @@
-//! NumPy's memory of arrays, served by the heap over the host cache: the handler of NEP 49.
+//! NumPy's array memory from the host heap: the handler of NEP 49.
 //!
-//! NumPy is found at run time, through the table of its C interface. Arrays keep the handler that
-//! made them, so memory from this one comes back to it wherever and whenever an array dies.
+//! NumPy is found at run time, through its C API table. An array retains the handler that allocated
+//! it, so the handler frees its memory on any thread at any time.
 #![expect(unsafe_code, reason = "NumPy's table is one of C functions")]
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -12,14 +12,14 @@ use pyo3::prelude::*;
 
 use crate::integrations::host_heap::{self, Functions};
 
-/// Places in the table, of `numpy/core/code_generators/numpy_api.py`: they never change.
+/// Indices in the table, from `numpy/core/code_generators/numpy_api.py`; they never change.
 const FEATURE_VERSION: usize = 211;
 const SET_HANDLER: usize = 304;
 
-/// `NPY_1_22_API_VERSION`: from here on the table has handlers.
+/// `NPY_1_22_API_VERSION`: the first version whose table has handlers.
 const LEAST_FEATURE_VERSION: c_uint = 0xf;
 
-/// NumPy's name for a capsule of a handler.
+/// The capsule name that NumPy requires.
 const CAPSULE_NAME: &CStr = c"mem_handler";
 
 /// `PyDataMem_Handler`, version 1.
@@ -34,10 +34,10 @@ struct Handler {
     free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
 }
 
-// SAFETY: plain values that never change; the context is null.
+// SAFETY: every field is a constant, and the context is null: threads only read it.
 unsafe impl Sync for Handler {}
 
-/// Lives as long as the process, as its arrays may.
+/// A static, because arrays that refer to it may live until the process ends.
 static HANDLER: Handler = Handler {
     name: {
         let (mut name, text, mut index) = ([0; 127], b"accelrt", 0);
@@ -64,21 +64,21 @@ extern "C" fn calloc(_: *mut c_void, count: usize, bytes: usize) -> *mut c_void 
 }
 
 /// # Safety
-/// NumPy gives null or memory from this handler, and from then on uses the result.
+/// `old` is null or memory from this handler, and NumPy uses only the result afterwards.
 unsafe extern "C" fn realloc(_: *mut c_void, old: *mut c_void, bytes: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller, NumPy, passes null or a live allocation of this heap, and gives it up.
     unsafe { host_heap::realloc(old, bytes, &Functions::LIBC) }
 }
 
 /// # Safety
-/// NumPy gives back memory from this handler, once.
+/// `old` is memory from this handler, and NumPy frees it once.
 unsafe extern "C" fn free(_: *mut c_void, old: *mut c_void, _bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller, NumPy, passes an allocation of this heap and frees it once.
     unsafe { host_heap::free(old, &Functions::LIBC) }
 }
 
-/// Makes `handler` the one that new arrays of this context get their memory from, by default
-/// accelrt's; the one that was.
+/// Makes `handler`, by default accelrt's, the allocator of new arrays in this context; returns the
+/// previous one.
 #[pyfunction]
 #[pyo3(signature = (handler=None))]
 pub(crate) fn exchange_numpy_handler<'py>(
@@ -92,33 +92,33 @@ pub(crate) fn exchange_numpy_handler<'py>(
         host_heap::open()?;
         capsule(py)?
     };
-    // SAFETY: the table has that many places, as its version says.
+    // SAFETY: the table has this entry: `table_of_functions` checked its version.
     let place = unsafe { table.add(SET_HANDLER) };
-    // SAFETY: as above.
+    // SAFETY: the entry is inside the table, which NumPy never changes.
     let function = unsafe { *place };
-    // SAFETY: the function at this place has this type in every version.
+    // SAFETY: the function at this index has this type in every version.
     let set = unsafe {
         std::mem::transmute::<
             *const c_void,
             unsafe extern "C" fn(*mut ffi::PyObject) -> *mut ffi::PyObject,
         >(function)
     };
-    // SAFETY: with the GIL; the capsule is checked, and NumPy takes a reference of its own.
+    // SAFETY: the GIL is held; the capsule is checked, and NumPy takes its own reference.
     let previous = unsafe { set(handler.as_ptr()) };
     // SAFETY: a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, previous) }
 }
 
-/// A capsule of accelrt's handler.
+/// A capsule that refers to accelrt's handler.
 fn capsule(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let pointer = (&raw const HANDLER).cast_mut().cast();
-    // SAFETY: with the GIL; both live as long as the process, and NumPy reads the handler only.
+    // SAFETY: the GIL is held; the handler and the name are statics, which NumPy only reads.
     let made = unsafe { ffi::PyCapsule_New(pointer, CAPSULE_NAME.as_ptr(), None) };
     // SAFETY: a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }
 
-/// NumPy's table of C functions, of a version with handlers. Imports NumPy.
+/// NumPy's C API table, of a version with handlers. Imports NumPy.
 fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
     let numpy = py.import("numpy").map_err(|missing| {
         let error = PyImportError::new_err("numpy_memory needs NumPy, which cannot be imported");
@@ -129,7 +129,7 @@ fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
         .import("numpy._core._multiarray_umath")
         .or_else(|_| py.import("numpy.core._multiarray_umath"))?;
     let capsule = module.getattr("_ARRAY_API")?;
-    // SAFETY: with the GIL; any object may be given, and one that is no capsule raises.
+    // SAFETY: the GIL is held; any object is allowed, and one that is not a capsule raises.
     let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) };
     if table.is_null() {
         return Err(PyErr::fetch(py));
@@ -137,12 +137,12 @@ fn table_of_functions(py: Python<'_>) -> PyResult<*const *const c_void> {
     let table = table.cast::<*const c_void>().cast_const();
     // SAFETY: every NumPy for this interpreter's version has this entry.
     let place = unsafe { table.add(FEATURE_VERSION) };
-    // SAFETY: as above.
+    // SAFETY: the entry is inside the table, which NumPy never changes.
     let function = unsafe { *place };
-    // SAFETY: the function at this place has this type in every version.
+    // SAFETY: the function at this index has this type in every version.
     let version =
         unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_uint>(function) };
-    // SAFETY: without arguments, with the GIL.
+    // SAFETY: the function takes no arguments, and the GIL is held.
     let version = unsafe { version() };
     if version < LEAST_FEATURE_VERSION {
         let has = numpy.getattr("__version__")?;

@@ -15,13 +15,13 @@ use crate::python::support::errors::wrong_type;
 use crate::python::support::parameters::integer;
 use crate::runtime;
 
-/// A verbose level that is in force until `leave`.
+/// A verbose level, in effect until `leave`.
 #[pyclass(name = "VerboseScope", module = "accelrt._core", frozen)]
 pub(crate) struct PyVerboseScope(Mutex<Option<VerboseScope>>);
 
 #[pymethods]
 impl PyVerboseScope {
-    // With the GIL: a process that forks by Python holds no lock of the levels.
+    // With the GIL held: Python forks with the GIL, so the levels' lock is then free.
     #[new]
     fn new(py: Python<'_>, library: &str, level: i32) -> PyResult<Self> {
         let folder = library_folder(py)?;
@@ -29,27 +29,29 @@ impl PyVerboseScope {
         Ok(Self(Mutex::new(LockRank::Bindings, Some(scope))))
     }
 
-    /// Brings the level below back.
+    /// Restores the level below.
     fn leave(&self) {
         let scope = self.0.lock().take();
-        drop(scope); // without the lock
+        drop(scope); // after the lock is released
     }
 
-    /// What of the environment's level the end of a scope cannot bring back, as a sentence.
+    /// The part of the environment's level that the end of a scope cannot restore, as a sentence;
+    /// None when it restores everything.
     #[staticmethod]
     fn lost_by_restoring(library: &str) -> PyResult<Option<String>> {
         Ok(library_argument(library)?.lost_by_restoring())
     }
 }
 
-/// Keeps what a library prints until `end`.
+/// Captures the output of a library until `end`.
 #[pyclass(name = "VerboseCapture", module = "accelrt._core", frozen)]
 pub(crate) struct PyVerboseCapture(VerboseCapture);
 
 #[pymethods]
 impl PyVerboseCapture {
     // Steps that may block run without the GIL: the reader of the standard output may need it.
-    // Steps that take the lock of all captures run with the GIL: that lock is then free in a fork.
+    // Steps that take the lock of all captures hold the GIL: Python forks with the GIL, so that
+    // lock is then free.
     #[new]
     fn new(py: Python<'_>, library: &str) -> PyResult<Self> {
         let library = library_argument(library)?;
@@ -59,12 +61,12 @@ impl PyVerboseCapture {
         Ok(Self(capture))
     }
 
-    /// The lines so far.
+    /// The lines captured so far.
     fn lines(&self, py: Python<'_>) -> Vec<String> {
         py.detach(|| self.0.lines())
     }
 
-    /// Keeps no more; the lines, at the first call.
+    /// Ends the capture. The first call returns its lines.
     fn end(&self, py: Python<'_>) -> Vec<String> {
         let lines = py.detach(|| self.0.stop());
         if let Some(ended) = self.0.detach() {
@@ -76,12 +78,12 @@ impl PyVerboseCapture {
 
 impl Drop for PyVerboseCapture {
     fn drop(&mut self) {
-        // As `end`. Without an interpreter no thread waits for the GIL either.
+        // As `end`. Without an interpreter no other thread needs the GIL.
         Python::try_attach(|py| drop(self.end(py)));
     }
 }
 
-/// Makes an allocator the one that oneMKL gets its memory from; the name of the one that was.
+/// Makes oneMKL use an allocator; returns the name of the previous one.
 #[pyfunction]
 pub(crate) fn use_mkl_allocator(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<&'static str> {
     let text = name.cast::<PyString>().map_err(|_| wrong_type("name", "a string", name))?;
@@ -94,13 +96,13 @@ pub(crate) fn use_mkl_allocator(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyRe
     Ok(py.detach(|| allocator.register(&[&folder]))?.name())
 }
 
-/// The name of the allocator that oneMKL gets its memory from.
+/// The name of oneMKL's allocator.
 #[pyfunction]
 pub(crate) fn mkl_allocator() -> &'static str {
     MklAllocator::current().name()
 }
 
-/// The verbose level that an argument is.
+/// Converts an argument to a library's verbose level.
 #[pyfunction]
 pub(crate) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>) -> PyResult<i32> {
     let number = match level.cast::<PyBool>() {
@@ -115,31 +117,31 @@ pub(crate) fn verbose_level(library: &str, name: &str, level: &Bound<'_, PyAny>)
     allowed.ok_or_else(|| PyValueError::new_err(text))
 }
 
-/// True when a library is in the process or can be loaded.
+/// True when a library is loaded or can be loaded.
 #[pyfunction]
 pub(crate) fn has_verbose_library(py: Python<'_>, library: &str) -> PyResult<bool> {
     Ok(library_argument(library)?.is_available(&[&library_folder(py)?])?)
 }
 
-/// The version of a library, which is searched for; fails where there is none.
+/// The version of a library, which is searched for; fails when it is missing.
 #[pyfunction]
 pub(crate) fn verbose_library_version(py: Python<'_>, library: &str) -> PyResult<String> {
     Ok(library_argument(library)?.version(&[&library_folder(py)?])?)
 }
 
-/// The file of an OpenMP runtime; None where there is none.
+/// The file of an OpenMP runtime, or None.
 #[pyfunction]
 pub(crate) fn openmp_library() -> Option<String> {
     openmp()
 }
 
-/// The version of cuDNN as one number; None where there is none.
+/// The version of cuDNN as one number, or None.
 #[pyfunction]
 pub(crate) fn cudnn_version() -> Option<usize> {
     cudnn()
 }
 
-/// The widest vector instructions, in torch's words.
+/// The widest vector instructions, by torch's names.
 #[pyfunction]
 pub(crate) fn cpu_capability() -> &'static str {
     runtime::cpu_capability()
@@ -154,7 +156,7 @@ fn library_argument(name: &str) -> PyResult<VerboseLibrary> {
     }
 }
 
-/// The folder where wheels put shared libraries, which the loader does not search.
+/// The folder where wheels install shared libraries; the loader does not search it.
 pub(crate) fn library_folder(py: Python<'_>) -> PyResult<PathBuf> {
     let prefix: PathBuf =
         py.import(intern!(py, "sys"))?.getattr(intern!(py, "prefix"))?.extract()?;

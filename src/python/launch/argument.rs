@@ -1,4 +1,4 @@
-//! Arguments of a launch: Python objects as C values, and the objects to keep alive for them.
+//! Launch arguments: converts Python objects to C values, and collects the objects to keep alive.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
@@ -15,15 +15,15 @@ use crate::python::memory::host_memory::has_buffer_protocol;
 use crate::python::memory::view::PyView;
 use crate::python::support::errors::type_name;
 
-/// How far `_as_parameter_` is followed.
+/// The maximum number of `_as_parameter_` attributes to follow.
 const MAX_DEPTH: usize = 8;
 
 /// The allowed types of an argument without a declared type.
 const UNDECLARED: &str = "an int, bool, float, None, bytes, Buffer or View, an object of ctypes or \
                           cffi, or have data_ptr() or _as_parameter_";
 
-/// An argument that is being converted.
-pub(crate) struct Passing<'a, 'py> {
+/// The conversion of one argument.
+pub(crate) struct ArgumentConverter<'a, 'py> {
     pub(crate) function: &'a Bound<'py, PyAny>,
     /// From 0.
     pub(crate) index: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Passing<'a, 'py> {
 pub(crate) struct Used {
     /// Kept alive until the function is done.
     pub(crate) objects: Vec<Py<PyAny>>,
-    /// Which bytes it uses, and how; the uses of buffers are recorded.
+    /// The memory that it uses through pointers, with the access; uses of buffers are recorded.
     pub(crate) memory: Vec<UsedMemory>,
 }
 
@@ -46,8 +46,8 @@ impl Used {
     }
 }
 
-impl<'py> Passing<'_, 'py> {
-    /// An argument of a function that declares no types.
+impl<'py> ArgumentConverter<'_, 'py> {
+    /// Converts an argument of a function without declared types.
     #[inline]
     pub(crate) fn undeclared(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         if value.is_exact_instance_of::<PyInt>() {
@@ -59,7 +59,7 @@ impl<'py> Passing<'_, 'py> {
         self.by_kind(value, 0)
     }
 
-    /// An argument of a declared type.
+    /// Converts an argument to its declared type.
     pub(crate) fn declared(
         &mut self,
         declared: &Declared,
@@ -74,7 +74,7 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    /// An `int64_t`, or a `uint64_t` when the number is too large for that.
+    /// Converts to `int64_t`, or to `uint64_t` a number that is too large for that.
     #[inline]
     fn integer(&self, value: &Bound<'py, PyAny>) -> PyResult<Argument> {
         if let Ok(value) = value.extract::<i64>() {
@@ -89,7 +89,7 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    /// An integer of so many bytes.
+    /// Converts to an integer of `bytes` bytes.
     #[inline]
     pub(crate) fn sized(
         &self,
@@ -97,7 +97,7 @@ impl<'py> Passing<'_, 'py> {
         is_signed: bool,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<Argument> {
-        // The usual case; 128 bits are read through Python's operators.
+        // The fast path; 128-bit numbers are read through Python's operators.
         match exact_integer(value) {
             Some(number) if fits(number, bytes, is_signed) => Ok(Argument::I64(number)),
             _ => self.sized_from_any(bytes, is_signed, value),
@@ -129,7 +129,7 @@ impl<'py> Passing<'_, 'py> {
             let what = format!("{bits} bits {} a sign", if is_signed { "with" } else { "without" });
             return Err(self.out_of_range(value, &what));
         }
-        // Extended by its sign or by zeros, as a narrower type would be.
+        // Extended by the sign or by zeros, as a narrower type would be.
         #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits, after the check")]
         Ok(Argument::I64(number as i64))
     }
@@ -142,7 +142,7 @@ impl<'py> Passing<'_, 'py> {
         value.extract().map_err(|_| self.wrong("a float", &value))
     }
 
-    /// A pointer by the rules of its declared class.
+    /// Converts to a pointer by the rules of its declared class.
     fn pointer(
         &mut self,
         class: Option<&Py<PyAny>>,
@@ -170,7 +170,7 @@ impl<'py> Passing<'_, 'py> {
         self.by_kind(&converted, 0)
     }
 
-    /// The slow path: dispatches by the kind of the object.
+    /// The slow path: converts by the class of the object.
     #[cold]
     fn by_kind(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> PyResult<Argument> {
         let py = value.py();
@@ -265,8 +265,8 @@ impl<'py> Passing<'_, 'py> {
         }
     }
 
-    /// Memory that an object owns, marked or not: a Buffer's or View's, or that of any object with
-    /// `data_ptr()`.
+    /// The memory of a Buffer, a View, or an object with `data_ptr()`, marked or not; `None` for
+    /// other objects.
     fn owned_memory(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         if let Ok(buffer) = value.cast::<PyBuffer>() {
             return self.buffers_memory(buffer, AccessMark::Unmarked).map(Some);
@@ -307,7 +307,7 @@ impl<'py> Passing<'_, 'py> {
         Ok(Argument::U64(address))
     }
 
-    /// Memory of any object with `data_ptr()`.
+    /// The memory of an object with `data_ptr()`.
     fn pointed_to(&mut self, value: &Bound<'py, PyAny>) -> PyResult<Option<Argument>> {
         let Ok(method) = value.getattr(intern!(value.py(), "data_ptr")) else { return Ok(None) };
         if !method.is_callable() {
@@ -331,10 +331,10 @@ impl<'py> Passing<'_, 'py> {
         PyTypeError::new_err(format!("{place} must be {expected}, not {name}{hint}"))
     }
 
-    /// The error of a declared class that does not take the argument.
+    /// The error for an argument that the declared class refuses.
     fn refused(&self, class: &Bound<'_, PyAny>, given: &Bound<'_, PyAny>, error: &PyErr) -> PyErr {
         let reason = error.value(given.py()).to_string();
-        // The reason that ctypes gives when it has none.
+        // ctypes' text when it has no reason.
         let reason = if reason == "wrong type" { String::new() } else { format!(": {reason}") };
         let (name, hint) = (type_name(given), hint(given));
         let text = format!("{} must be {}, not {name}", self.place(), name_of(class));
@@ -352,8 +352,8 @@ impl<'py> Passing<'_, 'py> {
     }
 }
 
-/// A Python number that is passed directly, as a declared type or as its own; `None` for objects
-/// that need a closer look.
+/// A Python number that is passed directly, as the declared type or its natural one; `None` for
+/// objects that need the slow path.
 #[inline]
 pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> Option<Argument> {
     if let Some(number) = exact_integer(value) {
@@ -368,13 +368,13 @@ pub(crate) fn number(declared: Option<&Declared>, value: &Bound<'_, PyAny>) -> O
     matches!(declared, None | Some(Declared::Double)).then(|| Argument::F64(number.value()))
 }
 
-/// The value of an exact `int`, when 64 bits hold it.
+/// The value of an exact `int`, when it fits into 64 bits.
 #[inline]
 fn exact_integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_exact_instance_of::<PyInt>() { value.extract().ok() } else { None }
 }
 
-/// Says how to pass an object that is not taken as it is.
+/// A hint on how to pass an object that was refused.
 fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     if is_numpy_scalar(given) {
         ": give int() or float() of it"
@@ -385,13 +385,13 @@ fn hint(given: &Bound<'_, PyAny>) -> &'static str {
     }
 }
 
-/// True for NumPy's numbers, and those that other libraries added to it.
+/// True for NumPy's scalars, and those that other libraries add to it.
 fn is_numpy_scalar(value: &Bound<'_, PyAny>) -> bool {
     let has = |name: &str| value.hasattr(name).unwrap_or(false);
     has("dtype") && has("item") && !has("__setitem__")
 }
 
-/// The numbers of NumPy that are no Python numbers and have a C type: a `float` and a bool.
+/// A NumPy scalar with a C type that is not a Python number: `float32` or a bool.
 fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     if !is_numpy_scalar(value) {
         return Ok(None);
@@ -403,7 +403,7 @@ fn numpy_number(value: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
     })
 }
 
-/// True when a number fits into so many bytes.
+/// True when a number fits into `bytes` bytes.
 #[inline]
 fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
     let unused_bits = 64 - 8 * u32::from(bytes);
@@ -414,7 +414,7 @@ fn fits(number: i64, bytes: u8, is_signed: bool) -> bool {
     }
 }
 
-/// The Python number in a simple ctypes object; other objects as they are.
+/// The Python number in a simple ctypes object; other objects unchanged.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if value.is_exact_instance_of::<PyInt>() || value.is_exact_instance_of::<PyFloat>() {
         return Ok(value.clone());

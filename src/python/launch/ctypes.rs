@@ -1,4 +1,4 @@
-//! Queries to `ctypes` and to cffi's backend, which import neither unless a program uses it.
+//! Queries to `ctypes` and to cffi's backend; imports neither before the program does.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::python::support::errors::type_name;
 
-/// Flag of functions that are called with the GIL.
+/// The flag of ctypes functions that are called with the GIL.
 const FUNCFLAG_PYTHONAPI: i64 = 4;
 
 /// The types of ctypes that launches distinguish.
@@ -54,14 +54,14 @@ impl Types {
             || object.is_instance(self.reference.bind(py))?)
     }
 
-    /// True for types that C passes by value and a launch does not.
+    /// True for ctypes' structures and unions, which C passes by value and a launch refuses.
     pub(crate) fn is_aggregate(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = object.py();
         Ok(object.is_instance(self.structure.bind(py))?
             || object.is_instance(self.union.bind(py))?)
     }
 
-    /// The address in a pointer, or that of an array or of the object in a `byref`.
+    /// The address that a pointer holds, or that of an array or of a `byref` target.
     pub(crate) fn address(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let pointer = self.cast.bind(py).call1((object, &self.void_pointer))?;
@@ -70,8 +70,8 @@ impl Types {
     }
 }
 
-/// True when a type of ctypes contains references to Python objects, at any depth. False for types
-/// that are not ctypes'.
+/// True when a ctypes type contains references to Python objects, at any depth. False for other
+/// types.
 pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = kind.py();
     if let Some(element) = kind.getattr_opt(intern!(py, "_type_"))? {
@@ -93,7 +93,7 @@ pub(crate) fn holds_objects(kind: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Refuses functions that need the GIL.
+/// Refuses functions that require the GIL.
 pub(crate) fn check_needs_no_gil(function: &Bound<'_, PyAny>) -> PyResult<()> {
     let flags: i64 = function.get_type().getattr("_flags_")?.extract()?;
     if flags & FUNCFLAG_PYTHONAPI != 0 {
@@ -116,7 +116,7 @@ pub(crate) fn check_needs_no_gil(function: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// The backend of cffi when the object is cffi data.
+/// The cffi backend, if the object is cffi data.
 pub(crate) fn cffi_backend<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyModule>>> {
@@ -126,7 +126,7 @@ pub(crate) fn cffi_backend<'py>(
     if is_ours { object.py().import("_cffi_backend").map(Some) } else { Ok(None) }
 }
 
-/// The address in a pointer of cffi, or that of an array.
+/// The address that a cffi pointer holds, or that of an array.
 pub(crate) fn cffi_address(
     backend: &Bound<'_, PyModule>,
     object: &Bound<'_, PyAny>,

@@ -1,4 +1,4 @@
-//! An attribute that a class computes, read without the search through the class and its bases.
+//! A computed attribute of a class, read without searching the class and its bases.
 #![expect(unsafe_code, reason = "calls the slot that getattr would find")]
 
 use std::mem;
@@ -14,30 +14,30 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// The descriptor of an object's attribute; `None` when the object itself may hold it, or when
+    /// The descriptor of an object's attribute; `None` when the object itself may store it, or when
     /// the class holds a plain value.
     pub(crate) fn of(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> Option<Self> {
         let found = object.get_type().getattr(name).ok()?;
         let class = found.get_type();
-        // SAFETY: a type and the number of one of its slots.
+        // SAFETY: the class is a live type, and the number names one of its slots.
         let set = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_descr_set) };
-        // SAFETY: as above.
+        // SAFETY: the class is a live type, and the number names one of its slots.
         let get = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_descr_get) };
         // A descriptor with a setter takes precedence over the object's own attributes.
         if set.is_null() || get.is_null() {
             return None;
         }
-        // SAFETY: the slot of this number holds a function of this type, as was just seen.
+        // SAFETY: this slot holds a function of this type; it is not null, as checked above.
         let get = unsafe { mem::transmute::<*mut std::ffi::c_void, ffi::descrgetfunc>(get) };
         Some(Self { object: found.unbind(), get })
     }
 
-    /// The attribute of an object of the same class.
+    /// Reads the attribute of another object of the same class.
     #[inline]
     pub(crate) fn get<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let (descriptor, class) = (self.object.as_ptr(), object.get_type_ptr());
-        // SAFETY: the slot of the descriptor's class, which lives as long as the descriptor; the
-        // thread has the GIL by `object`'s lifetime.
+        // SAFETY: `self` keeps the descriptor, its class and so the slot alive; `object` is live
+        // and its lifetime implies the GIL.
         let value = unsafe { (self.get)(descriptor, object.as_ptr(), class.cast()) };
         // SAFETY: the slot returns a new reference, or null with an exception.
         unsafe { Bound::from_owned_ptr_or_err(object.py(), value) }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::engine::stream::Stream;
 use crate::ffi::{Argument, FfiCall};
-use crate::python::launch::argument::{Passing, Used, number};
+use crate::python::launch::argument::{ArgumentConverter, Used, number};
 use crate::python::launch::function::{
     KnownFunction, NativeFunction, check_returns_status, name_of,
 };
@@ -65,13 +65,13 @@ b'xxx'";
             drop_parked(py);
             return enqueue_call(py, stream, call);
         }
-        // The slow path keeps references to objects and drops them.
+        // The slow path takes and drops references to objects.
         Python::attach(|_| launch_any(stream, arguments))
     }
 }
 
-/// A call of a known function with numbers, which keeps nothing alive; `None` for any other, which
-/// goes to the slow path, [`launch`].
+/// A call of a cached function with numbers only, which needs no object kept alive; `None` for any
+/// other, which takes the slow path, [`launch`].
 #[inline]
 fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResult<Option<FfiCall>> {
     let Some(known) = KnownFunction::of(function)? else { return Ok(None) };
@@ -95,14 +95,14 @@ fn plain_call(function: &Bound<'_, PyAny>, args: &[Bound<'_, PyAny>]) -> PyResul
 #[inline]
 fn enqueue_call(py: Python<'_>, stream: &Stream, call: FfiCall) -> PyResult<()> {
     enqueue(py, stream, || {
-        // SAFETY: the caller of `launch` promises, as in ctypes, that the address is a function of
-        // these arguments, which may be called when the stream comes to it.
+        // SAFETY: as with ctypes, the caller of `launch` guarantees that the address is a function
+        // with these arguments, which may be called when the stream reaches the task.
         unsafe { stream.launch(call) }
     })?;
     Ok(())
 }
 
-/// The slow path, for all arguments of `launch`.
+/// The slow path, for every form of `launch`.
 #[inline(never)]
 fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     let method = "Stream.launch";
@@ -130,7 +130,7 @@ fn launch_any(stream: &Stream, arguments: &Arguments<'_, '_>) -> PyResult<()> {
     kernel_launch::launch(stream, function, args, check, &Sizes { global, local })
 }
 
-/// Arguments that fit into the command, without an allocation.
+/// The number of arguments that the command stores without an allocation.
 const SHORT: usize = 4;
 
 /// Enqueues a call of `object` with `args`.
@@ -169,8 +169,8 @@ fn launch(
     enqueue_call(py, stream, call)
 }
 
-/// Enqueues a call that uses objects: buffers, with recorded uses, and others, which live until it
-/// is done.
+/// Enqueues a call that uses objects: uses of buffers are recorded; other objects are kept alive
+/// until the call is done.
 #[inline(never)]
 fn launch_with_objects(
     py: Python<'_>,
@@ -185,17 +185,19 @@ fn launch_with_objects(
     let uses: Vec<_> = uses.collect();
     enqueue(py, stream, || {
         if uses.is_empty() {
-            // SAFETY: as in `launch`; the task that is enqueued next keeps the objects alive.
+            // SAFETY: the caller of `launch` guarantees a function with these arguments; the task
+            // that is enqueued next keeps the objects alive.
             unsafe { stream.launch(call) }
         } else {
-            // No task keeps a reference to a buffer: its free waits for the use.
-            // SAFETY: as above, and what the marks say.
+            // The task holds no reference to a buffer: its free waits for the recorded use.
+            // SAFETY: the caller of `launch` guarantees a function with these arguments, which
+            // accesses memory as marked.
             unsafe { stream.launch_with_uses(call, &uses) }
         }
     })?;
     memory.iter().try_for_each(|used| used.record_lent(stream))?;
     if !objects.is_empty() {
-        // Behind the call: a task of the runtime, which the counters leave out.
+        // Enqueued after the call, as a task of the runtime that the counters exclude.
         stream.drop_behind(DeferredDrop::new(objects));
     }
     Ok(())
@@ -206,7 +208,7 @@ fn address(address: u64) -> usize {
     address as usize
 }
 
-/// Converts the arguments into a given array.
+/// Converts the arguments into the slots of `converted`.
 #[inline]
 fn convert<'py>(
     object: &Bound<'py, PyAny>,
@@ -215,7 +217,7 @@ fn convert<'py>(
     places: &mut [Argument],
     used: &mut Used,
 ) -> PyResult<()> {
-    let mut passing = Passing { function: object, index: 0, used };
+    let mut passing = ArgumentConverter { function: object, index: 0, used };
     let signature = function.signature.as_deref();
     if let Some(signature) = signature
         && signature.len() != args.len()

@@ -1,4 +1,4 @@
-//! The function of a launch: the accepted objects, the address, and the declared arguments.
+//! The function of a launch: the accepted objects, the address, and the declared types.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::python::launch::signature::{self, Argtypes, Signature};
 use crate::python::support::errors::{type_name, wrong_type};
 use crate::python::support::identity_cache::IdentityCache;
 
-/// What is known of a function object.
+/// The cached data of a function object.
 #[pyclass(frozen)]
 pub(crate) struct KnownFunction {
     pub(crate) address: u64,
@@ -22,23 +22,23 @@ pub(crate) struct KnownFunction {
 }
 
 enum Declaration {
-    /// The `argtypes` of a ctypes function, which are read at each launch.
+    /// The `argtypes` of a ctypes function; each launch checks them for changes.
     Argtypes(Argtypes),
-    /// Fixed types, of cffi or of a numba function that was queried once; kept alive when the code
-    /// is freed with the object.
+    /// Fixed types: of a cffi function, or of a numba function, which is queried once. Retained
+    /// when the code is freed with the object.
     Fixed { signature: Option<Signature>, is_retained: bool },
 }
 
-/// The cache for every kind of function except bare addresses.
+/// Caches function objects of every kind; addresses need no entry.
 static KNOWN: IdentityCache<KnownFunction> = IdentityCache::new();
 
 impl KnownFunction {
-    /// The cached function, if its declaration has not changed.
+    /// The cached data of a function, unless its declaration has changed.
     #[inline]
     pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Self>>> {
         let Some(known) = KNOWN.get(object) else { return Ok(None) };
         let is_current = match &known.get().types {
-            Declaration::Argtypes(argtypes) => argtypes.are_those_of(object)?,
+            Declaration::Argtypes(argtypes) => argtypes.is_current_for(object)?,
             Declaration::Fixed { .. } => true,
         };
         Ok(is_current.then_some(known))
@@ -60,7 +60,7 @@ impl KnownFunction {
     }
 }
 
-/// A function, ready for a launch.
+/// A function that a launch can call.
 pub(crate) struct NativeFunction {
     pub(crate) address: u64,
     pub(crate) signature: Option<Signature>,
@@ -69,7 +69,7 @@ pub(crate) struct NativeFunction {
 }
 
 impl NativeFunction {
-    /// Finds the function; the error says why a stream cannot call the object.
+    /// Resolves an object; the error says why a stream cannot call it.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_exact_instance_of::<PyInt>() {
             let address = address_argument(object)?;
@@ -173,8 +173,7 @@ fn refusal(object: &Bound<'_, PyAny>) -> PyErr {
     wrong_type("function", expected, object)
 }
 
-/// For `check=True`: checks that the function returns a status that is an `int`, as far as its
-/// return type is declared.
+/// For `check=True`: refuses a function whose declared return type is not an `int` status.
 pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let types = Types::get(object.py())?;
     if !object.is_instance(types.function.bind(object.py()))? {
@@ -190,10 +189,10 @@ pub(crate) fn check_returns_status(object: &Bound<'_, PyAny>) -> PyResult<()> {
     )))
 }
 
-/// Names of functions that were launched as objects, by their addresses.
+/// The names of launched function objects, by address.
 static NAMES: Mutex<BTreeMap<u64, String>> = Mutex::new(LockRank::Bindings, BTreeMap::new());
 
-/// A limit for the names: compiled functions come and go without end.
+/// The most names to store: programs may compile functions without end.
 const NAMES_LIMIT: usize = 4096;
 
 fn note_name(address: u64, object: &Bound<'_, PyAny>) {

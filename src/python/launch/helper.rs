@@ -1,9 +1,8 @@
-//! The helper: the one thread of a process that runs Python callables for streams.
+//! The helper: the only thread of a process that runs Python callables for streams.
 //!
-//! It asks for the GIL when a callable is ready, runs a batch, and gives the GIL back. Other
-//! threads wait for it, so it waits for nothing unfinished, neither in callables, nor in
-//! destructors that they or the interpreter's collector trigger. Parked objects are left to the
-//! reaper.
+//! It takes the GIL when a callable is ready, runs a batch, and releases the GIL. Other threads
+//! wait for it, so it never waits for unfinished work, neither in callables nor in destructors that
+//! callables or the garbage collector trigger. It leaves parked objects to the reaper.
 
 use std::io;
 use std::sync::OnceLock;
@@ -21,19 +20,19 @@ use crate::python::launch::host_task::HostTask;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::reaper;
 use crate::python::support::turns::Turns;
-use crate::python::support::waiting::wait_for_nothing;
+use crate::python::support::waiting::forbid_waits;
 
-/// Callables between two offers of the GIL to other threads: callables in C never offer it.
+/// Callables per acquisition of the GIL: a callable written in C never releases it.
 const BATCH: usize = 64;
 
 static TURNS: Turns = Turns::new();
 static READY: SegQueue<(HostTask, Completion)> = SegQueue::new();
 static HELPER: OnceLock<Thread> = OnceLock::new();
 
-/// True when a callable was posted since the helper last looked.
+/// True when a callable was posted since the helper's last check.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, once. With the GIL, so no other thread starts it meanwhile.
+/// Starts the thread, once. The caller holds the GIL, so no other thread starts it concurrently.
 pub(crate) fn ensure_started() -> io::Result<()> {
     if HELPER.get().is_none() {
         let builder =
@@ -44,10 +43,10 @@ pub(crate) fn ensure_started() -> io::Result<()> {
     Ok(())
 }
 
-/// Hands over a callable that is next in its stream. Called by workers, without the GIL.
+/// Queues a callable that has reached the head of its stream. Called by workers, without the GIL.
 pub(crate) fn post(task: HostTask, completion: Completion) {
     READY.push((task, completion));
-    // AcqRel: pairs with `serve`, which sees the push.
+    // AcqRel: pairs with the swap in `serve`, which then finds the push.
     if !IS_WOKEN.swap(true, Ordering::AcqRel)
         && let Some(helper) = HELPER.get()
     {
@@ -56,10 +55,10 @@ pub(crate) fn post(task: HostTask, completion: Completion) {
 }
 
 fn serve() {
-    wait_for_nothing();
+    forbid_waits();
     loop {
         // AcqRel: pairs with `post`. A post after this swap sets the flag again, so it is not lost;
-        // an earlier one is seen below.
+        // an earlier one is in the queue checked below.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }
@@ -69,31 +68,31 @@ fn serve() {
             }
             Python::attach(run_batch);
             if fork::is_child() {
-                return; // a callable has forked: the child ends with the thread that it has
+                return; // a callable has forked: this thread ends, and the child with it
             }
             if !TURNS.end() {
                 return;
             }
-            reaper::drop_what_is_parked();
+            reaper::wake();
         }
     }
 }
 
 fn run_batch(py: Python<'_>) {
     for _ in 0..BATCH {
-        if !TURNS.goes_on() {
+        if !TURNS.is_open() {
             return;
         }
         let Some((task, completion)) = READY.pop() else { return };
         let outcome = task.run(py);
         if fork::is_child() {
-            return std::mem::forget(completion); // the stream is the parent's
+            return std::mem::forget(completion); // the stream belongs to the parent
         }
         completion.finish(outcome);
     }
 }
 
-/// Called when the interpreter ends: no callable begins any more; see [`Turns::close`].
+/// Called at the interpreter's exit: no further callable starts; see [`Turns::close`].
 pub(crate) fn close() {
     if !fork::is_child() {
         TURNS.close();

@@ -19,7 +19,7 @@ use crate::python::support::errors::{RaisedInTask, fade_later, wrong_type};
 use crate::python::support::waiting::enqueue;
 use crate::runtime::Runtime;
 
-/// A callable with its arguments, to be called on the helper thread.
+/// A callable with its arguments, for the helper thread.
 pub(crate) struct HostTask {
     stream: Stream,
     /// The callable, and the tuple of its arguments.
@@ -48,7 +48,7 @@ pub(crate) fn launch_host(
 }
 
 impl HostTask {
-    /// Calls it, with its stream and device as the current ones.
+    /// Calls the callable, with its stream and device as the current ones.
     pub(crate) fn run(self, py: Python<'_>) -> Result<(), TaskError> {
         let Self { stream, call } = self;
         stream.inside_task(|| Self::call(py, &stream, call))
@@ -70,13 +70,13 @@ impl HostTask {
         outcome.map_err(|error| RaisedInTask::new(py, error).into())
     }
 
-    /// Drops it uncalled.
+    /// Drops the callable without calling it.
     pub(crate) fn release(self, py: Python<'_>) {
         self.call.release(py);
     }
 }
 
-/// Sleeps for ever when the interpreter ends this thread.
+/// Its drop sleeps for ever: it runs only when the interpreter unwinds this thread.
 struct Hang;
 
 impl Drop for Hang {
@@ -87,27 +87,26 @@ impl Drop for Hang {
     }
 }
 
-/// `PyObject_Call`, with the unwinding that it may do.
+/// `PyObject_Call`, declared as able to unwind.
 type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
     *mut ffi::PyObject,
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
-/// Calls a callable. Before Python 3.14 an interpreter that has ended exits threads that ask for
-/// the GIL, such as this one inside a callable that released it, by unwinding their stacks. Code
-/// that is not prepared for that would abort the process; this thread sleeps instead until the
-/// process ends.
+/// Calls a callable. Before Python 3.14, an interpreter that has ended exits threads that take the
+/// GIL by unwinding their stacks; this thread does so inside a callable that releases the GIL. Code
+/// that forbids unwinding would abort the process, so this thread sleeps until the process ends.
 fn call_python(callable: &Bound<'_, PyAny>, args: &Bound<'_, PyAny>) -> PyResult<()> {
-    // Trap: a declaration of our own is merged with pyo3's at link time, and that says "never
-    // unwinds". A call through a pointer that the optimiser cannot see through uses the pointer's
+    // Trap: a declaration of our own would be merged with pyo3's at link time, which forbids
+    // unwinding. A call through a pointer that the optimiser cannot resolve uses the pointer's
     // type.
     let call = black_box(ffi::PyObject_Call as *const c_void);
-    // SAFETY: only the type changes, to one that allows more; it is the address of this function.
+    // SAFETY: the address is this function's; the new type differs only in that it may unwind.
     let call = unsafe { mem::transmute::<*const c_void, Call>(call) };
     let hang = Hang;
-    // SAFETY: the callable and its arguments, which are a tuple, are alive, and the GIL is held:
-    // bound references imply both.
+    // SAFETY: bound references imply that the callable and the argument tuple are alive and that
+    // the GIL is held.
     let returned = unsafe { call(callable.as_ptr(), args.as_ptr(), std::ptr::null_mut()) };
     mem::forget(hang);
     // SAFETY: the call returns a new reference, or null with an exception set.

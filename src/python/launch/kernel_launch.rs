@@ -12,7 +12,7 @@ use crate::compute::program::{KernelArgument, ParameterClass};
 use crate::engine::stream::Stream;
 use crate::ffi::Argument;
 use crate::memory::buffer::Buffer;
-use crate::python::launch::argument::{Passing, Used};
+use crate::python::launch::argument::{ArgumentConverter, Used};
 use crate::python::launch::ctypes::Types;
 use crate::python::launch::marks::{AccessMark, PyMarked, UsedMemory};
 use crate::python::launch::program::PyKernel;
@@ -30,7 +30,7 @@ pub(crate) struct Sizes<'a, 'py> {
     pub(crate) local: Option<&'a Bound<'py, PyAny>>,
 }
 
-/// An argument that owns what it needs.
+/// A converted argument with its memory.
 enum Owned {
     Buffer(Buffer, AccessMark),
     Value(Argument),
@@ -48,7 +48,7 @@ impl Owned {
         }
     }
 
-    /// Whether the kernel writes its memory, where a mark says so.
+    /// Whether the kernel writes the memory; `None` without a mark.
     fn writes(&self) -> Option<bool> {
         if let Self::Buffer(_, mark) = self { mark.writes() } else { None }
     }
@@ -82,9 +82,8 @@ pub(crate) fn launch(
     let writes: Vec<_> = owned.iter().map(Owned::writes).collect();
     let sizes = (&*global, local.as_deref());
     let ticket = enqueue(py, stream, || {
-        // SAFETY: the caller of `launch` promises that the kernel stays inside the memory that it
-        // is given, and that the marks are true; foreign memory is kept alive until the device is
-        // done, below.
+        // SAFETY: the caller of `launch` guarantees that the kernel accesses only the given memory
+        // and as marked; foreign memory is kept alive until the kernel is done, below.
         unsafe { stream.launch_kernel_with_uses(&kernel.get().kernel, &arguments, sizes, &writes) }
     })?;
     used.memory.iter().try_for_each(|used| used.record_lent(stream))?;
@@ -94,12 +93,12 @@ pub(crate) fn launch(
     Ok(())
 }
 
-/// The error for a kernel that was launched without sizes, like a native function.
+/// The error for a kernel launched without sizes.
 pub(crate) fn needs_global_size() -> PyErr {
     PyTypeError::new_err("a kernel needs global_size: how many work-items run it")
 }
 
-/// The numbers in an integer or a sequence of them. The engine checks their count and values.
+/// The numbers in an integer or a sequence of integers. The engine checks their count and values.
 fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     let wrong = || wrong_type(what, "an integer or a sequence of 1 to 3 of them", given);
     let numbers = if let Some(number) = integer_of(given)? {
@@ -111,7 +110,7 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     };
     let sizes = numbers.iter().map(|number| usize::try_from(*number));
     sizes.collect::<Result<_, _>>().or_else(|_| {
-        // As they were given: a number that no word holds was replaced above.
+        // The object as given: `extents` holds the nearest machine word of a larger number.
         Err(PyValueError::new_err(format!(
             "{what} must be positive numbers, not {}",
             given.repr()?
@@ -119,13 +118,13 @@ fn extents(what: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
     })
 }
 
-/// Converts the arguments by the kernel's parameters. The engine refuses too many or too few.
+/// Converts the arguments by the kernel's parameters. The engine refuses a wrong count.
 fn convert<'py>(
     kernel: &Bound<'py, PyKernel>,
     args: &[Bound<'py, PyAny>],
     used: &mut Used,
 ) -> PyResult<Vec<Owned>> {
-    let mut passing = Passing { function: kernel.as_any(), index: 0, used };
+    let mut passing = ArgumentConverter { function: kernel.as_any(), index: 0, used };
     let parameters = kernel.get().kernel.parameters();
     let mut owned = Vec::with_capacity(parameters.len());
     for (index, value) in args.iter().enumerate() {
@@ -141,7 +140,7 @@ fn convert<'py>(
 }
 
 fn argument<'py>(
-    passing: &mut Passing<'_, 'py>,
+    passing: &mut ArgumentConverter<'_, 'py>,
     class: ParameterClass,
     value: &Bound<'py, PyAny>,
 ) -> PyResult<Owned> {
@@ -174,9 +173,9 @@ fn argument<'py>(
     }
 }
 
-/// Memory that the device reaches, marked or not; `None` for objects that have none.
+/// Memory that the device can access, marked or not; `None` for other objects.
 fn memory<'py>(
-    passing: &mut Passing<'_, 'py>,
+    passing: &mut ArgumentConverter<'_, 'py>,
     value: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Owned>> {
     match value.cast::<PyMarked>() {
@@ -189,7 +188,7 @@ fn memory<'py>(
 }
 
 fn used_memory<'py>(
-    passing: &mut Passing<'_, 'py>,
+    passing: &mut ArgumentConverter<'_, 'py>,
     value: &Bound<'py, PyAny>,
     mark: AccessMark,
 ) -> PyResult<Option<Owned>> {
@@ -230,9 +229,9 @@ fn used_memory<'py>(
     Ok(None)
 }
 
-/// An integer of so many bytes.
+/// Converts to an integer of `bytes` bytes.
 fn number<'py>(
-    passing: &Passing<'_, 'py>,
+    passing: &ArgumentConverter<'_, 'py>,
     bytes: u8,
     is_signed: bool,
     value: &Bound<'py, PyAny>,
@@ -257,8 +256,11 @@ fn number<'py>(
     }))
 }
 
-/// An argument for a parameter of unknown type: its own type gives the size.
-fn unknown<'py>(passing: &mut Passing<'_, 'py>, value: &Bound<'py, PyAny>) -> PyResult<Owned> {
+/// Converts an argument for a parameter of unknown type: its own type gives the size.
+fn unknown<'py>(
+    passing: &mut ArgumentConverter<'_, 'py>,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Owned> {
     if let Some(memory) = memory(passing, value)? {
         return Ok(memory);
     }
@@ -272,7 +274,7 @@ fn unknown<'py>(passing: &mut Passing<'_, 'py>, value: &Bound<'py, PyAny>) -> Py
                         program does not tell the type";
         return Err(passing.wrong(expected, value));
     };
-    // SAFETY: the exporter's bytes, which stay until `memory` is dropped, with the GIL.
+    // SAFETY: the exporter keeps the bytes valid until `memory` is dropped; the GIL is held.
     let bytes = unsafe { std::slice::from_raw_parts(memory.address, memory.bytes) };
     Ok(Owned::Bytes(bytes.to_vec()))
 }

@@ -1,4 +1,4 @@
-//! Native kernels of the demo: a checksum of each page, and bytes looked up in a table.
+//! The demo's native functions: a checksum for each page, and a byte lookup table.
 #![expect(unsafe_code, reason = "native functions are given addresses")]
 
 use std::slice;
@@ -6,13 +6,13 @@ use std::slice;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
-/// The bytes that one checksum covers.
+/// The number of bytes per checksum.
 const PAGE_BYTES: usize = 4096;
 
 /// The polynomial of CRC-32 as zlib, gzip and PNG have it, reflected (ISO 3309).
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// The change of a remainder by one byte.
+/// The change of a remainder by each byte value.
 const REMAINDERS: [u32; 256] = {
     let mut table = [0_u32; 256];
     let mut value = 0_u32;
@@ -31,10 +31,11 @@ const REMAINDERS: [u32; 256] = {
 
 /// Writes the CRC-32 of each page of `count` bytes; the last page may be shorter.
 extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
-    // SAFETY: the caller of a native function gives valid ranges: `count` bytes to read, which no
-    // task writes meanwhile, in stream order.
+    // SAFETY: the launch's caller passes `count` readable bytes; stream order prevents writes
+    // during the call.
     let bytes = unsafe { slice::from_raw_parts(bytes, count) };
-    // SAFETY: as above, one aligned number a page that no other thread touches meanwhile.
+    // SAFETY: the launch's caller passes one aligned number per page; stream order prevents other
+    // accesses during the call.
     let checksums = unsafe { slice::from_raw_parts_mut(checksums, count.div_ceil(PAGE_BYTES)) };
     for (checksum, page) in checksums.iter_mut().zip(bytes.chunks(PAGE_BYTES)) {
         *checksum = !page.iter().fold(!0, |remainder, byte| {
@@ -44,20 +45,21 @@ extern "C" fn crc32_pages(bytes: *const u8, count: usize, checksums: *mut u32) {
     }
 }
 
-/// Writes for each of `count` bytes its entry in a table of 256 bytes.
+/// Looks up each of `count` bytes in a table of 256 bytes, and writes the entries to `found`.
 extern "C" fn look_up_bytes(bytes: *const u8, count: usize, table: *const u8, found: *mut u8) {
-    // SAFETY: as in `crc32_pages`.
+    // SAFETY: the launch's caller passes `count` readable bytes, not written during the call.
     let bytes = unsafe { slice::from_raw_parts(bytes, count) };
-    // SAFETY: as in `crc32_pages`: 256 bytes to read.
+    // SAFETY: the launch's caller passes 256 readable bytes, not written during the call.
     let table = unsafe { slice::from_raw_parts(table, 256) };
-    // SAFETY: as in `crc32_pages`: `count` bytes to write.
+    // SAFETY: the launch's caller passes `count` writable bytes, not accessed otherwise during the
+    // call.
     let found = unsafe { slice::from_raw_parts_mut(found, count) };
     for (found, byte) in found.iter_mut().zip(bytes) {
         *found = table[usize::from(*byte)];
     }
 }
 
-/// Address of a native kernel of ours, for `Stream.launch`.
+/// The address of one of accelrt's native functions, for `Stream.launch`.
 #[pyfunction]
 pub(crate) fn kernel_address(name: &str) -> PyResult<usize> {
     match name {

@@ -1,4 +1,4 @@
-//! `accelrt.reads` and `accelrt.writes`: how a launch uses the memory of an argument.
+//! `accelrt.reads` and `accelrt.writes`: the declared access to an argument's memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::python::memory::view::{PyView, as_buffer};
 use crate::python::memory::view_memory::ViewMemory;
 use crate::python::support::errors::wrong_type;
 
-/// How memory is used.
+/// The access of a function to an argument's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMark {
-    /// No mark: it may be read and written.
+    /// No mark: the function may read and write it.
     Unmarked,
     Reads,
     Writes,
 }
 
 impl AccessMark {
-    /// Whether it writes, where a mark says so.
+    /// Whether the function writes the memory; `None` without a mark.
     pub(crate) fn writes(self) -> Option<bool> {
         match self {
             Self::Unmarked => None,
@@ -43,21 +43,22 @@ impl AccessMark {
     }
 }
 
-/// Memory that a launch uses: its owner, the bytes, and the mark.
+/// Memory that a launch uses: its owner, the bytes, and the access.
 pub(crate) struct UsedMemory {
     pub(crate) owner: Owner,
     pub(crate) mark: AccessMark,
 }
 
 pub(crate) enum Owner {
-    /// The bytes of a buffer, with a recorded use.
+    /// A part of a buffer; the launch records the use.
     Ours(Buffer),
-    /// Foreign memory, kept until the launch is done: the range, and its lender.
+    /// The range of foreign memory, and its lender, kept alive until the launch is done.
     Lent(Range<u64>, Option<Arc<HostMemory>>),
 }
 
 impl UsedMemory {
-    /// The memory of a view. `BufferError`, about `what`, where it is read-only and may be written.
+    /// The memory of a view. `BufferError`, which names `what`, for read-only memory without a
+    /// `reads` mark.
     pub(crate) fn of_view(what: &str, view: &PyView, mark: AccessMark) -> PyResult<Self> {
         let memory = match &view.memory {
             ViewMemory::Ours(buffer) => {
@@ -71,7 +72,7 @@ impl UsedMemory {
         if view.memory.is_read_only() { used.checked_read_only(what) } else { Ok(used) }
     }
 
-    /// The same for memory that is read-only.
+    /// Checks the access to read-only memory, with an error as for `of_view`.
     pub(crate) fn checked_read_only(self, what: &str) -> PyResult<Self> {
         let Owner::Lent(range, _) = &self.owner else { return Ok(self) };
         if self.mark == AccessMark::Reads {
@@ -84,7 +85,7 @@ impl UsedMemory {
         Err(PyBufferError::new_err(format!("{text}: {advice}")))
     }
 
-    /// The address for the function.
+    /// The address to pass to the function.
     pub(crate) fn address(&self) -> PyResult<u64> {
         match &self.owner {
             Owner::Ours(buffer) => Ok(buffer.address()?),
@@ -92,8 +93,8 @@ impl UsedMemory {
         }
     }
 
-    /// Records a use of foreign memory by everything enqueued on a stream so far; the launch
-    /// records the uses of buffers.
+    /// Records that all work enqueued on a stream so far may use foreign memory; the launch records
+    /// uses of buffers itself.
     pub(crate) fn record_lent(&self, stream: &Stream) -> PyResult<()> {
         match &self.owner {
             Owner::Lent(_, Some(memory)) => memory.record_use(stream),
@@ -102,8 +103,8 @@ impl UsedMemory {
     }
 }
 
-/// An argument of `Stream.launch` with the use of its memory, as `accelrt.reads` and
-/// `accelrt.writes` return it.
+/// An argument of `Stream.launch` with its declared access; `accelrt.reads` and `accelrt.writes`
+/// create it.
 ///
 /// >>> import accelrt
 /// >>> mark = accelrt.reads(accelrt.zeros(8))
@@ -117,7 +118,7 @@ pub(crate) struct PyMarked {
 
 #[pymethods]
 impl PyMarked {
-    /// What was marked.
+    /// The marked object.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.memory.bind(py).clone()
@@ -134,9 +135,9 @@ impl PyMarked {
     }
 }
 
-/// Marks an argument of `Stream.launch`: the function only reads its memory. Takes a buffer, a
-/// view, an object with the buffer protocol, or one with `data_ptr()`. What is not marked counts as
-/// read and written, and read-only memory is given to a function by this mark alone.
+/// Declares that the function only reads the memory of this argument of `Stream.launch`. Takes a
+/// buffer, a view, an object with the buffer protocol, or one with `data_ptr()`. An argument
+/// without a mark counts as read and written; read-only memory requires this mark.
 ///
 /// >>> import accelrt, ctypes
 /// >>> libc, buffer = ctypes.CDLL(None), accelrt.empty(4)
@@ -147,17 +148,18 @@ impl PyMarked {
 /// b'text'
 #[pyfunction]
 pub(crate) fn reads(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
-    marked(x, AccessMark::Reads)
+    mark_argument(x, AccessMark::Reads)
 }
 
-/// Marks an argument of `Stream.launch`: the function writes its memory, and reads nothing of what
-/// was there. Takes what `reads` takes; `BufferError` for read-only memory.
+/// Declares that the function overwrites the memory of this argument of `Stream.launch`, without
+/// reading its previous contents. Takes the same objects as `reads`; `BufferError` for read-only
+/// memory.
 #[pyfunction]
 pub(crate) fn writes(x: &Bound<'_, PyAny>) -> PyResult<PyMarked> {
-    marked(x, AccessMark::Writes)
+    mark_argument(x, AccessMark::Writes)
 }
 
-fn marked(x: &Bound<'_, PyAny>, mark: AccessMark) -> PyResult<PyMarked> {
+fn mark_argument(x: &Bound<'_, PyAny>, mark: AccessMark) -> PyResult<PyMarked> {
     let py = x.py();
     let is_memory = x.is_instance_of::<PyBuffer>() || x.is_instance_of::<PyView>();
     let memory = if is_memory || has_address(x) {

@@ -1,4 +1,4 @@
-//! L4, work for streams: native functions, kernels and Python's callables, with their arguments.
+//! L4, launches: native functions, kernels and Python callables as tasks, with their arguments.
 
 pub(crate) mod argument;
 pub(crate) mod ctypes;

@@ -11,8 +11,8 @@ use crate::runtime::Runtime;
 
 /// Kernels compiled for a device, by default the current xpu device.
 ///
-/// `source` is OpenCL C, or SPIR-V as bytes; `options` are the compiler's. Blocks, without the GIL;
-/// a `RuntimeError` has the compiler's words.
+/// `source` is OpenCL C as text, or SPIR-V as bytes; `options` go to the compiler. Blocks, without
+/// the GIL; `RuntimeError`, with the compiler's output, when it refuses the source.
 ///
 /// >>> import accelrt
 /// >>> text = "kernel void add(global int* numbers, int number)"
@@ -29,7 +29,7 @@ pub(crate) struct PyProgram {
     program: Program,
 }
 
-/// One function of a program, for `Stream.launch`.
+/// A kernel of a program, for `Stream.launch`.
 #[pyclass(name = "Kernel", module = "accelrt.xpu", weakref, frozen)]
 pub(crate) struct PyKernel {
     pub(crate) kernel: Kernel,
@@ -68,19 +68,19 @@ impl PyProgram {
         Ok(Self { program: compiled? })
     }
 
-    /// The device that it was compiled for.
+    /// The device that the program was compiled for.
     #[getter]
     fn device(&self) -> PyDevice {
         self.program.device().into()
     }
 
-    /// The names of its kernels.
+    /// The names of the program's kernels.
     #[getter]
     fn kernel_names(&self) -> PyResult<Vec<String>> {
         Ok(self.program.kernel_names()?)
     }
 
-    /// One of its kernels; `ValueError` when there is none of this name.
+    /// The kernel with this name; `ValueError` when there is none.
     fn kernel(&self, name: &Bound<'_, PyAny>) -> PyResult<PyKernel> {
         let name = text_of("name", "a str", name)?;
         Ok(PyKernel { kernel: self.program.kernel(&name)? })
@@ -93,25 +93,25 @@ impl PyProgram {
 
 #[pymethods]
 impl PyKernel {
-    /// Its name in the program.
+    /// The kernel's name in the program.
     #[getter]
     fn name(&self) -> &str {
         self.kernel.name()
     }
 
-    /// As `name`.
+    /// The same as `name`.
     #[getter]
     fn __name__(&self) -> &str {
         self.kernel.name()
     }
 
-    /// The device that it was compiled for.
+    /// The device that the kernel was compiled for.
     #[getter]
     fn device(&self) -> PyDevice {
         self.kernel.device().into()
     }
 
-    /// Type and name of each parameter; empty where the program does not tell.
+    /// Type and name of each parameter; empty when the program does not provide them.
     #[getter]
     fn parameters(&self) -> Vec<(&str, &str)> {
         let parameters = self.kernel.parameters().iter();

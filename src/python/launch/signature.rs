@@ -1,4 +1,4 @@
-//! The declared types of a function's arguments: `argtypes` of ctypes, a function type of cffi.
+//! The declared types of a function's arguments: ctypes' `argtypes`, or a cffi function type.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use pyo3::types::{PyList, PyTuple, PyType};
 use crate::python::launch::ctypes::Types;
 use crate::python::launch::descriptor::Descriptor;
 
-/// The type of one argument.
+/// The declared type of one argument.
 pub(crate) enum Declared {
     /// The size in bytes, and whether it is signed.
     Integer(u8, bool),
     Bool,
     Float,
     Double,
-    /// Any pointer, with the class of ctypes that checks and converts it, if there is one.
+    /// Any pointer, with the ctypes class that checks and converts the argument, if there is one.
     Pointer(Option<Py<PyAny>>),
 }
 
-/// The attribute of ctypes' functions.
+/// The attribute with the declared types of ctypes functions.
 const NAME: &str = "argtypes";
 
 /// The types of all arguments.
 pub(crate) type Signature = Arc<[Declared]>;
 
-/// `argtypes` of a ctypes function, as of the last read.
+/// The `argtypes` of a ctypes function at the last read.
 pub(crate) struct Argtypes {
-    /// Reads the attribute again; `None` leaves that to `getattr`.
+    /// Reads the attribute again; `None` uses `getattr`.
     descriptor: Option<Descriptor>,
-    /// The attribute itself.
+    /// The attribute's value.
     object: Py<PyAny>,
-    /// Its elements, unless it is a tuple: a list may be changed and set again.
+    /// The value's elements unless it is a tuple: a list can change.
     held: Option<Py<PyTuple>>,
-    /// `None` when the function declares nothing.
+    /// `None` when the function declares no types.
     pub(crate) signature: Option<Signature>,
 }
 
@@ -56,9 +56,9 @@ impl Argtypes {
         Ok(Self { descriptor, object: object.unbind(), held, signature })
     }
 
-    /// True when the function's declaration has not changed since it was read.
+    /// True while the function's declaration is unchanged.
     #[inline]
-    pub(crate) fn are_those_of(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    pub(crate) fn is_current_for(&self, function: &Bound<'_, PyAny>) -> PyResult<bool> {
         let object = match &self.descriptor {
             Some(descriptor) => descriptor.get(function)?,
             None => function.getattr(intern!(function.py(), NAME))?,
@@ -67,14 +67,14 @@ impl Argtypes {
     }
 }
 
-/// True when a list holds the very objects of a tuple; false for other sequences.
+/// True when a list holds exactly the objects of a tuple; false for other sequences.
 fn is_same(held: &Py<PyTuple>, object: &Bound<'_, PyAny>) -> bool {
     let Ok(list) = object.cast::<PyList>() else { return false };
     let held = held.bind(object.py());
     held.len() == list.len() && held.iter().zip(list.iter()).all(|(one, other)| one.is(&other))
 }
 
-/// The signature of a cffi function type; None when it takes a variable number of arguments.
+/// The signature of a cffi function type; `None` for a variable number of arguments.
 pub(crate) fn of_cffi(
     backend: &Bound<'_, PyModule>,
     function_type: &Bound<'_, PyAny>,
@@ -110,7 +110,7 @@ fn cannot(argtype: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("an argument of type {name} cannot be launched: pass a pointer"))
 }
 
-/// The type of a ctypes type code, on machines with 64-bit `long`.
+/// The type of a ctypes type code, on machines with a 64-bit `long`.
 pub(crate) fn of_code(code: &str, argtype: &Bound<'_, PyAny>) -> Option<Declared> {
     Some(match code {
         "b" => Declared::Integer(1, true),

@@ -1,4 +1,4 @@
-//! Functions of `accelrt._core` about the caching allocators: statistics, caches, limits, settings.
+//! Functions of `accelrt._core` for the caching allocators: statistics, caches, limits, settings.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
@@ -19,7 +19,7 @@ use crate::python::support::deferred_drops::{DeferredDrop, drop_parked};
 use crate::python::support::waiting::without_gil;
 use crate::runtime::{MemPool, Runtime};
 
-/// What the allocator of a device counts, by flat keys in sorted order.
+/// The statistics of a device's allocator, by flat keys in sorted order.
 #[pyfunction]
 pub(crate) fn memory_stats<'py>(
     py: Python<'py>,
@@ -29,7 +29,7 @@ pub(crate) fn memory_stats<'py>(
     entries(py, &Runtime::global()?.memory_statistics(existing(kind, index)?)?)
 }
 
-/// The same of memory that the device shares with the host.
+/// The statistics of memory that the device shares with the host, by flat keys in sorted order.
 #[pyfunction]
 pub(crate) fn shared_memory_stats<'py>(
     py: Python<'py>,
@@ -47,13 +47,13 @@ fn entries<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py,
     Ok(stats)
 }
 
-/// The bytes of blocks that were handed out, now and at the peak. Leaves threads what they keep.
+/// The current and peak bytes of allocated blocks. Threads retain their cached memory.
 #[pyfunction]
 pub(crate) fn allocated_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
     now_and_at_peak(kind, index, |statistics| statistics.allocated_bytes.all)
 }
 
-/// The bytes that were taken from the device, now and at the peak. Leaves threads what they keep.
+/// The current and peak bytes reserved from the device. Threads retain their cached memory.
 #[pyfunction]
 pub(crate) fn reserved_bytes(kind: &str, index: i64) -> PyResult<(u64, u64)> {
     now_and_at_peak(kind, index, |statistics| statistics.reserved_bytes.all)
@@ -69,7 +69,7 @@ fn now_and_at_peak(
     Ok((current, peak))
 }
 
-/// What the cache of pinned memory of a kind counts, by flat keys in sorted order.
+/// The statistics of a kind's pinned memory, by flat keys in sorted order.
 #[pyfunction]
 pub(crate) fn host_memory_stats<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
     let kind = kind_argument(kind)?;
@@ -118,7 +118,7 @@ fn add_duration(stats: &Bound<'_, PyDict>, name: &str, stat: &DurationStat) -> P
     stats.set_item(format!("{name}.total"), stat.total_us)
 }
 
-/// Makes every peak of a device the current value, also those of memory that it shares.
+/// Resets every peak of a device to the current value, also for memory shared with the host.
 #[pyfunction]
 pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
     for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
@@ -127,7 +127,7 @@ pub(crate) fn reset_peak_memory_stats(kind: &str, index: i64) -> PyResult<()> {
     Ok(())
 }
 
-/// Makes every sum and every count of a device zero, also those of memory that it shares.
+/// Resets every sum and count of a device to zero, also for memory shared with the host.
 #[pyfunction]
 pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult<()> {
     for allocator in Runtime::global()?.known_allocators(existing(kind, index)?)? {
@@ -136,7 +136,7 @@ pub(crate) fn reset_accumulated_memory_stats(kind: &str, index: i64) -> PyResult
     Ok(())
 }
 
-/// The segments of a kind's devices, as torch's snapshots have them.
+/// The segments of a kind's devices, in the format of torch's snapshots.
 #[pyfunction]
 pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyList>> {
     let segments = Runtime::global()?.memory_segments(kind_argument(kind)?)?;
@@ -144,13 +144,14 @@ pub(crate) fn memory_snapshot<'py>(py: Python<'py>, kind: &str) -> PyResult<Boun
     PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Waits, without the GIL, until no stream uses free memory of a kind's devices, and gives it back.
+/// Waits, without the GIL, until no stream uses the cached memory of a kind's devices, and returns
+/// it to them.
 #[pyfunction]
 pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
     let kind = kind_argument(kind)?;
     for allocator in runtime.known_allocators_of(kind)? {
-        // Inside a pool `empty_cache` frees nothing, of any pool.
+        // As in torch, inside a pool `empty_cache` frees no memory.
         if runtime.current_pool(allocator.device()) == PoolId::DEFAULT {
             empty(py, &allocator)?;
         }
@@ -158,7 +159,7 @@ pub(crate) fn empty_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// The same for pinned memory.
+/// Waits, without the GIL, until no stream uses a kind's cached pinned memory, and frees it.
 #[pyfunction]
 pub(crate) fn empty_host_cache(py: Python<'_>, kind: &str) -> PyResult<()> {
     let kind = kind_argument(kind)?;
@@ -177,13 +178,13 @@ fn empty(py: Python<'_>, allocator: &CachingAllocator) -> PyResult<()> {
     )
 }
 
-/// The part of a device's memory that may be reserved.
+/// The fraction of a device's memory that the allocator may reserve.
 #[pyfunction]
 pub(crate) fn get_memory_fraction(kind: &str, index: i64) -> PyResult<f64> {
     Ok(Runtime::global()?.allocator(existing(kind, index)?)?.memory_fraction())
 }
 
-/// Limits what may be reserved of a device's memory.
+/// Limits the fraction of a device's memory that the allocator may reserve.
 #[pyfunction]
 pub(crate) fn set_memory_fraction(
     kind: &str,
@@ -197,13 +198,13 @@ pub(crate) fn set_memory_fraction(
     Ok(allocator.set_memory_fraction(fraction.extract()?)?)
 }
 
-/// The settings of all allocators, as they were given.
+/// The settings text of all allocators, as last set.
 #[pyfunction]
 pub(crate) fn get_allocator_settings() -> PyResult<String> {
     Ok(Runtime::global()?.allocator_settings())
 }
 
-/// Serves the next requests by other settings; the keys that have no effect, with the reasons.
+/// Applies settings to later requests; returns the keys without an effect, with the reasons.
 #[pyfunction]
 pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, String)>> {
     Runtime::global()?.set_allocator_settings(settings)?;
@@ -211,9 +212,9 @@ pub(crate) fn set_allocator_settings(settings: &str) -> PyResult<Vec<(String, St
     Ok(ignored.into_iter().map(|(key, reason)| (key.to_owned(), reason.to_owned())).collect())
 }
 
-/// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` when a request fails for
-/// want of memory; the number ends it. What it raises goes to `sys.unraisablehook`, and of requests
-/// that fail inside of an observer none is told.
+/// Calls `observer(kind, index, requested_bytes, limit_bytes, free_bytes)` at each out-of-memory
+/// error; returns the id for `remove_oom_observer`. Exceptions of an observer go to
+/// `sys.unraisablehook`; errors of requests inside an observer are not reported.
 #[pyfunction]
 pub(crate) fn add_oom_observer(py: Python<'_>, observer: Py<PyAny>) -> PyResult<u64> {
     drop_parked(py);
@@ -249,11 +250,11 @@ fn call(
     }
 }
 
-/// Ends an observer.
+/// Removes an observer; no effect for an unknown id.
 #[pyfunction]
 pub(crate) fn remove_oom_observer(py: Python<'_>, id: u64) -> PyResult<()> {
     Runtime::global()?.remove_oom_observer(id);
-    drop_parked(py); // as a rule the observer itself
+    drop_parked(py); // usually the observer itself
     Ok(())
 }
 
@@ -270,14 +271,14 @@ impl PyPool {
         Ok(Self(MemPool::new(&Runtime::global()?, device, options)?))
     }
 
-    /// Its name in snapshots.
+    /// The pool's id in snapshots.
     #[getter]
     fn id(&self) -> (u64, u64) {
         let PoolId(owner, number) = self.0.id();
         (owner, number)
     }
 
-    /// Its segments, as torch's snapshots have them.
+    /// The pool's segments, in the format of torch's snapshots.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         fork::check()?;
         let segments = self.0.segments();
@@ -285,14 +286,14 @@ impl PyPool {
         PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Serves this thread's requests until `exit`.
+    /// Serves this thread's requests from the pool until `exit`.
     fn enter(&self) -> PyResult<()> {
         fork::check()?;
         self.0.push();
         Ok(())
     }
 
-    /// Ends `enter`.
+    /// Leaves the pool.
     fn exit(&self) -> PyResult<()> {
         let message = "Memory pool context stack is empty.";
         self.0.pop().then_some(()).ok_or_else(|| PyRuntimeError::new_err(message))

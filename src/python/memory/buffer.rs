@@ -1,4 +1,4 @@
-//! `accelrt.Buffer`, and the functions that make one.
+//! `accelrt.Buffer`, and the functions that create one.
 #![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
 
 use std::ffi::c_int;
@@ -29,9 +29,9 @@ use crate::runtime::Runtime;
 
 /// Memory on a device, freed in stream order.
 ///
-/// Slices share the memory and keep it alive; it goes back behind everything that uses it when the
-/// last of them is gone, or with `release()`. On the cpu it has the buffer protocol: asking for the
-/// bytes waits for the work that uses them.
+/// Slices share the memory and keep it alive. The drop of the last one, or `release()`, frees it
+/// after all work that uses it. On the cpu a buffer has the buffer protocol, which waits for the
+/// work that uses the bytes.
 ///
 /// >>> import accelrt
 /// >>> buffer = accelrt.zeros(8)
@@ -52,26 +52,28 @@ impl PyBuffer {
         self.current.buffer(py).nbytes()
     }
 
-    /// The device of the memory; of pinned host memory the one that it was made for.
+    /// The device of the memory; for pinned host memory the device named in the request.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyDevice {
         self.current.buffer(py).device().into()
     }
 
-    /// The stream that was current when the memory was made.
+    /// The stream that was current when the buffer was created.
     #[getter]
     fn stream(&self, py: Python<'_>) -> PyStream {
         PyStream { stream: self.current.buffer(py).stream() }
     }
 
-    /// Address of the first byte, 0 without memory. Does not wait: tasks may be writing there.
+    /// The device address of the first byte; 0 for an empty buffer. Does not block: tasks may still
+    /// be writing there.
     fn data_ptr(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.current.buffer(py).address()?)
     }
 
-    /// How often the memory was written by `copy_`, `fill_` and `copy_to`, through this buffer and
-    /// those that share its version: slices, views and `detach()`. What kernels, native functions
-    /// and holders of the bytes write is not seen. `RuntimeError` for what inference mode made.
+    /// The number of writes by `copy_`, `fill_` and `copy_to`, through this buffer and those that
+    /// share its version: slices, views and `detach()`. Writes by kernels, native functions and
+    /// users of the exported bytes are not counted. `RuntimeError` for a buffer created in
+    /// inference mode.
     ///
     /// >>> import accelrt
     /// >>> buffer = accelrt.zeros(8)
@@ -82,18 +84,18 @@ impl PyBuffer {
         self.current.version(py)
     }
 
-    /// True for memory that was made in inference mode.
+    /// True for a buffer created in inference mode.
     fn is_inference(&self, py: Python<'_>) -> bool {
         self.current.is_inference(py)
     }
 
-    /// The same memory, with the same version from now on.
+    /// Another buffer of the same memory, which shares its version.
     fn detach(&self, py: Python<'_>) -> Self {
         Self { current: self.current.view(py, self.current.buffer(py)) }
     }
 
-    /// The same memory with a version of its own, which begins with 0. A buffer that is assigned
-    /// lends its memory to this one, whose version stays.
+    /// Another buffer of the same memory, with its own version, which starts at 0. Assigning a
+    /// buffer makes this one use its memory, without a change of the version.
     #[getter]
     fn data(&self, py: Python<'_>) -> Self {
         Self { current: self.current.data(py) }
@@ -110,9 +112,9 @@ impl PyBuffer {
         Ok(())
     }
 
-    /// Copies another buffer or view, or the bytes of an object with the buffer protocol or DLPack,
-    /// of the same size into this one; returns this one. Runs on the current stream of this
-    /// buffer's device; blocks, without the GIL, for this copy alone.
+    /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
+    /// the same size into this buffer; returns this buffer. Runs on the current stream of this
+    /// buffer's device; blocks, without the GIL, until this copy is done.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
@@ -126,9 +128,9 @@ impl PyBuffer {
         Ok(slf)
     }
 
-    /// Copies this buffer into another one or a view, or into a writable object with the buffer
-    /// protocol or DLPack, of the same size. Runs on the current stream of the target's device, or
-    /// of this buffer's where the target is the host; blocks, without the GIL, for this copy alone.
+    /// Copies this buffer into a buffer or view, or into a writable object with the buffer protocol
+    /// or DLPack, of the same size. Runs on the current stream of the target's device, or of this
+    /// buffer's for a host target; blocks, without the GIL, until this copy is done.
     #[pyo3(
         signature = (target, non_blocking=Flag::Is(false)),
         text_signature = "($self, target, non_blocking=False)"
@@ -147,8 +149,8 @@ impl PyBuffer {
         slf.get().current.write(slf.py(), |buffer| {
             let stream = current_stream(buffer)?;
             enqueue(slf.py(), &stream, || {
-                // SAFETY: as everywhere in Python the program orders the streams on which it uses a
-                // buffer.
+                // SAFETY: the program orders accesses to a buffer on several streams: the contract
+                // of Python's API.
                 unsafe { buffer.fill_unordered(byte, &stream) }
             })
         })?;
@@ -156,8 +158,8 @@ impl PyBuffer {
         Ok(slf)
     }
 
-    /// A buffer of its own with the same bytes, in memory of the same kind on the same device. The
-    /// copy is a task of that device's current stream; does not block.
+    /// A copy in new memory of the same kind on the same device. The copy is a task of that
+    /// device's current stream; does not block.
     ///
     /// >>> import accelrt
     /// >>> bytes(accelrt.empty(2).fill_(7).clone())
@@ -178,12 +180,12 @@ impl PyBuffer {
         Ok(Self { current: BufferState::in_mode(copy) })
     }
 
-    /// As `clone`: what shares memory before does not afterwards.
+    /// As `clone`: the copies of buffers that share memory do not share it.
     fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> PyResult<Self> {
         self.clone(py)
     }
 
-    /// `with` frees the memory at its end as `release` does, behind the work that uses it.
+    /// At its end, `with` frees the memory as `release` does.
     ///
     /// >>> import accelrt
     /// >>> with accelrt.zeros(8) as buffer:
@@ -199,29 +201,29 @@ impl PyBuffer {
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         let is_raising = exception.get_item(0).is_ok_and(|kind| !kind.is_none());
         match self.release(py) {
-            // The memory is freed with its last export, which the exception's frames may hold; the
-            // exception is raised rather than this error.
+            // The last export, which the exception's frames may hold, frees the memory; the
+            // exception is raised instead of this error.
             Err(_) if is_raising => Ok(()),
             released => released,
         }
     }
 
-    /// Frees the memory now, behind the work that uses it: all of it, also from a slice, which
-    /// shares it. `BufferError` while others have the bytes.
+    /// Frees the memory after the work that uses it; also the memory outside of this buffer, if it
+    /// is a slice. `BufferError` while other code uses the bytes.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        drop_parked(py); // some may hold exports
+        drop_parked(py); // parked objects may hold exports
         Ok(self.current.buffer(py).release()?)
     }
 
-    /// Tells that everything enqueued on `stream` so far may use the memory. Does not block.
+    /// Records that all work enqueued on `stream` so far may use the memory. Does not block.
     fn record_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, stream) = (stream.py(), stream_argument("stream", stream)?);
         Ok(self.current.buffer(py).record_use(&stream.get().stream)?)
     }
 
-    /// A typed view of the memory that keeps it alive; `dtype` is NumPy's dtype or its name.
-    /// Without a shape it has one dimension; an extent of -1 follows from the others. Copies take
-    /// views as they take buffers.
+    /// A typed view that keeps the memory alive; `dtype` is a NumPy dtype or its name. Without a
+    /// shape it has one dimension; an extent of -1 is computed from the others. Copies take views
+    /// as well as buffers.
     #[pyo3(signature = (dtype, shape=None))]
     fn view(
         slf: &Bound<'_, Self>,
@@ -231,7 +233,7 @@ impl PyBuffer {
         PyView::of_buffer(slf, dtype, shape)
     }
 
-    /// A DLPack capsule over the bytes; see `View.__dlpack__`.
+    /// A DLPack capsule of the bytes; see `View.__dlpack__`.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -247,12 +249,13 @@ impl PyBuffer {
         request.capsule(py, &ViewMemory::Ours(buffer), BYTE, &shape)
     }
 
-    /// Type and index of the device as DLPack has them.
+    /// The device's type and index in DLPack.
     fn __dlpack_device__(&self, py: Python<'_>) -> (i32, i32) {
         device_of(self.current.buffer(py).device())
     }
 
-    /// What NumPy asks for when `memoryview` failed, whose error it drops: raises that error.
+    /// For NumPy, which reads it after a failed `memoryview` and drops that error: raises the
+    /// error.
     #[getter]
     fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(slf.py());
@@ -263,7 +266,8 @@ impl PyBuffer {
         Ok(dict)
     }
 
-    /// As that of a view, of the bytes; only on xpu. A release is not refused for it.
+    /// As `View.__sycl_usm_array_interface__`, for the bytes; only on xpu. It does not prevent a
+    /// release.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let view = PyView::of_bytes(slf.get().current.buffer(slf.py()));
@@ -281,7 +285,7 @@ impl PyBuffer {
     }
 
     /// # Safety
-    /// Called by an interpreter only, with a structure to fill.
+    /// Called only by the interpreter, with a structure to fill.
     unsafe fn __getbuffer__(
         slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -291,15 +295,15 @@ impl PyBuffer {
         let lent = lend(slf.py(), &buffer)?;
         let shape = vec![buffer.nbytes()];
         let exposure = Exposure { lent, format: c"B".to_owned(), item_bytes: 1, shape };
-        // SAFETY: the interpreter gave the structure for this object.
+        // SAFETY: the interpreter passes a structure to fill for this object.
         unsafe { exposure.fill(slf.as_any(), view, flags) }
     }
 
     /// # Safety
-    /// Called by an interpreter only, with a structure that was filled.
+    /// Called only by the interpreter, with a structure that `__getbuffer__` filled.
     #[expect(clippy::unused_self, reason = "the protocol's signature")]
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: filled by `__getbuffer__`, released once.
+        // SAFETY: `__getbuffer__` filled the structure, and the interpreter releases it once.
         unsafe { exposure::release(view) };
     }
 
@@ -312,7 +316,7 @@ impl PyBuffer {
         let buffer = self.current.buffer(py);
         let (bytes, device) = (buffer.nbytes(), buffer.device());
         let state = if fork::is_child() {
-            "of the parent process" // the parent's threads may hold the locks
+            "of the parent process" // threads of the parent may hold the locks
         } else if buffer.is_released() {
             "released"
         } else {
@@ -322,10 +326,10 @@ impl PyBuffer {
     }
 }
 
-/// Memory with unspecified contents, on a device: by default that of the innermost
+/// Allocates memory with unspecified contents on a device, by default that of the innermost
 /// `with device(…)`, else the current one. Aligned to 512 bytes, or to `alignment`, a power of two
-/// up to 2 MiB. Waits for memory that is being freed when
-/// there is too little and that would be enough; `OutOfMemoryError` otherwise.
+/// up to 2 MiB. When memory is short, waits for memory that is being freed, if that would be
+/// enough; else raises `OutOfMemoryError`.
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty(1024, device="cpu:0")
@@ -384,14 +388,14 @@ pub(crate) fn zeros(
     let buffer = zeros.current.buffer(nbytes.py());
     let home = buffer.stream();
     enqueue(nbytes.py(), &home, || {
-        // SAFETY: no other code has the buffer, and earlier uses of the memory come before on its
-        // home stream.
+        // SAFETY: no other code has the buffer, and the home stream orders earlier uses of the
+        // memory before this fill.
         unsafe { buffer.fill_unordered(0, &home) }
     })?;
     Ok(zeros)
 }
 
-/// Host memory that the accelerator's devices reach directly.
+/// As `empty`, in host memory that the accelerator's devices access directly.
 ///
 /// >>> import accelrt
 /// >>> accelrt.empty_pinned(4096).nbytes
@@ -407,9 +411,9 @@ pub(crate) fn empty_pinned(nbytes: &Bound<'_, PyAny>) -> PyResult<PyBuffer> {
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
-/// As `empty`, of memory that the device and the host both reach: the buffer protocol, NumPy and
-/// `__array_interface__` have it on every kind, after the work that uses it. It counts against the
-/// device's memory, and `shared_memory_stats` counts it. `TypeError` where the device has none.
+/// As `empty`, in memory that the device shares with the host: the buffer protocol, NumPy and
+/// `__array_interface__` can access it on every kind, after the work that uses it. It counts
+/// against the device's memory and in `shared_memory_stats`. `TypeError` on a device without it.
 ///
 /// >>> import accelrt
 /// >>> bytes(accelrt.empty_shared(2).fill_(7))
@@ -428,7 +432,7 @@ pub(crate) fn empty_shared(
     Ok(PyBuffer { current: BufferState::in_mode(buffer) })
 }
 
-/// Memory with the current stream of a device as its home.
+/// Allocates memory with the current stream of a device as its home.
 pub(crate) fn allocate(
     py: Python<'_>,
     bytes: usize,
@@ -440,7 +444,7 @@ pub(crate) fn allocate(
     if let Some(buffer) = Buffer::at_once(&home, bytes, origin)? {
         return Ok(buffer);
     }
-    // Waits for memory that is being freed when there is too little.
+    // The slow path may wait for memory that is being freed.
     without_gil(
         py,
         || true,

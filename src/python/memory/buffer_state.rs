@@ -1,8 +1,8 @@
-//! The state of a Python `Buffer`: memory, which `.data` may replace, and a version counter.
+//! The state of a Python `Buffer`: its memory, which `.data` may replace, and a version counter.
 //!
-//! Views share the counter of their base, `.data` begins a new one, and an assignment to `.data`
-//! keeps it. Buffers from inference mode have no version, and are written in that mode alone. The
-//! counter is inline in the object, and not allocated, until it is shared.
+//! Views share the counter of their base; `.data` starts a new one, and an assignment to `.data`
+//! leaves the counter unchanged. Buffers from inference mode have no version, and only that mode
+//! may write them. The counter is inline in the object until it is shared.
 #![expect(unsafe_code, reason = "a cell that the GIL guards")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -24,25 +24,25 @@ enum Count {
 struct State {
     buffer: Buffer,
     count: Count,
-    /// The memory was made in inference mode.
+    /// True for memory created in inference mode.
     is_inference: bool,
 }
 
-/// A buffer and its version; the GIL guards both.
+/// A buffer and its version, guarded by the GIL.
 pub(crate) struct BufferState(UnsafeCell<State>);
 
-// SAFETY: every method takes the proof of the GIL and keeps it: inside the cell they only clone,
-// count and swap, and none of that calls Python.
+// SAFETY: every method takes a proof of the GIL and holds the GIL throughout: they only clone,
+// count and swap, which calls no Python code.
 unsafe impl Sync for BufferState {}
 
 impl BufferState {
-    /// New memory, outside of inference mode.
+    /// The state of new memory, outside of inference mode.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> Self {
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference: false }))
     }
 
-    /// New memory, in this thread's mode.
+    /// The state of new memory, in this thread's mode.
     pub(crate) fn in_mode(buffer: Buffer) -> Self {
         let is_inference = is_inference_mode();
         Self(UnsafeCell::new(State { buffer, count: Count::Own(0), is_inference }))
@@ -51,8 +51,8 @@ impl BufferState {
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "for the methods here: see `Sync`")]
     fn state(&self, _py: Python<'_>) -> &mut State {
-        // SAFETY: no other thread is inside, and no method here calls another one meanwhile; see
-        // `Sync` above.
+        // SAFETY: the GIL excludes other threads, and no method calls another one while it uses the
+        // reference; see `Sync` above.
         unsafe { &mut *self.0.get() }
     }
 

@@ -1,4 +1,4 @@
-//! The structures of DLPack 1.x, and of the versions before.
+//! The structures of DLPack: those of 1.x, and the unversioned one.
 #![expect(unsafe_code, reason = "structures that other libraries fill, and free")]
 
 use std::ffi::{CStr, c_void};
@@ -9,7 +9,7 @@ use crate::python::support::deferred_drops::Lender;
 
 pub(crate) const CPU: i32 = 1;
 pub(crate) const ONE_API: i32 = 14;
-/// Devices of kinds that DLPack does not know: `kDLExtDev`.
+/// The type of devices that DLPack does not name: `kDLExtDev`.
 pub(crate) const EXTENSION: i32 = 12;
 pub(crate) const MAJOR: u32 = 1;
 pub(crate) const MINOR: u32 = 1;
@@ -41,14 +41,14 @@ pub(crate) struct Tensor {
     pub(crate) dimensions: i32,
     pub(crate) element: ElementType,
     pub(crate) shape: *mut i64,
-    /// In elements; null means dense.
+    /// In elements; null for contiguous memory.
     pub(crate) strides: *mut i64,
     pub(crate) byte_offset: u64,
 }
 
 pub(crate) type Deleter<M> = Option<unsafe extern "C" fn(*mut M)>;
 
-/// A tensor with the means to free it: the structure from before the versions.
+/// A tensor with its deleter: the unversioned structure.
 #[repr(C)]
 pub(crate) struct Managed {
     pub(crate) tensor: Tensor,
@@ -56,7 +56,8 @@ pub(crate) struct Managed {
     pub(crate) deleter: Deleter<Self>,
 }
 
-/// The same since version 1. The fields up to the deleter are the same in every version.
+/// A tensor with its deleter, since version 1. The fields up to the deleter are the same in every
+/// version.
 #[repr(C)]
 pub(crate) struct ManagedVersioned {
     pub(crate) version: Version,
@@ -66,7 +67,7 @@ pub(crate) struct ManagedVersioned {
     pub(crate) tensor: Tensor,
 }
 
-/// The structure in a capsule.
+/// A structure that a capsule carries.
 pub(crate) trait Carried: Sized + 'static {
     const NAME: &'static CStr;
     const USED_NAME: &'static CStr;
@@ -92,7 +93,7 @@ impl Carried for ManagedVersioned {
     }
 }
 
-/// A structure that we have to free.
+/// A structure that this process must free.
 pub(crate) struct Owned<M>(pub(crate) *mut M);
 
 // SAFETY: other threads only move it; it is freed with the GIL.
@@ -106,20 +107,21 @@ impl<M: Carried> Owned<M> {
 
 impl<M: Carried> Lender for Owned<M> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {
-        // SAFETY: its creator took it out of its capsule, and it is freed only here.
+        // SAFETY: the creator of `Owned` took the structure from its capsule, and only this call
+        // frees it.
         unsafe { free(self.0) };
     }
 }
 
-/// Frees a structure by its maker's deleter.
+/// Frees a structure by its producer's deleter.
 ///
 /// # Safety
-/// It is live, and no other code frees it or uses it afterwards.
+/// The structure is live, and no other code uses or frees it afterwards.
 pub(crate) unsafe fn free<M: Carried>(managed: *mut M) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the structure is live.
     let deleter = unsafe { &*managed }.deleter();
     if let Some(deleter) = deleter {
-        // SAFETY: as above; it is called once.
+        // SAFETY: the structure is live, and only this call frees it, as the caller guarantees.
         unsafe { deleter(managed) };
     }
 }

@@ -1,4 +1,4 @@
-//! `__dlpack__`: capsules over our memory.
+//! `__dlpack__`: capsules that export accelrt's memory.
 #![expect(unsafe_code, reason = "the consumer frees these structures")]
 
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::python::memory::dlpack::{
     READ_ONLY, Tensor, Version, free,
 };
 use crate::python::memory::element::Element;
-use crate::python::memory::view_memory::{Lent, ViewMemory, lend_where_it_is};
+use crate::python::memory::view_memory::{Lent, ViewMemory, lend_on_device};
 use crate::python::support::parameters::{Flag, pair};
 
 /// The checked arguments of `__dlpack__`.
@@ -45,7 +45,7 @@ impl ExportRequest {
         Ok(Self { is_versioned, wants_copy })
     }
 
-    /// A capsule over the memory itself, without a copy.
+    /// A capsule that shares the memory.
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
@@ -54,9 +54,9 @@ impl ExportRequest {
         shape: &[usize],
     ) -> PyResult<Bound<'py, PyAny>> {
         let lent = if self.wants_copy {
-            lend_where_it_is(py, &memory.copied(py)?)?
+            lend_on_device(py, &memory.copied(py)?)?
         } else {
-            memory.lend_where_it_is(py)?
+            memory.lend_on_device(py)?
         };
         let is_read_only = lent.is_read_only;
         if is_read_only && !self.is_versioned {
@@ -83,7 +83,7 @@ impl ExportRequest {
     }
 }
 
-/// An export waits for the uses of the memory, so no stream is handed over.
+/// Checks the consumer's stream. It needs no ordering: an export waits for the uses of the memory.
 fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<()> {
     let Some(stream) = stream else { return Ok(()) };
     if !stream.is_instance_of::<PyInt>() {
@@ -96,18 +96,18 @@ fn check_stream(stream: Option<&Bound<'_, PyAny>>, device: Device) -> PyResult<(
     Err(PyAssertionError::new_err(text))
 }
 
-/// Type and index of a device in DLPack. All cpu devices have the host's memory.
+/// The type and index of a device in DLPack. All cpu devices are the host.
 pub(crate) fn device_of(device: Device) -> (i32, i32) {
     let index = i32::try_from(device.index()).unwrap_or(0);
     match device.kind() {
         DeviceKind::CPU => (CPU, 0),
         DeviceKind::CUDA => (2, index),
         DeviceKind::XPU => (ONE_API, index),
-        _ => (EXTENSION, index), // a kind from outside, whose memory the host may not reach
+        _ => (EXTENSION, index), // a registered kind, whose memory the host may not access
     }
 }
 
-/// The memory and arrays that a structure points to.
+/// The memory and arrays that a tensor points to.
 struct Content {
     lent: Lent,
     device: (i32, i32),
@@ -116,7 +116,7 @@ struct Content {
     strides: Vec<i64>,
 }
 
-/// A structure with its content, freed together.
+/// A structure and its content, freed together.
 struct Whole<M> {
     managed: M,
     _content: Content,
@@ -135,7 +135,7 @@ impl Content {
         Self { lent, device, element, shape: shape.iter().map(signed).collect(), strides }
     }
 
-    /// Points into this; vectors stay where they are while this moves.
+    /// A tensor that points into the vectors' elements, which do not move with `self`.
     fn tensor(&mut self) -> Tensor {
         let bits = u8::try_from(self.element.item_bytes * 8).unwrap_or(0); // at most 128
         Tensor {
@@ -156,44 +156,46 @@ fn capsule<M: Carried>(
     mut content: Content,
     managed: impl FnOnce(Tensor, *mut c_void) -> M,
 ) -> PyResult<Bound<'_, PyAny>> {
-    // The structure is the first field of the allocation, so no context is needed.
+    // The structure is a field of the allocation, so no context is needed.
     let managed = managed(content.tensor(), ptr::null_mut());
     let whole = Box::into_raw(Box::new(Whole { managed, _content: content }));
-    // SAFETY: just made.
+    // SAFETY: `into_raw` returned a live allocation.
     let managed = unsafe { &raw mut (*whole).managed };
-    // SAFETY: the name lives for ever, the pointer until the deleter is called; with the GIL.
+    // SAFETY: the name is a static, the structure lives until its deleter is called, and the GIL is
+    // held.
     let capsule =
         unsafe { ffi::PyCapsule_New(managed.cast(), M::NAME.as_ptr(), Some(end_capsule::<M>)) };
     if capsule.is_null() {
-        // SAFETY: no capsule took it.
+        // SAFETY: the capsule was not created, so the allocation has no other owner.
         drop(unsafe { Box::from_raw(whole) });
     }
     // SAFETY: a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
 }
 
-/// Our deleter. Called on any thread, takes no GIL.
+/// The deleter of exported structures. Called on any thread; takes no GIL.
 ///
 /// # Safety
-/// `managed` came from a capsule of ours, and is freed once.
+/// `managed` came from a capsule of `capsule`, and is freed once.
 unsafe extern "C" fn delete<M: Carried>(managed: *mut M) {
     let whole = managed.wrapping_byte_sub(std::mem::offset_of!(Whole<M>, managed));
-    // SAFETY: made by `capsule` out of a box with the structure in it; a consumer calls this once.
+    // SAFETY: `capsule` leaked the box that contains the structure; a consumer calls the deleter
+    // once.
     let whole = unsafe { Box::from_raw(whole.cast::<Whole<M>>()) };
     contain(|| drop(whole));
 }
 
-/// A capsule that was not consumed still has its name, and frees its content.
+/// Frees the content of a capsule that was not consumed, which still has its name.
 ///
 /// # Safety
-/// Called by the interpreter only, with a capsule that is being destroyed.
+/// Called only by the interpreter, with a capsule that is being destroyed.
 unsafe extern "C" fn end_capsule<M: Carried>(capsule: *mut ffi::PyObject) {
-    // SAFETY: a live capsule, with the GIL.
+    // SAFETY: the interpreter passes a live capsule and holds the GIL.
     if unsafe { ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) } == 0 {
         return;
     }
-    // SAFETY: as above.
+    // SAFETY: the interpreter passes a live capsule, whose name was checked.
     let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()) };
-    // SAFETY: no consumer took it, so it is freed here.
+    // SAFETY: the name shows that no consumer took the structure, so this call frees it.
     unsafe { free(managed.cast::<M>()) };
 }

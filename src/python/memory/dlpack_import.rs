@@ -1,4 +1,4 @@
-//! `accelrt.from_dlpack`: memory that DLPack describes, as a typed view.
+//! `accelrt.from_dlpack`: memory described by DLPack, as a typed view.
 #![expect(unsafe_code, reason = "structures that other libraries fill")]
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
@@ -14,27 +14,28 @@ use crate::python::memory::dlpack::{
 use crate::python::memory::element::Element;
 use crate::python::memory::exposure::strides_of;
 use crate::python::memory::host_memory::HostMemory;
-use crate::python::memory::strided::{Strided, gathered};
+use crate::python::memory::strided::{Strided, gather_words};
 use crate::python::memory::view::PyView;
 use crate::python::support::errors::type_name;
 use crate::python::support::parameters::Flag;
 
 /// The options of `from_dlpack`.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Wish {
-    /// `None` leaves that to the lender; memory without that information is read-only.
+pub(crate) struct ImportOptions {
+    /// `None` accepts the producer's flag; memory without one is read-only.
     pub(crate) is_read_only: Option<bool>,
     /// `None` copies memory that is not contiguous.
     pub(crate) copy: Option<bool>,
 }
 
 /// A typed view of the memory of an object with DLPack, or of its capsule. `BufferError` for memory
-/// of devices other than cpu and xpu, and for types of elements that no view has; a capsule that
-/// was refused may be used elsewhere.
+/// of devices other than cpu and xpu, and for element types that no view has; a refused capsule
+/// remains usable.
 ///
-/// `copy=None` copies only memory that is not contiguous, True always, False never. What comes
-/// without a version is read-only, because it may be a constant: `readonly=False` asks to
-/// write, which is refused where the lender says that it is read-only.
+///
+/// `copy=None` copies only memory that is not contiguous, True always, False never. Memory from an
+/// unversioned structure is read-only, because it may be constant; `readonly=False` makes it
+/// writable, and is refused for memory that its producer marks as read-only.
 ///
 /// >>> import accelrt
 /// >>> accelrt.from_dlpack(accelrt.zeros(8).view("int32")).shape
@@ -48,10 +49,10 @@ pub(crate) fn from_dlpack(
 ) -> PyResult<PyView> {
     let is_read_only = readonly.map(|flag| flag.get("readonly")).transpose()?;
     let copy = copy.map(|flag| flag.get("copy")).transpose()?;
-    import_from(x, Wish { is_read_only, copy })
+    import_from(x, ImportOptions { is_read_only, copy })
 }
 
-pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> {
+pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
     if x.is_instance_of::<PyCapsule>() {
         return import(x, wish);
     }
@@ -64,7 +65,7 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> 
     let arguments = PyDict::new(x.py());
     arguments.set_item("max_version", (MAJOR, MINOR))?;
     let capsule = match x.call_method("__dlpack__", (), Some(&arguments)) {
-        // A producer from before the versions.
+        // A producer without versions.
         Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
             x.call_method0("__dlpack__")?
         }
@@ -73,60 +74,60 @@ pub(crate) fn import_from(x: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> 
     import(&capsule, wish)
 }
 
-fn import(capsule: &Bound<'_, PyAny>, wish: Wish) -> PyResult<PyView> {
-    if let Some(managed) = look::<ManagedVersioned>(capsule)? {
-        // SAFETY: a structure that its maker filled, of whatever version: this field is the first.
+fn import(capsule: &Bound<'_, PyAny>, wish: ImportOptions) -> PyResult<PyView> {
+    if let Some(managed) = find::<ManagedVersioned>(capsule)? {
+        // SAFETY: the producer filled the structure; every version has this field first.
         let version = unsafe { (*managed).version };
         if version.major != MAJOR {
-            // Its maker frees it, with the capsule.
+            // The producer's capsule frees the structure.
             let (major, minor) = (version.major, version.minor);
             let text = format!("DLPack {major}.{minor} is not known: {MAJOR}.x is");
             return Err(PyBufferError::new_err(text));
         }
-        // SAFETY: as above, of a version that has these fields.
+        // SAFETY: the producer filled a structure of this major version, which has these fields.
         let known = unsafe { &*managed };
         let (tensor, is_read_only) = (known.tensor, known.flags & READ_ONLY != 0);
         return view(capsule, managed, &tensor, Some(is_read_only), wish);
     }
-    if let Some(managed) = look::<Managed>(capsule)? {
-        // SAFETY: as above.
+    if let Some(managed) = find::<Managed>(capsule)? {
+        // SAFETY: the producer filled the unversioned structure.
         let tensor = unsafe { (*managed).tensor };
         return view(capsule, managed, &tensor, None, wish);
     }
     Err(PyBufferError::new_err("the capsule holds no DLPack tensor, or one that was taken before"))
 }
 
-/// The structure in a capsule with the right name; the capsule still owns it.
-fn look<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
+/// The structure in a capsule with the right name; the capsule remains its owner.
+fn find<M: Carried>(capsule: &Bound<'_, PyAny>) -> PyResult<Option<*mut M>> {
     let object = capsule.as_ptr();
-    // SAFETY: a live object, with the GIL; an object that is no capsule is not valid.
+    // SAFETY: the object is live and the GIL is held; for other objects the result is 0.
     if unsafe { ffi::PyCapsule_IsValid(object, M::NAME.as_ptr()) } == 0 {
         return Ok(None);
     }
-    // SAFETY: valid, as checked above.
+    // SAFETY: the object is a valid capsule of this name, as checked above.
     let managed = unsafe { ffi::PyCapsule_GetPointer(object, M::NAME.as_ptr()) };
     if managed.is_null() { Err(PyErr::fetch(capsule.py())) } else { Ok(Some(managed.cast())) }
 }
 
-/// Takes the structure out of its capsule: from here on we have to free it.
+/// Takes the structure from its capsule: this process must then free it.
 fn take<M: Carried>(capsule: &Bound<'_, PyAny>, managed: *mut M) -> PyResult<Owned<M>> {
-    // SAFETY: the capsule that `look` found it in, with the GIL held since; the name is static.
+    // SAFETY: `find` validated this capsule under the same hold of the GIL; the name is a static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED_NAME.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
     }
     Ok(Owned(managed))
 }
 
-/// A view of a tensor. The capsule keeps the structure until all checks have passed.
+/// Creates a view of a tensor. The capsule owns the structure until all checks have passed.
 fn view<M: Carried>(
     capsule: &Bound<'_, PyAny>,
     managed: *mut M,
     tensor: &Tensor,
     said: Option<bool>,
-    wish: Wish,
+    wish: ImportOptions,
 ) -> PyResult<PyView> {
     let py = capsule.py();
-    let Described { element, shape, strides, bytes, device } = describe(tensor)?;
+    let TensorDescription { element, shape, strides, bytes, device } = describe(tensor)?;
     let (is_dense, is_host) = (strides.is_none(), device.kind() == DeviceKind::CPU);
     let is_copied = wish.copy == Some(true) || !is_dense;
     if wish.copy == Some(false) && is_copied {
@@ -147,9 +148,9 @@ fn view<M: Carried>(
     if is_copied && is_host {
         let strides = strides.unwrap_or_else(|| strides_of(&shape, element.item_bytes));
         let elements = Strided::new(address, element.item_bytes, &shape, &strides);
-        // SAFETY: the lender gives their addresses, and lends them until the structure is freed; as
-        // everywhere in Python the program does not write them meanwhile.
-        let words = unsafe { gathered(py, &elements) }?;
+        // SAFETY: the producer keeps the elements alive until the structure is freed; the program
+        // does not write them during the call: the contract of Python's API.
+        let words = unsafe { gather_words(py, &elements) }?;
         take(capsule, managed)?.release_now(py);
         let memory = HostMemory::owned(words, bytes).read_only(is_read_only);
         return Ok(PyView::foreign(memory, element, shape));
@@ -161,16 +162,16 @@ fn view<M: Carried>(
 }
 
 /// A tensor of a supported type and device.
-struct Described {
+struct TensorDescription {
     element: Element,
     shape: Vec<usize>,
-    /// In bytes, where the elements are not contiguous.
+    /// In bytes; `None` for contiguous elements.
     strides: Option<Vec<isize>>,
     bytes: usize,
     device: Device,
 }
 
-fn describe(tensor: &Tensor) -> PyResult<Described> {
+fn describe(tensor: &Tensor) -> PyResult<TensorDescription> {
     let refusal = |text: &str| PyBufferError::new_err(text.to_owned());
     let device = device_of(tensor.device_type, tensor.device_id)?;
     let ElementType { code, bits, lanes } = tensor.element;
@@ -197,35 +198,35 @@ fn describe(tensor: &Tensor) -> PyResult<Described> {
         let all: Option<Vec<isize>> = strides.iter().map(in_bytes).collect();
         all.ok_or_else(|| PyBufferError::new_err(format!("strides out of range: {strides:?}")))
     });
-    Ok(Described { element, shape, strides: strides.transpose()?, bytes, device })
+    Ok(TensorDescription { element, shape, strides: strides.transpose()?, bytes, device })
 }
 
 fn item(element: Element) -> isize {
     element.item_bytes.cast_signed() // at most 16
 }
 
-/// True when the elements are contiguous. A stride that reaches no element may be anything.
+/// True when the elements are contiguous. The stride of a dimension with one element is ignored.
 fn is_dense(extents: &[i64], strides: &[i64], bytes: usize) -> bool {
     let mut dense = 1;
     let mut is_dense = true;
     for (extent, stride) in extents.iter().zip(strides).rev() {
         is_dense &= bytes == 0 || *extent == 1 || *stride == dense;
-        dense = dense.wrapping_mul(*extent); // only where there are no bytes
+        dense = dense.wrapping_mul(*extent); // overflows only for empty tensors
     }
     is_dense
 }
 
-/// The numbers of an array in a structure. `None` where it is null but should not be.
+/// The numbers in an array of the structure. `None` for an invalid null pointer.
 fn read(numbers: *const i64, count: usize) -> Option<Vec<i64>> {
     match (count, numbers.is_null()) {
         (0, _) => Some(Vec::new()),
         (_, true) => None,
-        // SAFETY: the structure's maker promises as many numbers as there are dimensions.
+        // SAFETY: the producer stores one number per dimension.
         (_, false) => Some(unsafe { std::slice::from_raw_parts(numbers, count) }.to_vec()),
     }
 }
 
-/// The device of memory that we support.
+/// The device of supported memory.
 fn device_of(device_type: i32, device_id: i32) -> PyResult<Device> {
     let index = usize::try_from(device_id);
     match (device_type, index) {

@@ -1,5 +1,6 @@
-//! Types of a view's elements: those that NumPy, the buffer protocol and DLPack all name.
-//! Types that only DLPack names appear as bytes to the others.
+//! The element types of a view: those of NumPy, the buffer protocol and DLPack.
+//!
+//! The first two show types that only DLPack has as bytes.
 
 use std::ffi::CString;
 
@@ -9,17 +10,17 @@ use pyo3::types::{PyString, PyType};
 
 use crate::python::support::errors::wrong_type;
 
-/// A type of elements.
+/// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
     /// NumPy's name.
     pub(crate) name: &'static str,
-    /// NumPy's kind, the letter of the array interface; [`UNNAMED`] where it has none.
+    /// NumPy's kind, the letter of the array interface; [`UNNAMED`] for types that NumPy lacks.
     kind: char,
-    /// The buffer protocol's letters.
+    /// The format letters of the buffer protocol.
     format: &'static str,
     pub(crate) item_bytes: usize,
-    /// DLPack's code.
+    /// DLPack's type code.
     pub(crate) code: u8,
 }
 
@@ -59,7 +60,7 @@ const ELEMENTS: [Element; 20] = [
     element("float8_e8m0fnu", UNNAMED, "", 1, 14),
 ];
 
-/// Bytes of no particular type.
+/// Untyped bytes.
 pub(crate) const BYTE: Element = element("uint8", 'u', "B", 1, 1);
 
 impl Element {
@@ -84,14 +85,14 @@ impl Element {
         })
     }
 
-    /// All of them, for messages.
+    /// The names of all types, for messages.
     pub(crate) fn names() -> String {
         ELEMENTS.map(|element| element.name).join(", ")
     }
 
-    /// The type for NumPy and the buffer protocol: types that they lack become bytes, in one more
-    /// dimension where an element has several.
-    pub(crate) fn as_numpy_has_it(self, shape: &[usize]) -> (Self, Vec<usize>) {
+    /// The type and shape for NumPy and the buffer protocol: types that they lack become bytes,
+    /// with one more dimension when an element has several.
+    pub(crate) fn for_numpy(self, shape: &[usize]) -> (Self, Vec<usize>) {
         let mut shape = shape.to_vec();
         if self.kind != UNNAMED {
             return (self, shape);
@@ -107,13 +108,13 @@ impl Element {
         u32::from(self.code > 6)
     }
 
-    /// For integers, whether they are signed.
+    /// Whether an integer type is signed; `None` for other types.
     pub(crate) fn integer_sign(self) -> Option<bool> {
         matches!(self.kind, 'i' | 'u').then_some(self.kind == 'i')
     }
 
-    /// True when elements of another type can be read as this one: a complex number is two floats,
-    /// an integer any of its width, and bytes are anything.
+    /// True when elements of the other type can be read as this one: two floats as a complex
+    /// number, an integer as any of its width, and any element as bytes.
     pub(crate) fn holds(self, other: Self) -> bool {
         let (own_bytes, bytes) = (self.item_bytes, other.item_bytes);
         match (self.kind, other.kind) {
@@ -123,7 +124,7 @@ impl Element {
         }
     }
 
-    /// The type that DLPack describes.
+    /// The type of a DLPack description.
     pub(crate) fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Option<Self> {
         let is_it = |element: &&Element| {
             element.code == code && element.item_bytes * 8 == usize::from(bits) && lanes == 1
@@ -131,7 +132,7 @@ impl Element {
         ELEMENTS.iter().find(is_it).copied()
     }
 
-    /// The type that a format of the buffer protocol describes, in this machine's byte order.
+    /// The type of a buffer-protocol format, in this machine's byte order.
     pub(crate) fn of_format(format: &str, item_bytes: usize) -> Option<Self> {
         let letters = format.trim_start_matches(['@', '=']);
         #[cfg(target_endian = "little")]
@@ -148,12 +149,12 @@ impl Element {
         ELEMENTS.iter().find(is_it).copied()
     }
 
-    /// As the buffer protocol writes it.
+    /// The format of the buffer protocol.
     pub(crate) fn format(self) -> CString {
         CString::new(self.format).unwrap_or_default() // letters only
     }
 
-    /// As the array interface writes it.
+    /// The type string of the array interface.
     pub(crate) fn type_string(self) -> String {
         let order = match self.item_bytes {
             1 => '|',

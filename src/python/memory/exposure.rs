@@ -1,4 +1,4 @@
-//! The buffer protocol of our own memory.
+//! The buffer protocol of buffers and views.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CString, c_int};
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use crate::python::memory::shape::bytes_of_shape;
 use crate::python::memory::view_memory::Lent;
 
-/// The memory and its description for a consumer of the buffer protocol.
+/// Memory and its description, for a consumer of the buffer protocol.
 pub(crate) struct Exposure {
     pub(crate) lent: Lent,
     pub(crate) format: CString,
@@ -19,7 +19,7 @@ pub(crate) struct Exposure {
     pub(crate) shape: Vec<usize>,
 }
 
-/// Kept behind the view's `internal` pointer until the consumer releases it.
+/// The `internal` data of the consumer's structure, alive until the consumer releases it.
 struct ExposedMemory {
     _lent: Lent,
     format: CString,
@@ -27,20 +27,20 @@ struct ExposedMemory {
     strides: Vec<ffi::Py_ssize_t>,
 }
 
-/// The part of `PyBUF_F_CONTIGUOUS` that is not `PyBUF_STRIDES`.
+/// The bit of `PyBUF_F_CONTIGUOUS` beyond `PyBUF_STRIDES`.
 const FORTRAN_ORDER: c_int = ffi::PyBUF_F_CONTIGUOUS & !ffi::PyBUF_STRIDES;
 
 impl Exposure {
-    /// True when the order of the dimensions matters for the order of the bytes.
+    /// True when C order and Fortran order differ.
     fn has_rows(&self) -> bool {
         let is_empty = self.shape.contains(&0);
         !is_empty && self.shape.iter().filter(|extent| **extent > 1).count() > 1
     }
 
-    /// Fills a consumer's structure; [`release`] ends it.
+    /// Fills a consumer's structure; [`release`] must follow.
     ///
     /// # Safety
-    /// `view` is the interpreter's argument of `__getbuffer__`, `owner` the object that it is for.
+    /// `view` is the interpreter's argument of `__getbuffer__` on `owner`.
     pub(crate) unsafe fn fill(
         self,
         owner: &Bound<'_, PyAny>,
@@ -61,7 +61,7 @@ impl Exposure {
         let kept = ExposedMemory { _lent: self.lent, format: self.format, shape, strides };
         let kept = Box::into_raw(Box::new(kept));
         let has = |flag: c_int| flags & flag == flag;
-        // SAFETY: just made, and freed by `release` only.
+        // SAFETY: `into_raw` returned a live allocation, which only `release` frees.
         let content = unsafe { &mut *kept };
         let dimensions = c_int::try_from(content.shape.len()).unwrap_or(c_int::MAX);
         let filled = ffi::Py_buffer {
@@ -85,24 +85,24 @@ impl Exposure {
             suboffsets: ptr::null_mut(),
             internal: kept.cast(),
         };
-        // SAFETY: the caller promises a structure to fill.
+        // SAFETY: the caller passes the interpreter's structure to fill.
         unsafe { view.write(filled) };
         Ok(())
     }
 }
 
-/// Ends an exposure.
+/// Releases a structure that [`Exposure::fill`] filled.
 ///
 /// # Safety
-/// `view` was filled by [`Exposure::fill`] and is released once.
+/// [`Exposure::fill`] filled `view`, and it is released once.
 pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
-    // SAFETY: the caller's promise; the interpreter drops the reference to the owner.
+    // SAFETY: the caller passes a live structure; the interpreter drops the reference to the owner.
     let kept = unsafe { (*view).internal }.cast::<ExposedMemory>();
-    // SAFETY: `fill` made it from a box.
+    // SAFETY: `fill` leaked this box, and the caller releases it once.
     drop(unsafe { Box::from_raw(kept) });
 }
 
-/// Distances in bytes between neighbours of each dimension, the last one dense.
+/// The byte strides of contiguous memory in C order.
 pub(crate) fn strides_of(shape: &[usize], item_bytes: usize) -> Vec<ffi::Py_ssize_t> {
     let mut stride = item_bytes;
     let mut strides: Vec<_> = shape
@@ -118,7 +118,7 @@ pub(crate) fn strides_of(shape: &[usize], item_bytes: usize) -> Vec<ffi::Py_ssiz
     strides
 }
 
-/// A size as Python's type. Sizes of memory are below half of the address space.
+/// A size as Python's type. Memory sizes are below half of the address space.
 fn signed(size: usize) -> ffi::Py_ssize_t {
     ffi::Py_ssize_t::try_from(size).unwrap_or(ffi::Py_ssize_t::MAX)
 }

@@ -1,4 +1,4 @@
-//! Memory that other code lends us: an exporter of the buffer protocol, or DLPack.
+//! Foreign memory, lent by an exporter of the buffer protocol or a DLPack producer.
 #![expect(unsafe_code, reason = "the buffer protocol is one of C structures")]
 
 use std::ffi::{CStr, c_int};
@@ -14,31 +14,30 @@ use crate::base::device::Device;
 use crate::engine::stream::Stream;
 use crate::memory::buffer::Buffer;
 use crate::python::launch::ctypes;
-use crate::python::memory::strided::{Strided, gathered};
+use crate::python::memory::strided::{Strided, gather_words};
 use crate::python::support::deferred_drops::{Lender, drop_parked, park};
 use crate::python::support::errors::type_name;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
 
-/// Contiguous bytes, of the host unless a device is named, valid while this exists. Dropped on any
-/// thread: the lender gets them back with the GIL, see [`park`].
+/// Contiguous foreign bytes, of the host unless a device is named, valid while this exists. Any
+/// thread may drop it: the lender releases them later with the GIL, see [`park`].
 pub(crate) struct HostMemory {
     pub(crate) address: *mut u8,
     pub(crate) bytes: usize,
     pub(crate) is_read_only: bool,
     pub(crate) device: Device,
     lender: Option<Box<dyn Lender>>,
-    /// A buffer of no bytes that records the uses of this memory and all its parts, once there are
-    /// any.
+    /// An empty buffer that records the uses of this memory and all its parts, from the first use.
     uses: Arc<OnceLock<Buffer>>,
-    /// The whole memory, for a part.
+    /// The whole memory that a part keeps alive.
     _whole: Option<Arc<HostMemory>>,
 }
 
-// SAFETY: the bytes are used as the safety sections of the engine's copies say, from any thread,
-// and the lender is only touched with the GIL.
+// SAFETY: the contracts of the engine's copies allow access to the bytes from any thread, and the
+// lender is used only with the GIL.
 unsafe impl Send for HostMemory {}
-// SAFETY: as above; a shared reference reads plain fields.
+// SAFETY: a shared reference only reads plain fields, and records uses in a synchronised buffer.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
@@ -53,7 +52,7 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device, lender, uses, _whole: None }
     }
 
-    /// Some of the bytes; keeps the whole memory.
+    /// A part of the bytes; keeps the whole memory alive.
     pub(crate) fn part(whole: &Arc<Self>, range: Range<usize>) -> Self {
         let Self { address, is_read_only, device, .. } = **whole;
         let (address, bytes) = (address.wrapping_add(range.start), range.len());
@@ -61,10 +60,10 @@ impl HostMemory {
         Self { address, bytes, is_read_only, device, lender: None, uses, _whole: kept }
     }
 
-    /// Records a use of the memory by everything enqueued on a stream so far.
+    /// Records that all work enqueued on a stream so far may use the memory.
     pub(crate) fn record_use(&self, stream: &Stream) -> PyResult<()> {
         if self.uses.get().is_none() {
-            // Of two threads only the first one's buffer is set.
+            // Of two concurrent threads the first one's buffer is stored.
             let _ = self.uses.set(Runtime::global()?.empty(0, stream.device())?);
         }
         self.uses.get().map_or(Ok(()), |uses| Ok(uses.record_use(stream)?))
@@ -80,13 +79,13 @@ impl HostMemory {
         )
     }
 
-    /// The same memory, marked read-only or not.
+    /// Sets whether the memory is read-only.
     pub(crate) fn read_only(mut self, is_read_only: bool) -> Self {
         self.is_read_only = is_read_only;
         self
     }
 
-    /// The same memory, marked as this device's.
+    /// Sets the memory's device.
     pub(crate) fn on(mut self, device: Device) -> Self {
         self.device = device;
         self
@@ -94,7 +93,7 @@ impl HostMemory {
 
     /// The bytes of an object with the buffer protocol. `None` for other objects. A target must be
     /// writable and contiguous, else this raises the exporter's error with the name of the
-    /// argument; a source that is not contiguous is gathered. `TypeError` for references to Python
+    /// argument; a source that is not contiguous is copied. `TypeError` for references to Python
     /// objects.
     pub(crate) fn of_exporter(
         what: &str,
@@ -104,22 +103,22 @@ impl HostMemory {
         let access = if is_written { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
         let exported = match acquire(object, access | ffi::PyBUF_C_CONTIGUOUS) {
             Err(refusal) if !is_written => match acquire(object, ffi::PyBUF_STRIDES) {
-                Ok(Some(apart)) => return apart.gathered(what, object.py()).map(Some),
+                Ok(Some(apart)) => return apart.gather(what, object.py()).map(Some),
                 _ => Err(refusal),
             },
             exported => exported,
         };
-        let exported = exported.map_err(|error| in_argument(what, object, error))?;
+        let exported = exported.map_err(|error| name_argument(what, object, error))?;
         exported.map(|exported| exported.checked(what, object.py())).transpose()
     }
 
-    /// Memory of our own, not shared with other code.
+    /// Memory that only accelrt uses.
     pub(crate) fn owned(words: Vec<u64>, bytes: usize) -> Self {
         let address = words.as_ptr().cast_mut().cast();
         Self::new(address, bytes, false, Box::new(words))
     }
 
-    /// True when it overlaps a range.
+    /// True when the memory overlaps an address range.
     pub(crate) fn overlaps(&self, address: u64, bytes: usize) -> bool {
         let own = self.address.addr() as u64;
         own < address.saturating_add(bytes as u64)
@@ -135,10 +134,10 @@ impl Drop for HostMemory {
     }
 }
 
-/// A view of an exporter. Boxed, because an exporter may point into it.
+/// A view of an exporter. Boxed: an exporter may store pointers into it.
 pub(crate) struct Exported(pub(crate) Box<ffi::Py_buffer>);
 
-// SAFETY: other threads only move it; its one use, the release, is made with the GIL.
+// SAFETY: other threads only move it; the release happens with the GIL.
 unsafe impl Send for Exported {}
 
 impl Exported {
@@ -148,32 +147,32 @@ impl Exported {
             return Ok(None);
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: a live object, with the GIL; the structure is ours to fill and stays in place.
+        // SAFETY: the object is live and the GIL is held; the boxed structure does not move.
         match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, flags) } {
             0 => Ok(Some(Self(view))),
             _ => Err(PyErr::fetch(object.py())),
         }
     }
 
-    /// The format, if it has one, the size of an element and the shape.
+    /// The format, if any, the element size in bytes, and the shape.
     pub(crate) fn description(&self) -> (Option<String>, usize, Vec<usize>) {
         let Self(view) = self;
         let format = (!view.format.is_null()).then(|| {
-            // SAFETY: the exporter's text, which lives as long as the view.
+            // SAFETY: the exporter keeps the text alive as long as the view.
             unsafe { CStr::from_ptr(view.format) }.to_string_lossy().into_owned()
         });
         let count = usize::try_from(view.ndim).unwrap_or(0);
         let extents = if count == 0 || view.shape.is_null() {
             &[]
         } else {
-            // SAFETY: a shape was requested, so the exporter gave one number a dimension.
+            // SAFETY: a shape was requested, so the exporter stored one number per dimension.
             unsafe { std::slice::from_raw_parts(view.shape, count) }
         };
         let shape = extents.iter().map(|extent| usize::try_from(*extent).unwrap_or(0)).collect();
         (format, usize::try_from(view.itemsize).unwrap_or(1), shape)
     }
 
-    /// The bytes, exported for as long as the result lives.
+    /// The bytes, exported while the result lives.
     pub(crate) fn checked(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let Self(view) = &checked;
@@ -182,32 +181,32 @@ impl Exported {
         Ok(HostMemory::new(address, bytes, is_read_only, Box::new(checked)))
     }
 
-    /// A copy of elements that are not contiguous; releases the exporter at once.
-    fn gathered(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
+    /// A contiguous copy of strided elements; releases the exporter at once.
+    fn gather(self, what: &str, py: Python<'_>) -> PyResult<HostMemory> {
         let checked = self.without_objects(what, py)?;
         let (_, item_bytes, shape) = checked.description();
         let strides: &[isize] = if shape.is_empty() || checked.0.strides.is_null() {
             &[]
         } else {
-            // SAFETY: strides were requested, so the exporter gave one a dimension.
+            // SAFETY: strides were requested, so the exporter stored one per dimension.
             unsafe { std::slice::from_raw_parts(checked.0.strides, shape.len()) }
         };
         let elements = Strided::new(checked.0.buf.cast(), item_bytes, &shape, strides);
-        // SAFETY: the exporter gives their addresses, and lends them until the release; as
-        // everywhere in Python the program does not write them meanwhile.
-        let words = unsafe { gathered(py, &elements) };
+        // SAFETY: the exporter keeps the elements alive until the release; the program does not
+        // write them during the call: the contract of Python's API.
+        let words = unsafe { gather_words(py, &elements) };
         Box::new(checked).take_back(py);
         Ok(HostMemory::owned(words?, elements.nbytes()))
     }
 
-    /// Refuses references to Python objects: they are counted, and copies and native functions do
-    /// not count them.
+    /// Refuses references to Python objects: copies and native functions would not update their
+    /// reference counts.
     fn without_objects(self, what: &str, py: Python<'_>) -> PyResult<Self> {
         let (format, ..) = self.description();
         let format = format.unwrap_or_else(|| "B".to_owned());
-        // SAFETY: null, or the exporter, which the view has a reference to.
+        // SAFETY: null, or the exporter, to which the view holds a reference.
         let exporter = unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0.obj) };
-        // ctypes declares packed structures and unions as bytes, whatever their fields are.
+        // ctypes declares packed structures and unions as bytes, whatever their fields.
         let may_hide = format.trim_start_matches(['<', '>']) == "B";
         let hides = || exporter.is_some_and(|it| may_hide && hides_objects(it).unwrap_or(true));
         if !has_objects(&format) && !hides() {
@@ -222,7 +221,7 @@ impl Exported {
 /// Acquires the bytes of an object, with their format.
 pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Option<Exported>> {
     match Exported::acquire(object, flags | ffi::PyBUF_FORMAT) {
-        // NumPy has no format for dates, but says whether an array holds objects.
+        // NumPy has no format for dates, but its dtype tells whether an array contains objects.
         Err(_) if is_without_objects(object) => Exported::acquire(object, flags),
         exported => exported,
     }
@@ -230,13 +229,13 @@ pub(crate) fn acquire(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Optio
 
 /// True for objects with the buffer protocol.
 pub(crate) fn has_buffer_protocol(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: a live object, with the GIL.
+    // SAFETY: the object is live and the GIL is held.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
-/// True when a format of the buffer protocol names Python objects: an `O` outside of the field
-/// names, which stand between colons. Also true when names and types cannot be told apart: names of
-/// ctypes may contain colons.
+/// True when a format of the buffer protocol may contain Python objects: an `O` outside the field
+/// names, which are enclosed in colons. Also true when names cannot be told from types: a ctypes
+/// name may contain colons.
 fn has_objects(format: &str) -> bool {
     let is_word = |name: &str| name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
     let pieces: Vec<&str> = format.split(':').collect();
@@ -246,7 +245,7 @@ fn has_objects(format: &str) -> bool {
     types.into_iter().any(|types| types.contains('O'))
 }
 
-/// True when an exporter of bytes, or a memoryview's base, is ctypes' with references inside.
+/// True when an exporter of bytes, or a memoryview's base, is a ctypes object with references.
 fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
     let mut exporter = exporter;
     while exporter.is_exact_instance_of::<PyMemoryView>() {
@@ -255,14 +254,14 @@ fn hides_objects(exporter: Bound<'_, PyAny>) -> PyResult<bool> {
     ctypes::holds_objects(&exporter.get_type())
 }
 
-/// True when a NumPy array says that it holds no Python objects.
+/// True when a NumPy array's dtype contains no Python objects.
 fn is_without_objects(object: &Bound<'_, PyAny>) -> bool {
     let has_objects = object.getattr("dtype").and_then(|dtype| dtype.getattr("hasobject"));
     has_objects.and_then(|answer| answer.extract()).is_ok_and(|has_objects: bool| !has_objects)
 }
 
-/// An exporter's refusal, with the name of the argument.
-pub(crate) fn in_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+/// An exporter's error, with the name of the argument.
+pub(crate) fn name_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = object.py();
     let kind = error.get_type(py);
     let is_plain = [py.get_type::<PyBufferError>(), py.get_type::<PyValueError>()];
@@ -277,12 +276,13 @@ pub(crate) fn in_argument(what: &str, object: &Bound<'_, PyAny>, error: PyErr) -
 
 impl Lender for Exported {
     fn take_back(mut self: Box<Self>, _py: Python<'_>) {
-        // SAFETY: acquired above, released once, with the GIL.
+        // SAFETY: `acquire` filled the structure; it is released once, with the GIL.
         unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
     }
 }
 
-/// A value inside a Python object, dropped with the GIL: objects that its drop parks go at once.
+/// A value inside a Python object. It is dropped with the GIL, and with it the objects that its
+/// drop parks.
 pub(crate) struct DroppedWithGil<T>(pub(crate) Option<T>);
 
 impl<T> Drop for DroppedWithGil<T> {

@@ -1,4 +1,4 @@
-//! L4, buffers, their views and exports; statistics, snapshots and replays of allocators.
+//! L4, memory: buffers, views and exports; statistics, snapshots and replays of allocators.
 
 pub(crate) mod allocator;
 pub(crate) mod buffer;

@@ -1,4 +1,4 @@
-//! Recorded requests of Python's `replay` command, replayed without the GIL.
+//! Replays recorded requests without the GIL, for Python's `replay` command.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,14 +10,14 @@ use crate::memory::allocator::{AllocatorConfig, recorded_settings};
 use crate::python::memory::snapshot::snapshot;
 use crate::runtime::Runtime;
 
-/// What one device was asked for, and its snapshot where there is one.
+/// The recorded requests of one device, and its snapshot, if any.
 #[pyclass(name = "Recording", module = "accelrt._core", frozen)]
 pub(crate) struct PyRecording {
     operations: Vec<Operation>,
     snapshot: Option<Snapshot>,
 }
 
-/// What a replay showed.
+/// The results of a replay.
 #[pyclass(name = "ReplayFigures", module = "accelrt._core", frozen, get_all)]
 pub(crate) struct PyReplayFigures {
     events: usize,
@@ -43,7 +43,7 @@ impl PyReplayFigures {
     }
 }
 
-/// How far a replay agrees with what was recorded: what agrees, of how many.
+/// The agreement of a replay with its recording: matches, and their possible number.
 #[pyclass(name = "Agreement", module = "accelrt._core", frozen, get_all)]
 pub(crate) struct PyAgreement {
     addresses: (usize, usize),
@@ -67,14 +67,14 @@ impl PyRecording {
         Self { operations, snapshot: None }
     }
 
-    /// The segments and the trace of one device, as torch's snapshots have them.
+    /// The segments and the trace of one device, in the format of torch's snapshots.
     #[staticmethod]
     fn of_snapshot(segments: &Bound<'_, PyList>, trace: &Bound<'_, PyList>) -> PyResult<Self> {
         let snapshot = snapshot(segments, trace)?;
         Ok(Self { operations: replay::operations(&snapshot), snapshot: Some(snapshot) })
     }
 
-    /// The settings that a recording was made with, without those that change nothing here.
+    /// The settings of a recording, without those that have no effect here.
     #[staticmethod]
     fn settings(text: &str) -> PyResult<String> {
         Ok(recorded_settings(text)?)
@@ -89,8 +89,8 @@ impl PyRecording {
         self.operations.iter().map(tuple).collect()
     }
 
-    /// Replays the events against an empty allocator that has numbers instead of memory; the
-    /// figures of the last of several `rounds`.
+    /// Replays the events against an empty allocator with numbers in place of memory; returns the
+    /// results of the last of several `rounds`.
     #[pyo3(signature = (settings, capacity_bytes, granularity_bytes, rounds=1))]
     fn replay(
         &self,
@@ -113,7 +113,7 @@ impl PyRecording {
     }
 
     /// Replays the events against an empty allocator on this thread's current device, with memory
-    /// that buffers do not have meanwhile.
+    /// that buffers cannot use until it returns.
     fn replay_on_device(&self, py: Python<'_>, settings: &str) -> PyResult<PyReplayFigures> {
         let config: AllocatorConfig = settings.parse()?;
         let runtime = Runtime::global()?;
@@ -122,7 +122,7 @@ impl PyRecording {
         Ok(PyReplayFigures::of(&figures, allocator.page_bytes()))
     }
 
-    /// Replays the trace of a snapshot from the layout that it began with, and compares.
+    /// Replays the trace of a snapshot from its initial layout, and compares the results.
     fn check(&self, py: Python<'_>, settings: &str) -> PyResult<PyAgreement> {
         let Some(snapshot) = &self.snapshot else {
             return Err(PyValueError::new_err("a table of events records no addresses"));

@@ -1,9 +1,9 @@
 //! Floats of 8 and 16 bits: the bits of the nearest number, ties to even.
 //!
-//! The formats as DLPack names them: `fn` has no infinities and one NaN of each sign, `fnuz` no
-//! infinities, no negative zero and one NaN, where that zero would be.
+//! The formats have DLPack's names: `fn` has no infinities and one NaN of each sign; `fnuz` has no
+//! infinities, no negative zero, and one NaN, with the bits of that zero.
 
-/// The special values beside the finite numbers.
+/// The special values of a format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Special {
     /// Infinities and NaNs with the highest exponent.
@@ -12,7 +12,7 @@ enum Special {
     Fnuz,
 }
 
-/// A format: a sign, so many bits of exponent, so many of mantissa.
+/// A format: a sign bit, exponent bits and mantissa bits.
 #[derive(Clone, Copy)]
 pub(crate) struct SmallFloat {
     exponent_bits: u32,
@@ -21,7 +21,7 @@ pub(crate) struct SmallFloat {
 }
 
 impl SmallFloat {
-    /// The format of a type of elements.
+    /// The format of an element type.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let (exponent_bits, mantissa_bits, special) = match name {
             "float16" => (5, 10, Special::Ieee),
@@ -36,7 +36,7 @@ impl SmallFloat {
     }
 
     /// The bits of the number; `None` for one that is too large, and for an infinity in a format
-    /// without any.
+    /// without them.
     pub(crate) fn bits(self, number: f64) -> Option<u16> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let highest_exponent = ((1_u64 << exponent_bits) - 1) << mantissa_bits;
@@ -54,7 +54,7 @@ impl SmallFloat {
         u16::try_from(magnitude | if has_sign { sign } else { 0 }).ok()
     }
 
-    /// The bits of a number that is not a NaN and has no sign.
+    /// The bits of a positive number that is not a NaN.
     fn finite(self, number: f64) -> Option<u64> {
         let Self { exponent_bits, mantissa_bits, special } = self;
         let bias = (1_i32 << (exponent_bits - 1)) - i32::from(special != Special::Fnuz);
@@ -63,7 +63,7 @@ impl SmallFloat {
             Special::Fn => (1 << (exponent_bits + mantissa_bits)) - 2,
             Special::Fnuz => (1 << (exponent_bits + mantissa_bits)) - 1,
         };
-        // The smallest doubles round to 0, as a number with this exponent does.
+        // Doubles below the smallest subnormal round to 0, as a number with this exponent does.
         let exponent = i32::try_from(number.to_bits() >> 52).unwrap_or(i32::MAX) - 1023;
         let exponent = exponent.max(1 - bias);
         if exponent > 1 << exponent_bits {

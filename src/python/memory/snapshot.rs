@@ -9,7 +9,7 @@ use crate::memory::allocator::snapshot::{
     BlockInfo, BlockState, PoolClass, SegmentInfo, Snapshot, TraceAction, TraceEntry,
 };
 
-/// The snapshot of one device, from its segments and its trace. Errors name the place.
+/// Reads the snapshot of one device from its segments and trace. Errors name the entry.
 pub(crate) fn snapshot(
     segments: &Bound<'_, PyList>,
     trace: &Bound<'_, PyList>,
@@ -24,7 +24,7 @@ pub(crate) fn snapshot(
     Ok(Snapshot { segments, trace })
 }
 
-/// A dictionary and its place in the snapshot.
+/// A dictionary and its path in the snapshot.
 struct Entry<'py> {
     place: String,
     values: Bound<'py, PyDict>,
@@ -43,7 +43,7 @@ fn entries<'a, 'py>(
 }
 
 impl<'py> Entry<'py> {
-    /// The value of a key, converted; the error names the `expected` type.
+    /// The converted value of a key; the error names the `expected` type.
     fn get<T: FromPyObjectOwned<'py>>(&self, key: &str, expected: &str) -> PyResult<T> {
         let Some(value) = self.values.get_item(key)? else {
             return Err(PyValueError::new_err(format!("{} has no '{key}'", self.place)));
@@ -64,7 +64,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a number of bytes")
     }
 
-    /// A pool, if the entry names one.
+    /// The pool, if the entry names one.
     fn pool(&self, key: &str) -> PyResult<Option<PoolId>> {
         let is_named = self.values.contains(key)?;
         let pair = is_named.then(|| self.get(key, "a pair of whole numbers")).transpose()?;
@@ -75,7 +75,7 @@ impl<'py> Entry<'py> {
         self.get(key, "a text")
     }
 
-    /// The meaning of a word, from a table of the known ones.
+    /// The meaning of a word, from a table of known ones.
     fn word<T: Copy>(&self, key: &str, known: &[(&str, T)]) -> PyResult<T> {
         let word = self.text(key)?;
         let found = known.iter().find(|(name, _)| *name == word);
@@ -109,7 +109,8 @@ const ACTIONS: &[(&str, TraceAction)] = &[
 
 fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     let address = segment.number("address")?;
-    let pool = segment.pool("segment_pool_id")?.unwrap_or_default(); // older than private pools
+    // Absent in snapshots from before private pools.
+    let pool = segment.pool("segment_pool_id")?.unwrap_or_default();
     let is_expandable = match segment.values.get_item("is_expandable")? {
         Some(_) => segment.get("is_expandable", "True or False")?,
         None => false,
@@ -143,11 +144,11 @@ fn read_segment(segment: &Entry<'_>) -> PyResult<SegmentInfo> {
     })
 }
 
-/// A block that begins at `expected`: blocks tile their segment.
+/// Reads a block at `expected`: the blocks of a segment are adjacent.
 fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     let address = match block.values.get_item("address")? {
         Some(_) => block.number("address")?,
-        None => expected, // older versions name only sizes
+        None => expected, // older versions store only sizes
     };
     let bytes = block.bytes("size")?;
     if address != expected || bytes == 0 {
@@ -163,7 +164,7 @@ fn read_block(block: &Entry<'_>, expected: u64) -> PyResult<BlockInfo> {
     })
 }
 
-/// Writers have several words for blocks that streams still use; all begin with `active`.
+/// Writers have several words for blocks that streams still use; all start with `active`.
 fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     let is_known = |word: &str| STATES.iter().any(|(known, _)| *known == word);
     let word = block.text("state")?;
@@ -173,7 +174,7 @@ fn read_state(block: &Entry<'_>) -> PyResult<BlockState> {
     block.word("state", STATES)
 }
 
-/// An entry; older versions name no pool, so it is the segment's.
+/// Reads an entry. Older versions store no pool: it is the segment's.
 fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntry> {
     let action = entry.word("action", ACTIONS)?;
     let address = if action == TraceAction::OutOfMemory { "device_free" } else { "addr" };
@@ -191,7 +192,7 @@ fn read_entry(entry: &Entry<'_>, segments: &[SegmentInfo]) -> PyResult<TraceEntr
     })
 }
 
-/// A segment as torch's snapshots have it.
+/// A segment in the format of torch's snapshots.
 pub(crate) fn write_segment<'py>(
     py: Python<'py>,
     segment: &SegmentInfo,

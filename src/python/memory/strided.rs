@@ -1,4 +1,4 @@
-//! Elements that are not contiguous, gathered into contiguous memory.
+//! Copies strided elements into contiguous memory.
 #![expect(unsafe_code, reason = "reads what an exporter describes by addresses and distances")]
 
 use std::ptr;
@@ -9,20 +9,20 @@ use pyo3::prelude::*;
 use crate::python::memory::shape::bytes_of_shape;
 use crate::python::support::deferred_drops::Lender;
 
-/// Elements of another library's memory, with strides in bytes.
+/// Elements of foreign memory, with strides in bytes.
 pub(crate) struct Strided {
     address: *const u8,
     item_bytes: usize,
-    /// Extents and strides; the innermost is the last, and it is not dense.
+    /// Extents and strides, the innermost last; that one is not dense.
     dimensions: Vec<(usize, isize)>,
     bytes: usize,
 }
 
-// SAFETY: a description; the caller of `gather` promises that the memory is there.
+// SAFETY: a description only; the caller of `gather` guarantees that the memory is live.
 unsafe impl Sync for Strided {}
 
 impl Strided {
-    /// Dense neighbours count as one element.
+    /// Merges dense inner dimensions into one element.
     pub(crate) fn new(
         address: *const u8,
         item_bytes: usize,
@@ -51,29 +51,31 @@ impl Strided {
         Self { address, item_bytes, dimensions, bytes }
     }
 
-    /// How many bytes the elements have.
+    /// The size of all elements in bytes.
     pub(crate) fn nbytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies the elements, in C's order, to `target`.
+    /// Copies the elements to `target`, in C order.
     ///
     /// # Safety
-    /// The elements are there, no thread writes them, and `target` has room for as many bytes.
+    /// The elements are live, no thread writes them, and `target` has `nbytes` writable bytes.
     pub(crate) unsafe fn gather(&self, target: *mut u8) {
         if self.bytes == 0 {
             return;
         }
         let Some(((count, stride), outer)) = self.dimensions.split_last() else {
-            // SAFETY: the caller's promise; one run of bytes.
+            // SAFETY: the caller guarantees both ranges; the elements are one run of bytes.
             return unsafe { ptr::copy_nonoverlapping(self.address, target, self.item_bytes) };
         };
         let (mut index, mut from, mut to) = (vec![0; outer.len()], self.address, target);
         loop {
-            // SAFETY: the caller's promise: a row of elements, and the place behind the last row.
+            // SAFETY: the caller guarantees the row's elements, and the bytes in `target` after the
+            // last row.
             unsafe { copy_row(from, *stride, to, self.item_bytes, *count) };
             to = to.wrapping_add(self.item_bytes * count);
-            // The next row: increments the last index below its extent, and resets those behind it.
+            // The next row: increments the innermost index below its extent, and resets those after
+            // it.
             let mut dimension = outer.len();
             loop {
                 if dimension == 0 {
@@ -97,21 +99,21 @@ impl Strided {
 /// Copies `count` elements that are `stride` bytes apart to contiguous memory.
 ///
 /// # Safety
-/// They are there, and there is room for them.
+/// The elements are live, and `to` has `count` times `item_bytes` writable bytes.
 unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usize, count: usize) {
     match item_bytes {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
         1 => unsafe { copy_items::<u8>(from, stride, to, count) },
-        // SAFETY: as above.
+        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
         2 => unsafe { copy_items::<u16>(from, stride, to, count) },
-        // SAFETY: as above.
+        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
         4 => unsafe { copy_items::<u32>(from, stride, to, count) },
-        // SAFETY: as above.
+        // SAFETY: the caller upholds `copy_row`'s contract, which is the callee's.
         8 => unsafe { copy_items::<u64>(from, stride, to, count) },
         _ => {
             let (mut from, mut to) = (from, to);
             for _ in 0..count {
-                // SAFETY: as above.
+                // SAFETY: the caller guarantees this element and the bytes for it.
                 unsafe { ptr::copy_nonoverlapping(from, to, item_bytes) };
                 (from, to) = (from.wrapping_offset(stride), to.wrapping_add(item_bytes));
             }
@@ -119,32 +121,32 @@ unsafe fn copy_row(from: *const u8, stride: isize, to: *mut u8, item_bytes: usiz
     }
 }
 
-/// The same for elements that fit into a register, aligned or not.
+/// As [`copy_row`], for elements that fit into a register, aligned or not.
 ///
 /// # Safety
 /// As [`copy_row`].
 unsafe fn copy_items<T: Copy>(from: *const u8, stride: isize, to: *mut u8, count: usize) {
     let (mut from, mut to) = (from, to.cast::<T>());
     for _ in 0..count {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `count` elements, and this is one of them.
         let item = unsafe { from.cast::<T>().read_unaligned() };
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees writable bytes for `count` elements.
         unsafe { to.write_unaligned(item) };
         (from, to) = (from.wrapping_offset(stride), to.wrapping_add(1));
     }
 }
 
-/// Gathered elements are their own lender.
+/// A copy of elements needs no lender.
 impl Lender for Vec<u64> {
     fn take_back(self: Box<Self>, _py: Python<'_>) {}
 }
 
-/// The elements, contiguous, in new memory: whole words, so that any type is aligned. `MemoryError`
-/// where there is no memory for them: strides of 0 can repeat an element any number of times.
+/// Copies the elements to new contiguous memory of whole words, aligned for any type. `MemoryError`
+/// when it cannot be allocated: a stride of 0 can repeat an element any number of times.
 ///
 /// # Safety
 /// As [`Strided::gather`].
-pub(crate) unsafe fn gathered(py: Python<'_>, elements: &Strided) -> PyResult<Vec<u64>> {
+pub(crate) unsafe fn gather_words(py: Python<'_>, elements: &Strided) -> PyResult<Vec<u64>> {
     let nbytes = elements.nbytes();
     let count = nbytes.div_ceil(size_of::<u64>());
     let mut words = Vec::new();
@@ -154,7 +156,7 @@ pub(crate) unsafe fn gathered(py: Python<'_>, elements: &Strided) -> PyResult<Ve
     words.resize(count, 0_u64);
     let target = words.as_mut_ptr().expose_provenance();
     py.detach(|| {
-        // SAFETY: the caller's promise, and only this thread has the words.
+        // SAFETY: the caller guarantees the elements; the words are not shared and large enough.
         unsafe { elements.gather(ptr::with_exposed_provenance_mut(target)) };
     });
     Ok(words)

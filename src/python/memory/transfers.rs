@@ -1,4 +1,4 @@
-//! `Buffer.copy_` and `Buffer.copy_to`: to and from buffers and host memory.
+//! `Buffer.copy_` and `Buffer.copy_to`: copies between buffers and host memory.
 #![expect(unsafe_code, reason = "copies to and from addresses that exporters give")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::engine::stream::Stream;
 use crate::memory::buffer::{Buffer, Transfer};
 use crate::python::memory::buffer::{PyBuffer, allocate};
 use crate::python::memory::buffer_state::BufferState;
-use crate::python::memory::dlpack_import::{Wish, import_from};
+use crate::python::memory::dlpack_import::{ImportOptions, import_from};
 use crate::python::memory::host_memory::{DroppedWithGil, HostMemory};
 use crate::python::memory::view::PyView;
 use crate::python::memory::view_memory::ViewMemory;
@@ -32,7 +32,7 @@ pub(crate) fn copy_into(
     end(source.py(), transfer, is_non_blocking)
 }
 
-/// Copies the bytes of an object into a buffer. Does not block.
+/// Enqueues a copy of an object's bytes into a buffer. Does not block.
 fn from_any(target: &Buffer, source: &Bound<'_, PyAny>) -> PyResult<Transfer> {
     let py = source.py();
     match buffer_of(source) {
@@ -76,12 +76,12 @@ pub(crate) fn fill_view(py: Python<'_>, view: &PyView, pattern: &[u8]) -> PyResu
         Ok(whole)
     };
     let filled = write_view(py, view, |target| fill(py, target, pattern), staged);
-    drop_parked(py); // also after a refusal
+    drop_parked(py); // also after an error
     filled.map(drop)
 }
 
-/// Writes the memory of a view: a buffer's by `write`, and counts that; a lender's by a copy from
-/// the buffer that `staged` makes.
+/// Writes the memory of a view. A buffer is written by `write`, and the write is counted; a
+/// lender's memory gets a copy of the buffer that `staged` creates.
 fn write_view(
     py: Python<'_>,
     view: &PyView,
@@ -94,22 +94,22 @@ fn write_view(
             None => write(buffer),
         },
         ViewMemory::Foreign(DroppedWithGil(memory)) => {
-            let Some(memory) = memory else { return Err(no_longer()) };
+            let Some(memory) = memory else { return Err(no_memory_error()) };
             check_may_be_written(memory)?;
             to_lender(py, &staged()?, memory)
         }
     }
 }
 
-/// Copies a buffer into a lender's memory; the lender waits for that when its bytes are requested.
+/// Copies a buffer into a lender's memory; later requests for those bytes wait for the copy.
 fn to_lender(py: Python<'_>, source: &Buffer, target: &Arc<HostMemory>) -> PyResult<Transfer> {
     let transfer = to_host(py, source, HostMemory::part(target, 0..target.bytes))?;
     target.record_use(&current_stream(source)?)?;
     Ok(transfer)
 }
 
-/// Only a view's drop takes its memory.
-fn no_longer() -> PyErr {
+/// The error for a view without memory; only its drop takes the memory.
+fn no_memory_error() -> PyErr {
     PyBufferError::new_err("the view has no memory any more")
 }
 
@@ -127,14 +127,14 @@ fn check_may_be_written(memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// A buffer of our own, to stage a write of foreign host memory.
+/// A buffer of the view's size, to stage a write of foreign host memory.
 fn staging(py: Python<'_>, view: &PyView) -> PyResult<Buffer> {
     let device = Device::cpu(0);
     let origin = Runtime::of_process()?.origin(device)?;
     allocate(py, view.memory.nbytes(), device, &origin)
 }
 
-/// The part that a fill writes itself; copies of it fill the rest, doubling each time.
+/// The bytes that a fill writes itself; copies of them, doubling each time, fill the rest.
 const SEED_BYTES: usize = 64 << 10;
 
 /// Sets each element of a buffer to these bytes. Does not block.
@@ -144,15 +144,15 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
     let (bytes, seed_bytes) = (target.nbytes(), target.nbytes().min(SEED_BYTES));
     if is_one_byte || bytes == 0 {
         return enqueue(py, &stream, || {
-            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
-            // buffer.
+            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
+            // Python's API.
             unsafe { target.fill_unordered(pattern[0], &stream) }
         });
     }
     let seed = pattern.repeat(seed_bytes / pattern.len());
     let (address, mut filled) = (seed.as_ptr(), seed_bytes);
     let mut transfer = enqueue(py, &stream, || {
-        // SAFETY: as above; the task keeps the bytes.
+        // SAFETY: the task owns the source's bytes; the program orders accesses to the buffer.
         unsafe {
             target.slice(..seed_bytes)?.copy_from_host_range(address, seed_bytes, seed, &stream)
         }
@@ -161,7 +161,8 @@ fn fill(py: Python<'_>, target: &Buffer, pattern: &[u8]) -> PyResult<Transfer> {
         let more = filled.min(bytes - filled);
         let (from, to) = (target.slice(..more)?, target.slice(filled..filled + more)?);
         transfer = enqueue(py, &stream, || {
-            // SAFETY: as above; on the same stream it comes after the write of its source.
+            // SAFETY: the stream orders this copy after the write of its source; the program orders
+            // accesses on other streams.
             unsafe { to.copy_from_unordered(&from, &stream) }
         })?;
         filled += more;
@@ -190,21 +191,21 @@ pub(crate) fn copy_to_host(
     end(py, transfer, is_non_blocking)
 }
 
-/// Writes to an object that is a buffer, or a view of one, by `write`, and counts it. `None` for
-/// other objects.
+/// Writes to a buffer, or a view of one, by `write`, and counts the write. `None` for other
+/// objects.
 pub(crate) fn written<T>(
     target: &Bound<'_, PyAny>,
     write: impl FnOnce(&Buffer) -> PyResult<T>,
 ) -> Option<PyResult<T>> {
     let buffer = buffer_of(target)?;
     Some(match owner_of(target) {
-        // Through a view: the memory is the view's, and the version its owner's.
+        // The view has the memory, and its owner the version.
         Some(owner) => owner.get().current.write(target.py(), |_| write(&buffer)),
         None => write(&buffer),
     })
 }
 
-/// The buffer behind an object that is one, or a view of one.
+/// The buffer of an object that is one, or a view of one.
 pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.get().current.buffer(object.py()));
@@ -215,7 +216,7 @@ pub(crate) fn buffer_of(object: &Bound<'_, PyAny>) -> Option<Buffer> {
     }
 }
 
-/// The buffer with the version that counts writes to an object.
+/// The buffer whose version counts writes to an object.
 fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
     if let Ok(buffer) = object.cast::<PyBuffer>() {
         return Some(buffer.clone());
@@ -224,7 +225,7 @@ fn owner_of<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBuffer>> {
     Some(owner.bind(object.py()).clone())
 }
 
-/// A view's foreign memory, where it is a device's.
+/// A view's foreign memory, if it is on a device other than the cpu.
 pub(crate) fn lender_of(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     lent_memory(object).filter(|memory| memory.device.kind() != DeviceKind::CPU)
 }
@@ -237,7 +238,7 @@ fn lent_memory(object: &Bound<'_, PyAny>) -> Option<Arc<HostMemory>> {
     }
 }
 
-/// Copies a lender's memory into a buffer; of a device's only where that device copies.
+/// Copies a lender's memory into a buffer; memory of a device only on that device.
 pub(crate) fn from_lender(
     py: Python<'_>,
     target: &Buffer,
@@ -258,10 +259,10 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
         return Ok(memory);
     }
     if object.hasattr("__dlpack__")? {
-        // A copy to a target asks to write it.
+        // A copy to a target must write it.
         let is_read_only = is_written.then_some(false);
         let copy = is_written.then_some(false);
-        let wish = Wish { is_read_only, copy };
+        let wish = ImportOptions { is_read_only, copy };
         let view = Bound::new(object.py(), import_from(object, wish)?)?;
         if let Some(memory) = HostMemory::of_exporter(what, view.as_any(), is_written)? {
             return Ok(memory);
@@ -275,25 +276,26 @@ fn host_memory(what: &str, object: &Bound<'_, PyAny>, is_written: bool) -> PyRes
 
 /// Copies one buffer into another. Does not block.
 pub(crate) fn between(py: Python<'_>, target: &Buffer, source: &Buffer) -> PyResult<Transfer> {
-    // The host's cores do not reach a device's memory; the device reaches the host's.
+    // A cpu stream cannot access a device's memory; a device's stream can access the host's.
     let is_on_host = |buffer: &Buffer| buffer.device().kind() == DeviceKind::CPU;
     let is_to_host = is_on_host(target) && !is_on_host(source);
     let stream = current_stream(if is_to_host { source } else { target })?;
     enqueue(py, &stream, || {
-        // SAFETY: as everywhere in Python the program orders the streams on which it uses a buffer.
+        // SAFETY: the program orders accesses to a buffer on several streams: the contract of
+        // Python's API.
         unsafe { target.copy_from_unordered(source, &stream) }
     })
 }
 
-/// Copies host memory into a buffer and keeps it until that is done. Does not block.
+/// Copies host memory into a buffer and keeps it alive until the copy is done. Does not block.
 fn from_host(py: Python<'_>, target: &Buffer, source: Arc<HostMemory>) -> PyResult<Transfer> {
     let stream = current_stream(target)?;
     check_apart(target, &source)?;
     let (address, bytes) = (source.address, source.bytes);
     enqueue(py, &stream, || {
-        // SAFETY: the lender keeps the bytes valid until the owner is dropped; as everywhere in
-        // Python the program does not write them meanwhile, and orders the streams on which it uses
-        // a buffer.
+        // SAFETY: the lender keeps the bytes alive until the owner is dropped. The program does not
+        // write them before, and orders accesses to a buffer on several streams: the contract of
+        // Python's API.
         unsafe { target.copy_from_host_range(address, bytes, source, &stream) }
     })
 }
@@ -303,12 +305,13 @@ fn to_host(py: Python<'_>, source: &Buffer, target: HostMemory) -> PyResult<Tran
     check_apart(source, &target)?;
     let (address, bytes) = (target.address, target.bytes);
     enqueue(py, &stream, || {
-        // SAFETY: as above; the exporter said that the bytes may be written.
+        // SAFETY: the lender keeps the bytes alive until the owner is dropped, and allows writes.
+        // The program orders other accesses: the contract of Python's API.
         unsafe { source.copy_to_host_range(address, bytes, target, &stream) }
     })
 }
 
-/// Refuses overlaps: an array over a buffer is host memory too.
+/// Refuses overlapping memory: an array over a buffer is host memory too.
 fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     if buffer.is_host_accessible() && memory.overlaps(buffer.address()?, buffer.nbytes()) {
         let text = "Cannot copy between a buffer and memory that it overlaps";
@@ -317,14 +320,14 @@ fn check_apart(buffer: &Buffer, memory: &HostMemory) -> PyResult<()> {
     Ok(())
 }
 
-/// Refuses a blocking copy where the caller must not wait, before it is enqueued.
+/// Refuses a blocking copy on a thread that must not wait, before it is enqueued.
 fn check_may_end(is_non_blocking: bool) -> PyResult<()> {
     if is_non_blocking { Ok(()) } else { check_may_wait() }
 }
 
-/// Waits for a transfer unless it is non-blocking. Signal handlers run meanwhile.
+/// Waits for a transfer unless it is non-blocking. Signal handlers run during the wait.
 fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> PyResult<()> {
-    drop_parked(py); // also the memory of a copy that was refused
+    drop_parked(py); // also the memory of a refused copy
     let transfer = transfer?;
     if is_non_blocking {
         return Ok(());
@@ -333,7 +336,7 @@ fn end(py: Python<'_>, transfer: PyResult<Transfer>, is_non_blocking: bool) -> P
     without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))
 }
 
-/// The current stream of this thread on a buffer's device.
+/// This thread's current stream on a buffer's device.
 pub(crate) fn current_stream(buffer: &Buffer) -> Result<Stream, Error> {
     Runtime::global()?.current_stream_of(buffer.device())
 }

@@ -8,7 +8,7 @@ use crate::python::memory::element::Element;
 use crate::python::memory::small_float::SmallFloat;
 use crate::python::support::errors::{type_name, wrong_type};
 
-/// The bytes of an element with this value. `TypeError` when it is no number of the type's kind,
+/// The bytes of an element with this value. `TypeError` unless it is a number of the type's kind,
 /// `OverflowError` when it is out of the type's range.
 pub(crate) fn bytes_of(element: Element, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let Element { name, item_bytes, .. } = element;
@@ -53,7 +53,7 @@ fn integer(element: Element, is_signed: bool, value: &Bound<'_, PyAny>) -> PyRes
     Ok(native(&number.to_le_bytes()[..item_bytes]))
 }
 
-/// The low bytes of a number in this machine's order.
+/// Converts little-endian bytes to this machine's order.
 fn native(little: &[u8]) -> Vec<u8> {
     let mut bytes = little.to_vec();
     if cfg!(target_endian = "big") {
@@ -62,7 +62,7 @@ fn native(little: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The nearest number of a format of floats.
+/// The nearest number of a float format, as bytes.
 fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     let overflow = || PyOverflowError::new_err(format!("{name} has no number such as {number:?}"));
     if name == "float8_e8m0fnu" {
@@ -87,13 +87,13 @@ fn float(name: &str, item_bytes: usize, number: f64) -> PyResult<Vec<u8>> {
     }
 }
 
-/// A scale: an exponent without a mantissa, or a NaN.
+/// The bits of a scale format, which has an exponent only, or of its NaN.
 fn exponent(number: f64) -> Option<u8> {
     if number.is_nan() {
         return Some(0xff);
     }
     let exponent = i32::try_from(number.to_bits() >> 52).ok()? - 1023;
-    // A negative number's sign bit makes the exponent here too large.
+    // A negative number is out of range: its sign bit makes this exponent too large.
     let is_power = number.to_bits().trailing_zeros() >= 52 && exponent.abs() <= 127;
     is_power.then(|| u8::try_from(exponent + 127).ok())?
 }
@@ -101,7 +101,7 @@ fn exponent(number: f64) -> Option<u8> {
 fn real(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|error: PyErr| {
         let is_number = !error.is_instance_of::<PyTypeError>(value.py());
-        // A number that is refused is an int that no double can represent.
+        // `extract` fails for a number only when it is an int that no double can represent.
         if is_number { error } else { wrong_type("value", "a number", value) }
     })
 }

@@ -1,4 +1,4 @@
-//! `accelrt.View`: memory with a type and a shape, for other libraries.
+//! `accelrt.View`: typed memory with a shape, for other libraries.
 #![expect(unsafe_code, reason = "the buffer protocol is given C structures")]
 
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ use crate::python::memory::buffer::PyBuffer;
 use crate::python::memory::dlpack_export::{ExportRequest, device_of};
 use crate::python::memory::element::{BYTE, Element};
 use crate::python::memory::exposure::{self, Exposure};
-use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, acquire, in_argument};
+use crate::python::memory::host_memory::{DroppedWithGil, HostMemory, acquire, name_argument};
 use crate::python::memory::shape;
 use crate::python::memory::transfers::{copy_into_view, fill_view};
 use crate::python::memory::value::bytes_of;
@@ -25,12 +25,12 @@ use crate::python::support::errors::type_name;
 use crate::python::support::parameters::{self, Flag};
 use crate::runtime::Runtime;
 
-/// Memory with a type and a shape, contiguous in C's order: of a buffer, or of another library's
-/// object. It keeps its owner alive.
+/// Typed memory with a shape, contiguous in C order: of a buffer, or of another library's object.
+/// It keeps the owner alive.
 ///
-/// It speaks DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of them
-/// waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take it as they take the
-/// buffer.
+/// It supports DLPack and, on the cpu, the buffer protocol and NumPy's array interface; each of
+/// them waits for the work that uses the memory. `Buffer.copy_` and `copy_to` take views as well as
+/// buffers.
 ///
 /// >>> import accelrt
 /// >>> view = accelrt.zeros(24).view("float32", (2, 3))
@@ -38,10 +38,10 @@ use crate::runtime::Runtime;
 /// [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 #[pyclass(name = "View", module = "accelrt", weakref, frozen)]
 pub(crate) struct PyView {
-    /// The export of the array interface. Before the memory: dropped first.
+    /// The export of the array interface. Declared before the memory, to be dropped first.
     interface: OnceLock<Lent>,
     pub(crate) memory: ViewMemory,
-    /// The buffer that it is a view of, which has its version.
+    /// The buffer of the memory, which has the version.
     pub(crate) owner: Option<Py<PyBuffer>>,
     pub(crate) element: Element,
     shape: Vec<usize>,
@@ -89,14 +89,13 @@ impl PyView {
         Self::new(memory, element, shape)
     }
 
-    /// A view of the same elements, copied into a new buffer.
+    /// A view of a copy in a new buffer, with the same type and shape.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Self> {
         let copy = self.memory.copied(py)?;
         Ok(Self::new(ViewMemory::Ours(copy), self.element, self.shape.clone()))
     }
 
-    /// Refuses a source with elements of another type, as far as it names one. Plain bytes fit any
-    /// type.
+    /// Refuses a source with elements of another known type. Plain bytes fit any type.
     fn check_same_type(&self, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = match source.cast::<Self>() {
             Ok(view) => Some(view.get().element),
@@ -120,14 +119,14 @@ impl PyView {
 
 #[pymethods]
 impl PyView {
-    /// The name of the elements' type: NumPy's, or that of bfloat16 and of the floats of 8 bits,
-    /// whose bytes are what NumPy and the buffer protocol see.
+    /// The name of the element type: NumPy's, or that of bfloat16 and the 8-bit floats, which NumPy
+    /// and the buffer protocol show as bytes.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.element.name
     }
 
-    /// How many elements there are in each dimension.
+    /// The number of elements in each dimension.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
@@ -145,34 +144,35 @@ impl PyView {
         self.memory.device().into()
     }
 
-    /// True when the memory may not be written.
+    /// True for memory that must not be written.
     #[getter]
     fn readonly(&self) -> bool {
         self.memory.is_read_only()
     }
 
-    /// Address of the first byte. Does not wait: tasks may be writing there.
+    /// The device address of the first byte. Does not block: tasks may still be writing there.
     fn data_ptr(&self) -> PyResult<u64> {
         self.memory.address()
     }
 
-    /// What NumPy asks for. While this view lives its buffer cannot be released from here on.
+    /// NumPy's array interface. From the first read on, and while this view lives, its buffer
+    /// cannot be released.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let lent = self.memory.lend(py)?;
         let dict = PyDict::new(py);
-        let (element, shape) = self.element.as_numpy_has_it(&self.shape);
+        let (element, shape) = self.element.for_numpy(&self.shape);
         dict.set_item("version", 3)?;
         dict.set_item("shape", PyTuple::new(py, shape)?)?;
         dict.set_item("typestr", element.type_string())?;
         dict.set_item("data", (lent.address, lent.is_read_only))?;
         dict.set_item("strides", py.None())?;
-        let _ = self.interface.set(lent); // the first one is enough
+        let _ = self.interface.set(lent); // one export is enough
         Ok(dict)
     }
 
-    /// What libraries over SYCL ask for; only on xpu. It waits for the work that uses the memory,
-    /// and while this view lives its buffer cannot be released from here on.
+    /// The array interface of SYCL libraries; only on xpu. It waits for the work that uses the
+    /// memory; from the first read on, and while this view lives, its buffer cannot be released.
     #[getter]
     fn __sycl_usm_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let device = self.memory.device();
@@ -180,9 +180,9 @@ impl PyView {
             let text = format!("memory of {device} is no unified shared memory");
             return Err(PyAttributeError::new_err(text));
         }
-        let lent = self.memory.lend_where_it_is(py)?;
+        let lent = self.memory.lend_on_device(py)?;
         let dict = PyDict::new(py);
-        let (element, shape) = self.element.as_numpy_has_it(&self.shape);
+        let (element, shape) = self.element.for_numpy(&self.shape);
         dict.set_item("version", 1)?;
         dict.set_item("shape", PyTuple::new(py, shape)?)?;
         dict.set_item("typestr", element.type_string())?;
@@ -192,12 +192,12 @@ impl PyView {
         let is_gpu = Runtime::global()?.properties(device)?.is_gpu;
         let kind = if is_gpu { "gpu" } else { "cpu" };
         dict.set_item("syclobj", format!("opencl:{kind}:{}", device.index()))?;
-        let _ = self.interface.set(lent); // the first one is enough
+        let _ = self.interface.set(lent); // one export is enough
         Ok(dict)
     }
 
-    /// A DLPack capsule over the memory. Versioned when `max_version` is (1, 0) or later; read-only
-    /// memory needs that. `stream` is None or -1 on the cpu.
+    /// A DLPack capsule of the memory, versioned when `max_version` is (1, 0) or later; read-only
+    /// memory requires that. `stream` is None or -1 on the cpu.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,
@@ -212,15 +212,15 @@ impl PyView {
         request.capsule(py, &self.memory, self.element, &self.shape)
     }
 
-    /// Type and index of the device as DLPack has them.
+    /// The device's type and index in DLPack.
     fn __dlpack_device__(&self) -> (i32, i32) {
         device_of(self.memory.device())
     }
 
     /// Copies a buffer or view, or the bytes of an object with the buffer protocol or DLPack, of
-    /// the same size into this view; returns it. Bytes are copied as they are: a source that names
-    /// another type of elements is refused. Runs on the current stream of the device; blocks,
-    /// without the GIL, for this copy alone.
+    /// the same size into this view; returns it. Bytes are copied unchanged: a source with another
+    /// element type is refused. Runs on the current stream of the device; blocks, without the GIL,
+    /// until this copy is done.
     #[pyo3(
         signature = (source, non_blocking=Flag::Is(false)),
         text_signature = "($self, source, non_blocking=False)"
@@ -236,9 +236,9 @@ impl PyView {
         Ok(slf)
     }
 
-    /// Sets every element to a number, rounded to the nearest that its type has, on the current
-    /// stream of the device; returns this view. Does not block. `OverflowError` for what the type
-    /// does not have.
+    /// Sets every element to a number, rounded to the nearest one of the element type, on the
+    /// current stream of the device; returns this view. Does not block. `OverflowError` for a
+    /// number outside the type's range.
     ///
     /// >>> import accelrt
     /// >>> memoryview(accelrt.empty(8).view("float32").fill_(1.5)).tolist()
@@ -249,7 +249,7 @@ impl PyView {
         Ok(slf)
     }
 
-    /// A view of some of the rows, which are what the first dimension counts.
+    /// A view of a range of rows, which the first dimension counts.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         let Self { memory, owner, element, shape, .. } = self;
         let rows = parameters::range("View", key, self.__len__()?)?;
@@ -266,7 +266,7 @@ impl PyView {
     }
 
     /// # Safety
-    /// Called by an interpreter only, with a structure to fill.
+    /// Called only by the interpreter, with a structure to fill.
     unsafe fn __getbuffer__(
         slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -274,17 +274,17 @@ impl PyView {
     ) -> PyResult<()> {
         let Self { memory, element, shape, .. } = slf.get();
         let lent = memory.lend(slf.py())?;
-        let (element, shape) = element.as_numpy_has_it(shape);
+        let (element, shape) = element.for_numpy(shape);
         let (format, item_bytes) = (element.format(), element.item_bytes);
-        // SAFETY: the interpreter gave the structure for this object.
+        // SAFETY: the interpreter passes a structure to fill for this object.
         unsafe { Exposure { lent, format, item_bytes, shape }.fill(slf.as_any(), view, flags) }
     }
 
     /// # Safety
-    /// Called by an interpreter only, with a structure that was filled.
+    /// Called only by the interpreter, with a structure that `__getbuffer__` filled.
     #[expect(clippy::unused_self, reason = "the protocol's signature")]
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: filled by `__getbuffer__`, released once.
+        // SAFETY: `__getbuffer__` filled the structure, and the interpreter releases it once.
         unsafe { exposure::release(view) };
     }
 
@@ -295,8 +295,8 @@ impl PyView {
     }
 }
 
-/// A typed view of the bytes of an object with the buffer protocol, without a copy. Elements of
-/// types that no view has are bytes; the exporter's error for memory that is not contiguous.
+/// A typed view of the bytes of an object with the buffer protocol, without a copy. Element types
+/// that no view has become bytes. Raises the exporter's error for memory that is not contiguous.
 ///
 /// >>> import accelrt, array
 /// >>> view = accelrt.as_buffer(array.array("d", [1, 2, 3]))
@@ -305,7 +305,7 @@ impl PyView {
 #[pyfunction]
 pub(crate) fn as_buffer(obj: &Bound<'_, PyAny>) -> PyResult<PyView> {
     let exported = acquire(obj, ffi::PyBUF_C_CONTIGUOUS);
-    let exported = exported.map_err(|error| in_argument("obj", obj, error))?;
+    let exported = exported.map_err(|error| name_argument("obj", obj, error))?;
     let exported = exported.ok_or_else(|| {
         PyTypeError::new_err(format!("obj must have the buffer protocol, not {}", type_name(obj)))
     })?;

@@ -1,4 +1,4 @@
-//! Memory behind an object that other code may request: a buffer's, or a lender's.
+//! The memory of an object that other code may request: a buffer's, or a lender's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::python::memory::transfers::{between, from_lender};
 use crate::python::support::waiting::{check_may_wait, without_gil};
 use crate::runtime::Runtime;
 
-/// Address for memory of no bytes: some consumers take null for an error.
+/// The address for empty memory: some consumers take null for an error.
 const EMPTY_ADDRESS: usize = 64;
 
 /// The memory of a typed view.
@@ -23,14 +23,14 @@ pub(crate) enum ViewMemory {
     Foreign(DroppedWithGil<Arc<HostMemory>>),
 }
 
-/// Memory that the host uses, valid while this exists.
+/// Memory that other code uses, valid while this exists.
 pub(crate) struct Lent {
     pub(crate) address: usize,
     pub(crate) is_read_only: bool,
     _keeper: Keeper,
 }
 
-/// Keeps lent memory in place.
+/// Keeps exported memory alive.
 #[expect(dead_code, reason = "they are there to be dropped")]
 enum Keeper {
     Export(ExportGuard),
@@ -44,7 +44,7 @@ impl Lent {
 }
 
 impl ViewMemory {
-    /// A new buffer with the same bytes; waits for the copy.
+    /// Copies the bytes into a new buffer, and waits for the copy.
     pub(crate) fn copied(&self, py: Python<'_>) -> PyResult<Buffer> {
         check_may_wait()?;
         let device = self.device();
@@ -55,14 +55,14 @@ impl ViewMemory {
             Self::Foreign(DroppedWithGil(Some(memory))) => {
                 from_lender(py, &copy, Arc::clone(memory))?
             }
-            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // taken by the drop only
+            Self::Foreign(DroppedWithGil(None)) => return Ok(copy), // only the drop takes it
         };
         let is_done = || transfer.is_done();
         without_gil(py, is_done, |is_interrupted| transfer.wait_unless(is_interrupted))?;
         Ok(copy)
     }
 
-    /// Some of the bytes. Fails after a release.
+    /// A part of the bytes. Fails after a release.
     pub(crate) fn part(&self, range: Range<usize>) -> PyResult<Self> {
         Ok(match self {
             Self::Ours(buffer) => Self::Ours(buffer.slice(range)?),
@@ -80,7 +80,7 @@ impl ViewMemory {
         }
     }
 
-    /// The address as the device sees it. Does not wait; fails after a release.
+    /// The device address. Does not block; fails after a release.
     pub(crate) fn address(&self) -> PyResult<u64> {
         match self {
             Self::Ours(buffer) => Ok(buffer.address()?),
@@ -109,20 +109,20 @@ impl ViewMemory {
         }
     }
 
-    /// Lends the bytes to the host. Waits, without the GIL, for all of their uses.
+    /// Exports the bytes to the host. Waits, without the GIL, for all of their uses.
     pub(crate) fn lend(&self, py: Python<'_>) -> PyResult<Lent> {
         let is_reached = match self {
             Self::Ours(buffer) => buffer.is_host_accessible(),
             Self::Foreign(_) => self.device().kind() == DeviceKind::CPU,
         };
         check_reached(is_reached, self.device())?;
-        self.lend_where_it_is(py)
+        self.lend_on_device(py)
     }
 
-    /// Lends the bytes to code on the same device. Waits as [`ViewMemory::lend`].
-    pub(crate) fn lend_where_it_is(&self, py: Python<'_>) -> PyResult<Lent> {
+    /// Exports the bytes to code on the same device. Waits as [`ViewMemory::lend`].
+    pub(crate) fn lend_on_device(&self, py: Python<'_>) -> PyResult<Lent> {
         match self {
-            Self::Ours(buffer) => lend_where_it_is(py, buffer),
+            Self::Ours(buffer) => lend_on_device(py, buffer),
             Self::Foreign(DroppedWithGil(memory)) => {
                 let memory = memory.clone();
                 memory.as_ref().map_or(Ok(()), |it| it.wait_for_uses(py))?;
@@ -137,10 +137,10 @@ impl ViewMemory {
     }
 }
 
-/// Lends a buffer's bytes to the host. Waits, without the GIL, for all of their uses.
+/// Exports a buffer's bytes to the host. Waits, without the GIL, for all of their uses.
 pub(crate) fn lend(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     check_reached(buffer.is_host_accessible(), buffer.device())?;
-    lend_where_it_is(py, buffer)
+    lend_on_device(py, buffer)
 }
 
 fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
@@ -151,8 +151,8 @@ fn check_reached(is_reached: bool, device: Device) -> PyResult<()> {
     Err(PyBufferError::new_err(text))
 }
 
-/// Lends a buffer's bytes to any code that reaches them. Waits as [`lend`].
-pub(crate) fn lend_where_it_is(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
+/// Exports a buffer's bytes to any code that can access them. Waits as [`lend`].
+pub(crate) fn lend_on_device(py: Python<'_>, buffer: &Buffer) -> PyResult<Lent> {
     let guard = buffer.export()?;
     let is_done = || buffer.is_unused();
     without_gil(py, is_done, |is_interrupted| buffer.wait_for_host_unless(is_interrupted))?;

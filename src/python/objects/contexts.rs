@@ -1,6 +1,6 @@
-//! Contexts: the devices and streams that a thread's `with` statements set and replaced.
+//! The `with` statements of devices, indices and streams.
 //!
-//! One stack a thread for devices, indices and streams: the innermost entry wins, whatever it is.
+//! Each thread has one stack for all of them: the innermost entry decides.
 
 use std::cell::RefCell;
 
@@ -17,9 +17,9 @@ use crate::runtime::Runtime;
 /// The object of a `with`.
 #[derive(PartialEq)]
 pub(crate) enum Context {
-    /// A device, or a kind alone.
+    /// A device, or only a kind.
     Device(PyDevice),
-    /// A device of one kind by its index; `None` changes nothing.
+    /// A device of a kind by its index; `None` has no effect.
     Index(DeviceKind, Option<usize>),
     /// A stream and its device.
     Stream(Stream),
@@ -37,10 +37,10 @@ thread_local! {
 }
 
 impl Context {
-    /// Begins a `with`. When it fails nothing has changed.
+    /// Enters a `with`. An error changes no state.
     pub(crate) fn enter(self) -> Result<()> {
         let runtime = Runtime::global()?;
-        // The stream first: when that is refused, nothing has changed.
+        // The stream first: the only step that may be refused.
         let previous_stream = match &self {
             Self::Stream(stream) => Some(runtime.exchange_stream(stream)?),
             Self::Device(_) | Self::Index(..) => None,
@@ -53,12 +53,12 @@ impl Context {
         let exchange = |device: Result<Device>| runtime.exchange_device(device?);
         let previous_device = device.map(exchange).transpose()?;
         let entered = Entered { context: self, previous_device, previous_stream };
-        thread_hints::forget(); // a kind alone changes nothing else
+        thread_hints::forget(); // a kind alone changes no other state
         ENTERED.with_borrow_mut(|stack| stack.push(entered));
         Ok(())
     }
 
-    /// Ends the innermost `with` of this context.
+    /// Leaves the innermost `with` of this context.
     pub(crate) fn exit(&self) -> PyResult<()> {
         thread_hints::forget();
         let entered = ENTERED.with_borrow_mut(|stack| {
@@ -89,8 +89,8 @@ impl Context {
     }
 }
 
-/// Drops every open `with` of this thread without restoring anything: for a thread that runs
-/// callables, which may leave theirs open. The streams in there may end.
+/// Drops every open `with` of this thread without restoring the previous state, for the helper: a
+/// callable may leave one open. The dropped handles may end streams.
 pub(crate) fn forget() {
     let left = ENTERED.take();
     drop(left); // outside of the borrow
@@ -106,13 +106,13 @@ pub(crate) fn default_device(runtime: &Runtime) -> Result<Device> {
     }
 }
 
-/// Begins a `with` of a device's index; a negative one changes nothing.
+/// Enters a `with` of a device's index; a negative one has no effect.
 #[pyfunction]
 pub(crate) fn enter_index(kind: &str, index: i64) -> PyResult<()> {
     Ok(Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).enter()?)
 }
 
-/// Ends the innermost `with` of a device's index.
+/// Leaves the innermost `with` of a device's index.
 #[pyfunction]
 pub(crate) fn exit_index(kind: &str, index: i64) -> PyResult<()> {
     Context::Index(kind_argument(kind)?, usize::try_from(index).ok()).exit()

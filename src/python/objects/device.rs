@@ -1,4 +1,4 @@
-//! `accelrt.device`: a kind with or without an index, as torch's.
+//! `accelrt.device`: a kind, optionally with an index, as in torch.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -16,9 +16,9 @@ use crate::runtime::Runtime;
 
 /// A device by name: a kind and, optionally, an index from 0 to 127.
 ///
-/// Whether it exists is checked where it is used. As a context manager it is the current device of
-/// its kind, and its kind the one that `accelrt.Stream`, `empty` and their like use in this thread.
-/// The innermost `with` of a device, an index or a stream decides.
+/// Its existence is checked at each use, not here. As a context manager it becomes this thread's
+/// current device of its kind, and the default device of `accelrt.Stream`, `empty` and similar
+/// functions. The innermost `with` of a device, an index or a stream decides.
 ///
 /// >>> import accelrt
 /// >>> accelrt.device("cpu:0").index
@@ -47,13 +47,13 @@ impl PyDevice {
         Ok(Self { index: Some(index_argument(index)?), ..named })
     }
 
-    /// The kind: `"cpu"`, `"cuda"`, `"xpu"` or that of a kind from outside.
+    /// The kind: `"cpu"`, `"cuda"`, `"xpu"` or the name of a registered kind.
     #[getter]
     fn r#type(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// The index, or None when the name has none.
+    /// The index, or None for a kind only.
     #[getter]
     fn index(&self) -> Option<usize> {
         self.index
@@ -100,7 +100,7 @@ impl PyDevice {
             return Ok(*device.get());
         }
         if let Ok(text) = object.cast::<PyString>() {
-            // Lossy: a lone surrogate is no device name, and the error says so.
+            // Lossy: a lone surrogate is not in a device name, and the error says so.
             let (kind, index) = parse(&text.to_string_lossy())?;
             return Ok(Self { kind, index });
         }
@@ -111,7 +111,7 @@ impl PyDevice {
         Err(wrong_type("device", "an accelrt.device, a string such as 'cpu:0' or an index", object))
     }
 
-    /// The named device, or the current one of its kind when the name has no index.
+    /// The named device; for a kind only, its current device.
     pub(crate) fn resolve(self, runtime: &Runtime) -> Result<Device> {
         match self.index {
             Some(index) => Device::new(self.kind, index),
@@ -140,7 +140,8 @@ pub(crate) fn device_or_default(
 fn parse(text: &str) -> Result<(DeviceKind, Option<usize>)> {
     let (kind, index) = parse_device(text)?;
     if kind == DeviceKind::NULL {
-        // Only programs that add its backend have it, and Python programs cannot.
+        // The kind is registered, but only programs that add its backend have it; Python programs
+        // cannot.
         return Err(Error::Device(DeviceError::UnknownKind { given: kind.name().to_owned() }));
     }
     if let Some(index) = index {
@@ -172,7 +173,7 @@ pub(crate) fn hash_of(parts: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The kind that a string argument of the facade names.
+/// The kind named by a string argument of the facade.
 pub(crate) fn kind_argument(kind: &str) -> PyResult<DeviceKind> {
     DeviceKind::from_name(kind).ok_or_else(|| {
         let names = DeviceKind::names();

@@ -1,4 +1,4 @@
-//! The class `accelrt.Event`: a mark in a stream.
+//! `accelrt.Event`: a point in a stream.
 
 use std::borrow::Cow;
 
@@ -13,16 +13,16 @@ use crate::engine::stream::Stream;
 use crate::python::objects::device::PyDevice;
 use crate::python::objects::stream::{PyStream, current_stream_of_kind, state_of, stream_argument};
 use crate::python::support::deferred_drops::drop_parked;
-use crate::python::support::parameters::Given;
+use crate::python::support::parameters::NamedArguments;
 use crate::python::support::waiting::{enqueue, without_gil};
 use crate::runtime::Runtime;
 
-/// A mark that streams record, wait for and query.
+/// A point in a stream that can be recorded, waited for and queried.
 ///
 /// `Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)`, or the flags
-/// by their places: `Event(True)` is timed. One that was never recorded counts as done. A wait
-/// binds to the record that is the latest at that moment. Of `device` only the kind counts: the
-/// first record gives the index. `blocking` and `interprocess` are accepted and change nothing.
+/// by position: `Event(True)` is timed. An event without a record counts as done. A wait uses the
+/// latest record at the call. Only the kind of `device` counts: the first record sets the index.
+/// `blocking` and `interprocess` are accepted without an effect.
 ///
 /// >>> import accelrt
 /// >>> start, end = accelrt.Event(enable_timing=True), accelrt.Event(enable_timing=True)
@@ -45,11 +45,11 @@ impl PyEvent {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        // A flag is no device: this is the form of torch's events of one kind.
+        // A flag in the device's position: the form of torch's events of one kind.
         let is_flag = args.get_item(0).is_ok_and(|first| first.is_instance_of::<PyBool>());
         let flags = ["enable_timing", "blocking", "interprocess"];
         let positions: &[&str] = if is_flag { &flags } else { &["device"] };
-        let mut given = Given::read(positions, args, kwargs, FORMS)?;
+        let mut given = NamedArguments::read(positions, args, kwargs, FORMS)?;
         // As in torch, the last two are accepted and have no effect.
         let [is_timed, _, _] =
             [given.flag(flags[0])?, given.flag(flags[1])?, given.flag(flags[2])?];
@@ -69,33 +69,34 @@ impl PyEvent {
         self.event.device().map_or(self.device, PyDevice::from)
     }
 
-    /// Names this event while it lives; 0 before the first record.
+    /// The id of this event, unique while it lives; 0 before the first record.
     #[getter]
     fn event_id(&self) -> u64 {
         self.event.id()
     }
 
-    /// Records behind everything enqueued on `stream`, by default the current one. Does not block.
+    /// Records the work enqueued on `stream` so far, by default the current one. Does not block.
     #[pyo3(signature = (stream=None))]
     fn record(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
         enqueue(py, &stream, || stream.record(&self.event))
     }
 
-    /// Makes `stream`, by default the current one, wait for the latest record. Does not block.
+    /// Makes later work on `stream`, by default the current one, wait for the latest record. Does
+    /// not block.
     #[pyo3(signature = (stream=None))]
     fn wait(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let stream = self.stream_or_current(stream)?;
         enqueue(py, &stream, || stream.wait_event(&self.event))
     }
 
-    /// True when everything before the latest record is done, also when it failed.
+    /// True when all work before the latest record is done or has failed.
     fn query(&self) -> bool {
         self.event.query()
     }
 
-    /// Blocks, without the GIL, until everything before the latest record is done; raises the error
-    /// it is failed with.
+    /// Blocks, without the GIL, until all work before the latest record is done; raises the error
+    /// that covers it.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.event.query() {
             drop_parked(py);
@@ -106,14 +107,14 @@ impl PyEvent {
         without_gil(py, is_done, |is_interrupted| event.synchronize_unless(is_interrupted))
     }
 
-    /// Milliseconds from this event's record to the other's.
+    /// The milliseconds from this event's record to the other one's.
     fn elapsed_time(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<f64> {
         let Ok(other) = other.cast::<Self>() else {
             let text = "expected other to be an accelrt.Event object";
             return Err(PyRuntimeError::new_err(text));
         };
         let other = other.get();
-        // The first conversion of a process may wait until its clock is calibrated.
+        // The first conversion of a process may wait for the calibration of its clock.
         Ok(py.detach(|| self.event.elapsed_ms(&other.event))?)
     }
 
@@ -137,7 +138,7 @@ impl PyEvent {
     fn __repr__(&self) -> String {
         let index =
             self.event.device().map_or(-1, |device| i64::try_from(device.index()).unwrap_or(-1));
-        // As C++ writes a pointer.
+        // As C++ prints a pointer.
         let id = match self.event.id() {
             0 => "0".to_owned(),
             id => format!("{id:#x}"),
@@ -151,8 +152,8 @@ impl PyEvent {
     }
 }
 
-/// The device of a new event. Only its kind counts, as in torch; but an index that no device of an
-/// available kind has is an error. An unavailable kind fails at the first use.
+/// The device of a new event. Only its kind counts, as in torch; an index that an available kind
+/// lacks is an error. An unavailable kind fails at the first use.
 fn existing(device: PyDevice) -> PyResult<PyDevice> {
     if let Some(index) = device.index {
         let count = Runtime::global()?.device_count(device.kind)?;
@@ -171,7 +172,7 @@ impl PyEvent {
         Self { event, device: PyDevice { index: None, ..device } }
     }
 
-    /// Borrowed where it is given: counting a stream's references takes a locked operation.
+    /// Borrowed from the argument: counting a stream's references takes a locked operation.
     fn stream_or_current<'a>(
         &self,
         stream: Option<&'a Bound<'_, PyAny>>,

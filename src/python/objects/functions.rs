@@ -1,4 +1,4 @@
-//! Functions of `accelrt._core`: devices, the current ones, and the runtime as a whole.
+//! Functions of `accelrt._core` for devices, their current ones, and the runtime.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -11,17 +11,17 @@ use crate::base::size;
 use crate::python::launch::helper;
 use crate::python::objects::device::{PyDevice, kind_argument};
 use crate::python::objects::stream::{PyStream, stream_argument};
-use crate::python::support::errors::{in_words_of_python, wrong_type};
+use crate::python::support::errors::{python_text, wrong_type};
 use crate::python::support::parameters::{Flag, integer_of};
 use crate::python::support::reaper;
 use crate::python::support::waiting::without_gil;
 use crate::runtime::Runtime;
 
-/// What a device is.
+/// The properties of a device.
 #[pyclass(name = "DeviceProperties", module = "accelrt", frozen, get_all, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct PyDeviceProperties {
-    /// The maker's name.
+    /// The vendor's name.
     name: String,
     /// Capacity in bytes.
     total_memory: usize,
@@ -35,9 +35,9 @@ pub(crate) struct PyDeviceProperties {
     huge_page_bytes: Option<usize>,
     /// True for GPUs.
     is_gpu: bool,
-    /// True when there is memory that the device and the host both reach.
+    /// True when the device and the host can share memory.
     has_shared_memory: bool,
-    /// True when the device converts numbers from and to bfloat16 by instructions of its own.
+    /// True when the device has instructions for conversions from and to bfloat16.
     has_bfloat16_conversions: bool,
 }
 
@@ -65,37 +65,37 @@ pub(crate) fn kind_names() -> Vec<&'static str> {
     DeviceKind::named().map(DeviceKind::name).collect()
 }
 
-/// How many devices of a kind there are.
+/// The number of devices of a kind.
 #[pyfunction]
 pub(crate) fn device_count(kind: &str) -> PyResult<usize> {
     Ok(Runtime::global()?.device_count(kind_argument(kind)?)?)
 }
 
-/// Why a kind has no device here; None when it has.
+/// The reason that a kind has no device here; None when it has one.
 #[pyfunction]
 pub(crate) fn unavailable_reason(kind: &str) -> PyResult<Option<String>> {
     let kind = kind_argument(kind)?;
     match Runtime::global()?.properties(Device::new(kind, 0)?) {
         Ok(_) => Ok(None),
         Err(Error::Device(DeviceError::KindUnavailable { reason, .. })) => Ok(Some(reason)),
-        Err(error) => Ok(Some(in_words_of_python(&error))),
+        Err(error) => Ok(Some(python_text(&error))),
     }
 }
 
-/// Name and reason of each device of a kind that is there and cannot be used.
+/// The name and reason of each device of a kind that exists and cannot be used.
 #[pyfunction]
 pub(crate) fn left_out_devices(kind: &str) -> PyResult<Vec<(String, String)>> {
     let devices = Runtime::global()?.left_out_devices(kind_argument(kind)?);
     Ok(devices.into_iter().map(|device| (device.name, device.reason)).collect())
 }
 
-/// True when something was used that needed a device.
+/// True once a device was initialised.
 #[pyfunction]
 pub(crate) fn is_initialized() -> PyResult<bool> {
     Ok(Runtime::global()?.is_initialized())
 }
 
-/// Makes the current device of a kind ready, which its first use would do.
+/// Initialises the current device of a kind, as its first use would.
 #[pyfunction]
 pub(crate) fn initialize(kind: &str) -> PyResult<()> {
     let runtime = Runtime::global()?;
@@ -103,13 +103,14 @@ pub(crate) fn initialize(kind: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Index of the current device of a kind in this thread.
+/// Index of this thread's current device of a kind.
 #[pyfunction]
 pub(crate) fn current_device(kind: &str) -> PyResult<usize> {
     Ok(Runtime::global()?.current_device_of(kind_argument(kind)?)?.index())
 }
 
-/// Makes a device current in this thread; the index that was. A negative index changes nothing.
+/// Makes a device current for this thread; returns the previous index. A negative index has no
+/// effect.
 #[pyfunction]
 pub(crate) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
     let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
@@ -119,32 +120,32 @@ pub(crate) fn exchange_device(kind: &str, index: i64) -> PyResult<i64> {
     Ok(i64::try_from(previous.index()).unwrap_or(-1))
 }
 
-/// The current stream of a device in this thread.
+/// This thread's current stream on a device.
 #[pyfunction]
 pub(crate) fn current_stream(kind: &str, index: i64) -> PyResult<PyStream> {
     let stream = Runtime::global()?.current_stream_of(existing(kind, index)?)?;
     Ok(PyStream { stream })
 }
 
-/// The stream of a device that is current where none was made so.
+/// The default stream of a device, current in threads that have set no other.
 #[pyfunction]
 pub(crate) fn default_stream(kind: &str, index: i64) -> PyResult<PyStream> {
     let stream = Runtime::global()?.default_stream(existing(kind, index)?)?;
     Ok(PyStream { stream })
 }
 
-/// True when a device reaches the memory of another, `peer`, which may be itself: the cpu devices
-/// share the machine's, and OpenCL tells of no other that they do.
+/// True when a device can access the memory of `peer`, which may be the same device. The cpu
+/// devices share the machine's memory; OpenCL reports no peer access.
 #[pyfunction]
 pub(crate) fn can_access_peer(kind: &str, index: i64, peer: i64) -> PyResult<bool> {
     let (device, peer) = (existing(kind, index)?, existing(kind, peer)?);
     let runtime = Runtime::global()?;
-    runtime.properties(device)?; // fails for a device that does not exist
+    runtime.properties(device)?; // fails for a missing device
     runtime.properties(peer)?;
     Ok(device == peer || device.kind() == DeviceKind::CPU)
 }
 
-/// Makes a stream current, and its device, in this thread.
+/// Makes a stream and its device current for this thread.
 #[pyfunction]
 pub(crate) fn set_stream(stream: &Bound<'_, PyAny>) -> PyResult<()> {
     let stream = stream_argument("stream", stream)?;
@@ -166,7 +167,7 @@ pub(crate) fn get_memory_info(kind: &str, index: i64) -> PyResult<(usize, usize)
     Ok((info.free_bytes, info.total_bytes))
 }
 
-/// What a device is.
+/// The properties of a device.
 #[pyfunction]
 pub(crate) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDeviceProperties> {
     let properties = Runtime::global()?.properties(existing(kind, index)?)?;
@@ -183,8 +184,8 @@ pub(crate) fn get_device_properties(kind: &str, index: i64) -> PyResult<PyDevice
     })
 }
 
-/// The index meant by an argument of `accelrt.accelerator`; `None` means the current device where
-/// `optional`.
+/// The device index of an argument of `accelrt.accelerator`. With `optional`, `None` is the current
+/// device.
 #[pyfunction]
 pub(crate) fn accelerator_index(device: &Bound<'_, PyAny>, optional: bool) -> PyResult<i64> {
     let runtime = Runtime::global()?;
@@ -196,7 +197,8 @@ pub(crate) fn accelerator_index(device: &Bound<'_, PyAny>, optional: bool) -> Py
     index_of(&runtime, accelerator, device, optional, mismatch)
 }
 
-/// The index meant by an argument of the module of a kind.
+/// The device index of an argument of a kind's module. With `optional`, `None` is the current
+/// device.
 #[pyfunction]
 pub(crate) fn kind_index(kind: &str, device: &Bound<'_, PyAny>, optional: bool) -> PyResult<i64> {
     let (runtime, kind) = (Runtime::global()?, kind_argument(kind)?);
@@ -242,7 +244,7 @@ fn index_of(
     }
 }
 
-/// Replaces a type error by one that names the allowed types; other errors stay.
+/// Replaces a type error by one that names the allowed types; returns other errors unchanged.
 fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     if error.is_instance_of::<PyTypeError>(device.py()) {
         wrong_type("device", "an accelrt.device, a string, an integer or None", device)
@@ -251,7 +253,7 @@ fn argument_error(error: PyErr, device: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// The flag that an argument of the facade is.
+/// Converts an argument of the facade to a flag.
 #[pyfunction]
 pub(crate) fn flag(name: &str, value: Flag<'_>) -> PyResult<bool> {
     value.get(name)
@@ -268,7 +270,7 @@ pub(crate) fn existing(kind: &str, index: i64) -> PyResult<Device> {
     Ok(Device::new(kind, index)?)
 }
 
-/// How often something happened since the start.
+/// Event counts since the runtime's start.
 #[pyfunction]
 pub(crate) fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let counters = Runtime::global()?.counters();
@@ -285,13 +287,13 @@ pub(crate) fn counters(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// What a size with or without a unit means, as `256M`; None when it means nothing.
+/// The bytes of a size with or without a unit, as `256M`; None for malformed text.
 #[pyfunction]
 pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
     size::parse_bytes(text)
 }
 
-/// The settings in force.
+/// The current settings.
 #[pyfunction]
 pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let runtime = Runtime::global()?;
@@ -311,12 +313,12 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// Ends the runtime at interpreter exit; what was lost is printed.
+/// Shuts the runtime down at interpreter exit; prints the losses.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
-    // With malformed settings there is no runtime to end; earlier calls have reported that.
+    // Malformed settings prevent a runtime; earlier calls have reported them.
     if let Ok(runtime) = Runtime::global() {
-        // Callables have that long to run: the helper takes the GIL meanwhile.
+        // Callables may run until the runtime ends: the helper needs the GIL.
         py.detach(|| {
             runtime.shutdown_and_report();
             helper::close();

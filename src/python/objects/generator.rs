@@ -21,10 +21,10 @@ use crate::python::support::parameters::size;
 use crate::python::support::waiting::{enqueue, make_room};
 use crate::runtime::Runtime;
 
-/// A generator of random numbers: Philox 4x32-10, the same bits on every kind of device.
+/// A generator of random numbers: Philox 4x32-10, with the same bits on every kind of device.
 ///
 /// It fills buffers of its device's kind on their current streams. Any thread may use it at any
-/// time: each call gets numbers that no other one gets. Copies and pickles keep the state.
+/// time: no two calls get the same numbers. Copies and pickles retain the state.
 ///
 /// >>> import accelrt
 /// >>> generator = accelrt.Generator("cpu").manual_seed(0)
@@ -48,14 +48,14 @@ impl PyGenerator {
         Ok(Self { generator: runtime.generator(device)? })
     }
 
-    /// The device that it was made for.
+    /// The generator's device.
     #[getter]
     fn device(&self) -> PyDevice {
         self.generator.device().into()
     }
 
-    /// Goes to the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
-    /// 2^64 - 1, and a negative one stands for itself plus 2^64.
+    /// Restarts at the beginning of a seed's sequence; returns this generator. A seed is -2^63 to
+    /// 2^64 - 1; a negative one means itself plus 2^64.
     fn manual_seed<'py>(
         slf: Bound<'py, Self>,
         seed: &Bound<'py, PyAny>,
@@ -64,12 +64,12 @@ impl PyGenerator {
         Ok(slf)
     }
 
-    /// Seeds with an unpredictable number, and returns that number.
+    /// Seeds the generator with an unpredictable number, and returns that number.
     fn seed(&self) -> PyResult<u64> {
         Ok(self.generator.seed()?)
     }
 
-    /// The seed in force.
+    /// The current seed.
     fn initial_seed(&self) -> PyResult<u64> {
         Ok(self.generator.initial_seed()?)
     }
@@ -79,8 +79,8 @@ impl PyGenerator {
         Ok(PyBytes::new(py, &self.generator.state()?))
     }
 
-    /// Goes to where `get_state` was called; returns this generator. Takes any object with the
-    /// buffer protocol.
+    /// Restores a state from `get_state`; returns this generator. Takes any object with the buffer
+    /// protocol.
     fn set_state<'py>(
         slf: Bound<'py, Self>,
         state: &Bound<'py, PyAny>,
@@ -89,18 +89,18 @@ impl PyGenerator {
         Ok(slf)
     }
 
-    /// Another generator in the same state, which goes its own way from here on.
+    /// A separate generator that starts in the same state.
     fn clone_state(&self) -> PyResult<Self> {
         Ok(Self { generator: self.generator.clone_state()? })
     }
 
-    /// How many words of 32 bits were used, in multiples of 4.
+    /// The number of 32-bit words used so far, a multiple of 4.
     fn get_offset(&self) -> PyResult<u64> {
         Ok(self.generator.offset()?)
     }
 
-    /// Goes to another place of the same sequence: a multiple of 4 up to 2^64 - 4. Returns this
-    /// generator.
+    /// Moves to an offset of the sequence in 32-bit words: a multiple of 4 up to 2^64 - 4. Returns
+    /// this generator.
     fn set_offset<'py>(
         slf: Bound<'py, Self>,
         offset: &Bound<'py, PyAny>,
@@ -116,8 +116,7 @@ impl PyGenerator {
         Ok(slf)
     }
 
-    /// The next `n` numbers of 64 bits, as a list: those that `fill_raw_` with "uint64" would
-    /// write.
+    /// The next `n` 64-bit numbers as a list, the ones that `fill_raw_` with "uint64" would write.
     fn random_raw(&self, py: Python<'_>, n: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
         let (count, mut numbers) = (size("n", n)?, Vec::new());
         let too_many = |_| PyMemoryError::new_err(format!("no memory for {count} numbers"));
@@ -129,9 +128,9 @@ impl PyGenerator {
         Ok(numbers)
     }
 
-    /// Fills a buffer, or a view of one, with raw numbers of the type "uint32" or "uint64", which a
-    /// view has to be of: integers as wide, or bytes. Returns it. Does not block; the first fill on
-    /// a device other than the cpu compiles a program.
+    /// Fills a buffer or view with raw numbers of type "uint32" or "uint64"; a view must have
+    /// integers of that width, or bytes. Returns it. Does not block; the first fill on a device
+    /// other than the cpu compiles a program.
     fn fill_raw_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,
@@ -140,14 +139,14 @@ impl PyGenerator {
         let known = [("uint32", RawType::Uint32), ("uint64", RawType::Uint64)];
         let dtype = number_type(buffer, dtype, known)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
-            // buffer.
+            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
+            // Python's API.
             unsafe { own.fill_raw_unordered(buffer, dtype, stream) }
         })
     }
 
-    /// As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of the type
-    /// "float32" or "float64".
+    /// As `fill_raw_`, with uniform numbers from 0, inclusive, to 1, exclusive, of type "float32"
+    /// or "float64".
     fn fill_uniform_<'py>(
         &self,
         buffer: &Bound<'py, PyAny>,
@@ -155,13 +154,13 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
-            // buffer.
+            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
+            // Python's API.
             unsafe { own.fill_uniform_unordered(buffer, dtype, stream) }
         })
     }
 
-    /// As `fill_raw_`, with normal numbers of mean 0 and variance 1, of the type "float32" or
+    /// As `fill_raw_`, with normal numbers of mean 0 and variance 1, of type "float32" or
     /// "float64".
     fn fill_normal_<'py>(
         &self,
@@ -170,8 +169,8 @@ impl PyGenerator {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = number_type(buffer, dtype, FLOATS)?;
         self.fill(buffer, |own, buffer, stream| {
-            // SAFETY: as everywhere in Python the program orders the streams on which it uses a
-            // buffer.
+            // SAFETY: the program orders accesses to a buffer on several streams: the contract of
+            // Python's API.
             unsafe { own.fill_normal_unordered(buffer, dtype, stream) }
         })
     }
@@ -206,7 +205,7 @@ impl PyGenerator {
                 return enqueue(py, &stream, || fill(&self.generator, buffer, &stream));
             }
             make_room(py, &stream)?;
-            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // it may compile
+            Ok(py.detach(|| fill(&self.generator, buffer, &stream))?) // the first fill may compile
         });
         let no_buffer = || wrong_type("buffer", "an accelrt.Buffer or a view of one", target);
         filled.ok_or_else(no_buffer)??;
@@ -246,7 +245,7 @@ fn state_argument(state: &Bound<'_, PyAny>) -> PyResult<[u8; 16]> {
 const FLOATS: [(&str, FloatType); 2] =
     [("float32", FloatType::Float32), ("float64", FloatType::Float64)];
 
-/// The type of numbers that an argument names, one of two, checked against the target's elements.
+/// The number type that an argument names, one of two, checked against the target's elements.
 fn number_type<T: Copy>(
     target: &Bound<'_, PyAny>,
     dtype: &Bound<'_, PyAny>,
@@ -261,7 +260,7 @@ fn number_type<T: Copy>(
     Ok(*found)
 }
 
-/// Checks a view's element type: numbers of another type would be misread there.
+/// Checks a view's element type: it would misread numbers of another type.
 fn check_holds(target: &Bound<'_, PyAny>, dtype: Element) -> PyResult<()> {
     let Ok(view) = target.cast::<PyView>() else { return Ok(()) };
     let own = view.get().element;
@@ -276,27 +275,27 @@ fn wrong_dtype(allowed: &str, given: &str) -> PyErr {
     PyTypeError::new_err(format!("dtype must be {allowed}, not {given}"))
 }
 
-/// The default generator of a device. Initialises nothing.
+/// The default generator of a device. Initialises no device.
 #[pyfunction]
 pub(crate) fn default_generator(kind: &str, index: i64) -> PyResult<PyGenerator> {
     let generator = Runtime::global()?.default_generator(existing(kind, index)?)?;
     Ok(PyGenerator { generator })
 }
 
-/// Seeds the default generators of every device. Initialises nothing.
+/// Seeds the default generators of all devices. Initialises no device.
 #[pyfunction]
 pub(crate) fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(Runtime::global()?.manual_seed(seed_argument(seed)?)?)
 }
 
-/// Seeds the default generators of every device of a kind. Initialises nothing.
+/// Seeds the default generators of all devices of a kind. Initialises no device.
 #[pyfunction]
 pub(crate) fn manual_seed_all(kind: &str, seed: &Bound<'_, PyAny>) -> PyResult<()> {
     let (seed, kind) = (seed_argument(seed)?, kind_argument(kind)?);
     Ok(Runtime::global()?.manual_seed_all(kind, seed)?)
 }
 
-/// Seeds the default generator of one device, which need not exist. Initialises nothing.
+/// Seeds the default generator of one device, which need not exist. Initialises no device.
 #[pyfunction]
 pub(crate) fn manual_seed_device(kind: &str, index: i64, seed: &Bound<'_, PyAny>) -> PyResult<()> {
     let (seed, device) = (seed_argument(seed)?, existing(kind, index)?);

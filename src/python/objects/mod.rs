@@ -1,4 +1,4 @@
-//! L4, the objects of a program: devices, streams, events, generators, and their functions.
+//! L4, objects: devices, streams, events and generators, and functions for them.
 
 pub(crate) mod contexts;
 pub(crate) mod device;

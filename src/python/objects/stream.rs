@@ -14,19 +14,20 @@ use crate::python::objects::device::{PyDevice, device_or_default, hash_of};
 use crate::python::objects::event::PyEvent;
 use crate::python::support::deferred_drops::drop_parked;
 use crate::python::support::errors::wrong_type;
-use crate::python::support::parameters::{Given, integer};
+use crate::python::support::parameters::{NamedArguments, integer};
 use crate::python::support::waiting::{enqueue, make_room, without_gil};
 use crate::runtime::Runtime;
 
 /// In-order work on one device.
 ///
 /// `Stream(device=None, priority=0, *, dedicated=False)` takes the next stream of the device's pool
-/// of 32, or one of its own. `Stream(stream_id, device_index, device_type)` finds an
-/// existing one again. As a context manager it is the current stream, and its device the current
-/// device, of this thread.
+/// of 32, or creates a dedicated one. `Stream(stream_id, device_index, device_type)` finds an
+/// existing stream. As a context manager it becomes this thread's current stream, and its device
+/// the current device.
 ///
-/// Who takes more streams of a pool than it has gets some again, or those of others: they share the
-/// order of their tasks and its errors, which the first of them to synchronize ends.
+/// A program that takes more streams than a pool has gets some of them again, or shares them with
+/// other users: those share the order of their tasks and their errors, which the first synchronize
+/// ends.
 ///
 /// >>> import accelrt
 /// >>> stream = accelrt.Stream()
@@ -75,7 +76,7 @@ impl PyStream {
         Ok(Self { stream })
     }
 
-    /// Unique on its device, never reused; 0 is the default stream.
+    /// The id, unique on its device and never reused; 0 is the default stream.
     #[getter]
     fn stream_id(&self) -> u64 {
         self.stream.id()
@@ -87,7 +88,7 @@ impl PyStream {
         self.stream.device().index()
     }
 
-    /// torch's code of the device's type: cpu 0, cuda 1, xpu 12.
+    /// torch's code of the device type: cpu 0, cuda 1, xpu 12.
     #[getter]
     fn device_type(&self) -> u8 {
         self.stream.device().kind().type_code()
@@ -99,7 +100,7 @@ impl PyStream {
         self.stream.device().into()
     }
 
-    /// The priority; a smaller number goes first.
+    /// The priority; a smaller number runs first.
     #[getter]
     fn priority(&self) -> i32 {
         self.stream.priority()
@@ -125,7 +126,7 @@ impl PyStream {
         Ok((range.least, range.greatest))
     }
 
-    /// True when everything enqueued is done. Does not block.
+    /// True when all enqueued work is done. Does not block.
     fn query(&self, py: Python<'_>) -> bool {
         let is_done = self.stream.query();
         drop_parked(py);
@@ -138,7 +139,7 @@ impl PyStream {
         false
     }
 
-    /// Blocks, without the GIL, until everything enqueued so far is done; raises and ends the
+    /// Blocks, without the GIL, until all work enqueued so far is done; raises and ends the
     /// stream's error.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         if self.stream.is_quiet() {
@@ -146,15 +147,15 @@ impl PyStream {
             return Ok(fork::check()?);
         }
         let stream = &self.stream;
-        // A worker would otherwise be done before the GIL is released, and this thread would never
-        // help.
+        // Without this a worker could finish before the GIL is released, and this thread would
+        // execute no task.
         stream.expect_wait();
         let is_done = || stream.is_passed();
         without_gil(py, is_done, |is_interrupted| stream.synchronize_unless(is_interrupted))
     }
 
-    /// What is enqueued from now on runs after everything before the event's latest record. Does
-    /// not block.
+    /// Makes later work on this stream wait for the work before the event's latest record. Does not
+    /// block.
     fn wait_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         let expected = || wrong_type("event", "an accelrt.Event", event);
         let event = event.cast::<PyEvent>().map_err(|_| expected())?;
@@ -162,12 +163,12 @@ impl PyStream {
         enqueue(py, &self.stream, || self.stream.wait_event(event))
     }
 
-    /// What is enqueued from now on runs after everything enqueued on `stream` so far. Does not
+    /// Makes later work on this stream wait for all work enqueued on `stream` so far. Does not
     /// block.
     fn wait_stream(&self, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         let stream = stream_argument("stream", stream)?;
         let (py, stream) = (stream.py(), &stream.get().stream);
-        make_room(py, stream)?; // a record goes there
+        make_room(py, stream)?; // for the record on that stream
         enqueue(py, &self.stream, || self.stream.wait_stream(stream))
     }
 
@@ -191,10 +192,10 @@ impl PyStream {
 
     /// Enqueues a call of a Python callable. Does not block.
     ///
-    /// One helper thread of the process calls it, in stream order, with this stream and its device
-    /// as the current ones; its result is ignored. What it raises fails the stream, as `__cause__`
-    /// of the `StreamError`. It may enqueue, and read what is done; a wait for unfinished work
-    /// raises.
+    /// The process's helper thread calls it, in stream order, with this stream and its device as
+    /// the current ones; its result is ignored. An exception fails the stream, as `__cause__` of
+    /// the `StreamError`. The callable may enqueue work and read results; a wait for unfinished
+    /// work raises.
     ///
     /// >>> import accelrt
     /// >>> stream, seen = accelrt.Stream(), []
@@ -255,7 +256,7 @@ pub(crate) fn state_of(is_done: bool, has_failed: bool) -> &'static str {
     }
 }
 
-/// The two forms of the constructor.
+/// The arguments of the two forms of the constructor.
 enum Arguments<'py> {
     New { device: Option<Bound<'py, PyAny>>, priority: i32, is_dedicated: bool },
     Existing { stream_id: i64, device_index: i64, device_type: i64 },
@@ -271,7 +272,7 @@ impl<'py> Arguments<'py> {
             |name: &&str| kwargs.is_some_and(|kwargs| kwargs.contains(*name).unwrap_or(false));
         let is_existing = args.len() > 2 || existing.iter().any(is_named);
         let positions: &[&str] = if is_existing { &existing } else { &["device", "priority"] };
-        let mut given = Given::read(positions, args, kwargs, FORMS)?;
+        let mut given = NamedArguments::read(positions, args, kwargs, FORMS)?;
         let arguments = if is_existing {
             let [stream_id, device_index, device_type] = existing;
             Self::Existing {
@@ -305,7 +306,7 @@ fn unknown_type(device_type: i64) -> PyErr {
     ))
 }
 
-/// A stream argument, or a `TypeError` with the type that was given.
+/// A stream argument, or a `TypeError` with the actual type.
 pub(crate) fn stream_argument<'a, 'py>(
     what: &str,
     stream: &'a Bound<'py, PyAny>,

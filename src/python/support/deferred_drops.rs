@@ -1,9 +1,9 @@
-//! Parked objects: released by threads without the GIL, dropped later by a thread that has it.
+//! Parked objects: released by threads without the GIL, dropped later by a thread with it.
 //!
-//! A worker that asked for the GIL would make streams wait for Python code. So a worker parks every
-//! Python object that it releases, which wakes no thread. The next binding call drops them, unless
-//! it runs inside a callable: destructors may wait for callables. Between two callables the helper
-//! has the reaper drop parked objects.
+//! A worker that took the GIL would make streams wait for Python code. So a worker parks every
+//! Python object that it releases, which wakes no thread. The next binding call drops parked
+//! objects, unless it runs inside a callable, because destructors may wait for callables. Between
+//! batches of callables the helper makes the reaper drop them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use crate::base::error::StreamFailure;
 use crate::base::fork;
 use crate::python::support::errors::fade;
-use crate::python::support::waiting::is_waited_for;
+use crate::python::support::waiting::must_not_wait;
 
 static PARKED: SegQueue<Parked> = SegQueue::new();
 
@@ -27,55 +27,55 @@ thread_local! {
 enum Parked {
     Objects(Vec<Py<PyAny>>),
     Lender(Box<dyn Lender>),
-    /// An error with frames to drop.
+    /// An error whose traceback frames are to be dropped.
     Error(Arc<StreamFailure>),
 }
 
-/// The lender of foreign memory: takes it back with the GIL.
+/// The lender of foreign memory, which releases it with the GIL.
 pub(crate) trait Lender: Send {
     fn take_back(self: Box<Self>, py: Python<'_>);
 }
 
-/// Leaves a lender to the next call of [`drop_parked`]. Takes no GIL and does not block.
+/// Parks a lender for the next [`drop_parked`]. Takes no GIL and does not block.
 pub(crate) fn park(lender: Box<dyn Lender>) {
     push(Parked::Lender(lender));
 }
 
-/// Leaves an error with frames to the next call of [`drop_parked`].
+/// Parks an error with traceback frames for the next [`drop_parked`].
 pub(crate) fn park_error(error: Arc<StreamFailure>) {
     push(Parked::Error(error));
 }
 
 fn push(parked: Parked) {
     if fork::is_child() {
-        mem::forget(parked); // the fork may have interrupted an operation on the list
+        mem::forget(parked); // the fork may have interrupted an operation on the queue
     } else {
         PARKED.push(parked);
     }
 }
 
-/// True when something is parked.
-pub(crate) fn are_parked() -> bool {
+/// True when an object is parked.
+pub(crate) fn has_parked() -> bool {
     !PARKED.is_empty()
 }
 
-/// Drops parked objects, where destructors may wait; Python code may run. Costs two loads when
-/// nothing is parked.
+/// Drops parked objects unless this thread may not wait: destructors may. Runs Python code. Two
+/// loads when none is parked.
 #[inline]
 pub(crate) fn drop_parked(py: Python<'_>) {
-    if are_parked() {
+    if has_parked() {
         drop_deferred(py);
     }
 }
 
-/// Drops only as many as there are now: destructors may launch and park more. They may also wait
-/// and call this again: the rest is then left to the outer call, or the calls would nest.
+/// Drops the objects that are parked at the call; destructors may launch and park more. A
+/// destructor may also wait and call this again: the nested call drops none.
 #[cold]
 pub(crate) fn drop_deferred(_py: Python<'_>) {
-    if fork::is_child() || is_waited_for() || IS_DROPPING.replace(true) {
+    if fork::is_child() || must_not_wait() || IS_DROPPING.replace(true) {
         return;
     }
-    // pyo3 does not know that a method of `fastcall` has the GIL.
+    // pyo3 does not know that a method of `fastcall` holds the GIL.
     Python::attach(|py| {
         for _ in 0..PARKED.len() {
             match PARKED.pop() {
@@ -89,7 +89,7 @@ pub(crate) fn drop_deferred(_py: Python<'_>) {
     IS_DROPPING.set(false);
 }
 
-/// Objects that a task keeps alive. May be dropped by any thread.
+/// Objects that a task keeps alive. Any thread may drop it.
 pub(crate) struct DeferredDrop(Vec<Py<PyAny>>);
 
 impl DeferredDrop {
@@ -97,7 +97,7 @@ impl DeferredDrop {
         Self(objects)
     }
 
-    /// The objects, for a thread that has the GIL.
+    /// The objects, for a thread with the GIL.
     pub(crate) fn bind<'a, 'py: 'a>(
         &'a self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Errors as Python sees them: torch's types where torch has the error.
+//! Errors as Python exceptions: torch's type where torch has the error.
 
 use std::sync::Arc;
 
@@ -46,8 +46,7 @@ device, `limit_bytes` may be taken, and a request like it could have had `larges
 piece: all of one moment. None is what is not known."
 );
 
-/// A Python exception that a task failed with, carried through the engine. May be dropped by any
-/// thread.
+/// The Python exception of a failed task, carried through the engine. Any thread may drop it.
 #[derive(Debug)]
 pub(crate) struct RaisedInTask {
     message: String,
@@ -61,15 +60,16 @@ impl RaisedInTask {
     }
 }
 
-/// Parks the exception of a failed task, to drop the frames of its tracebacks later: the stream is
-/// gone, and the error may stay until the process ends. Takes no GIL and does not block.
+/// Parks the error of an ended stream, to drop the frames of its tracebacks later: the error may
+/// otherwise live as long as the process. Takes no GIL and does not block.
 pub(crate) fn fade_later(error: &Arc<StreamFailure>) {
     if raised_in_task(error).is_some() {
         park_error(Arc::clone(error));
     }
 }
 
-/// Replaces the frames by their text, unless the error was raised meanwhile: then it is the user's.
+/// Replaces the traceback's frames by their text, unless the error was raised since: the program
+/// then owns it.
 pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     if error.is_seen() {
         return;
@@ -80,11 +80,11 @@ pub(crate) fn fade(py: Python<'_>, error: &StreamFailure) {
     };
     let fade = || py.import("accelrt._failures")?.call_method1("fade", (exception,));
     if let Err(refusal) = fade() {
-        refusal.write_unraisable(py, None); // its frames stay
+        refusal.write_unraisable(py, None); // the frames remain
     }
 }
 
-/// The exception that a callable raised on this very stream.
+/// The exception, if a callable raised it on this stream.
 fn raised_in_task(error: &StreamFailure) -> Option<&RaisedInTask> {
     match error.failure() {
         FailureCause::Returned(returned) => returned.downcast_ref(),
@@ -102,7 +102,7 @@ impl std::error::Error for RaisedInTask {}
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        let message = in_words_of_python(&error);
+        let message = python_text(&error);
         match error {
             Error::Config(_)
             | Error::Generator(
@@ -143,9 +143,9 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The text of an error where Python has words of its own: names of functions and arguments, and
-/// of what to do. Torch's where torch has the error.
-pub(crate) fn in_words_of_python(error: &Error) -> String {
+/// The error's text, in Python's terms where they differ: names of functions and arguments, and
+/// advice. Torch's text where torch has the error.
+pub(crate) fn python_text(error: &Error) -> String {
     match error {
         Error::Event(EventError::WithoutTiming) => {
             "Both events must be created with argument 'enable_timing=True'.".to_owned()
@@ -204,7 +204,8 @@ fn with_sizes(py: Python<'_>, raised: PyErr, sizes: &Sizes) -> PyErr {
     }
 }
 
-/// Gives the classes the attributes of exceptions that no runtime has raised: None everywhere.
+/// Adds the attributes to the exception classes, as None, for instances that the runtime did not
+/// raise.
 pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     Sizes::default().write(&py.get_type::<OutOfMemoryError>())?;
@@ -216,10 +217,10 @@ pub(crate) fn add_attributes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     failed.setattr("stream", property.call1((wrap_pyfunction!(stream_of_error, module)?,))?)
 }
 
-/// The attribute with the process of the stream id: pickles go to other processes.
+/// The attribute with the process that the stream id belongs to: pickles reach other processes.
 const PROCESS: &str = "_process_id";
 
-/// The stream that failed, while it exists; None in another process.
+/// The failed stream while it exists; None in another process.
 #[pyfunction]
 fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
     let process_id: Option<u32> = error.getattr(PROCESS)?.extract()?;
@@ -233,7 +234,7 @@ fn stream_of_error(error: &Bound<'_, PyAny>) -> PyResult<Option<PyStream>> {
     Ok(stream.ok().map(|stream| PyStream { stream }))
 }
 
-/// A `StreamError` with its `errors` and its cause.
+/// Creates a `StreamError` with its `errors` and its cause.
 fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyErr {
     let raised = StreamError::new_err(message);
     let attach = || -> PyResult<()> {
@@ -256,7 +257,7 @@ fn raised(py: Python<'_>, message: String, errors: &[Arc<StreamFailure>]) -> PyE
     raised
 }
 
-/// Adds the place of the failure, as attributes.
+/// Adds the device, stream and ticket of the failure, as attributes.
 fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
     raised.setattr("device", PyDevice::from(error.device()))?;
     raised.setattr("stream_id", error.stream_id())?;
@@ -265,7 +266,7 @@ fn add_place(raised: &Bound<'_, PyAny>, error: &StreamFailure) -> PyResult<()> {
     raised.setattr(PROCESS, std::process::id())
 }
 
-/// The message, with the name of the native function that failed.
+/// Adds the name of the failed native function to the message.
 fn named(message: String, error: &StreamFailure) -> String {
     let FailureCause::Status { function, .. } = error.root().failure() else { return message };
     let Some(name) = name_at(*function as u64) else { return message };
@@ -273,7 +274,7 @@ fn named(message: String, error: &StreamFailure) -> String {
     message.replacen(&address, &format!("function {name} at {function:#x}"), 1)
 }
 
-/// A note below the message of a status in the traceback: some functions do not return a status.
+/// Adds a note on the status to the traceback, because not every function returns one.
 fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<()> {
     if let FailureCause::Status { .. } = error.root().failure() {
         let text = "check=True takes what the function returns for a status: 0 is success";
@@ -282,7 +283,7 @@ fn add_note(py: Python<'_>, raised: &PyErr, error: &StreamFailure) -> PyResult<(
     Ok(())
 }
 
-/// The failure of one stream among several: its own `errors`.
+/// The exception for one stream among several, which is its own `errors`.
 fn single(py: Python<'_>, error: &StreamFailure) -> PyResult<PyErr> {
     let single = StreamError::new_err(named(error.to_string(), error));
     single.value(py).setattr("errors", PyList::new(py, [single.value(py)])?)?;
@@ -292,7 +293,7 @@ fn single(py: Python<'_>, error: &StreamFailure) -> PyResult<PyErr> {
     Ok(single)
 }
 
-/// The cause of the original task's failure.
+/// The exception of the original failure, as the cause.
 fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     match error.root().failure() {
         FailureCause::Returned(returned) => Some(match returned.downcast_ref::<RaisedInTask>() {
@@ -305,7 +306,7 @@ fn cause(py: Python<'_>, error: &StreamFailure) -> Option<PyErr> {
     }
 }
 
-/// A `TypeError` with the expected and the given type.
+/// A `TypeError` with the expected and the actual type.
 pub(crate) fn wrong_type(what: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{what} must be {expected}, not {}", type_name(given)))
 }

@@ -1,9 +1,9 @@
 //! Methods that read their arguments directly from the interpreter's array.
 //!
 //! pyo3 parses a signature at each call and copies `*args` into a tuple, which takes more
-//! instructions than the enqueue itself. Here a method looks at its arguments first. pyo3 does not
-//! know meanwhile that the thread has the GIL, so code that drops references calls
-//! [`Python::attach`] before.
+//! instructions than the enqueue itself. Here a method reads its arguments first. During such a
+//! call pyo3 does not know that the thread holds the GIL, so code that drops references first calls
+//! [`Python::attach`].
 #![expect(unsafe_code, reason = "the interpreter passes pointers and lengths")]
 
 use std::any::Any;
@@ -23,7 +23,7 @@ use pyo3::types::{PyTuple, PyType};
 pub(crate) trait FastMethod {
     type Class: PyClass<Frozen = True> + Sync;
     const NAME: &'static CStr;
-    /// Begins with the signature, as `inspect.signature` reads it.
+    /// Starts with the signature, as `inspect.signature` expects it.
     const DOC: &'static CStr;
 
     fn call(class: &Self::Class, arguments: &Arguments<'_, '_>) -> PyResult<()>;
@@ -32,19 +32,19 @@ pub(crate) trait FastMethod {
 /// The arguments of a call.
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) positional: &'a [Bound<'py, PyAny>],
-    /// The arguments given by name, and the names, if there are any.
+    /// The keyword arguments, and their names, if there are any.
     keywords: &'a [Bound<'py, PyAny>],
     names: Option<&'a Bound<'py, PyTuple>>,
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    /// True when none was given by name.
+    /// True without keyword arguments.
     #[inline]
     pub(crate) fn are_positional(&self) -> bool {
         self.names.is_none()
     }
 
-    /// The arguments given by name; refuses a name that is not `known`.
+    /// The keyword arguments; refuses a name that is not `known`.
     pub(crate) fn by_name<const COUNT: usize>(
         &self,
         method: &str,
@@ -71,7 +71,8 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
     let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
     // Leaked: the class lives as long as the process.
     let definition = Box::leak(Box::new(ffi::PyMethodDef { ml_name, ml_meth, ml_flags, ml_doc }));
-    // SAFETY: a type, and a static definition with a function of the kind that its flags say.
+    // SAFETY: the class is a live type; the definition is static, and its function has the kind
+    // that the flags state.
     let method = unsafe { ffi::PyDescr_NewMethod(class.as_type_ptr(), definition) };
     // SAFETY: a new reference, or null with an exception.
     let method = unsafe { Bound::from_owned_ptr_or_err(class.py(), method) }?;
@@ -81,23 +82,25 @@ pub(crate) fn add<M: FastMethod>(class: &Bound<'_, PyType>) -> PyResult<()> {
 /// The function that the interpreter calls.
 ///
 /// # Safety
-/// As `METH_FASTCALL | METH_KEYWORDS` of `M::Class` promises: with the GIL, an object of the class,
-/// `count` arguments and behind them those of `names`, if that is not null.
+/// As the interpreter guarantees for `METH_FASTCALL | METH_KEYWORDS`: the GIL is held, `object` is
+/// of `M::Class`, and `arguments` has `count` references and after them one per name in `names`, a
+/// tuple or null.
 unsafe extern "C" fn enter<M: FastMethod>(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: the thread has the GIL during the call: the caller's promise.
+    // SAFETY: the interpreter calls this function with the GIL.
     let py = unsafe { Python::assume_attached() };
-    // SAFETY: an object of the class, which the method's descriptor checked: the caller's promise.
-    // `Bound` is transparent over a reference, and a borrowed one drops none.
+    // SAFETY: the method's descriptor checked the object's class. `Bound` is transparent over a
+    // reference, and the borrow drops none.
     let object = unsafe { &*(&raw const object).cast::<Bound<'_, M::Class>>() };
-    // SAFETY: as above; the names are a tuple, and null stands for none.
+    // SAFETY: the interpreter passes a tuple of names or null, which is `None`; the borrow drops no
+    // reference.
     let names = unsafe { &*(&raw const names).cast::<Option<Bound<'_, PyTuple>>>() }.as_ref();
     let (count, keyword_count) = (count.unsigned_abs(), names.map_or(0, PyTupleMethods::len));
-    // SAFETY: the caller lends so many arguments for the call.
+    // SAFETY: the interpreter lends `count` references and one per name for the call.
     let given = unsafe { given(py, arguments, count + keyword_count) };
     let (positional, keywords) = given.split_at(count);
     let arguments = Arguments { positional, keywords, names };
@@ -109,7 +112,7 @@ unsafe extern "C" fn enter<M: FastMethod>(
 }
 
 /// # Safety
-/// `count` references are there, and stay while the result is used.
+/// `arguments` points to `count` references that outlive the result.
 #[inline]
 unsafe fn given(
     _py: Python<'_>,
@@ -117,10 +120,10 @@ unsafe fn given(
     count: usize,
 ) -> &[Bound<'_, PyAny>] {
     if count == 0 {
-        return &[]; // the pointer may be null then
+        return &[]; // the pointer may be null
     }
-    // SAFETY: so many references are there: the caller's promise; `Bound` is transparent over one,
-    // and a borrowed one drops none.
+    // SAFETY: the caller guarantees `count` references; `Bound` is transparent over one, and the
+    // borrow drops none.
     unsafe { slice::from_raw_parts(arguments.cast(), count) }
 }
 
@@ -130,7 +133,7 @@ fn raise(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
     ptr::null_mut()
 }
 
-/// Raises a panic as pyo3 does.
+/// Converts a panic as pyo3 does.
 #[cold]
 fn panicked(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied();

@@ -1,15 +1,15 @@
-//! The interpreter that the module is in: the main one, and no other.
+//! Checks that the module runs in the main interpreter.
 #![expect(unsafe_code, reason = "asks the interpreter for its number")]
 
 use pyo3::exceptions::PyImportError;
 use pyo3::{ffi, prelude::*};
 
-/// Fails in a sub-interpreter: the Python objects kept here belong to one interpreter, and the end
-/// of another one would be taken for the end of the process.
+/// Fails in a sub-interpreter: the module's Python objects belong to one interpreter, and it takes
+/// the end of an interpreter for the end of the process.
 pub(crate) fn check_main(_py: Python<'_>) -> PyResult<()> {
-    // SAFETY: the GIL is held, so that this thread has an interpreter.
+    // SAFETY: the GIL is held, so this thread has an interpreter.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
-    // SAFETY: it lives as long as this thread is in it.
+    // SAFETY: the interpreter lives as long as this thread is attached to it.
     let number = unsafe { ffi::PyInterpreterState_GetID(interpreter) };
     if number == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! L4, shared by all bindings: errors, parameters, waits without the GIL, drops without it.
+//! L4, support for all bindings: errors, parameters, waits without the GIL, deferred drops.
 
 pub(crate) mod deferred_drops;
 pub(crate) mod errors;

@@ -1,4 +1,4 @@
-//! Parameters of the public API: flags and integers; errors name them.
+//! Parameters of the public API: flags and integers, whose errors name the parameter.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use pyo3::types::{PyBool, PyDict, PySlice, PySliceMethods, PyTuple};
 use crate::python::support::errors::wrong_type;
 use crate::runtime::memory::check_alignment;
 
-/// A `bool` parameter: any object is accepted first, because pyo3's own error has other words.
+/// A `bool` parameter. Extraction accepts any object, because pyo3's error has another text.
 pub(crate) enum Flag<'py> {
     Is(bool),
     Wrong(Bound<'py, PyAny>),
 }
 
 impl Flag<'_> {
-    /// The flag, or a `TypeError` that names it.
+    /// The flag; a `TypeError` names the parameter.
     #[inline]
     pub(crate) fn get(self, what: &str) -> PyResult<bool> {
         match self {
@@ -37,15 +37,15 @@ impl<'py> FromPyObject<'_, 'py> for Flag<'py> {
     }
 }
 
-/// The arguments of a class with several forms, by name.
-pub(crate) struct Given<'py> {
+/// The named arguments of a class whose constructor has several forms.
+pub(crate) struct NamedArguments<'py> {
     named: Vec<(String, Bound<'py, PyAny>)>,
     forms: &'static str,
 }
 
-impl<'py> Given<'py> {
-    /// Names the positional arguments. Fails with the list of `forms` when there are too many, or
-    /// when one is given twice.
+impl<'py> NamedArguments<'py> {
+    /// Names the positional arguments. Fails with the list of `forms` for too many or repeated
+    /// ones.
     pub(crate) fn read(
         positions: &[&str],
         args: &Bound<'py, PyTuple>,
@@ -67,13 +67,13 @@ impl<'py> Given<'py> {
         Ok(Self { named, forms })
     }
 
-    /// The argument with a name, if it was given.
+    /// Removes and returns an argument.
     pub(crate) fn take(&mut self, name: &str) -> Option<Bound<'py, PyAny>> {
         let place = self.named.iter().position(|(given, _)| given == name);
         place.map(|place| self.named.swap_remove(place).1)
     }
 
-    /// The integer with a name, of at most 64 bits.
+    /// Removes an integer argument of at most 64 bits.
     pub(crate) fn integer(&mut self, name: &str) -> PyResult<i64> {
         let forms = self.forms;
         let missing = || PyTypeError::new_err(format!("{name} is missing: it is {forms}"));
@@ -87,17 +87,17 @@ impl<'py> Given<'py> {
         }
     }
 
-    /// The flag with a name; false when it was not given.
+    /// Removes a flag; false when it is missing.
     pub(crate) fn flag(&mut self, name: &str) -> PyResult<bool> {
         self.take(name).map_or(Ok(false), |given| given.extract::<Flag<'_>>()?.get(name))
     }
 
-    /// The device; None counts as not given.
+    /// Removes the device; None counts as missing.
     pub(crate) fn device(&mut self) -> Option<Bound<'py, PyAny>> {
         self.take("device").filter(|device| !device.is_none())
     }
 
-    /// Fails when any other argument was given.
+    /// Fails when an argument is left.
     pub(crate) fn end(self) -> PyResult<()> {
         let Some((name, _)) = self.named.first() else { return Ok(()) };
         let text = format!("unexpected argument {name:?}: it is {}", self.forms);
@@ -105,8 +105,8 @@ impl<'py> Given<'py> {
     }
 }
 
-/// The number in an integer: an int or an object with `__index__`, but no bool. A number beyond 64
-/// bits becomes the nearest machine word, which is out of every range here as well.
+/// The number in an int or an object with `__index__`; `None` for a bool. A number beyond 64 bits
+/// becomes the nearest machine word, which is out of range for every parameter.
 #[inline]
 pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if object.is_instance_of::<PyBool>() {
@@ -121,7 +121,7 @@ pub(crate) fn integer_of(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
 }
 
-/// An integer, as [`integer_of`] takes it.
+/// An integer, by the rules of [`integer_of`].
 #[inline]
 pub(crate) fn integer(what: &str, object: &Bound<'_, PyAny>) -> PyResult<i64> {
     integer_of(object)?.ok_or_else(|| wrong_type(what, "an integer", object))
@@ -139,7 +139,7 @@ pub(crate) fn size(what: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     Err(PyValueError::new_err(text))
 }
 
-/// The alignment of a buffer's address; None is the usual one.
+/// The alignment of a buffer's address; None is the default one.
 pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     let Some(object) = object else { return Ok(1) };
     let align_bytes = usize::try_from(integer("alignment", object)?).unwrap_or(0);
@@ -147,7 +147,7 @@ pub(crate) fn alignment(object: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
     Ok(align_bytes)
 }
 
-/// The range of a slice of a class with `count` items.
+/// The range of a slice of a `class` with `count` items.
 pub(crate) fn range(class: &str, key: &Bound<'_, PyAny>, count: usize) -> PyResult<Range<usize>> {
     let expected = || wrong_type(&format!("a {class}'s index"), "a slice", key);
     let key = key.cast::<PySlice>().map_err(|_| expected())?;

@@ -1,8 +1,8 @@
-//! The reaper: a thread that drops parked objects in place of the helper.
+//! The reaper: a thread that drops parked objects for the helper.
 //!
-//! Destructors may wait for callables, so they never run on the helper. Nothing waits for the
-//! reaper: a destructor there may wait for anything. It is started when it is first needed. Where
-//! no thread can be started, objects stay parked until the next attempt.
+//! A destructor may wait for callables, so it must not run on the helper. No thread waits for the
+//! reaper, so a destructor there may wait for anything. The thread starts at its first use. If it
+//! cannot start, objects remain parked until the next attempt.
 
 use std::sync::OnceLock;
 use std::thread::{Builder, Thread};
@@ -14,21 +14,21 @@ use crate::base::signals::with_signals_blocked;
 use crate::base::stack::WORKER_STACK_BYTES;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{Ordering, park};
-use crate::python::support::deferred_drops::{are_parked, drop_deferred};
+use crate::python::support::deferred_drops::{drop_deferred, has_parked};
 use crate::python::support::turns::Turns;
 
 static TURNS: Turns = Turns::new();
 static REAPER: OnceLock<Thread> = OnceLock::new();
 
-/// True when objects were parked since the reaper last looked.
+/// True when objects were parked since the reaper's last check.
 static IS_WOKEN: AtomicBool = AtomicBool::new(false);
 
-/// Has parked objects dropped. Called by the helper alone, without the GIL.
-pub(crate) fn drop_what_is_parked() {
-    if !are_parked() {
+/// Wakes the reaper if objects are parked. Called only by the helper, without the GIL.
+pub(crate) fn wake() {
+    if !has_parked() {
         return;
     }
-    // AcqRel: pairs with `serve`, which sees the parked objects.
+    // AcqRel: pairs with the swap in `serve`, which then finds the parked objects.
     if IS_WOKEN.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -44,15 +44,14 @@ fn start() {
         Ok(thread) => {
             let _ = REAPER.set(thread.thread().clone());
         }
-        // Release: pairs with the swap above. The next call tries again.
+        // Release: pairs with the swap in `wake`; the next call tries again.
         Err(_) => IS_WOKEN.store(false, Ordering::Release),
     }
 }
 
 fn serve() {
     loop {
-        // AcqRel: pairs with `drop_what_is_parked`: objects that are parked later set the flag
-        // again.
+        // AcqRel: pairs with the swap in `wake`. A later call sets the flag again.
         while !IS_WOKEN.swap(false, Ordering::AcqRel) {
             park(None);
         }
@@ -66,7 +65,7 @@ fn serve() {
     }
 }
 
-/// Called when the interpreter ends: see [`Turns::close`].
+/// Called at the interpreter's exit; see [`Turns::close`].
 pub(crate) fn close() {
     if !fork::is_child() {
         TURNS.close();

@@ -1,11 +1,11 @@
-//! Turns of our threads with the GIL, which the end of the interpreter stops.
+//! The periods in which a thread of the runtime uses the GIL, which the interpreter's exit ends.
 //!
-//! | state | meaning | becomes |
+//! | state | meaning | next |
 //! |---|---|---|
 //! | IDLE | the thread does not need the GIL | BUSY by the thread, CLOSED at exit |
-//! | BUSY | it has the GIL, or asks for it | IDLE by the thread, CLOSED at exit |
-//! | CLOSED | the interpreter ends: no new turn, no new asking | LEFT by the thread |
-//! | LEFT | it was busy then, and is no more | |
+//! | BUSY | it holds the GIL, or waits for it | IDLE by the thread, CLOSED at exit |
+//! | CLOSED | the interpreter exits: no further turn begins | LEFT by the thread |
+//! | LEFT | the turn that the exit found is over | |
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const BUSY: usize = 1;
 const CLOSED: usize = 2;
 const LEFT: usize = 3;
 
-/// How long the end of the process waits for a turn that is under way.
+/// The time that the exit of the process waits for a turn in progress.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Polling period of that wait.
@@ -31,12 +31,12 @@ impl Turns {
         Self(AtomicUsize::new(IDLE))
     }
 
-    /// Begins a turn; false when the interpreter ends, and the thread with it.
+    /// Begins a turn; false at the interpreter's exit, when the thread must end.
     pub(crate) fn begin(&self) -> bool {
         self.change(IDLE, BUSY)
     }
 
-    /// Ends a turn; false when the interpreter ends, and the thread with it.
+    /// Ends a turn; false at the interpreter's exit, when the thread must end.
     pub(crate) fn end(&self) -> bool {
         let goes_on = self.change(BUSY, IDLE);
         if !goes_on {
@@ -45,14 +45,14 @@ impl Turns {
         goes_on
     }
 
-    /// True until the interpreter ends, in a turn.
-    pub(crate) fn goes_on(&self) -> bool {
+    /// True until the interpreter exits. Called inside a turn.
+    pub(crate) fn is_open(&self) -> bool {
         // Acquire: pairs with `close`.
         self.0.load(Ordering::Acquire) == BUSY
     }
 
-    /// Called when the interpreter ends: no turn begins any more. Waits a moment for one that is
-    /// under way, without the GIL; one that does not end is left.
+    /// Called at the interpreter's exit, without the GIL: no further turn begins. Waits for a turn
+    /// in progress, for at most `GRACE`.
     pub(crate) fn close(&self) {
         if self.change(IDLE, CLOSED) || !self.change(BUSY, CLOSED) {
             return;
@@ -64,9 +64,10 @@ impl Turns {
         }
     }
 
-    /// Changes the state, if it is the expected one.
+    /// Changes the state from `from` to `to`; false when it differs.
     fn change(&self, from: usize, to: usize) -> bool {
-        // AcqRel, Acquire: `close` and the thread see each other's earlier writes.
+        // AcqRel, Acquire: the closing thread and the turn's thread see each other's earlier
+        // writes.
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

@@ -1,4 +1,4 @@
-//! Waits without the GIL, with Ctrl-C; a callable of `launch_host` waits for no unfinished work.
+//! Waits without the GIL, with Ctrl-C; callables of `launch_host` must not wait.
 
 use std::cell::Cell;
 
@@ -11,32 +11,31 @@ use crate::python::support::deferred_drops::drop_parked;
 
 thread_local! {
     /// True on the helper thread.
-    static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
+    static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Other threads wait for this one: from now on it waits for nothing unfinished, and drops no
-/// parked objects.
-pub(crate) fn wait_for_nothing() {
-    IS_WAITED_FOR.set(true);
+/// Marks this thread as one that other threads wait for: it then refuses waits for unfinished work,
+/// and drops no parked objects.
+pub(crate) fn forbid_waits() {
+    MUST_NOT_WAIT.set(true);
 }
 
-/// True on such a thread.
-pub(crate) fn is_waited_for() -> bool {
-    IS_WAITED_FOR.get()
+/// True on the marked thread.
+pub(crate) fn must_not_wait() -> bool {
+    MUST_NOT_WAIT.get()
 }
 
-/// Calls `wait` without the GIL. `wait` calls its closure at least every 50 ms while asleep; a
-/// signal handler that raises ends the wait with its exception, and the work goes on.
+/// Calls `wait` without the GIL. `wait` polls its closure at least every 50 ms while asleep; a
+/// signal handler that raises ends the wait with its exception, and the work continues.
 ///
-/// Inside a callable it is refused unless `is_done`: the awaited work may need the helper thread,
-/// which is this one. If more work comes in between, the wait is given up rather than asleep for
-/// ever.
+/// Inside a callable the wait is refused unless `is_done`: unfinished work may need the helper
+/// thread, which is this one. If more work arrives in between, the wait fails instead of hanging.
 pub(crate) fn without_gil<T: Send>(
     py: Python<'_>,
     is_done: impl FnOnce() -> bool,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T> + Send,
 ) -> PyResult<T> {
-    let is_inside = is_waited_for();
+    let is_inside = must_not_wait();
     if is_inside && !is_done() {
         return Err(refusal());
     }
@@ -55,7 +54,7 @@ pub(crate) fn without_gil<T: Send>(
     result.map_err(|error| failure(error, raised, is_inside))
 }
 
-/// Why a wait failed.
+/// The exception of a failed wait.
 #[cold]
 fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     match (error, raised) {
@@ -65,9 +64,9 @@ fn failure(error: Error, raised: Option<PyErr>, is_inside: bool) -> PyErr {
     }
 }
 
-/// Refuses, inside a callable, calls that would wait for work that is yet to be enqueued.
+/// Refuses, inside a callable, calls that would wait for work that they enqueue.
 pub(crate) fn check_may_wait() -> PyResult<()> {
-    if is_waited_for() { Err(refusal()) } else { Ok(()) }
+    if must_not_wait() { Err(refusal()) } else { Ok(()) }
 }
 
 fn refusal() -> PyErr {
@@ -77,7 +76,7 @@ fn refusal() -> PyErr {
     )
 }
 
-/// Calls `push`, which enqueues on `stream`, when there is room.
+/// Calls `push`, which enqueues on `stream`, once the queue has room.
 #[inline]
 pub(crate) fn enqueue<T>(
     py: Python<'_>,
@@ -88,13 +87,13 @@ pub(crate) fn enqueue<T>(
     Ok(push()?)
 }
 
-/// Waits, without the GIL and with Ctrl-C, while a stream has its limit of tasks queued: callables
-/// among them need the GIL. The next push, still with the GIL, then does not wait. Inside a
-/// callable no push waits: it would wait for itself.
+/// Waits, without the GIL and with Ctrl-C, while the stream's queue is full, because its callables
+/// need the GIL. The next push, still with the GIL, then does not block. Inside a callable no push
+/// waits: it would wait for itself.
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
-    // Again after each wait: other threads may fill the queue until this one has the GIL.
-    while !stream.has_room() && !is_waited_for() {
+    // Repeated: other threads may fill the queue before this one has the GIL.
+    while !stream.has_room() && !must_not_wait() {
         let wait =
             |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_for_room_unless(is_interrupted);
         without_gil(py, || false, wait)?;
