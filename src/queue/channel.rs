@@ -373,7 +373,7 @@ impl<C: CommandContext> Receiver<C> {
     /// ticket and no producer writes to it. Returns the ticket; `None` when a command is queued,
     /// and at a seam, where a producer has to install a segment.
     #[inline]
-    pub(crate) fn take_place(&mut self) -> Option<u64> {
+    pub(crate) fn take_ticket(&mut self) -> Option<u64> {
         let Position { head, segment_end, .. } = self.position;
         if head == segment_end {
             return None;

@@ -140,12 +140,12 @@ fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
 fn loom_a_consumer_takes_places_between_commands() {
     model(Some(3), || {
         let (sender, mut receiver) = queue();
-        assert_eq!(receiver.take_place(), None, "there is no segment yet");
+        assert_eq!(receiver.take_ticket(), None, "there is no segment yet");
         push(&sender, 0, 0);
-        assert_eq!(receiver.take_place(), None, "a command stands there");
+        assert_eq!(receiver.take_ticket(), None, "a command stands there");
         let mut seen = consume(&mut receiver, 1);
         let other = pushing(&sender, 1, 2);
-        let taken = u64::from(receiver.take_place().is_some());
+        let taken = u64::from(receiver.take_ticket().is_some());
         seen.extend(consume(&mut receiver, 2));
         other.join().unwrap();
         assert_in_order(&seen, 0, 1);

@@ -45,7 +45,7 @@ impl Enqueue for Recording<'_> {
             Ok(latest) => latest,
             Err(refusal) => return Attempt::Over(Err(refusal)),
         };
-        let Some(ticket) = direct.take_place() else {
+        let Some(ticket) = direct.take_ticket() else {
             drop(latest);
             return Attempt::Queue(self);
         };
@@ -82,9 +82,9 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     if context.on_host && is_plain {
         return;
     }
-    if is_plain && let Some(mark) = context.place(false) {
+    if is_plain && let Some(mark) = context.bare_mark(false) {
         // An event's own mark serves elapsed times only: a wait uses the stream's mark.
-        context.effects().mark = Some(PlacedMark::Alone(mark));
+        context.effects().mark = Some(PlacedMark::Unique(mark));
         return;
     }
     finish(event, version, is_plain, context);

@@ -1,10 +1,10 @@
-//! The report about each task, for a watcher of the runtime.
+//! Reports each executed task to a watcher of the runtime.
 //!
-//! On kinds that run on the host the time of a task begins when the consumer first looks at it,
-//! with all earlier tasks done, and ends when the task is done; for a wait this is how long the
-//! stream waited. On a driver kind it is the device's time. The consumer waits for the device after
-//! each task, as verbose libraries do on GPUs; otherwise the times of overlapping tasks would be
-//! reported long after the tasks and out of order.
+//! On host kinds the reported time starts when the consumer first reads the task at the head of the
+//! queue, after all earlier tasks are done, and ends when the task is done; the time of a wait is
+//! how long the stream was blocked. On driver kinds it is the device's time. The consumer
+//! synchronises with the device after each task, as verbose libraries do on GPUs; otherwise the
+//! times of overlapping tasks would be reported late and out of order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::engine::stream::drain::Stop;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Entry};
 
-/// A task that was executed.
+/// One executed task.
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) device: Device,
@@ -28,7 +28,7 @@ pub(crate) struct Action {
     pub(crate) time: Duration,
 }
 
-/// When the consumer first looked at a task: the number of tasks before it, and the time.
+/// The consumer's first read of a task: the number of tasks retired before it, and the time.
 pub(crate) type Since = Option<(u64, Instant)>;
 
 impl StreamCore {
@@ -55,16 +55,17 @@ impl StreamCore {
         let (_, since) = *context.since.insert(known.unwrap_or_else(|| (number, Instant::now())));
         let start = self.place_mark();
         let stop = self.execute_as(entry, context, is_helping, is_cancelled);
-        // The scope that watched may have ended meanwhile: then another scope prints, or none.
+        // The watch may have ended while the task ran.
         if stop.is_none() && self.lifecycle.is_watched() {
             let time = self.time_since(start.as_ref()).unwrap_or_else(|| since.elapsed());
             let (device, stream_id) = (context.device, context.stream_id);
-            self.lifecycle.tell(&Action { device, stream_id, operation, details, time });
+            self.lifecycle.report(&Action { device, stream_id, operation, details, time });
         }
         stop
     }
 
-    /// A timed mark on a driver stream; a refusal leaves the host's time.
+    /// Takes a timed mark on a driver stream. `None` on a host kind or when the driver refuses: the
+    /// caller then reads the host's clock.
     fn place_mark(&self) -> Option<Arc<OwnedMark>> {
         if self.on_host {
             return None;
@@ -72,8 +73,8 @@ impl StreamCore {
         self.handle.mark(true).ok()
     }
 
-    /// The device's time from `start` until it has done everything submitted so far. Waits for
-    /// that.
+    /// The device's time from `start` to the completion of all work submitted so far. Blocks until
+    /// then.
     fn time_since(&self, start: Option<&Arc<OwnedMark>>) -> Option<Duration> {
         let end = start.and_then(|_| self.place_mark())?;
         while_blocked(|| end.wait()).ok()?;

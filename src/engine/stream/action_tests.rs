@@ -1,7 +1,7 @@
-//! Tests of the report about each task.
+//! Tests of the task reports.
 //!
-//! Goal: a report has the operation and the details of its task. Method: tasks of several
-//! operations under a watcher that keeps what it is told.
+//! Goal: a report has the operation and the details of its task. Method: a watcher records the
+//! reports about tasks of several operations.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -14,10 +14,10 @@ use crate::engine::stream::action::Action;
 use crate::engine::stream::operation::{MemoryAccess, OperationKind};
 use crate::{Buffer, Config, Event, Runtime};
 
-static TOLD: Mutex<Vec<Action>> = Mutex::new(Vec::new());
+static REPORTED: Mutex<Vec<Action>> = Mutex::new(Vec::new());
 
-fn keep(action: &Action) {
-    TOLD.lock().unwrap().push(action.clone());
+fn record_report(action: &Action) {
+    REPORTED.lock().unwrap().push(action.clone());
 }
 
 fn address(buffer: &Buffer) -> Address {
@@ -32,7 +32,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     let (from, to) = (runtime.empty(64, device).unwrap(), runtime.empty(64, device).unwrap());
     let [source, target] = [from.slice(..32).unwrap(), to.slice(16..48).unwrap()];
     let (event, (gate, opened)) = (Event::new(), channel::<()>());
-    runtime.watch_actions(Some(keep));
+    runtime.watch_actions(Some(record_report));
     from.fill(7, &first).unwrap();
     target.copy_from(&source, &first).unwrap();
     first.enqueue(move || assert!(opened.recv().is_err())).unwrap();
@@ -43,8 +43,8 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     second.synchronize().unwrap();
     runtime.watch_actions(None);
 
-    let told = std::mem::take(&mut *TOLD.lock().unwrap());
-    let of = |operation| told.iter().find(|action| action.operation == operation).unwrap();
+    let reported = std::mem::take(&mut *REPORTED.lock().unwrap());
+    let of = |operation| reported.iter().find(|action| action.operation == operation).unwrap();
     let fill = &of(OperationKind::Fill).details;
     assert_eq!(
         (fill.bytes, &fill.accesses[..]),
@@ -58,7 +58,7 @@ fn a_report_has_the_operation_the_memory_and_the_source_of_its_task() {
     assert!(of(OperationKind::Record).details.source.is_none());
     let awaited = of(OperationKind::Wait).details.source.as_ref().expect("a wait has a source");
     assert_eq!((awaited.progress.stream_key(), awaited.ticket), (first.core().key(), 4));
-    assert_eq!(told.len(), 5, "tasks of the runtime itself are not told: {told:?}");
+    assert_eq!(reported.len(), 5, "tasks of the runtime itself are not reported: {reported:?}");
 }
 
 static TIMES: Mutex<Vec<Duration>> = Mutex::new(Vec::new());

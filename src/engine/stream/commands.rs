@@ -15,9 +15,9 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::operation::{Details, OperationKind};
 use crate::queue::{Class, Command};
 
-/// What a task may return: nothing, or a result whose error becomes the stream's.
+/// The return type of a task: `()`, or a `Result` whose error becomes the stream's error.
 pub trait TaskOutcome {
-    /// The error, if it is one.
+    /// Converts the value to the task's result.
     fn into_task_result(self) -> Result<(), TaskError>;
 }
 
@@ -34,7 +34,7 @@ impl<E: Into<TaskError>> TaskOutcome for Result<(), E> {
     }
 }
 
-/// A user's function.
+/// A user's closure.
 pub(crate) struct Call<F>(pub(crate) F);
 
 impl<F, R> Command<TaskContext> for Call<F>
@@ -51,19 +51,20 @@ where
         match caught(|| (self.0)().into_task_result()) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => context.fail(FailureCause::Returned(error)),
-            Err(panic) => context.fail(panicked(panic)),
+            Err(panic) => context.fail(panic_cause(panic)),
         }
     }
 }
 
-/// Calls `act` and catches a panic; not in a model, which panics to report an error.
+/// Calls `act` and catches a panic. Under loom a panic passes through: it reports the model's
+/// error.
 #[inline]
 pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
 }
 
-/// Drops a user's value. A panic of its drop must not end the thread that retires tasks, and the
-/// task has no second outcome that could report it.
+/// Calls `drop_it`, which drops a user's value, and discards a panic. The panic must not unwind the
+/// thread that retires tasks, and the task's outcome is already decided.
 pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     if let Err(panic) = caught(drop_it)
         && !panic.is::<&str>()
@@ -73,15 +74,15 @@ pub(crate) fn drop_quietly(drop_it: impl FnOnce()) {
     }
 }
 
-/// A caught panic as a cause.
+/// Converts a caught panic to a failure's cause.
 #[cold]
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> FailureCause {
-    FailureCause::Panicked(panic_text(panic))
+pub(crate) fn panic_cause(panic: Box<dyn Any + Send>) -> FailureCause {
+    FailureCause::Panicked(take_panic_message(panic))
 }
 
-/// The message of a caught panic; drops the panic.
+/// Takes the message out of a caught panic, and drops the panic.
 #[cold]
-pub(super) fn panic_text(panic: Box<dyn Any + Send>) -> String {
+pub(super) fn take_panic_message(panic: Box<dyn Any + Send>) -> String {
     let text = panic_message(&*panic);
     drop_quietly(|| drop(panic));
     text
@@ -94,8 +95,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("with a value that is not a text").to_owned()
 }
 
-/// Waits until another stream has passed its task `ticket`, a marker, which wakes its waiters. This
-/// orders the two streams only; a failure of the task is not taken over.
+/// Waits until another stream has passed its task `ticket`, which is a marker and wakes its
+/// waiters. Orders the two streams only: the task's failure is not inherited.
 pub(crate) struct Behind {
     source: Arc<StreamCore>,
     ticket: u64,
@@ -106,48 +107,50 @@ impl Behind {
         Self { source, ticket }
     }
 
-    /// Finds out how far the source is. Submits nothing and never blocks.
-    fn look(&self, backend: &Arc<dyn Backend>) -> Look {
+    /// Polls whether the source has passed the ticket. Submits no work and never blocks.
+    fn poll(&self, backend: &Arc<dyn Backend>) -> SourceState {
         let (source, ticket) = (&self.source, self.ticket);
         if source.progress.done() >= ticket {
-            return Look::Passed;
+            return SourceState::Passed;
         }
         if source.on_host || source.progress.retired() < ticket {
-            return Look::Blocked(Blocker::Retired(Arc::clone(source), ticket));
+            return SourceState::Blocked(Blocker::Retired(Arc::clone(source), ticket));
         }
         // The task was submitted and may be done.
         let polled = source.marks.poll();
         if source.progress.done() >= ticket {
-            return Look::Passed;
+            return SourceState::Passed;
         }
         match (source.marks.at(ticket), polled) {
-            (None, _) => Look::Unmarked,
-            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => Look::Submitted(mark),
-            // The lost device makes no progress, and no callback will ever come.
-            (Some(_), Err(lost @ Error::Driver(DriverError::DeviceLost { .. }))) => {
-                Look::Lost(lost)
+            (None, _) => SourceState::Unmarked,
+            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => {
+                SourceState::Submitted(mark)
             }
-            (Some(_), _) => Look::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
+            // A lost device makes no progress and calls no callback.
+            (Some(_), Err(lost @ Error::Driver(DriverError::DeviceLost { .. }))) => {
+                SourceState::Lost(lost)
+            }
+            (Some(_), _) => SourceState::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
         }
     }
 
-    /// Does what the look requires; true when the stream goes on.
-    fn act(look: Look, context: &mut TaskContext) -> bool {
-        match look {
-            Look::Passed | Look::Unmarked => {}
-            Look::Blocked(blocker) => {
+    /// Applies the polled state. True when the stream can continue.
+    fn apply(state: SourceState, context: &mut TaskContext) -> bool {
+        match state {
+            SourceState::Passed | SourceState::Unmarked => {}
+            SourceState::Blocked(blocker) => {
                 context.effects().blocked_on = Some(blocker);
                 return false;
             }
-            Look::Submitted(mark) => {
+            SourceState::Submitted(mark) => {
                 if let Err(refusal) = context.handle.wait(&mark) {
                     context.fail(FailureCause::Backend(refusal));
-                    // The promised order must still hold: this thread waits in place of the stream.
-                    // A driver that refuses that too is lost.
+                    // The order must still hold: this thread waits instead of the stream. A driver
+                    // that refuses this wait too is lost.
                     let _ = while_blocked(|| mark.wait());
                 }
             }
-            Look::Lost(lost) => context.fail(FailureCause::Backend(lost)),
+            SourceState::Lost(lost) => context.fail(FailureCause::Backend(lost)),
         }
         true
     }
@@ -158,17 +161,18 @@ impl Behind {
     }
 }
 
-/// How far the source of a wait is.
-enum Look {
-    /// It has passed the task.
+/// The polled progress of a wait's source.
+enum SourceState {
+    /// The source has passed the task.
     Passed,
-    /// The stream parks until it may have.
+    /// The source may not have passed the task: the stream parks on this blocker.
     Blocked(Blocker),
-    /// The task was submitted to the stream's own backend, which can wait for this mark.
+    /// The task was submitted to the waiting stream's own backend, whose driver can wait for this
+    /// mark.
     Submitted(Arc<OwnedMark>),
-    /// The task was submitted, and no mark stands at it or behind it.
+    /// The task was submitted, and no pending mark is at or behind it.
     Unmarked,
-    /// Its device is lost.
+    /// The source's device is lost.
     Lost(Error),
 }
 
@@ -182,29 +186,29 @@ impl Command<TaskContext> for Behind {
     }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        let mut look = self.look(&context.backend);
-        if matches!(look, Look::Unmarked) {
-            // Only records leave marks, so one is placed behind the task.
+        let mut state = self.poll(&context.backend);
+        if matches!(state, SourceState::Unmarked) {
+            // Only records place marks, so this places one behind the task.
             if let Err(refusal) = self.source.mark_now() {
                 // The tasks that follow are skipped, so they need no order.
                 context.fail(FailureCause::Backend(refusal));
                 return true;
             }
-            look = self.look(&context.backend);
+            state = self.poll(&context.backend);
         }
-        Self::act(look, context)
+        Self::apply(state, context)
     }
 
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// Waits for a task, which is a record, as [`Behind`] does, and takes its failure over.
+/// Waits for a record as [`Behind`] does, and inherits its failure.
 ///
-/// The source's errors are bound from the moment this is made until it is dropped.
+/// Its creator has bound the source's error log; the drop unbinds it.
 pub(crate) struct WaitFor(Behind);
 
 impl WaitFor {
-    /// `source.failures` was bound for this.
+    /// The caller has called `source.failures.bind()`. The drop unbinds.
     pub(crate) fn new_bound(source: Arc<StreamCore>, ticket: u64) -> Self {
         Self(Behind::new(source, ticket))
     }
@@ -220,7 +224,7 @@ impl Command<TaskContext> for WaitFor {
     }
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
-        Behind::act(self.0.look(&context.backend), context)
+        Behind::apply(self.0.poll(&context.backend), context)
     }
 
     fn run(self, context: &mut TaskContext) {
@@ -236,7 +240,7 @@ impl Drop for WaitFor {
     }
 }
 
-/// Passes on a failure that is already known.
+/// Inherits a failure that is already known.
 pub(crate) struct Inherit(pub(crate) Arc<StreamFailure>);
 
 impl Command<TaskContext> for Inherit {

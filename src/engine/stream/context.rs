@@ -1,4 +1,4 @@
-//! The context in which a command is asked and run, and the effects that it leaves to the stream.
+//! The context that a command is polled and run with, and the effects that it leaves to the stream.
 
 use std::sync::Arc;
 
@@ -20,33 +20,33 @@ pub(crate) struct TaskContext {
     pub(crate) stream_id: u64,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) handle: Arc<OwnedStream>,
-    /// True when a task that returned is done.
+    /// True on a host kind, where a task is done when its function returns.
     pub(crate) on_host: bool,
-    /// The open error: user tasks are retired without running.
+    /// The open error. While it is set, users' tasks are retired without running.
     pub(crate) error: Option<Arc<StreamFailure>>,
-    /// The stream's actions when it retires the command: none for most. Stored in place, because
-    /// each record on a driver's stream leaves a mark.
+    /// The effects that the stream applies when it retires the command; most commands have none.
+    /// Stored inline, because each record on a driver's stream places a mark.
     pub(crate) effects: Effects,
     /// True when `effects` is not empty.
     pub(crate) has_effects: bool,
-    /// The operation of the task at the head, or of the last one.
+    /// The operation of the task that began last.
     pub(crate) operation: OperationKind,
-    /// When the consumer first looked at the head, while the stream is watched.
+    /// The consumer's first read of the head, while the stream is watched.
     pub(crate) since: Since,
-    /// Set for a command that threads and streams may wait for.
+    /// True when threads and streams may wait for the command: its retirement wakes them.
     pub(crate) is_marker: bool,
 }
 
-/// The stream's actions when it retires a command.
+/// The effects of a command, which the stream applies when it retires the command.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// The task failed.
+    /// The task's failure.
     pub(crate) failure: Option<Arc<StreamFailure>>,
-    /// The task marked its place on a driver stream.
+    /// The mark that the task placed on its driver stream.
     pub(crate) mark: Option<PlacedMark>,
-    /// The task is a synchronise.
+    /// The point of a synchronise.
     pub(crate) sync: Option<Arc<SyncPoint>>,
-    /// The task is not ready: the blocker that it waits for.
+    /// The blocker of a task that is not ready.
     pub(crate) blocked_on: Option<Blocker>,
 }
 
@@ -76,39 +76,39 @@ impl TaskContext {
         &mut self.effects
     }
 
-    /// The running task failed.
+    /// Fails the running task.
     #[cold]
     pub(crate) fn fail(&mut self, cause: FailureCause) {
         let error = StreamFailure::new(self.device, self.stream_id, self.operation.name(), cause);
         self.effects().failure.get_or_insert(error);
     }
 
-    /// The running task waited for a task that failed.
+    /// Fails the running task with the failure of a task that it waited for.
     #[cold]
     pub(crate) fn inherit(&mut self, from: &Arc<StreamFailure>) {
         let error = StreamFailure::inherited(self.device, self.stream_id, from);
         self.effects().failure.get_or_insert(error);
     }
 
-    /// Marks the place that the stream has reached. A refusal becomes the stream's error.
+    /// Places a mark behind the work submitted so far. A refusal becomes the stream's error.
     pub(crate) fn mark(&mut self, timed: bool) -> Option<Arc<OwnedMark>> {
         let marked = self.handle.mark(timed);
-        self.told(marked)
+        self.fail_if_refused(marked)
     }
 
-    /// The same, for a caller that is the only owner of the mark and releases it.
+    /// As `mark`, for a caller that is the mark's only owner and releases it.
     #[inline]
-    pub(crate) fn place(&mut self, timed: bool) -> Option<BareMark> {
+    pub(crate) fn bare_mark(&mut self, timed: bool) -> Option<BareMark> {
         let placed = self.handle.bare_mark(timed);
-        self.told(placed)
+        self.fail_if_refused(placed)
     }
 
     #[inline]
-    fn told<T>(&mut self, outcome: Result<T>) -> Option<T> {
+    fn fail_if_refused<T>(&mut self, outcome: Result<T>) -> Option<T> {
         outcome.map_err(|refusal| self.fail(FailureCause::Backend(refusal))).ok()
     }
 
-    /// The error that extends over the running task.
+    /// The error that covers the running task: the stream's open error, or the task's own.
     pub(crate) fn failure(&self) -> Option<&Arc<StreamFailure>> {
         self.error.as_ref().or(self.effects.failure.as_ref())
     }

@@ -1,9 +1,9 @@
 //! A stream's engine, the same for every kind: schedule, leave, park, resume.
 //!
-//! The path of a task: [`StreamCore::enqueue`] gives it a place in the queue. An idle stream is
-//! handed to the backend, whose worker (for a driver kind: the enqueuing thread) calls
-//! [`Work::run`]. That drains the queue (`drain`) and then gives up the right to consume, in the
-//! way that the reason for the end of the drain requires.
+//! The path of a task: [`StreamCore::enqueue`] pushes it onto the queue and hands an idle stream to
+//! the backend. A worker (on a driver kind: the enqueuing thread) calls [`Work::run`], which drains
+//! the queue (`drain`). It then leaves the turnstile, parks or reschedules the stream, depending on
+//! why the drain stopped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,14 +32,15 @@ use crate::engine::stream::turnstile::{Next, Parking, Pass, Turnstile};
 use crate::engine::stream::waiters::{Waiter, Waiters};
 use crate::queue::{Sender, channel};
 
-/// What identifies a stream.
+/// The identity of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub(crate) device: Device,
     /// Unique on its device, never reused; 0 is the default stream.
     pub(crate) id: u64,
     pub(crate) priority: i32,
-    /// True for a stream outside the pools, which ends with its last handle.
+    /// True for a stream outside the pools. It ends when its last handle is dropped and its last
+    /// task is done.
     pub(crate) is_dedicated: bool,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct StreamCore {
     pub(crate) backend: Arc<dyn Backend>,
     /// The backend's stream, shared with the context of its tasks.
     pub(crate) handle: Arc<OwnedStream>,
-    /// True when a task that returned is done.
+    /// True on a host kind, where a task is done when its function returns.
     pub(crate) on_host: bool,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) progress: Arc<Progress>,
@@ -59,15 +60,15 @@ pub(crate) struct StreamCore {
     pub(crate) failures: Failures,
     pub(crate) marks: Marks,
     pub(crate) waiters: Waiters<StreamCore>,
-    /// Markers that waiting threads have placed behind the last task.
+    /// Markers that waiting threads have pushed behind the last task.
     pub(super) markers: Mutex<MarkerRun>,
-    /// Threads inside a synchronise of this stream.
+    /// The points of the threads that synchronise with this stream.
     pub(crate) synchronizing: Mutex<Vec<Arc<SyncPoint>>>,
     pub(crate) figures: CachePadded<Figures>,
     pub(super) sender: Sender<TaskContext>,
-    /// The ticket up to which there was room when it was last computed. Saves producers a read of
+    /// The last ticket below the stream's task limit, when last computed. Saves producers a read of
     /// the consumer's counter.
-    pub(super) room_until: AtomicU64,
+    pub(super) below_limit_until: AtomicU64,
     pub(crate) turnstile: CachePadded<Turnstile<Consumer>>,
 }
 
@@ -120,7 +121,7 @@ impl StreamCore {
                 hints: SchedulingHints::new(),
             }),
             sender,
-            room_until: AtomicU64::new(0),
+            below_limit_until: AtomicU64::new(0),
             turnstile: CachePadded::new(Turnstile::new(consumer)),
             backend,
             progress,
@@ -131,12 +132,12 @@ impl StreamCore {
         self.progress.stream_key()
     }
 
-    /// How many tasks were enqueued.
+    /// The number of tasks enqueued so far.
     pub(crate) fn pushed(&self) -> u64 {
         self.sender.pushed()
     }
 
-    /// Hands the stream, which the caller is responsible for, to the backend.
+    /// Hands the stream to the backend. The caller has taken the responsibility for scheduling it.
     #[cold]
     #[inline(never)]
     pub(super) fn submit(self: &Arc<Self>) {
@@ -150,8 +151,8 @@ impl StreamCore {
         }
     }
 
-    /// The head that the stream parked on can go on. Called by completers, so it executes no tasks:
-    /// a chain of streams that wait for each other would grow one stack.
+    /// Resumes the stream: its head is no longer blocked. Called by completers, so it executes no
+    /// tasks: a chain of streams that wait for each other would nest on one stack.
     pub(crate) fn unpark(self: &Arc<Self>, parking: Parking) {
         if self.turnstile.unpark(parking) == Next::Schedule && !self.lifecycle.is_cancelled() {
             let work = Arc::clone(self) as Arc<dyn Work>;
@@ -159,11 +160,11 @@ impl StreamCore {
                 self.retire_unaccepted("resume", panic);
             }
         }
-        // When cancelled, the shutdown looks at every stream until all are retired.
+        // When cancelled, the shutdown polls every stream until all are retired.
     }
 
-    /// Gives up the right to consume, in the way that `stop` requires. With [`Next::Schedule`] the
-    /// caller is responsible for the stream and puts it into the run queue.
+    /// Releases the right to consume: leaves, reschedules or parks, depending on `stop`. On
+    /// [`Next::Schedule`] the caller is responsible for the stream and puts it into the run queue.
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) -> Next {
         match stop {
@@ -182,15 +183,16 @@ impl StreamCore {
         let blocker = pass.context.effects().blocked_on.take();
         let parking = pass.park();
         if self.lifecycle.is_cancelled() {
-            // A shutdown resumes parked streams for a limited time, which may be over. The stream
-            // is retired here, by a submit, or by the thread that resumed it first.
+            // A shutdown resumes parked streams for a limited time, which may be over. So this
+            // thread resumes the stream, unless another one has; the one that does submits it for
+            // retirement.
             return self.turnstile.unpark(parking);
         }
         self.await_blocker(blocker.expect("a command that is not ready has a blocker"), parking);
         Next::Nothing
     }
 
-    /// Arranges for the parked stream to be resumed when its blocker is gone.
+    /// Registers the parked stream to be resumed when its blocker ends.
     fn await_blocker(self: &Arc<Self>, blocker: Blocker, parking: Parking) {
         match blocker {
             Blocker::Retired(source, ticket) => {
@@ -206,9 +208,9 @@ impl StreamCore {
                     reached.progress.reach(ticket);
                     own.unpark(parking);
                 });
-                let told = caught(|| mark.when_done(resume));
-                if !matches!(told, Ok(Ok(()))) {
-                    // The driver refuses to tell: the wait's second look asks it again.
+                let registered = caught(|| mark.when_done(resume));
+                if !matches!(registered, Ok(Ok(()))) {
+                    // The driver refuses the callback: the command is polled again at once.
                     self.unpark(parking);
                 }
             }
@@ -217,19 +219,19 @@ impl StreamCore {
         }
     }
 
-    /// Gives up the right to consume, and puts the stream into the run queue if it has work left.
+    /// Releases the right to consume, and puts the stream into the run queue if it has work left.
     pub(crate) fn leave_and_submit(self: &Arc<Self>, pass: Pass<'_, Consumer>, stop: Stop) {
         if self.leave(pass, stop) == Next::Schedule {
             self.submit();
         }
     }
 
-    /// Users' tasks that are not retired, including one that a thread may be executing.
+    /// The number of users' tasks not yet retired, including one that is being executed.
     pub(crate) fn unretired_users_tasks(&self) -> u64 {
         self.sender.users_behind(self.progress.retired())
     }
 
-    /// The error that stays open and was never raised.
+    /// The open error, if it was never raised and is no cancellation.
     pub(crate) fn unseen_error(&self) -> Option<Arc<StreamFailure>> {
         self.failures.current().filter(|error| !error.is_seen() && !error.is_cancellation())
     }
@@ -239,7 +241,7 @@ impl Work for StreamCore {
     fn run(self: Arc<Self>, turn: &Turn<'_>) {
         loop {
             let Some(mut pass) = self.turnstile.enter_from_run_queue() else {
-                return self.figures.hints.note_met();
+                return self.figures.hints.note_collision();
             };
             let stop = self.drain(&mut pass, u64::MAX, Some(turn));
             if self.leave(pass, stop) == Next::Nothing {
@@ -249,13 +251,13 @@ impl Work for StreamCore {
                 // To the back of the run queue: other streams go first.
                 return self.submit();
             }
-            // A driver kind's streams go on here: no recursion through the backend.
+            // A driver's stream continues in this loop: no recursion through the backend.
         }
     }
 
     fn is_needed(&self) -> bool {
-        // A producer counts its task before it reads the turnstile. A task that this read misses
-        // relies on the run queue, and is found when the run queue gives the stream up.
+        // A producer counts its task before it reads the turnstile, where it finds the stream
+        // queued. `give_up` reads the counter again, so a task that this read misses is not lost.
         self.sender.pushed() != self.progress.retired()
     }
 
@@ -278,7 +280,8 @@ impl Work for StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        let forgotten = self.lifecycle.keep(self.figures.counters.read(), self.unseen_error());
+        let forgotten =
+            self.lifecycle.add_dropped(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
         drop(forgotten); // a user's drop may ask for all streams: this one has ended
         // No thread executes the stream any more: tasks that were not submitted never will be.

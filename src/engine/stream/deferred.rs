@@ -1,10 +1,10 @@
-//! Deferred tasks: started in stream order and finished by another thread; no thread waits.
+//! Deferred tasks: started in stream order, finished by another thread, without a blocked thread.
 //!
-//! | stage | the task is asked | becomes |
+//! | stage | on a poll | next stage |
 //! |---|---|---|
-//! | queued | the device is behind: its callback opens a latch | approaching |
-//! | queued, approaching | everything before is done: calls `start` | started |
-//! | started | the completion has opened the latch: runs, which reads the outcome | over |
+//! | queued | the device has pending work: its callback will open a latch | approaching |
+//! | queued, approaching | all earlier work is done: calls `start` | started |
+//! | started | the completion has opened the latch: the task runs and reads the outcome | over |
 //!
 //! The stream parks on the latch of the task's stage.
 
@@ -17,19 +17,19 @@ use crate::base::error::{FailureCause, Result, TaskError};
 use crate::base::fork::{self, Inherited};
 use crate::base::sync::assert_no_lock_held;
 use crate::engine::stream::Stream;
-use crate::engine::stream::commands::{drop_quietly, panicked};
+use crate::engine::stream::commands::{drop_quietly, panic_cause};
 use crate::engine::stream::context::{Blocker, TaskContext};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::enqueue::Checked;
 use crate::engine::stream::latch::{Latch, Outcome};
-use crate::engine::stream::latched::{LatchWaiter, open};
+use crate::engine::stream::latch_commands::{LatchWaiter, open};
 use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
 /// Finishes a deferred task: see [`Stream::enqueue_deferred`].
 ///
-/// May be sent to any thread. One that is dropped unfinished fails the stream. After a shutdown,
-/// and in a forked child, it does nothing.
+/// May be sent to any thread. Dropping it unfinished fails the stream. After a shutdown, and in a
+/// forked child, it has no effect.
 #[must_use = "a completion that is dropped unfinished fails its stream"]
 pub struct Completion {
     latch: Inherited<Arc<Latch<StreamCore>>>,
@@ -41,8 +41,8 @@ impl Completion {
         Self { latch: Inherited::new(Arc::clone(latch)), is_finished: false }
     }
 
-    /// The task is done; an error fails its stream. The stream goes on where its kind executes
-    /// tasks, never on this thread's stack. Does not block.
+    /// Finishes the task; an error fails its stream. The stream's later tasks run on the threads of
+    /// its kind, never inside this call. Does not block.
     pub fn finish(mut self, outcome: Result<(), TaskError>) {
         self.is_finished = true;
         self.open(outcome.map_err(FailureCause::Returned));
@@ -69,20 +69,20 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// The task. Its stages are described at the head of this file.
+/// The task. The table at the head of this file describes its stages.
 struct Deferred<F>(Stage<F>);
 
 enum Stage<F> {
     Queued(F),
     Approaching(F, LatchWaiter),
-    /// With the failure of `start`, if it failed.
+    /// With the panic of `start`, if it panicked.
     Started(LatchWaiter, Option<Box<FailureCause>>),
     /// The failure is recorded, or the outcome was read.
     Over,
 }
 
 impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
-    /// The next stage, if the stream can enter it now.
+    /// The next stage if the stream can enter it now, else the same one.
     fn next(self, context: &mut TaskContext) -> Self {
         match self {
             Self::Queued(start) if context.on_host => Self::begin(start),
@@ -104,12 +104,12 @@ impl<F: FnOnce(Completion) + Send + 'static> Stage<F> {
         let latch = Latch::new();
         let completion = Completion::new(&latch);
         let started = catch_unwind(AssertUnwindSafe(|| start(completion)));
-        Self::Started(LatchWaiter(latch), started.err().map(|panic| Box::new(panicked(panic))))
+        Self::Started(LatchWaiter(latch), started.err().map(|panic| Box::new(panic_cause(panic))))
     }
 }
 
-/// A latch that opens when the device has done everything before. `None` when the driver refuses to
-/// tell: the stream then fails instead of hanging.
+/// A latch that opens when the device has done all earlier work. `None` when the driver refuses the
+/// mark or its callback: the stream then fails instead of hanging.
 fn approach(context: &mut TaskContext) -> Option<LatchWaiter> {
     let mark = context.mark(false)?;
     let latch = Latch::new();
@@ -142,8 +142,8 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         self.0 = mem::replace(&mut self.0, Stage::Over).next(context);
         let latch = match &self.0 {
-            // The latch may be open by now: parking then reports it, and the next look calls
-            // `start`. The task is ready only after that.
+            // The latch may be open by now: parking on it then resumes the stream at once, and the
+            // next poll calls `start`.
             Stage::Approaching(_, LatchWaiter(latch)) => latch,
             Stage::Started(LatchWaiter(latch), _) if !latch.is_open() => latch,
             _ => return true,
@@ -159,7 +159,7 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
             (None, Ok(())) => {}
             (None, Err(cause)) => context.fail(cause),
             (Some(panic), outcome) => {
-                context.fail(*panic); // it came first
+                context.fail(*panic); // the panic came first
                 drop_quietly(|| drop(outcome));
             }
         }
@@ -167,20 +167,19 @@ impl<F: FnOnce(Completion) + Send + 'static> Command<TaskContext> for Deferred<F
 }
 
 impl Stream {
-    /// Enqueues a task that is started here and finished elsewhere. When everything enqueued before
-    /// is done, on the device too, `start` is called once, on the thread that executes the stream;
-    /// it hands the [`Completion`] to the thread or library that does the work, and returns
-    /// quickly. The stream goes on when the completion is finished, before `start` returns or at
-    /// any later time, by any thread. Meanwhile no thread waits, so any number of tasks may be
-    /// under way. The holder of the completion must not wait for the stream, by a synchronise, by a
-    /// request for memory that only the stream can give back, or by enqueueing there beyond the
-    /// limit of its tasks.
+    /// Enqueues a task that the stream starts and another thread finishes. When all earlier work is
+    /// done, on the device too, the thread that executes the stream calls `start` once. `start`
+    /// hands the [`Completion`] to the thread or library that does the work, and returns quickly.
+    /// The stream continues when any thread finishes the completion, even before `start` returns.
+    /// No thread blocks until then, so any number of tasks may be in flight. The holder of the
+    /// completion must not wait for the stream: by a synchronise, by a request for memory that only
+    /// the stream can release, or by enqueueing beyond the stream's task limit.
     ///
     /// Returns the task's ticket, which identifies this use of memory. An error, a panic of `start`
     /// or a completion that is dropped unfinished becomes the stream's error. On a failed stream
-    /// `start` is dropped unrun. A shutdown waits for started tasks until its timeout, and counts
-    /// the others as cancelled. Does not block, except as [`Stream::enqueue`]; fails after a
-    /// shutdown and in a forked child.
+    /// `start` is dropped without being called. A shutdown waits for started tasks until its
+    /// timeout, and counts the others as cancelled. Does not block, except as [`Stream::enqueue`];
+    /// fails after a shutdown and in a forked child.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;

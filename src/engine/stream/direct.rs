@@ -1,10 +1,9 @@
-//! The fast path of a task on a driver's stream: past an empty queue, on the producer's thread.
+//! The fast path of a driver's stream: the producer's thread runs its task past an empty queue.
 //!
 //! A driver's tasks run on the thread that enqueues them. When the stream has no consumer and an
-//! empty queue, that thread enters the turnstile first, consumes the next place of the queue
-//! without writing to it, runs the task and retires it as any consumer does. Another producer that
-//! enqueues meanwhile finds the stream in use; this thread looks at the queue again after it has
-//! left.
+//! empty queue, that thread enters the turnstile first, consumes the queue's next slot without
+//! writing to it, runs the task and retires it as any consumer does. A producer that enqueues at
+//! the same time finds the stream in use; this thread reads the queue again after it has left.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::engine::stream::turnstile::Pass;
 use crate::queue::{Command, CommandContext};
 
 /// The right to consume a driver's stream, released on drop. The drop may run tasks that other
-/// threads have enqueued meanwhile, so the caller holds no lock then.
+/// threads have enqueued since, so the caller must hold no lock.
 pub(crate) struct Direct<'a> {
     core: &'a Arc<StreamCore>,
     /// `Some` until the drop.
@@ -25,8 +24,8 @@ pub(crate) struct Direct<'a> {
 }
 
 impl StreamCore {
-    /// Enters the stream to run a task on this thread. `None` when it has to be enqueued: on kinds
-    /// that run on the host, while another thread consumes the stream or its head waits, and for a
+    /// Enters the stream to run a task on this thread. `None` when the task has to be queued: on
+    /// host kinds, while another thread consumes the stream or its head is blocked, and for a
     /// stream that failed, is watched or is cancelled, which only the drain handles.
     #[inline]
     pub(crate) fn enter_directly(self: &Arc<Self>) -> Option<Direct<'_>> {
@@ -47,15 +46,15 @@ impl<'a> Direct<'a> {
         self.core
     }
 
-    /// Takes the next place for a task, which the caller then runs, and returns its ticket. `None`
-    /// when another producer was first, and the task has to be enqueued.
+    /// Takes the next ticket for a task, which the caller then runs. `None` when another producer
+    /// was first: the task has to be queued.
     #[inline]
-    pub(crate) fn take_place(&mut self) -> Option<u64> {
-        self.pass.as_mut()?.receiver.take_place()
+    pub(crate) fn take_ticket(&mut self) -> Option<u64> {
+        self.pass.as_mut()?.receiver.take_ticket()
     }
 
-    /// Runs the task whose place was taken, a command of type `T` or what stands for one; true when
-    /// the stream has failed with it.
+    /// Runs the task whose ticket was taken: a command of type `T`, or code that acts as one. True
+    /// when the stream has failed.
     #[inline]
     pub(crate) fn run<T: Command<TaskContext>>(
         &mut self,

@@ -1,12 +1,11 @@
 //! The consumer's side of a stream: runs the task at the head of its queue and retires it.
 //!
-//! The drain asks each command whether it is ready, runs it, and advances the counter; effects that
-//! other threads must see before the counter moves are settled first, waiters are woken after it
-//! moved.
+//! For each command the drain polls whether it is ready, runs it, and advances the counter. Effects
+//! that other threads read after the counter are applied before it moves; waiters are woken after.
 //!
-//! A worker that finds its stream empty lingers for a moment: a producer that goes on then hands
-//! its tasks over through their slots alone, without the run queue. Streams that host threads
-//! execute are left at once, because a host thread is faster still.
+//! A worker that finds its stream empty lingers for a moment: tasks pushed then do not pass through
+//! the run queue. It leaves a stream that waiting host threads execute at once, because a host
+//! thread starts a task faster.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::backend::contract::Turn;
 use crate::base::error::{FailureCause, StreamFailure};
 use crate::base::stack;
 use crate::base::sync::{spin_hint, yield_now};
-use crate::engine::stream::commands::{caught, drop_quietly, panicked};
+use crate::engine::stream::commands::{caught, drop_quietly, panic_cause};
 use crate::engine::stream::context::TaskContext;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::frames;
@@ -26,15 +25,15 @@ use crate::engine::stream::synchronize::SyncPoint;
 use crate::engine::stream::waiters::Waiter;
 use crate::queue::{Class, Entry, Head, Receiver};
 
-/// Tasks that a worker runs before it looks whether other streams wait.
+/// Tasks that a worker runs before it checks whether other streams wait.
 const BATCH_TASKS: u32 = 64;
 
 /// Short tasks between two checks for more urgent work.
-const TASKS_BETWEEN_LOOKS: u32 = 8;
+const TASKS_PER_URGENCY_CHECK: u32 = 8;
 
-/// How often the consumer looks at a place that its producer has claimed and not published, before
-/// the stream goes back to the run queue: the producer was preempted.
-const UNPUBLISHED_LOOKS: u32 = if cfg!(loom) { 1 } else { 200 };
+/// The number of reads of a slot that a producer has claimed and not published, before the stream
+/// returns to the run queue: the producer was preempted.
+const UNPUBLISHED_READS: u32 = if cfg!(loom) { 1 } else { 200 };
 
 /// The state that only the draining thread touches.
 pub(crate) struct Consumer {
@@ -50,7 +49,7 @@ pub(crate) enum Stop {
     Here,
     /// Other streams need the thread, or a producer is slow to publish.
     Yield,
-    /// A waiting thread has executed tasks for as long as it may without a look at its signals.
+    /// A waiting thread has executed tasks for the longest time between two interrupt checks.
     TimeIsUp,
     /// The head is not ready: the context has its blocker.
     Blocked,
@@ -94,8 +93,8 @@ impl StreamCore {
         until: u64,
         turn: Option<&Turn<'_>>,
     ) -> Stop {
-        // Frames are nested deeper only without helping: a driver's streams run on the thread that
-        // pushes to them, and so do the streams of a runtime that is shutting down.
+        // Frames nest deeper only without helping: a driver's streams, and all streams of a runtime
+        // that is shutting down, run on the thread that pushes to them.
         debug_assert!(frames::may_help() || !self.on_host || self.lifecycle.is_cancelled());
         let first = consumer.receiver.consumed();
         consumer.stopwatch.start(first);
@@ -121,15 +120,15 @@ impl StreamCore {
                 && consumer.receiver.consumed() > first
                 && !self.linger(consumer, turn)
             {
-                return Stop::Here; // `leave` finds a task that came in this moment
+                return Stop::Here; // `leave` finds a task pushed at this moment
             }
             let Consumer { receiver, context, .. } = consumer;
             let entry = match receiver.head() {
                 Head::Ready(entry) => entry,
                 Head::Empty => return Stop::Here,
-                Head::Unpublished if unpublished < UNPUBLISHED_LOOKS || !self.on_host => {
+                Head::Unpublished if unpublished < UNPUBLISHED_READS || !self.on_host => {
                     unpublished += 1;
-                    if unpublished < UNPUBLISHED_LOOKS {
+                    if unpublished < UNPUBLISHED_READS {
                         spin_hint();
                     } else {
                         yield_now();
@@ -144,7 +143,7 @@ impl StreamCore {
             self.retire(receiver.consumed(), context);
             let Some(turn) = turn else { continue };
             left -= 1;
-            if left.is_multiple_of(TASKS_BETWEEN_LOOKS) || self.figures.hints.is_long() {
+            if left.is_multiple_of(TASKS_PER_URGENCY_CHECK) || self.figures.hints.is_long() {
                 if turn.must_yield() || left == 0 && turn.others_wait() {
                     return Stop::Yield;
                 }
@@ -156,7 +155,8 @@ impl StreamCore {
         Stop::Here
     }
 
-    /// Executes the head, or retires it unrun. When its turn has not come: why the drain stops.
+    /// Executes the head, or retires it without running it. `Some` when the drain has to stop
+    /// first.
     #[inline]
     fn execute(
         &self,
@@ -197,9 +197,9 @@ impl StreamCore {
         None
     }
 
-    /// True when a waiting thread may execute a task of this class: the task is not known to be
-    /// long, and for a native function this thread's stack is as large as a worker's. The stack
-    /// that closures need is Rust's to check, and our own tasks need little.
+    /// True when a waiting thread may execute a task of this class. A native function needs a
+    /// stream with measured task times and a stack as large as a worker's. Rust checks the stack of
+    /// closures, and the runtime's own tasks need little.
     #[inline]
     fn is_for_helpers(&self, class: Class) -> bool {
         class != Class::Ffi || !self.figures.hints.is_unknown() && stack::is_as_large_as_a_workers()
@@ -215,7 +215,7 @@ impl StreamCore {
     ) {
         context.operation = entry.operation();
         drop_quietly(|| entry.discard());
-        context.is_marker = true; // it may have been one: its waiters are woken
+        context.is_marker = true; // it may have been a marker: wakes its waiters
         let (skipped, cancelled) = if is_cancelled { (0, 1) } else { (1, 0) };
         let counts = StreamCounts { skipped, cancelled, ..StreamCounts::default() };
         self.figures.counters.add(counts);
@@ -223,12 +223,12 @@ impl StreamCore {
             error.count_skipped();
         }
         if is_cancelled {
-            // Waiters of later records learn that this task did not run.
+            // The failure covers later records: their waiters learn that this task did not run.
             context.fail(FailureCause::Cancelled);
         }
     }
 
-    /// Executes a batch, and again behind each task that panics. Without a panic this costs nothing
+    /// Calls `batch`, and again behind each task that panics. Without a panic this costs nothing
     /// per task.
     #[inline]
     pub(super) fn past_panics<R>(
@@ -244,38 +244,41 @@ impl StreamCore {
         }
     }
 
-    /// Gets past the task in which a batch panicked: the panic is the backend's or our own.
+    /// Retires the task in which a batch panicked. The panic is the backend's or the runtime's:
+    /// commands catch those of users.
     #[cold]
     fn pass_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
         let receiver = &mut consumer.receiver;
         if receiver.consumed() == self.progress.retired()
             && let Head::Ready(head) = receiver.head()
         {
-            // It panicked when it was asked whether it is ready, and would panic again.
+            // Its `is_ready` panicked, and would panic again.
             drop_quietly(|| head.discard());
         }
         self.retire_panicked(consumer, panic);
     }
 
-    /// Retires a task that panicked: the stream fails with it, and no thread waits for ever.
+    /// Retires a task that panicked: the stream fails with the panic, and the waiters are woken.
     #[cold]
     pub(super) fn retire_panicked(&self, consumer: &mut Consumer, panic: Box<dyn Any + Send>) {
         let Consumer { receiver, context, .. } = consumer;
         let ticket = receiver.consumed();
-        context.fail(panicked(panic));
-        context.is_marker = true; // it may have been one: its waiters are woken
+        context.fail(panic_cause(panic));
+        context.is_marker = true; // it may have been a marker: wakes its waiters
         if !self.on_host && context.effects.mark.is_none() {
-            // It may have been a record: the device is asked about records through their marks.
-            drop_quietly(|| context.effects.mark = context.place(false).map(PlacedMark::Alone));
+            // It may have been a record, whose completion is polled through its mark.
+            drop_quietly(|| {
+                context.effects.mark = context.bare_mark(false).map(PlacedMark::Unique);
+            });
         }
-        // On a second pass no effect is left that calls the backend.
+        // If `retire` panics, the second attempt has no effect left that calls the backend.
         while self.progress.retired() < ticket {
             drop_quietly(|| self.retire(ticket, context));
         }
     }
 
-    /// Waits a moment for producers, unless a host thread wants to execute the stream. False ends
-    /// the turn.
+    /// Waits a moment for producers, unless a host thread wants to execute the stream. False when
+    /// the turn has to end.
     #[inline(never)]
     fn linger(&self, consumer: &mut Consumer, turn: &Turn<'_>) -> bool {
         let hints = &self.figures.hints;
@@ -284,9 +287,9 @@ impl StreamCore {
         }
         let Consumer { receiver, stopwatch, .. } = consumer;
         stopwatch.stop(receiver.consumed(), hints); // idle time is not task time
-        let goes_on = turn.linger(&|| receiver.is_published() || hints.is_wanted_by_host());
+        let continues = turn.linger(&|| receiver.is_published() || hints.is_wanted_by_host());
         stopwatch.start(receiver.consumed());
-        goes_on
+        continues
     }
 
     /// Retires a task that was executed.
@@ -299,8 +302,8 @@ impl StreamCore {
         }
     }
 
-    /// Retires a task that may have waiters. State that other threads read once they have seen the
-    /// counter is written before the counter moves.
+    /// Retires a task that may have waiters or effects. Effects are applied before the counter
+    /// moves, because other threads read them after the counter.
     #[inline]
     fn settle(&self, ticket: u64, context: &mut TaskContext) {
         if context.has_effects {
@@ -330,31 +333,31 @@ impl StreamCore {
             self.marks.push(ticket, mark);
         }
         if let Some(point) = context.effects.sync.take() {
-            self.pass(&point, ticket, context);
+            self.pass_sync_point(&point, ticket, context);
         }
     }
 
-    /// The queue passes a synchronise: ends the open error and hands it to every thread that is
-    /// inside a synchronise now. A point that was abandoned ends nothing.
-    fn pass(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
+    /// Passes the point of a synchronise: ends the open error and adds it to the points of all
+    /// threads that are synchronising. An abandoned point ends no error.
+    fn pass_sync_point(&self, point: &Arc<SyncPoint>, ticket: u64, context: &mut TaskContext) {
         let mut synchronizing = self.synchronizing.lock();
-        let Some(place) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
+        let Some(index) = synchronizing.iter().position(|one| Arc::ptr_eq(one, point)) else {
             return;
         };
         let error = context.error.take();
         for waiting in synchronizing.iter() {
             if let Some(error) = &error {
-                waiting.give(error);
+                waiting.add_error(error);
             }
         }
-        synchronizing.swap_remove(place);
+        synchronizing.swap_remove(index);
         drop(synchronizing);
         if error.is_some() {
             self.failures.end(ticket);
         }
     }
 
-    /// As [`Self::pass`], for a consumer that is itself synchronising here.
+    /// As [`Self::pass_sync_point`], for a consumer that is itself the synchronising thread.
     #[inline]
     pub(crate) fn end_error(
         &self,
@@ -367,7 +370,7 @@ impl StreamCore {
     #[cold]
     fn end_open_error(&self, ticket: u64, context: &mut TaskContext) -> Option<Arc<StreamFailure>> {
         let error = context.error.take()?;
-        self.synchronizing.lock().iter().for_each(|waiting| waiting.give(&error));
+        self.synchronizing.lock().iter().for_each(|waiting| waiting.add_error(&error));
         self.failures.end(ticket);
         Some(error)
     }

@@ -1,15 +1,15 @@
-//! The door of a stream: every task enters here, and gets its ticket.
+//! The entry of every task into a stream, where it gets its ticket.
 //!
 //! A task enters in one of three modes.
 //!
-//! | mode | after a shutdown, in a forked child | then |
+//! | mode | after a shutdown, in a forked child | otherwise |
 //! |---|---|---|
 //! | [`Checked`] | refused | the stream is scheduled; above its limit the caller helps or waits |
-//! | [`Always`] | enters | the stream is scheduled; the caller is never held back |
+//! | [`Always`] | enters | the stream is scheduled; the caller is never throttled |
 //! | [`Unscheduled`] | enters | the caller, which holds a lock, schedules the stream later |
 //!
-//! A checked task enters a driver's idle stream past the queue (`direct`). All others are placed in
-//! the queue.
+//! On a driver's idle stream a checked task runs past the queue (`direct`). All other tasks are
+//! queued.
 
 use std::sync::Arc;
 
@@ -20,28 +20,30 @@ use crate::engine::stream::direct::Direct;
 use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Command, Pushed};
 
-/// A task on its way into a stream: a command, or one with state of its maker that must change
-/// together with the stream's ticket.
+/// A task to enqueue: a command, or a command with state of its creator that must change together
+/// with the ticket.
 pub(crate) trait Enqueue: Sized {
     /// The command that the queue stores.
     type Command: Command<TaskContext>;
-    /// The result of the entry. Dropped when no thread can execute the task.
+    /// The result of enqueueing. Dropped when no thread can execute the task.
     type Receipt;
 
-    /// Runs the task past the queue, or returns it because it has to be queued. Leaves the stream.
+    /// Runs the task past the queue, or returns it when it has to be queued. Drops `direct`, which
+    /// leaves the stream.
     fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
 
-    /// Places the task by one call of `place`, with the maker's locks held, and notes its ticket.
+    /// Queues the task by one call of `push`, with the creator's locks held, and records its
+    /// ticket.
     fn queue(
         self,
         core: &Arc<StreamCore>,
-        place: impl FnOnce(Self::Command) -> Pushed,
+        push: impl FnOnce(Self::Command) -> Pushed,
     ) -> Result<(Pushed, Self::Receipt)>;
 }
 
 /// The outcome of an attempt to run a task past the queue.
 pub(crate) enum Attempt<T: Enqueue> {
-    /// The task ran, or its maker refused.
+    /// The task ran, or its creator refused it.
     Over(Result<T::Receipt>),
     /// The task has to be queued.
     Queue(T),
@@ -53,7 +55,7 @@ impl<T: Command<TaskContext>> Enqueue for T {
 
     #[inline]
     fn run_directly(self, mut direct: Direct<'_>) -> Attempt<Self> {
-        let Some(ticket) = direct.take_place() else { return Attempt::Queue(self) };
+        let Some(ticket) = direct.take_ticket() else { return Attempt::Queue(self) };
         direct.run::<T>(|context| self.run(context));
         Attempt::Over(Ok(Pushed { ticket, is_first_of_segment: false }))
     }
@@ -62,18 +64,18 @@ impl<T: Command<TaskContext>> Enqueue for T {
     fn queue(
         self,
         _core: &Arc<StreamCore>,
-        place: impl FnOnce(T) -> Pushed,
+        push: impl FnOnce(T) -> Pushed,
     ) -> Result<(Pushed, Pushed)> {
-        let pushed = place(self);
+        let pushed = push(self);
         Ok((pushed, pushed))
     }
 }
 
-/// How a task enters: see the table at the head of this file.
+/// How a task is enqueued: see the table at the head of this file.
 pub(crate) trait Mode {
     /// True when a stopped runtime refuses the task.
     const IS_CHECKED: bool;
-    /// True when the stream is scheduled as part of the entry.
+    /// True when enqueueing schedules the stream.
     const IS_SCHEDULED: bool;
     /// The type of the caller's result.
     type Outcome<R>;
@@ -85,12 +87,12 @@ pub(crate) trait Mode {
 /// For users' tasks.
 pub(crate) struct Checked;
 
-/// For the runtime's own tasks: memory is freed in every state of the stream. Not used in a forked
-/// child.
+/// For the runtime's own tasks, which free memory and so run in every state of the stream. Not used
+/// in a forked child.
 pub(crate) struct Always;
 
-/// For tasks that enter while the caller holds a lock. The caller schedules the stream by
-/// [`StreamCore::schedule`], or by a task that enters later.
+/// For tasks enqueued while the caller holds a lock. The caller schedules the stream by
+/// [`StreamCore::schedule`] or by enqueueing a later task.
 pub(crate) struct Unscheduled;
 
 impl Mode for Checked {
@@ -144,7 +146,7 @@ impl StreamCore {
         M::outcome(self.enter::<T, M>(task))
     }
 
-    /// Past the queue where that is possible.
+    /// Enqueues a checked task on a driver's stream: past the queue if possible.
     #[inline(never)]
     fn enqueue_on_driver<T: Enqueue>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         self.lifecycle.check()?;
@@ -155,7 +157,7 @@ impl StreamCore {
         }
     }
 
-    /// The same, for a caller that has entered the stream.
+    /// As `enqueue_on_driver`, for a caller that has entered the stream.
     #[inline]
     pub(crate) fn enqueue_inside<T: Enqueue>(
         self: &Arc<Self>,
@@ -168,7 +170,7 @@ impl StreamCore {
         }
     }
 
-    /// Into the queue.
+    /// Queues a task after the check of its mode.
     #[inline(always)]
     fn enter<T: Enqueue, M: Mode>(self: &Arc<Self>, task: T) -> Result<T::Receipt> {
         if M::IS_CHECKED {
@@ -188,8 +190,8 @@ impl StreamCore {
         Ok(receipt)
     }
 
-    /// Schedules the stream if it is idle; checks its limit once a segment. Fails when no thread
-    /// can execute the task, now or later.
+    /// Schedules the stream if it is idle; checks its task limit once per segment. Fails when no
+    /// thread can execute the task, now or later.
     #[inline]
     fn schedule_for(self: &Arc<Self>, pushed: Pushed) -> Result<()> {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
@@ -201,10 +203,10 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Schedules the stream if it is idle; never holds the caller back.
+    /// Schedules the stream if it is idle; never throttles the caller.
     pub(crate) fn schedule(self: &Arc<Self>) {
         if self.turnstile.schedule_if_idle() == Next::Schedule {
-            // When no worker can be started, our own tasks run here.
+            // When no worker can be started, the runtime's own tasks run on this thread.
             let _ = self.submit_for(0);
         }
     }

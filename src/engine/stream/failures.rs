@@ -1,32 +1,32 @@
-//! The errors of one stream, and the range of tasks that each one extends over.
+//! The errors of one stream, and the range of tasks that each one covers.
 //!
-//! A failing task *opens* an error at its ticket; a synchronise *ends* it. Everything recorded in
-//! between is failed. A thread or stream that waits for a pending record binds the log first. An
-//! error that ended is forgotten as soon as nothing is bound, because every record in its range has
-//! been passed and knows its own failure.
+//! A failing task *opens* an error at its ticket; a synchronise *ends* it. Every record in between
+//! is failed. A thread or stream that waits for a pending record binds the log first. When no
+//! binding is left, ended errors are dropped: each record in their ranges was passed and knows its
+//! own failure.
 
 use std::sync::Arc;
 
 use crate::base::error::StreamFailure;
 use crate::base::sync::{AtomicBool, AtomicUsize, LockRank, Mutex, Ordering};
 
-/// Not ended yet.
+/// The `to_ticket` of an open error.
 const OPEN: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Extent {
     from_ticket: u64,
-    /// First ticket that is no longer failed.
+    /// The first ticket behind the failed range.
     to_ticket: u64,
     error: Arc<StreamFailure>,
 }
 
-/// The log of one stream.
+/// The error log of one stream.
 #[derive(Debug)]
 pub(crate) struct Failures {
     /// True while `log` has entries. Written under its lock; read without it in the usual case.
     any: AtomicBool,
-    /// The number of waits that may ask for an error that ended.
+    /// The number of waits that may read an ended error.
     bound: AtomicUsize,
     log: Mutex<Vec<Extent>>,
 }
@@ -37,7 +37,7 @@ impl Failures {
         Self { any, bound, log: Mutex::new(LockRank::ErrorLog, Vec::new()) }
     }
 
-    /// The consumer opens an error at a task. None is open.
+    /// Opens an error at a task. Called by the consumer while no error is open.
     pub(crate) fn open(&self, ticket: u64, error: Arc<StreamFailure>) {
         let mut log = self.log.lock();
         debug_assert!(log.iter().all(|extent| extent.to_ticket != OPEN));
@@ -47,7 +47,7 @@ impl Failures {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// The consumer ends the open error: `ticket` is the first that is not failed.
+    /// Ends the open error before `ticket`. Called by the consumer.
     pub(crate) fn end(&self, ticket: u64) {
         let forgotten = {
             let mut log = self.log.lock();
@@ -59,14 +59,14 @@ impl Failures {
         drop(forgotten); // without the lock: a user's error may use the stream in its drop
     }
 
-    /// True when a task failed, until no wait can ask for the error any more.
+    /// True from a task's failure until its error is dropped from the log.
     pub(crate) fn has_failed(&self) -> bool {
         // Relaxed: a caller that asks for an error has seen its task retired, and reads the error
         // under the lock.
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The error that extends over the task `ticket`.
+    /// The error that covers the task `ticket`.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<StreamFailure>> {
         if !self.has_failed() {
             return None;
@@ -76,7 +76,7 @@ impl Failures {
         log.iter().find(covers).map(|extent| Arc::clone(&extent.error))
     }
 
-    /// The first error that extends over one of the tasks behind `first` up to `last`.
+    /// The first error that covers a task of `first + 1..=last`.
     pub(crate) fn within(&self, first: u64, last: u64) -> Option<Arc<StreamFailure>> {
         let log = self.log.lock();
         let meets = |extent: &&Extent| extent.from_ticket <= last && extent.to_ticket > first + 1;
@@ -88,10 +88,10 @@ impl Failures {
         self.at(OPEN - 1)
     }
 
-    /// No error is forgotten from now on, until [`Failures::unbind`].
+    /// Retains ended errors in the log until [`Failures::unbind`].
     pub(crate) fn bind(&self) {
-        // Relaxed: a `forget` that does not see this came first. Later ones see it: the errors that
-        // the caller asks for end after its next step, or it saw them under the lock.
+        // Relaxed: a `forget` that misses this increment precedes it. Later ones see it: the errors
+        // that the caller will read end after its next step, or it saw them under the lock.
         self.bound.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -101,19 +101,19 @@ impl Failures {
         // load of `bound` when the error ends.
         if self.bound.fetch_sub(1, Ordering::SeqCst) == 1 && self.any.load(Ordering::SeqCst) {
             let forgotten = self.forget(&mut self.log.lock());
-            drop(forgotten); // as in `end`
+            drop(forgotten); // without the lock, as in `end`
         }
     }
 
-    /// Takes out the errors that no wait can ask for any more, to be dropped without the lock.
+    /// Removes the ended errors if no wait is bound. The caller drops them without the lock.
     fn forget(&self, log: &mut Vec<Extent>) -> Vec<Extent> {
-        // SeqCst: as in `unbind`.
+        // SeqCst: read after `any` was stored in `open`; partner: `unbind`.
         if self.bound.load(Ordering::SeqCst) > 0 {
             return Vec::new();
         }
         let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
-        // Relaxed: a reader that sees this late finds no entry in the log. One that sees it early
-        // has seen no task of an error that is opened later.
+        // Relaxed: a late reader finds no entry in the log. An early reader has seen no task of a
+        // later error.
         self.any.store(!log.is_empty(), Ordering::Relaxed);
         ended
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_found_by_any_task_that_it_extends_over() {
+    fn an_error_is_found_by_any_task_that_it_covers() {
         let failures = Failures::new();
         failures.bind();
         failures.open(5, error(1));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_kept_while_somebody_is_bound_and_forgotten_later() {
+    fn ended_errors_are_dropped_when_the_last_wait_unbinds() {
         let failures = Failures::new();
         failures.bind();
         for round in 0..10 {

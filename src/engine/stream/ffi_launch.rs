@@ -12,7 +12,7 @@ use crate::ffi::abi::{self, Frame, Function, ShortFrame};
 use crate::ffi::{Argument, FfiCall, PlacedArguments};
 use crate::queue::{Class, Command, INLINE_BYTES, Pushed};
 
-/// What streams of devices lack that run no functions of the host.
+/// The capability that streams without host functions lack.
 pub(crate) const NATIVE_CALLS: &str =
     "native functions as tasks: they run on the host, and kernels of programs on the device";
 
@@ -28,20 +28,22 @@ trait Arguments: Send + 'static {
 impl Arguments for ShortFrame {
     #[inline]
     unsafe fn call(&self, function: Function) -> i32 {
-        // SAFETY: needs what this function needs: the caller's promise.
+        // SAFETY: the caller upholds the callee's contract: the function may be called now with the
+        // frame's arguments.
         unsafe { ShortFrame::call(self, function) }
     }
 }
 
 impl Arguments for Box<Frame> {
     unsafe fn call(&self, function: Function) -> i32 {
-        // SAFETY: needs what this function needs: the caller's promise.
+        // SAFETY: the caller upholds the callee's contract: the function may be called now with the
+        // frame's arguments.
         unsafe { Frame::call(self, function) }
     }
 }
 
-/// A call of a function; its result is a status when `CHECKED`, and it wakes the waiters of this
-/// very task when `MARKER`.
+/// A call of a native function. With `CHECKED` its result is a status; with `MARKER` its retirement
+/// wakes the task's waiters.
 struct Launch<A, const CHECKED: bool, const MARKER: bool> {
     function: Function,
     arguments: A,
@@ -59,9 +61,9 @@ impl<A: Arguments, const CHECKED: bool, const MARKER: bool> Command<TaskContext>
         if MARKER {
             context.is_marker = true;
         }
-        // SAFETY: the function and its arguments belong together and may be used when the stream
-        // comes here: promised by the callers of `Stream::launch` and `Stream::launch_marker`, the
-        // only functions that make this command.
+        // SAFETY: the function takes these arguments and may be called when the stream runs this
+        // task. The callers of `Stream::launch` and `Stream::launch_marker` guarantee it; only
+        // those two create this command.
         let status = unsafe { self.arguments.call(self.function) };
         if CHECKED && status != 0 {
             let function = self.function as usize;
@@ -74,8 +76,8 @@ const _: () = assert!(size_of::<Launch<ShortFrame, true, true>>() <= INLINE_BYTE
 
 impl Stream {
     /// Enqueues a call of a native function, as [`Stream::enqueue`] does a closure: it runs once,
-    /// on some thread, after everything enqueued before, and is dropped unrun when the stream has
-    /// an error then. Returns the task's ticket, which identifies this use of memory.
+    /// on some thread, after everything enqueued before, and is dropped without running if the
+    /// stream has an error by then. Returns the task's ticket, which identifies this use of memory.
     ///
     /// A status other than 0 fails the stream when the call is [checked](FfiCall::checked).
     /// Allocates nothing for up to 4 arguments. Until a task of the stream was timed, the call
@@ -89,9 +91,9 @@ impl Stream {
     /// # Safety
     /// The address is that of a function of the C convention that takes exactly these arguments; it
     /// returns its result in a register, as `void`, integers and floats do, and an `int` when the
-    /// call is checked. It does not unwind. It, and what its arguments point to, may be used from
-    /// any thread until it returned or the stream passed it: a synchronise says so. The function's
-    /// other requirements hold when the stream comes to it.
+    /// call is checked. It does not unwind. The function and the memory behind its arguments stay
+    /// usable from any thread until the task has run or the stream has passed it, which a
+    /// synchronise confirms. The function's other requirements hold when the stream runs it.
     ///
     /// See [`FfiCall`] for an example.
     #[inline(always)]
@@ -99,7 +101,7 @@ impl Stream {
         self.push_call::<false>(call)
     }
 
-    /// As [`Stream::launch`], as a marker: for callers that wait for this very task.
+    /// As [`Stream::launch`], but as a marker, for callers that wait for this task.
     ///
     /// # Safety
     /// As [`Stream::launch`].
@@ -108,7 +110,7 @@ impl Stream {
         self.push_call::<true>(call)
     }
 
-    /// Called by the two above only, whose callers promise what running the call needs.
+    /// Called only by `launch` and `launch_marker`, whose callers guarantee that the call may run.
     #[inline(always)]
     fn push_call<const MARKER: bool>(&self, call: FfiCall) -> Result<u64> {
         let core = self.core();
@@ -157,7 +159,7 @@ impl Stream {
 }
 
 impl From<Address> for Argument {
-    /// A device's memory, as a pointer.
+    /// A device address, passed as a pointer.
     #[inline]
     fn from(address: Address) -> Self {
         Self::U64(address.0)

@@ -1,9 +1,8 @@
 //! The streams whose tasks the calling thread is executing.
 //!
-//! A worker is inside one; a task that waits for another stream may help it, which is the second. A
-//! thread deeper than that does not help: it drains only a driver's submissions, or cancelled
-//! tasks. The frames form a list through the thread's own stack, so the depth is limited by that
-//! alone.
+//! A worker executes one stream; a task that waits for a second stream may execute that one too. At
+//! this depth a thread helps no further stream: it drains only a driver's submissions or cancelled
+//! tasks. The frames form a list through the thread's stack, so only the stack limits the depth.
 #![expect(unsafe_code, reason = "the list's nodes are in the stack frames of calls under way")]
 
 use std::cell::Cell;
@@ -11,7 +10,7 @@ use std::ptr;
 
 use crate::base::sync::per_thread;
 
-/// A stream that this thread is inside of.
+/// A stream that this thread is executing.
 struct Frame {
     stream_key: u64,
     /// The frame around this one; null for the outermost.
@@ -23,7 +22,7 @@ per_thread! {
     static INNERMOST: Cell<*const Frame> = Cell::new(ptr::null());
 }
 
-/// Calls `act` inside of a stream.
+/// Calls `act` within a frame of the stream.
 #[inline]
 pub(crate) fn inside<R>(stream_key: u64, act: impl FnOnce() -> R) -> R {
     struct Leave(*const Frame);
@@ -34,20 +33,20 @@ pub(crate) fn inside<R>(stream_key: u64, act: impl FnOnce() -> R) -> R {
         }
     }
     let frame = Frame { stream_key, outer: INNERMOST.with(Cell::get) };
-    // Unlinks the frame before it goes, also by a panic.
+    // Unlinks the frame before its stack slot is freed, also on a panic.
     let _leave = Leave(frame.outer);
     INNERMOST.with(|innermost| innermost.set(&raw const frame));
     act()
 }
 
-/// The streams that this thread is inside of, innermost first.
+/// This thread's frames, innermost first.
 #[inline]
 fn frames() -> impl Iterator<Item = &'static Frame> {
     let mut next = INNERMOST.with(Cell::get);
     std::iter::from_fn(move || {
-        // SAFETY: null, or a frame of a call of `inside` that is under way on this thread, which
-        // takes it off the list before it ends. No caller keeps a frame beyond this file's
-        // functions, and no call of `inside` ends during one of those.
+        // SAFETY: the pointer is null or points to the frame of an active call of `inside` on this
+        // thread, which unlinks the frame before it returns. Frames do not leave this file's
+        // functions, and no call of `inside` returns during one of those.
         let frame = unsafe { next.as_ref() }?;
         next = frame.outer;
         Some(frame)

@@ -57,13 +57,13 @@ impl Stream {
         self.core.identity.device
     }
 
-    /// Names this stream on its device. Never reused; 0 is the default stream.
+    /// The stream's id on its device. Never reused; 0 is the default stream.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.core.identity.id
     }
 
-    /// The priority that the stream was made with; smaller goes first.
+    /// The priority that the stream was created with; smaller values are more urgent.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.core.identity.priority
@@ -75,7 +75,8 @@ impl Stream {
         self.core.backend.priority_range(self.device().index())
     }
 
-    /// True for a stream outside the pools, which ends with its last handle and work.
+    /// True for a stream outside the pools. It ends when its last handle is dropped and its work is
+    /// done.
     #[must_use]
     pub fn is_dedicated(&self) -> bool {
         self.core.identity.is_dedicated
@@ -86,14 +87,15 @@ impl Stream {
         self.core.handle.native()
     }
 
-    /// Enqueues a function. Does not block, except that a stream with more tasks queued than its
-    /// limit makes the caller help or wait. The function runs once, on some thread, after
-    /// everything enqueued before; it is dropped unrun when the stream has an error then.
+    /// Enqueues a function. Does not block, except that the caller helps or waits while the stream
+    /// has more tasks queued than its limit. The function runs once, on some thread, after
+    /// everything enqueued before; it is dropped without running if the stream has an error by
+    /// then.
     ///
     /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
     /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8
-    /// MiB; a thread that waits for the stream may execute the function on its own. Fails on kinds
-    /// whose streams do not run on the host, after a shutdown, and in a forked child.
+    /// MiB; a thread that waits for the stream may execute the function on its own stack. Fails on
+    /// kinds whose streams do not run on the host, after a shutdown, and in a forked child.
     #[inline]
     pub fn enqueue<F, R>(&self, function: F) -> Result<()>
     where
@@ -130,23 +132,23 @@ impl Stream {
         }
     }
 
-    /// True when a task may be enqueued without being held back.
+    /// True when the next enqueue will not be throttled.
     #[inline]
-    pub(crate) fn has_room(&self) -> bool {
-        self.core.has_room()
+    pub(crate) fn is_below_limit(&self) -> bool {
+        self.core.is_below_limit()
     }
 
-    /// Blocks, helping the stream meanwhile, until there is room. Asks `is_interrupted` as
-    /// [`Stream::synchronize_unless`]; fails after a shutdown.
-    pub(crate) fn wait_for_room_unless(
+    /// Helps the stream or blocks until it is below its task limit. Calls `is_interrupted` as
+    /// [`Stream::synchronize_unless`] does; fails after a shutdown.
+    pub(crate) fn wait_below_limit_unless(
         &self,
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        self.core.wait_for_room(&mut Some(is_interrupted))
+        self.core.wait_below_limit(&mut Some(is_interrupted))
     }
 
-    /// Calls `task` as a task of the stream: this thread may not wait for the stream meanwhile, and
-    /// its enqueueing is not held back.
+    /// Calls `task` as a task of the stream: during the call this thread may not wait for the
+    /// stream, and its enqueues are not throttled.
     pub(crate) fn inside_task<R>(&self, task: impl FnOnce() -> R) -> R {
         frames::inside(self.core.key(), task)
     }
@@ -174,7 +176,7 @@ impl Stream {
 
     /// True when a synchronise would not wait, not even for a marker.
     pub(crate) fn is_passed(&self) -> bool {
-        // The counter first, as in `query`.
+        // The counter is read first, as in `StreamCore::is_drained`.
         self.core.progress.retired() >= self.core.pushed() && self.query()
     }
 
@@ -185,17 +187,17 @@ impl Stream {
         failures.has_failed() && (fork::is_child() || failures.current().is_some())
     }
 
-    /// Blocks until everything enqueued before this call is done, executing short tasks on this
-    /// thread meanwhile. Raises the error that is open then, to every thread waiting here at that
-    /// moment, and ends it. Fails inside a task of this stream.
+    /// Blocks until everything enqueued before this call is done; this thread may execute short
+    /// tasks itself. Then ends the open error and raises it to every thread that synchronises with
+    /// the stream at that moment. Fails inside a task of this stream.
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize(&mut None)
     }
 
-    /// As [`Stream::synchronize`], asking `is_interrupted` every 50 ms; when that says
-    /// true the wait is given up with [`Interrupted`](crate::RuntimeError::Interrupted) and the
-    /// work goes on. A task that this thread executes meanwhile is not left: it asks between tasks,
-    /// and executes none of a stream whose tasks have been long.
+    /// As [`Stream::synchronize`], but calls `is_interrupted` every 50 ms. When it returns true,
+    /// the wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the work
+    /// continues. A task that this thread executes is not interrupted: the check runs between
+    /// tasks, and this thread executes none of a stream whose recent tasks were long.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.core.synchronize(&mut Some(is_interrupted))
     }
@@ -235,7 +237,7 @@ mod tests {
     use crate::runtime::Runtime;
 
     #[test]
-    fn who_acts_as_a_task_of_a_stream_may_not_wait_for_it_and_afterwards_may() {
+    fn code_that_runs_as_a_task_may_not_wait_for_its_stream() {
         let runtime = Runtime::new(Config::default()).unwrap();
         let [stream, other] = [(); 2].map(|()| runtime.stream(Device::cpu(0)).unwrap());
         stream.inside_task(|| {
@@ -250,21 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_room_ends_when_it_is_interrupted_and_when_there_is_room() {
+    fn a_throttled_wait_ends_when_it_is_interrupted_and_below_the_limit() {
         let config = Config::builder().stream_task_limit(64).cpu_threads(1).build().unwrap();
         let runtime = Runtime::new(config).unwrap();
         let stream = runtime.stream(Device::cpu(0)).unwrap();
         let ((enter, entered), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
         let gate = move || enter.send(()).map(|()| opened.recv().is_ok()).map(drop);
         stream.enqueue(gate).unwrap();
-        entered.recv().unwrap(); // the worker stands in it: this thread cannot take it over
-        while stream.has_room() {
+        entered.recv().unwrap(); // the worker executes it: this thread cannot
+        while stream.is_below_limit() {
             stream.enqueue(|| ()).unwrap();
         }
-        let refused = stream.wait_for_room_unless(&mut || true).unwrap_err();
+        let refused = stream.wait_below_limit_unless(&mut || true).unwrap_err();
         assert!(matches!(refused, Error::Runtime(RuntimeError::Interrupted)), "{refused}");
         open.send(()).unwrap();
-        stream.wait_for_room_unless(&mut || false).unwrap();
+        stream.wait_below_limit_unless(&mut || false).unwrap();
         stream.synchronize().unwrap();
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::stream::enqueue::Always;
 use crate::engine::stream::operation::OperationKind;
 use crate::queue::{Class, Command};
 
-/// A place in the queue that threads wait for.
+/// A task without effect whose retirement wakes waiters.
 pub(crate) struct Marker;
 
 impl Command<TaskContext> for Marker {
@@ -24,7 +24,7 @@ impl Command<TaskContext> for Marker {
     }
 }
 
-/// Adjacent markers in a queue.
+/// A range of adjacent markers in a queue.
 #[derive(Debug)]
 pub(super) struct MarkerRun {
     first: u64,
@@ -35,8 +35,8 @@ impl MarkerRun {
     /// The empty run.
     pub(super) const EMPTY: Self = Self { first: 1, last: 0 };
 
-    /// Adds a marker. Threads may call this in another order than that of their markers. An older
-    /// marker that is not adjacent is left out and counts as work.
+    /// Adds a marker. Threads may call this out of ticket order. An older marker that is not
+    /// adjacent is left out and counts as work.
     fn add(&mut self, ticket: u64) {
         if ticket == self.last + 1 {
             self.last = ticket;
@@ -63,7 +63,7 @@ impl Command<TaskContext> for EmptyTask {
     fn run(self, _context: &mut TaskContext) {}
 }
 
-/// A value that is dropped when the stream comes to it.
+/// A task that drops its value.
 pub(crate) struct DropTask<T>(pub(crate) T);
 
 impl<T: Send + 'static> Command<TaskContext> for DropTask<T> {
@@ -74,7 +74,7 @@ impl<T: Send + 'static> Command<TaskContext> for DropTask<T> {
 }
 
 impl StreamCore {
-    /// Places a marker behind all tasks, for a thread that waits for a task that is no marker.
+    /// Pushes a marker behind all tasks, to wake a thread that waits for a task that is no marker.
     pub(super) fn push_marker(self: &Arc<Self>) {
         let ticket = self.enqueue(Marker, Always).ticket;
         self.markers.lock().add(ticket);
@@ -83,13 +83,14 @@ impl StreamCore {
     /// True when only markers are left in the queue. Markers are no work, so a thread that waited
     /// for the last task finds the stream done.
     pub(crate) fn is_drained(&self) -> bool {
-        // The stream's counter is read first: a task enqueued meanwhile does not make it look done.
+        // The consumer's counter is read first: a task enqueued between the reads counts as
+        // pending.
         let retired = self.progress.retired();
         let pushed = self.pushed();
         pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
     }
 
-    /// Marks the place on a driver stream behind everything submitted so far.
+    /// Places a mark on a driver stream behind all work submitted so far.
     pub(super) fn mark_now(&self) -> Result<Arc<OwnedMark>> {
         // The counter is read first: the tasks that it counts were submitted before the mark.
         let submitted = self.progress.retired();
@@ -98,8 +99,8 @@ impl StreamCore {
         Ok(mark)
     }
 
-    /// True when the task `ticket` is known to be done. Asks the device, and places a mark when
-    /// none is pending at or behind the task. A refusal counts as no answer.
+    /// True when the task `ticket` is known to be done. Polls the device, and places a mark when
+    /// none is pending at or behind the task. A refusal is ignored.
     pub(crate) fn poll_ticket(&self, ticket: u64) -> bool {
         if self.progress.done() >= ticket {
             return true;
@@ -123,16 +124,16 @@ impl StreamCore {
         }
     }
 
-    /// Drops the held values of tasks that the device has done; true when no value is held any
-    /// more. A pending mark is enough, wherever it stands: values held for tasks behind it get the
-    /// next one.
+    /// Drops the values held for tasks that the device has done; true when none is left. Places a
+    /// mark only when none is pending: values held for tasks behind the pending one get the next
+    /// one.
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
             let _ = self.marks.poll();
             if self.marks.is_empty() {
                 self.poll_ticket(ticket.min(self.progress.retired()));
             }
-            // A driver's callback moves the counter and drops nothing.
+            // A driver's callback moves the counter and drops no held value.
             self.marks.drop_passed();
         }
         self.marks.held_until().is_none()
@@ -150,8 +151,8 @@ impl StreamCore {
         }
     }
 
-    /// Blocks until the device executes no submitted task any more: all are done, or the device is
-    /// lost. A driver that refuses to wait for the stream is asked to wait for a mark.
+    /// Blocks until the device has finished all submitted tasks or is lost. If the driver refuses
+    /// to synchronise the stream, this waits for a mark.
     pub(super) fn wait_idle(&self) -> Result<()> {
         let by_mark = |_| self.handle.mark(false)?.wait();
         let waited = while_blocked(|| self.handle.synchronize().or_else(by_mark));

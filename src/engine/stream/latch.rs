@@ -4,11 +4,11 @@
 //! |---|---|---|---|
 //! | closed, no stream waits | open | closed, with the stream | abandoned |
 //! | closed, a stream waits | open; resumes the stream | closed, with the newer parking | abandoned |
-//! | open | (happens once) | returns that it is open | abandoned |
-//! | abandoned | no effect | returns that it is open | (happens once) |
+//! | open | (happens once) | returns false | abandoned |
+//! | abandoned | no effect | returns false | (happens once) |
 //!
-//! Opener and waiter change the state under one lock, held for the change alone, so the second of
-//! them sees the first. A latch may therefore be opened before the stream has parked on it.
+//! The opener and the waiter change the state under one lock, so the second one sees the change of
+//! the first. A latch may therefore be opened before the stream has parked on it.
 
 use std::fmt;
 use std::mem;
@@ -18,7 +18,7 @@ use crate::base::error::FailureCause;
 use crate::base::sync::{LockRank, Mutex};
 use crate::engine::stream::turnstile::Parking;
 
-/// The value that a latch is opened with: the outcome of the work behind it.
+/// The outcome of the work that opens a latch.
 pub(crate) type Outcome = Result<(), FailureCause>;
 
 /// See the head of this file.
@@ -70,7 +70,7 @@ impl<S> Latch<S> {
         true
     }
 
-    /// The outcome of the opening, the first time; `None` before the opening.
+    /// Takes the outcome. `None` before the latch is opened, and after the first call.
     pub(crate) fn take(&self) -> Option<Outcome> {
         match &mut *self.state.lock() {
             State::Open(outcome) => outcome.take(),
@@ -78,11 +78,11 @@ impl<S> Latch<S> {
         }
     }
 
-    /// No command will look at the latch any more: a later opening has no effect, and no outcome or
-    /// stream is kept.
+    /// Ends the use of the latch: drops a stored outcome or stream, and a later opening has no
+    /// effect.
     pub(crate) fn abandon(&self) {
         let before = mem::replace(&mut *self.state.lock(), State::Abandoned);
-        drop(before); // after the lock, as above
+        drop(before); // after the lock, as in `wait`
     }
 }
 

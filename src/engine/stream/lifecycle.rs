@@ -13,14 +13,14 @@ use crate::engine::stream::action::Action;
 const RUNNING: usize = 0;
 const STOPPED: usize = 1;
 const CANCELLED: usize = 2;
-/// Added to the first two while the runtime is watched: a task finds out with one comparison
-/// whether anything is unusual.
+/// Bit of the first two phases while the runtime is watched. One comparison per task then detects a
+/// watch or a cancellation.
 const WATCHED: usize = 4;
 
 /// Shared by all streams of a runtime.
 ///
 /// `phase` only grows: running, stopped (no new work, queued tasks run), cancelled (queued tasks
-/// are retired without running). Before the last one the bit of a watcher is set and cleared.
+/// are retired without running). The watch bit is set and cleared before the last phase.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     /// Identifies the runtime in this process.
@@ -28,21 +28,21 @@ pub(crate) struct Lifecycle {
     phase: AtomicUsize,
     /// The number of tasks queued in one stream above which enqueueing helps or waits.
     pub(crate) stream_task_limit: u64,
-    /// The counts of streams that are gone.
+    /// The counts of dropped streams.
     retired_counters: StreamCounters,
     /// Called with each task while the runtime is watched.
     watcher: OnceLock<fn(&Action)>,
-    /// Errors of streams that are gone, which were never raised.
+    /// Never-raised errors of dropped streams.
     unseen: Mutex<BTreeMap<Device, Unseen>>,
-    /// Called with each of them, to drop all that the error holds but its text.
+    /// Called with each error in `unseen`, to drop everything but its text.
     fade: OnceLock<fn(&Arc<StreamFailure>)>,
 }
 
-/// The most errors that are kept for one device.
+/// The maximum number of unseen errors per device.
 const MOST_UNSEEN: usize = 16;
 
-/// Errors of streams that are gone, which were never raised: the newest ones, and the number of
-/// those before.
+/// Never-raised errors of dropped streams: the newest ones, and the number of older ones that were
+/// discarded.
 #[derive(Debug, Default)]
 pub(crate) struct Unseen {
     pub(crate) errors: VecDeque<Arc<StreamFailure>>,
@@ -50,7 +50,7 @@ pub(crate) struct Unseen {
 }
 
 impl Unseen {
-    /// Adds later errors. Returns those that are forgotten in exchange, to be dropped without a
+    /// Adds later errors. Returns the ones beyond the maximum, which the caller drops without a
     /// lock: they are users' values.
     #[must_use = "it is a user's"]
     fn add(&mut self, later: Self) -> Vec<Arc<StreamFailure>> {
@@ -92,7 +92,7 @@ impl StreamCounters {
         }
     }
 
-    /// Adds helped tasks; called by the consumer alone, on a path that must not pay for a locked
+    /// Adds helped tasks. Called only by the consumer, on a path that must not pay for an atomic
     /// add.
     #[inline]
     pub(crate) fn add_helped(&self, count: u64) {
@@ -102,7 +102,7 @@ impl StreamCounters {
     }
 
     pub(crate) fn read(&self) -> StreamCounts {
-        // Relaxed: as above.
+        // Relaxed: counters order nothing.
         StreamCounts {
             helped: self.helped.load(Ordering::Relaxed),
             skipped: self.skipped.load(Ordering::Relaxed),
@@ -124,7 +124,7 @@ impl Lifecycle {
         })
     }
 
-    /// Fails when no new work is taken: in a forked child and after the stop.
+    /// Fails when the runtime accepts no new work: in a forked child and after the stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         fork::check()?;
@@ -153,16 +153,16 @@ impl Lifecycle {
         }
     }
 
-    /// Accepts no new work from now on. False when it was stopped before.
+    /// Stops accepting new work. False when already stopped.
     pub(crate) fn stop(&self) -> bool {
         // Relaxed: of two shutdowns one is the first, and the other has no effect.
         let stopped = |phase| (phase & !WATCHED == RUNNING).then_some(phase | STOPPED);
         self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stopped).is_ok()
     }
 
-    /// Queued tasks are retired without running from now on.
+    /// From now on queued tasks are retired without running.
     pub(crate) fn cancel(&self) {
-        // Relaxed, here and below: the phase publishes no other memory. The shutdown looks at each
+        // Relaxed, here and below: the phase publishes no other memory. The shutdown polls each
         // stream until it is retired, through the stream's own atomics and locks.
         self.phase.store(CANCELLED, Ordering::Relaxed);
     }
@@ -172,16 +172,16 @@ impl Lifecycle {
         self.phase.load(Ordering::Relaxed) == CANCELLED
     }
 
-    /// True when tasks are not simply run: they are cancelled or watched.
+    /// True when tasks are cancelled or watched.
     #[inline]
     pub(crate) fn is_unusual(&self) -> bool {
         self.phase.load(Ordering::Relaxed) >= CANCELLED
     }
 
-    /// Calls `watcher` with each task from now on. It is the same at each call.
+    /// Calls `watcher` with each task from now on. All callers pass the same function.
     pub(crate) fn watch(&self, watcher: fn(&Action)) {
         self.watcher.get_or_init(|| watcher);
-        // A cancellation ends the watching for good.
+        // After a cancellation no task is reported.
         let with_bit = |phase| (phase < CANCELLED).then_some(phase | WATCHED);
         let _ = self.phase.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_bit);
     }
@@ -199,16 +199,16 @@ impl Lifecycle {
     }
 
     /// Reports a task.
-    pub(crate) fn tell(&self, action: &Action) {
+    pub(crate) fn report(&self, action: &Action) {
         if let Some(watcher) = self.watcher.get() {
             watcher(action);
         }
     }
 
-    /// Keeps the counts and the error of a stream that is gone. Returns the errors that are
-    /// forgotten in exchange.
+    /// Adds the counts and the unseen error of a dropped stream. Returns the errors beyond the
+    /// maximum.
     #[must_use = "they are a user's"]
-    pub(crate) fn keep(
+    pub(crate) fn add_dropped(
         &self,
         counts: StreamCounts,
         unseen: Option<Arc<StreamFailure>>,
@@ -223,28 +223,28 @@ impl Lifecycle {
         self.unseen.lock().entry(device).or_default().add(later)
     }
 
-    /// Calls `fade` with each error that is kept for a stream that is gone, on the thread that
-    /// drops the stream. It is the same at each call.
+    /// Calls `fade` with each unseen error of a dropped stream, on the thread that drops the
+    /// stream. All callers pass the same function.
     pub(crate) fn fade_by(&self, fade: fn(&Arc<StreamFailure>)) {
         self.fade.get_or_init(|| fade);
     }
 
-    /// The counts of the streams that are gone.
+    /// The counts of dropped streams.
     pub(crate) fn retired_counts(&self) -> StreamCounts {
         self.retired_counters.read()
     }
 
-    /// Takes the errors of a device's streams that are gone, which were never raised.
+    /// Takes the never-raised errors of a device's dropped streams.
     pub(crate) fn take_unseen(&self, device: Device) -> Unseen {
         self.unseen.lock().remove(&device).unwrap_or_default()
     }
 
-    /// Takes the same for all devices.
+    /// Takes the never-raised errors of all devices.
     pub(crate) fn take_all_unseen(&self) -> Vec<Unseen> {
         std::mem::take(&mut *self.unseen.lock()).into_values().collect()
     }
 
-    /// Puts errors back that could not be raised.
+    /// Puts back errors that could not be raised.
     pub(crate) fn put_back(&self, device: Device, mut earlier: Unseen) {
         let forgotten = {
             let mut unseen = self.unseen.lock();
@@ -262,10 +262,10 @@ mod tests {
     use super::*;
     use crate::base::error::FailureCause;
 
-    fn keep(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
+    fn add_errors(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
-            drop(lifecycle.keep(StreamCounts::default(), Some(error)));
+            drop(lifecycle.add_dropped(StreamCounts::default(), Some(error)));
         }
     }
 
@@ -274,15 +274,15 @@ mod tests {
     }
 
     #[test]
-    fn of_the_errors_that_nobody_asked_for_the_newest_of_each_device_are_kept() {
+    fn only_the_newest_unseen_errors_of_a_device_are_retained() {
         let lifecycle = Lifecycle::new(1, 10);
         let devices = [Device::cpu(0), Device::cpu(1)];
-        keep(&lifecycle, devices[1], 500..503);
-        keep(&lifecycle, devices[0], 0..40);
+        add_errors(&lifecycle, devices[1], 500..503);
+        add_errors(&lifecycle, devices[0], 0..40);
         let unseen = lifecycle.take_unseen(devices[0]);
         assert_eq!((ids(&unseen), unseen.num_forgotten), ((24..40).collect(), 24));
-        // The errors could not be raised, and later ones have come meanwhile.
-        keep(&lifecycle, devices[0], 40..43);
+        // The errors could not be raised, and later ones were added since.
+        add_errors(&lifecycle, devices[0], 40..43);
         lifecycle.put_back(devices[0], unseen);
         let unseen = lifecycle.take_unseen(devices[0]);
         assert_eq!((ids(&unseen), unseen.num_forgotten), ((27..43).collect(), 27));
@@ -291,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_is_kept_is_faded_by_the_first_that_wants_to_and_no_other_error_is() {
+    fn only_errors_added_after_the_first_fade_by_are_faded() {
         let lifecycle = Lifecycle::new(1, 10);
-        keep(&lifecycle, Device::cpu(0), 0..1);
+        add_errors(&lifecycle, Device::cpu(0), 0..1);
         lifecycle.fade_by(|error| error.set_seen());
         lifecycle.fade_by(|_| panic!("it is the same at each call"));
-        keep(&lifecycle, Device::cpu(0), 1..3);
+        add_errors(&lifecycle, Device::cpu(0), 1..3);
         let unseen = lifecycle.take_unseen(Device::cpu(0));
         let faded: Vec<bool> = unseen.errors.iter().map(|error| error.is_seen()).collect();
         assert_eq!(faded, [false, true, true]);

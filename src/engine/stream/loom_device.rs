@@ -1,4 +1,4 @@
-//! A device for models: streams of the engine itself, whose workers are the model's threads.
+//! A device for models: its streams are the engine's own, its workers are the model's threads.
 #![expect(unsafe_code, reason = "a backend of the models' own")]
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use crate::engine::stream::lifecycle::Lifecycle;
 #[path = "../../../tests/common/hand_on.rs"]
 mod hand_on;
 
-/// A device whose tasks run on the host, when a thread of the model works.
+/// A device of a host kind. Its tasks run when a thread of the model calls `work`.
 #[derive(Debug)]
 pub(crate) struct HostDevice {
     inner: Arc<NullBackend>,
@@ -38,14 +38,14 @@ impl HostDevice {
         stream(&(Arc::clone(self) as Arc<dyn Backend>), id)
     }
 
-    /// As a worker: takes an entry out of the run queue, if there is one, and runs it.
+    /// Acts as a worker: takes an entry from the run queue and runs it. False when it is empty.
     pub(crate) fn work(&self) -> bool {
         let entry = self.run_queue.lock().pop_front();
         entry.map(|(_, work)| work.run(&Turn::unshared())).is_some()
     }
 
-    /// As a submitter that finds no room: takes out the entries that are not needed.
-    pub(crate) fn make_room(&self) {
+    /// Acts as a submitter at a full run queue: removes the entries that are not needed.
+    pub(crate) fn drop_unneeded(&self) {
         let mut unneeded = Vec::new();
         self.run_queue.lock().retain(|(_, work)| {
             let is_needed = work.is_needed();
@@ -77,12 +77,12 @@ unsafe impl Backend for HostDevice {
     }
 
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>) {
-        // SAFETY: as for this method.
+        // SAFETY: the caller upholds the contract of `resume`, which is that of `submit`.
         unsafe { self.submit(stream, work) };
     }
 }
 
-/// A stream of a device: of the null kind, whose tasks run where they are enqueued, or a host's.
+/// A stream of the null backend, whose tasks run on the enqueuing thread, or of a [`HostDevice`].
 pub(crate) fn stream(backend: &Arc<dyn Backend>, id: u64) -> Arc<StreamCore> {
     let device = Device::new(DeviceKind::NULL, 0).unwrap();
     let handle = OwnedStream::create(backend, 0, 0).unwrap();

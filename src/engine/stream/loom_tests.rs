@@ -1,4 +1,4 @@
-//! Loom models of the engine: no task left behind, resumed once, woken in time.
+//! Loom models of the engine: no task is left behind, a stream is resumed once, waiters are woken.
 //!
 //! The streams are those of production; the workers of their device are threads of the model, and
 //! the model runs the entries left in the run queue at its end. The cell that tasks write is not
@@ -37,7 +37,7 @@ struct Ran(Arc<UnsafeCell<usize>>);
 
 // SAFETY: one task at a time accesses the cell, or loom reports it.
 unsafe impl Send for Ran {}
-// SAFETY: as above.
+// SAFETY: one task at a time accesses the cell, or loom reports it.
 unsafe impl Sync for Ran {}
 
 impl Ran {
@@ -46,12 +46,12 @@ impl Ran {
     }
 
     fn add(&self) {
-        // SAFETY: loom reports a concurrent access.
+        // SAFETY: one task at a time accesses the cell, or loom reports it.
         self.0.with_mut(|count| unsafe { *count += 1 });
     }
 
     fn count(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: one task at a time accesses the cell, or loom reports it.
         self.0.with(|count| unsafe { *count })
     }
 }
@@ -140,15 +140,15 @@ fn loom_a_worker_that_leaves_leaves_no_work_behind() {
     });
 }
 
-/// Goal: a task that is enqueued while the run queue gives the stream up, because a waiting thread
-/// has executed it, is not left behind.
+/// Goal: a task enqueued while the run queue drops the stream's entry, because a waiting thread has
+/// executed the stream, is not left behind.
 #[test]
-fn loom_a_stream_that_a_run_queue_gives_up_leaves_no_work_behind() {
+fn loom_a_stream_that_a_run_queue_drops_leaves_no_work_behind() {
     model(Some(3), || {
         let world = World::new();
         world.enqueue();
         assert!(world.core.help(1, &mut None).unwrap(), "its entry is still there");
-        let submitter = world.spawn(|world| world.device.make_room());
+        let submitter = world.spawn(|world| world.device.drop_unneeded());
         world.enqueue();
         submitter.join().unwrap();
         world.assert_all_ran(2);
@@ -185,8 +185,8 @@ fn loom_a_helper_that_gives_up_leaves_its_work_to_a_worker() {
 }
 
 /// On a driver's stream a task runs past an empty queue while another thread calls `other` with the
-/// stream; each task runs once. One place is left before the end of a segment.
-fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
+/// stream; each task runs once. One slot is left in the segment.
+fn run_directly_beside(other: fn(&Arc<StreamCore>, Ran)) {
     model(Some(3), move || {
         let null: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
         let (core, ran) = (loom_device::stream(&null, 1), Ran::new());
@@ -206,22 +206,21 @@ fn bring_beside(other: fn(&Arc<StreamCore>, Ran)) {
 /// Goal: two threads push tasks past the queue concurrently; each task runs once, on either thread.
 #[test]
 fn loom_tasks_that_go_past_the_queue_are_run_once() {
-    bring_beside(|core, ran| {
+    run_directly_beside(|core, ran| {
         core.enqueue(Task(ran), Checked).unwrap();
     });
 }
 
-/// Goal: a task that goes past the queue leaves no task behind that another thread enqueues
-/// meanwhile.
+/// Goal: a task that runs past the queue leaves behind no task that another thread enqueues.
 #[test]
 fn loom_a_task_that_goes_past_the_queue_leaves_no_work_behind() {
-    bring_beside(|core, ran| {
+    run_directly_beside(|core, ran| {
         core.enqueue(Task(ran), Always);
     });
 }
 
 /// A task's write is visible to a thread that sees the task retired.
-fn write_and_look(push: fn(&World)) {
+fn check_write_is_visible(push: fn(&World)) {
     model_without_fences(EVERY, move || {
         let world = World::new();
         push(&world);
@@ -236,8 +235,8 @@ fn write_and_look(push: fn(&World)) {
 /// Goal: a task's write is visible when the task is retired. loom reports a read that is not
 /// ordered after it.
 #[test]
-fn loom_what_a_task_wrote_is_there_when_it_is_retired() {
-    write_and_look(World::enqueue);
+fn loom_a_retired_tasks_write_is_visible() {
+    check_write_is_visible(World::enqueue);
 }
 
 /// A task that is waited for.
@@ -253,18 +252,18 @@ impl Command<TaskContext> for MarkedTask {
     }
 }
 
-/// Goal: the same for a task that is waited for.
+/// Goal: a marker's write is visible when the marker is retired.
 #[test]
-fn loom_what_a_marker_wrote_is_there_when_it_is_retired() {
-    write_and_look(|world| {
+fn loom_a_retired_markers_write_is_visible() {
+    check_write_is_visible(|world| {
         world.core.enqueue(MarkedTask(world.ran.clone()), Checked).unwrap();
     });
 }
 
 /// Goal: a thread that finds a stream ended is ordered after its tasks, so the next stream may use
-/// their memory. Method: the thread that runs the task has the last reference to the stream.
+/// their memory. Method: the thread that runs the task holds the last reference to the stream.
 #[test]
-fn loom_who_finds_a_stream_over_comes_behind_its_tasks() {
+fn loom_an_ended_stream_is_seen_after_its_tasks() {
     model_without_fences(EVERY, || {
         let world = World::new();
         world.enqueue();
@@ -282,7 +281,7 @@ fn loom_who_finds_a_stream_over_comes_behind_its_tasks() {
 }
 
 /// Goal: a stream that parks while its event completes is resumed exactly once, also when another
-/// thread enqueues meanwhile.
+/// thread enqueues at the same time.
 #[test]
 fn loom_a_parked_stream_is_resumed_once() {
     model(Some(2), || {
@@ -320,7 +319,7 @@ fn loom_a_sleeping_thread_is_woken_by_the_marker() {
 /// Goal: a deferred task that is finished while its stream parks, and while another thread
 /// enqueues, is resumed exactly once.
 #[test]
-fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
+fn loom_a_finish_during_a_parking_resumes_the_stream_once() {
     model(Some(2), || {
         let world = World::new();
         let finisher = Arc::new(Mutex::new(LockRank::Backend, None));
@@ -340,10 +339,10 @@ fn loom_a_task_finished_while_its_stream_parks_goes_on_once() {
     });
 }
 
-/// Goal: an error that ended is forgotten when no wait can ask for it any more. Method: its stream
-/// ends it concurrently with the last wait that may ask.
+/// Goal: an ended error is dropped when no wait can read it any more. Method: the stream ends it
+/// concurrently with the last unbinding.
 #[test]
-fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
+fn loom_an_ended_error_is_dropped_by_the_last_unbinding() {
     model(EVERY, || {
         let failures = Arc::new(Failures::new());
         failures.bind();
@@ -362,7 +361,7 @@ fn loom_an_error_that_ended_is_forgotten_by_whoever_is_last() {
 /// Goal: a task's write is visible to any thread that finds its event done. Method: two threads
 /// query the event, and one may read the result that the other published.
 #[test]
-fn loom_an_event_that_is_done_shows_what_was_done() {
+fn loom_a_done_event_publishes_its_tasks_writes() {
     model_without_fences(Some(2), || {
         let (world, event) = (World::new(), Event::new());
         world.enqueue();
@@ -415,7 +414,7 @@ fn loom_a_cancelled_task_and_its_finish_resume_the_stream_once() {
     });
 }
 
-/// A parked turnstile, and a thread that ends the parking.
+/// A parked turnstile and its parking.
 fn parked() -> (Arc<Turnstile<()>>, Parking) {
     let turnstile = Arc::new(Turnstile::new(()));
     let parking = turnstile.enter_to_help().expect("idle").park();
@@ -441,7 +440,7 @@ fn loom_of_two_resumptions_of_one_parking_one_counts() {
 /// Goal: a resumption of one parking does not end the next. Method: one parking is ended twice; the
 /// stream parks again before or after the second attempt, which must not end the new parking.
 #[test]
-fn loom_a_resumption_meant_for_an_earlier_parking_does_nothing() {
+fn loom_a_late_resumption_does_not_end_a_later_parking() {
     model(Some(3), || {
         let (turnstile, first) = parked();
         assert_eq!(turnstile.unpark(first), Next::Schedule);

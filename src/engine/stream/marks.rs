@@ -1,7 +1,7 @@
 //! Completion marks of one driver stream, by ticket: the known progress of the device.
 //!
-//! The same struct holds values until the device has passed a task: memory to give back, and owners
-//! of memory that a copy still uses. A held value needs no mark of its own; each poll of the device
+//! The same struct holds values until the device has passed a task: memory to free, and owners of
+//! memory that a copy still uses. A held value needs no mark of its own; each poll of the device
 //! drops the values of the tasks that it has passed.
 #![expect(unsafe_code, reason = "marks that have no owner are of this stream's backend")]
 
@@ -21,29 +21,29 @@ use crate::engine::stream::commands::drop_quietly;
 /// A stream polls the device each time its pending marks reach a multiple of this number.
 const MARKS_PER_POLL: usize = 64;
 
-/// Values that a device may still use, although it cannot be asked any more. Never dropped.
+/// Values that a device may still use after it can no longer be polled. Never dropped.
 static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 
-/// A mark in a stream. Most of them are never asked for, so an owner is made on demand.
+/// A mark in a stream. Most marks are never shared, so the counted owner is created on demand.
 #[derive(Debug)]
 pub(crate) enum PlacedMark {
-    /// No other reference exists: the code that takes it out releases it.
-    Alone(BareMark),
+    /// No other reference exists: the code that removes the mark from the list releases it.
+    Unique(BareMark),
     /// Other references may exist.
     Shared(Arc<OwnedMark>),
 }
 
 impl PlacedMark {
-    /// The mark, with one more owner.
+    /// Returns one more owner of the mark.
     ///
     /// # Safety
-    /// A stream of this backend made it.
+    /// A stream of this backend created the mark.
     unsafe fn share(&mut self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         match self {
             Self::Shared(mark) => Arc::clone(mark),
-            Self::Alone(mark) => {
-                // SAFETY: the mark is this backend's, as the caller promises. It has no other
-                // owner, as the variant says, which is replaced here.
+            Self::Unique(mark) => {
+                // SAFETY: the caller guarantees that a stream of `backend` created the mark.
+                // `Unique` means that it has no other owner, and the variant is replaced here.
                 let mark = unsafe { mark.into_owned(backend) };
                 *self = Self::Shared(Arc::clone(&mark));
                 mark
@@ -57,7 +57,7 @@ impl PlacedMark {
 pub(crate) struct Marks {
     backend: Arc<dyn Backend>,
     progress: Arc<Progress>,
-    /// A spin lock: each record of a driver's stream takes it, and calls nothing while holding it.
+    /// A spin lock: each record of a driver's stream takes it, and makes no call under it.
     pending: SpinMutex<VecDeque<(u64, PlacedMark)>>,
     held: Mutex<Held>,
 }
@@ -77,11 +77,11 @@ impl Marks {
         Self { backend: Arc::clone(backend), progress: Arc::clone(progress), pending, held }
     }
 
-    /// Adds a mark behind the task `ticket`, while the consumer may be further.
+    /// Adds a mark behind the task `ticket`. The consumer may have passed later tasks.
     pub(crate) fn insert(&self, ticket: u64, mark: Arc<OwnedMark>) {
         let mut pending = self.pending.lock();
-        let place = pending.partition_point(|(at, _)| *at <= ticket);
-        pending.insert(place, (ticket, PlacedMark::Shared(mark)));
+        let index = pending.partition_point(|(at, _)| *at <= ticket);
+        pending.insert(index, (ticket, PlacedMark::Shared(mark)));
     }
 
     /// Keeps `thing` until the device has done the task `ticket`.
@@ -114,7 +114,7 @@ impl Marks {
             };
             std::mem::replace(&mut held.by_ticket, later)
         };
-        // Without the lock: memory is given back to the driver, and owners are users' values.
+        // Without the lock: memory is returned to the driver, and owners are users' values.
         for thing in passed.into_values() {
             drop_quietly(|| drop(thing));
         }
@@ -146,7 +146,7 @@ impl Marks {
             pending.len()
         };
         if count.is_multiple_of(MARKS_PER_POLL) {
-            // A refusal is no answer: a caller that needs one polls again.
+            // A refusal is ignored: a caller that needs the result polls again.
             let _ = self.poll();
         }
     }
@@ -156,20 +156,20 @@ impl Marks {
         self.pending.lock().is_empty()
     }
 
-    /// The first mark that stands at `ticket` or behind it; `None` when the device has reached it.
+    /// The first pending mark at or behind `ticket`, if there is one.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<OwnedMark>> {
         let mut pending = self.pending.lock();
-        let place = pending.partition_point(|(at, _)| *at < ticket);
-        let (_, mark) = pending.get_mut(place)?;
-        // SAFETY: the marks in here are of one stream, whose backend this is.
+        let index = pending.partition_point(|(at, _)| *at < ticket);
+        let (_, mark) = pending.get_mut(index)?;
+        // SAFETY: this stream's backend, `self.backend`, created all marks in `pending`.
         Some(unsafe { mark.share(&self.backend) })
     }
 
-    /// Asks the device how far it is, and removes the marks that it has reached.
+    /// Polls the device, and removes the marks that it has reached.
     pub(crate) fn poll(&self) -> Result<()> {
         loop {
             let Some((ticket, mark)) = self.first() else { return Ok(()) };
-            // No lock is held while the driver is asked (law 7).
+            // No lock is held during the driver's call (law 7).
             if !mark.is_done()? {
                 return Ok(());
             }
@@ -180,20 +180,21 @@ impl Marks {
     fn first(&self) -> Option<(u64, Arc<OwnedMark>)> {
         let mut pending = self.pending.lock();
         let (ticket, mark) = pending.front_mut()?;
-        // SAFETY: as in `at`.
+        // SAFETY: this stream's backend, `self.backend`, created all marks in `pending`.
         Some((*ticket, unsafe { mark.share(&self.backend) }))
     }
 
-    /// Releases a mark that was taken out, unless it has other owners.
+    /// Releases a mark that was removed from the list, unless it has other owners.
     fn release(&self, mark: PlacedMark) {
         match mark {
-            // SAFETY: as in `at`; an `Alone` mark has no other owner that releases it.
-            PlacedMark::Alone(mark) => unsafe { mark.release(&*self.backend) },
+            // SAFETY: this stream's backend created the mark, and a `Unique` mark has no other
+            // owner that releases it.
+            PlacedMark::Unique(mark) => unsafe { mark.release(&*self.backend) },
             PlacedMark::Shared(mark) => drop(mark),
         }
     }
 
-    /// The device has reached the task `ticket`.
+    /// Notes that the device has reached the task `ticket`: releases its marks and held values.
     pub(crate) fn reached(&self, ticket: u64) {
         self.progress.reach(ticket);
         // One at a time: releasing a mark calls the driver, hence without the lock.
@@ -227,10 +228,10 @@ mod tests {
     use crate::backend::null::{NullBackend, NullConfig};
 
     #[test]
-    fn what_is_held_for_a_task_that_was_done_meanwhile_is_dropped_at_once() {
-        // Goal: no value is kept until some later task of the stream is done. Method: the counter
-        // moves, and the thread that moves it looks, before the value is inserted; there is no
-        // second look.
+    fn a_value_held_for_a_task_that_is_already_done_is_dropped_at_once() {
+        // Goal: the value is not retained until a later task is done. Method: the counter moves,
+        // and its mover drops passed values, before the value is inserted; nothing polls
+        // afterwards.
         let backend: Arc<dyn Backend> = NullBackend::new(NullConfig::default());
         let progress = Progress::new(1, false);
         let marks = Marks::new(&backend, &progress);

@@ -1,6 +1,6 @@
 //! Streams: in-order work. The public [`Stream`], and the engine below it, the same for every kind.
 //!
-//! * [`enqueue`], [`direct`]: the door of every task, and a driver's tasks past an empty queue
+//! * [`enqueue`], [`direct`]: the entry of every task, and the fast path of a driver's tasks
 //! * [`core`], [`drain`]: schedule, park, resume; the consumer's loop
 //! * [`turnstile`]: one consumer at a time, no task left behind
 //! * [`waiters`], [`wait`], [`synchronize`]: the list of waiters, how a thread waits, how a
@@ -9,13 +9,13 @@
 //!   each one runs with
 //! * [`ffi_launch`], [`deferred`]: calls of C functions, tasks that are finished outside of the
 //!   stream
-//! * [`latch`], [`latched`]: a latch that a parked stream waits for, and the command that waits
+//! * [`latch`], [`latch_commands`]: a latch that a parked stream waits for, and its commands
 //! * [`failures`], [`marks`], [`scheduling_hints`], [`frames`], [`lifecycle`]: a stream's state
 //! * [`action`]: the report about each task, for a watcher of the runtime
 //! * [`refusal`]: tasks for which no worker can be started
 //! * [`internal`]: commands of the runtime itself, accepted in any state of the stream
 //! * [`table`]: the streams of one device: the default one, the pools, the dedicated ones
-//! * [`handle`], [`scope`]: the public face
+//! * [`handle`], [`scope`]: the public types
 
 pub(crate) mod action;
 #[cfg(all(test, not(loom)))]
@@ -33,7 +33,7 @@ pub(crate) mod frames;
 mod handle;
 pub(crate) mod internal;
 pub(crate) mod latch;
-pub(crate) mod latched;
+pub(crate) mod latch_commands;
 pub(crate) mod lifecycle;
 #[cfg(all(test, loom))]
 pub(crate) mod loom_device;

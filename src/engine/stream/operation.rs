@@ -27,12 +27,12 @@ pub(crate) enum OperationKind {
     Record,
     /// A wait for a record on another stream.
     Wait,
-    /// A task of the runtime itself: markers, places, order between uses of memory, errors.
+    /// A task of the runtime itself: markers, empty tasks, order between uses of memory, errors.
     Internal,
 }
 
 impl OperationKind {
-    /// The name in reports; `None` for tasks of the runtime itself, which no report has.
+    /// The name in reports; `None` for tasks of the runtime itself, which are not reported.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             Self::Call => Some("call"),
@@ -52,11 +52,11 @@ impl OperationKind {
 /// The details of one task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
-    /// The number of bytes that the task is about; 0 where it is about none.
+    /// The size of the task's data in bytes; 0 for a task without data.
     pub(crate) bytes: usize,
     /// The memory that the task is known to use.
     pub(crate) accesses: Vec<MemoryAccess>,
-    /// The place in another stream that the task waits for.
+    /// The point in another stream that the task waits for.
     #[cfg_attr(not(test), expect(dead_code, reason = "each subscriber reads what it needs"))]
     pub(crate) source: Option<Point>,
 }
@@ -65,9 +65,9 @@ pub(crate) struct Details {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryAccess {
     pub(crate) address: Address,
-    /// `None` where only the address is known.
+    /// `None` when only the address is known.
     pub(crate) bytes: Option<usize>,
-    /// `None` where only the use is known.
+    /// `None` when the direction is unknown.
     pub(crate) writes: Option<bool>,
 }
 
@@ -82,14 +82,14 @@ impl MemoryAccess {
         Self { address, bytes: Some(bytes), writes: Some(true) }
     }
 
-    /// True when this tells of that use, as exactly as it can.
-    pub(crate) fn tells_of(&self, use_: &Self) -> bool {
+    /// True when `use_` agrees with every field that is known here.
+    pub(crate) fn agrees_with(&self, use_: &Self) -> bool {
         self.address == use_.address
             && self.bytes.is_none_or(|bytes| Some(bytes) == use_.bytes)
             && self.writes.is_none_or(|writes| Some(writes) == use_.writes)
     }
 
-    /// A use of memory of unknown extent.
+    /// A use of unknown size and direction.
     pub(crate) fn unknown(address: Address) -> Self {
         Self { address, bytes: None, writes: None }
     }

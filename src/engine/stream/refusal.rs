@@ -1,9 +1,9 @@
 //! Streams that no worker can execute: the system starts no thread, or the backend panics.
 //!
-//! The thread that made such a stream runnable retires its queue: our own tasks run, users' tasks
-//! do not. The call that enqueued a user's task is refused, and only the task's ticket remains.
-//! Tasks that other threads enqueued in that moment fail the stream, because their calls have
-//! returned; so do waits in front of the task.
+//! The thread that scheduled such a stream retires its queue: the runtime's own tasks run, users'
+//! tasks are dropped. That thread's enqueue call fails, and its task only uses up a ticket. Tasks
+//! that other threads enqueued at the same time fail the stream, because their calls have already
+//! returned; so do blocked waits ahead of the task.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::base::error::{DriverError, Error, FailureCause, Result, RuntimeError};
 use crate::base::sync::yield_now;
-use crate::engine::stream::commands::{drop_quietly, panic_text};
+use crate::engine::stream::commands::{drop_quietly, take_panic_message};
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::drain::{Consumer, Stop};
 use crate::engine::stream::frames;
@@ -19,49 +19,47 @@ use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Head};
 
 thread_local! {
-    /// The task because of which this thread hands a stream to its backend.
-    static BROUGHT: Cell<Brought> = const { Cell::new(NOTHING) };
-    /// Why it was refused.
+    /// The task whose enqueue call is handing a stream to its backend on this thread.
+    static SUBMITTING: Cell<TaskKey> = const { Cell::new(NO_TASK) };
+    /// The reason for the refusal of that task.
     static REASON: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
-/// The key of a stream, and a ticket there.
-type Brought = (u64, u64);
+/// A stream's key, and a ticket of that stream.
+type TaskKey = (u64, u64);
 
-/// No task has this ticket.
-const NOTHING: Brought = (0, 0);
+/// No task has this ticket: they start at 1.
+const NO_TASK: TaskKey = (0, 0);
 
-/// Replaces the task once it was refused.
-const IS_REFUSED: Brought = (0, u64::MAX);
+/// Replaces the task's key after its refusal.
+const REFUSED: TaskKey = (0, u64::MAX);
 
-/// Why this thread's task was refused. A thread whose thread-locals are already destroyed has lost
-/// the reason.
-fn take_reason() -> Error {
+/// Takes the reason of this thread's refusal. It is lost once the thread-locals are destroyed.
+fn take_refusal() -> Error {
     REASON.try_with(RefCell::take).ok().flatten().unwrap_or(Error::Runtime(RuntimeError::ShutDown))
 }
 
 impl StreamCore {
-    /// Hands the stream, which the caller is responsible for, to the backend because of the task
-    /// `ticket`; 0 stands for one of our own tasks. Fails when no thread can execute the task,
-    /// which was then dropped unrun.
+    /// As `submit`, for the task `ticket`; 0 stands for a task of the runtime. Fails when no thread
+    /// can execute the task, which is then dropped without running.
     #[cold]
     #[inline(never)]
     pub(super) fn submit_for(self: &Arc<Self>, ticket: u64) -> Result<()> {
-        // Values dropped on the way may enqueue tasks of their own.
-        let outer = BROUGHT.replace((self.key(), ticket));
+        // Users' values that `submit` drops may enqueue tasks, so the outer key is restored.
+        let outer = SUBMITTING.replace((self.key(), ticket));
         self.submit();
-        if BROUGHT.replace(outer) == IS_REFUSED { Err(take_reason()) } else { Ok(()) }
+        if SUBMITTING.replace(outer) == REFUSED { Err(take_refusal()) } else { Ok(()) }
     }
 
-    /// The backend panicked when it was handed the stream, so no other thread will execute it. If
-    /// the backend did accept the stream, its worker finds no task.
+    /// Retires the queue after the backend panicked in `call`: no other thread will execute the
+    /// stream. If the backend did accept it, its worker finds no task.
     #[cold]
     pub(super) fn retire_unaccepted(
         self: &Arc<Self>,
         call: &'static str,
         panic: Box<dyn Any + Send>,
     ) {
-        let (kind, message) = (self.identity.device.kind(), panic_text(panic));
+        let (kind, message) = (self.identity.device.kind(), take_panic_message(panic));
         self.retire_refused(&Error::Driver(DriverError::Refused { kind, call, code: 0, message }));
     }
 
@@ -73,7 +71,7 @@ impl StreamCore {
             if self.leave(pass, Stop::Here) == Next::Nothing {
                 return;
             }
-            // Tasks that came meanwhile are refused as well.
+            // Tasks enqueued since the drain are refused as well.
         }
     }
 
@@ -95,9 +93,9 @@ impl StreamCore {
                 context.operation = entry.operation();
                 context.effects().blocked_on = None;
                 drop_quietly(|| entry.discard());
-                context.is_marker = true; // it may have been one: its waiters are woken
-                if BROUGHT.get() == (self.key(), ticket) {
-                    BROUGHT.set(IS_REFUSED);
+                context.is_marker = true; // it may have been a marker: wakes its waiters
+                if SUBMITTING.get() == (self.key(), ticket) {
+                    SUBMITTING.set(REFUSED);
                     let _ = REASON.try_with(|place| place.replace(Some(reason.clone())));
                 } else {
                     context.fail(FailureCause::Backend(reason.clone()));

@@ -1,4 +1,4 @@
-//! The choice of the thread that executes a stream: recent task times, and recent executors.
+//! Hints for the choice of the thread that executes a stream: recent task times and executors.
 //!
 //! A waiting thread executes short tasks itself; a worker lingers at a stream that no host thread
 //! executes.
@@ -22,30 +22,30 @@ const SAMPLED_BATCHES: u32 = 64;
 /// No batch was measured yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Turns in which workers execute tasks before a stream counts as theirs again.
+/// Worker turns with tasks after which workers linger at the stream again.
 const TURNS_AFTER_HELP: u32 = 8;
 
-/// The same number of turns, and in addition a worker came while a thread helped.
-const MET: u32 = TURNS_AFTER_HELP + 1;
+/// As `TURNS_AFTER_HELP`, and a worker has arrived while a waiting thread executed the stream.
+const COLLIDED: u32 = TURNS_AFTER_HELP + 1;
 
-/// How long a worker first leaves a stream to a host thread: the time from one round trip to the
-/// next. Doubled each time, up to about what waking a sleeping worker takes.
+/// How long a worker first leaves a stream to host threads: about the time between two round trips.
+/// Doubled each time, up to about the cost of waking a sleeping worker.
 const FIRST_LEAVE: Duration = Duration::from_micros(4);
 const LEAVE_DOUBLINGS: u32 = 4;
 
-/// The published figures of one stream.
+/// The published hints of one stream.
 #[derive(Debug)]
 pub(crate) struct SchedulingHints {
     recent_ns: AtomicU64,
-    /// Turns that workers still have to execute before they linger at this stream.
+    /// Remaining worker turns before workers linger at this stream.
     turns_after_help: AtomicU32,
-    /// How many tasks were retired when a worker last left the stream to host threads, and how
+    /// The number of tasks retired when a worker last left the stream to host threads, and how
     /// often in a row it did. One worker at a time visits a stream.
     left_at: AtomicU64,
     times_left: AtomicU32,
-    /// When a worker came and found a waiting thread inside of a task, by [`now_ns`]. Saves the
+    /// The time when a worker found a waiting thread executing the stream, by [`now_ns`]. Saves the
     /// waiting thread a reading of the clock.
-    met_ns: AtomicU64,
+    collided_ns: AtomicU64,
 }
 
 impl SchedulingHints {
@@ -55,11 +55,11 @@ impl SchedulingHints {
             turns_after_help: AtomicU32::new(0),
             left_at: AtomicU64::new(0),
             times_left: AtomicU32::new(0),
-            met_ns: AtomicU64::new(0),
+            collided_ns: AtomicU64::new(0),
         }
     }
 
-    /// A host thread executes the stream while it waits, or is about to: workers do not linger.
+    /// Notes that a waiting host thread executes the stream or is about to: workers do not linger.
     #[inline]
     pub(crate) fn note_helper(&self) {
         // Relaxed, here and below: these are figures for heuristics and order nothing.
@@ -68,7 +68,7 @@ impl SchedulingHints {
         }
     }
 
-    /// A worker executed at least one task in its turn.
+    /// Notes that a worker executed at least one task in its turn.
     #[inline]
     pub(crate) fn note_worker(&self) {
         let turns = self.turns_after_help.load(Ordering::Relaxed);
@@ -83,52 +83,53 @@ impl SchedulingHints {
         self.turns_after_help.load(Ordering::Relaxed) != 0
     }
 
-    /// A worker came while another thread was already executing the stream. A thread that begins to
-    /// help resets this in [`SchedulingHints::note_helper`].
+    /// Notes that a worker arrived while another thread executed the stream. A thread that begins
+    /// to help resets this in [`SchedulingHints::note_helper`].
     #[cold]
-    pub(crate) fn note_met(&self) {
+    pub(crate) fn note_collision(&self) {
         if self.is_wanted_by_host() {
-            self.met_ns.store(now_ns(), Ordering::Relaxed);
-            self.turns_after_help.store(MET, Ordering::Relaxed);
+            self.collided_ns.store(now_ns(), Ordering::Relaxed);
+            self.turns_after_help.store(COLLIDED, Ordering::Relaxed);
         }
     }
 
-    /// A waiting thread has executed one task. If a worker came long ago, the task has overrun.
+    /// Called after a waiting thread has executed one task. The task counts as long if a worker
+    /// arrived at least `LONGEST_SHIFT` ago.
     #[inline]
     pub(crate) fn end_help(&self) {
-        if self.turns_after_help.load(Ordering::Relaxed) == MET {
-            self.learn_since_met();
+        if self.turns_after_help.load(Ordering::Relaxed) == COLLIDED {
+            self.learn_since_collision();
         }
     }
 
     #[cold]
-    fn learn_since_met(&self) {
-        let met_ns = self.met_ns.load(Ordering::Relaxed);
-        let elapsed = Duration::from_nanos(now_ns().saturating_sub(met_ns));
+    fn learn_since_collision(&self) {
+        let collided_ns = self.collided_ns.load(Ordering::Relaxed);
+        let elapsed = Duration::from_nanos(now_ns().saturating_sub(collided_ns));
         if elapsed >= LONGEST_SHIFT {
             self.learn(elapsed, 1);
         }
     }
 
-    /// How long a worker leaves the stream to the host threads that execute it: longer each time
-    /// that they made progress meanwhile. `None` when no task was retired in that time.
+    /// How long a worker leaves the stream to host threads: longer after each period in which they
+    /// retired a task. `None` when they retired none or have not executed the stream lately.
     pub(crate) fn leave_for(&self, retired: u64) -> Option<Duration> {
         let times = self.times_left.load(Ordering::Relaxed);
-        let stands = times > 0 && self.left_at.load(Ordering::Relaxed) == retired;
-        let is_left = self.is_wanted_by_host() && !stands;
+        let made_no_progress = times > 0 && self.left_at.load(Ordering::Relaxed) == retired;
+        let is_left = self.is_wanted_by_host() && !made_no_progress;
         self.left_at.store(retired, Ordering::Relaxed);
         self.times_left.store(if is_left { times.saturating_add(1) } else { 0 }, Ordering::Relaxed);
         is_left.then(|| FIRST_LEAVE * (1 << times.min(LEAVE_DOUBLINGS)))
     }
 
-    /// True when tasks have been long.
+    /// True when recent tasks were long.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
         let recent_ns = self.recent_ns();
         recent_ns != UNKNOWN && recent_ns > SHORT_NS
     }
 
-    /// True when nothing was measured yet: native calls count as long then.
+    /// True when no batch was measured yet: native calls then count as long.
     #[inline]
     pub(crate) fn is_unknown(&self) -> bool {
         self.recent_ns() == UNKNOWN
@@ -139,7 +140,7 @@ impl SchedulingHints {
         self.recent_ns.load(Ordering::Relaxed)
     }
 
-    /// A batch of `tasks` took `elapsed`. One long task among short ones counts for half.
+    /// Averages the mean task time of a batch with the recent time, each with weight one half.
     fn learn(&self, elapsed: Duration, tasks: u64) {
         let mean_ns = u64::try_from(elapsed.as_nanos() / u128::from(tasks)).unwrap_or(UNKNOWN - 1);
         let old = self.recent_ns();
@@ -155,16 +156,16 @@ fn now_ns() -> u64 {
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a waiting thread executes tasks without asking its interrupt check; a longer task
-/// overruns. A model has no clock.
+/// How long a waiting thread executes tasks between two interrupt checks. A longer task makes its
+/// stream a long one. A model has no clock.
 pub(crate) const LONGEST_SHIFT: Duration =
     if cfg!(loom) { Duration::MAX } else { Duration::from_millis(50) };
 
-/// The time of a waiting thread in a stream with more than one task for it.
+/// The time that a waiting thread spends in a stream when it executes more than one task.
 #[derive(Debug)]
 pub(crate) struct Shift {
     began: Instant,
-    /// When the running task began.
+    /// The start of the running task.
     task_began: Instant,
 }
 
@@ -174,8 +175,8 @@ impl Shift {
         Self { began: now, task_began: now }
     }
 
-    /// A task has ended: true when the thread has to ask its interrupt check. A task that overran
-    /// makes the stream a long one, whatever ran before, so no thread helps it.
+    /// Called after each task; true when the thread has to run its interrupt check. A task of
+    /// `LONGEST_SHIFT` makes the stream a long one, whatever ran before, so no thread helps it.
     pub(crate) fn is_over(&mut self, hints: &SchedulingHints) -> bool {
         let now = Instant::now();
         let task = now - self.task_began;
@@ -187,16 +188,16 @@ impl Shift {
     }
 }
 
-/// The consumer's side: measures some batches.
+/// Measures some of the consumer's batches.
 #[derive(Debug, Default)]
 pub(crate) struct Stopwatch {
     batches_to_skip: u32,
-    /// When the current batch began and with which task, if it is measured.
+    /// If the current batch is measured: its start, and the task before it.
     started: Option<(Instant, u64)>,
 }
 
 impl Stopwatch {
-    /// A batch begins behind the task `consumed`.
+    /// Begins a batch behind the task `consumed`.
     #[inline]
     pub(crate) fn start(&mut self, consumed: u64) {
         match self.batches_to_skip.checked_sub(1) {
@@ -205,7 +206,7 @@ impl Stopwatch {
         }
     }
 
-    /// The batch ended with the task `consumed`.
+    /// Ends the batch with the task `consumed`.
     #[inline]
     pub(crate) fn stop(&mut self, consumed: u64, hints: &SchedulingHints) {
         if self.started.is_some() {
@@ -218,7 +219,7 @@ impl Stopwatch {
         if let Some((started, first)) = self.started.take()
             && consumed > first
         {
-            // Models have no clock: a path that depends on one cannot be taken again.
+            // Models have no clock: a path that depends on one cannot be replayed.
             let elapsed = if cfg!(loom) { Duration::ZERO } else { started.elapsed() };
             hints.learn(elapsed, consumed - first);
             if !hints.is_long() {
@@ -233,13 +234,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_history_a_stream_is_not_long_and_said_to_be_unknown() {
+    fn a_stream_without_a_measurement_is_unknown_and_not_long() {
         let hints = SchedulingHints::new();
         assert!(!hints.is_long() && hints.is_unknown());
     }
 
     #[test]
-    fn a_history_replaces_the_expectation_and_is_forgotten_by_halves() {
+    fn a_measurement_replaces_unknown_and_decays_by_halves() {
         let hints = SchedulingHints::new();
         hints.learn(Duration::from_millis(1), 1);
         assert!(hints.is_long());
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_counts_by_its_mean_and_what_was_known_for_half() {
+    fn a_batch_counts_by_its_mean_with_weight_one_half() {
         let hints = SchedulingHints::new();
         hints.learn(Duration::from_micros(1), 10);
         assert_eq!(hints.recent_ns(), 100);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_left_to_host_threads_for_longer_and_longer_until_it_stands() {
+    fn a_stream_is_left_to_host_threads_longer_until_it_makes_no_progress() {
         let hints = SchedulingHints::new();
         assert_eq!(hints.leave_for(0), None, "only workers execute it");
         hints.note_helper();
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(hints.leave_for(6), None);
     }
 
-    /// Goes through one batch of short tasks; true when it was measured.
+    /// Runs one batch of short tasks; true when it was measured.
     fn is_measured(stopwatch: &mut Stopwatch, hints: &SchedulingHints) -> bool {
         stopwatch.start(0);
         let is_measured = stopwatch.started.is_some();
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_the_workers_again_after_some_turns_without_a_helper() {
+    fn workers_linger_again_after_some_turns_without_a_helper() {
         let hints = SchedulingHints::new();
         assert!(!hints.is_wanted_by_host());
         hints.note_helper();

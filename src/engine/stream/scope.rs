@@ -20,7 +20,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::handle::Stream;
 use crate::engine::stream::synchronize::raise;
 
-/// The time between two looks at tasks that a synchronise did not wait for.
+/// The polling period for tasks that a synchronise did not wait for.
 const PENDING_PERIOD: Duration = Duration::from_micros(200);
 
 type Task<'scope> = Box<dyn FnOnce() -> Result<(), TaskError> + Send + 'scope>;
@@ -57,12 +57,12 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 impl Stream {
-    /// Lets tasks borrow from the caller: everything enqueued through the scope is done when this
-    /// returns. The end is a synchronise of the stream: it blocks, and raises and ends its error.
-    /// When another synchronise has already ended the error by which a task of the scope failed or
-    /// was skipped, that error is raised here too: `Ok` says that every task ran.
+    /// Lets tasks borrow from the caller: every task enqueued through the scope is done when this
+    /// returns. It ends with a synchronise of the stream, which blocks, and raises and ends the
+    /// stream's error. If another synchronise has already ended the error by which a task of the
+    /// scope failed or was skipped, this raises that error too: `Ok` means that every task ran.
     ///
-    /// Fails before `tasks` is called inside a task of this stream.
+    /// Inside a task of this stream it fails without calling `tasks`.
     ///
     /// ```
     /// # let runtime = accelrt::Runtime::new(accelrt::Config::default())?;
@@ -106,14 +106,14 @@ impl Stream {
 struct Tasks {
     /// The number of tasks enqueued and not yet run or dropped; tasks may enqueue more.
     pending: AtomicU64,
-    /// True when one failed, or was dropped without running.
+    /// True when a task failed or was dropped without running.
     is_any_lost: AtomicBool,
 }
 
-/// Keeps the errors of a stream from here on, also when another thread's synchronise ends them.
+/// Retains the stream's errors until dropped, even when another thread's synchronise ends them.
 struct Bound<'a> {
     stream: &'a StreamCore,
-    /// How many tasks the stream had.
+    /// The number of tasks enqueued before the scope.
     pushed_before: u64,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Bound<'a> {
         Self { stream, pushed_before: stream.pushed() }
     }
 
-    /// Raises the error by which a task was lost, if any.
+    /// Raises the error by which a task failed or was skipped, if any.
     fn check(&self, tasks: &Tasks) -> Result<()> {
         // Relaxed: an acquire load has seen that no task is pending.
         if !tasks.is_any_lost.load(Ordering::Relaxed) {
@@ -139,8 +139,8 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// A task of a scope. The order of the fields is the order in which they are dropped, run or not:
-/// the task is pending until no part of it borrows any more.
+/// A task of a scope. Fields drop in declaration order, so the task is pending until its borrows
+/// have ended, whether it ran or not.
 struct Borrowing<F> {
     function: F,
     pending: Pending,
@@ -177,14 +177,15 @@ impl Drop for Pending {
             // Relaxed: published by the release below.
             self.tasks.is_any_lost.store(true, Ordering::Relaxed);
         }
-        // Release: the task's borrows ended; pairs with `End`. No model: it is a counter of its
-        // own beside the stream's, by which a scope that is not refused has seen the end already.
+        // Release: publishes the end of the task's borrows; pairs with `End`. No model: a
+        // synchronise that is not refused has already ordered the scope after this by the stream's
+        // counter.
         self.tasks.pending.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The end of a scope: its drop returns when no task is pending, whatever the synchronise returned
-/// and whatever panicked. Tasks may have enqueued more, and a synchronise may be refused.
+/// The end of a scope: its drop blocks until no task is pending, even when the synchronise was
+/// refused or a task panicked. Tasks may have enqueued more tasks behind the synchronise.
 struct End<'a> {
     stream: &'a Stream,
     tasks: &'a Tasks,
@@ -192,7 +193,7 @@ struct End<'a> {
 
 impl End<'_> {
     fn is_reached(&self) -> bool {
-        // Acquire: pairs with the release of each task's end. No model: as there. In a forked child
+        // Acquire: pairs with the release in `Pending::drop`. No model: as there. In a forked child
         // no task is ever run or dropped.
         self.tasks.pending.load(Ordering::Acquire) == 0 || crate::base::fork::is_child()
     }
@@ -202,10 +203,11 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         while !self.is_reached() {
             let core = self.stream.core();
-            // Helps, and lets a pool replace this thread; raises nothing.
+            // Executes the stream's tasks on this thread or blocks; while it blocks, a worker pool
+            // may start a substitute. Raises no task error.
             let _ = core.wait_ticket(core.pushed(), false, &mut None);
             if !self.is_reached() {
-                park(Some(PENDING_PERIOD)); // a task was counted and is being enqueued
+                park(Some(PENDING_PERIOD)); // a task is counted but not yet enqueued
             }
         }
     }

@@ -16,8 +16,7 @@ use crate::engine::stream::operation::OperationKind;
 use crate::engine::stream::wait::{Interrupt, ask_now};
 use crate::queue::{Class, Command};
 
-/// One thread inside a synchronise: the place where a consumer leaves the error that it ended
-/// meanwhile.
+/// One thread inside a synchronise. Consumers add the errors that they end until it returns.
 #[derive(Debug)]
 pub(crate) struct SyncPoint {
     errors: Mutex<Vec<Arc<StreamFailure>>>,
@@ -28,8 +27,8 @@ impl SyncPoint {
         Arc::new(Self { errors: Mutex::new(LockRank::SyncPoint, Vec::new()) })
     }
 
-    /// Adds an error: usually one, several when other threads synchronise meanwhile.
-    pub(crate) fn give(&self, error: &Arc<StreamFailure>) {
+    /// Adds an error: usually one, several when other threads synchronise at the same time.
+    pub(crate) fn add_error(&self, error: &Arc<StreamFailure>) {
         self.errors.lock().push(Arc::clone(error));
     }
 
@@ -38,7 +37,7 @@ impl SyncPoint {
     }
 }
 
-/// The point as a task.
+/// The command that passes a point.
 struct Synchronize(Arc<SyncPoint>);
 
 impl Command<TaskContext> for Synchronize {
@@ -63,13 +62,13 @@ impl Command<TaskContext> for Reopen {
     }
 }
 
-/// A synchronise under way.
+/// A synchronise in progress.
 pub(crate) struct Pending {
     point: Arc<SyncPoint>,
     ticket: u64,
 }
 
-/// A point that this thread has passed, and the error that ended there.
+/// The error that a synchronise by helping has ended, if any.
 struct Passed {
     error: Option<Arc<StreamFailure>>,
 }
@@ -96,8 +95,8 @@ impl StreamCore {
             && self.failures.current().is_none()
     }
 
-    /// This thread is about to execute the stream while it waits: a worker that lingers at the
-    /// stream leaves it. False when the thread has to sleep instead.
+    /// Announces that this waiting thread is about to execute the stream: a lingering worker leaves
+    /// it. False when the thread has to sleep instead.
     #[inline]
     pub(crate) fn expect_helper(&self) -> bool {
         let hints = &self.figures.hints;
@@ -108,8 +107,8 @@ impl StreamCore {
         may_help
     }
 
-    /// Executes the stream on this thread, which then needs no task as its point. `None` when
-    /// another thread executes the stream.
+    /// Synchronises by executing the stream on this thread, without a point in the queue. `None`
+    /// when the thread may not help or has to leave the stream before the end.
     fn synchronize_by_helping(
         self: &Arc<Self>,
         interrupt: &mut Interrupt<'_>,
@@ -139,13 +138,13 @@ impl StreamCore {
         match self.enqueue(Synchronize(Arc::clone(&point)), Checked) {
             Ok(pushed) => Ok(Pending { point, ticket: pushed.ticket }),
             Err(refusal) => {
-                self.give_up(&point);
+                self.remove_point(&point);
                 Err(refusal)
             }
         }
     }
 
-    /// Waits for the point and raises what it has ended. When that fails, no error has ended.
+    /// Waits for the point and raises the errors that ended. If the wait fails, they are reopened.
     pub(crate) fn finish_synchronize(
         self: &Arc<Self>,
         pending: &Pending,
@@ -178,14 +177,14 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Takes a point back: when the queue passes it, it ends no error.
-    fn give_up(&self, point: &Arc<SyncPoint>) {
+    /// Removes a point from the list: when the queue passes it, it ends no error.
+    fn remove_point(&self, point: &Arc<SyncPoint>) {
         self.synchronizing.lock().retain(|waiting| !Arc::ptr_eq(waiting, point));
     }
 
-    /// Abandons a synchronise that was begun.
+    /// Abandons a synchronise in progress, and reopens the errors that its point has received.
     pub(crate) fn abandon_synchronize(self: &Arc<Self>, pending: &Pending) {
-        self.give_up(&pending.point);
+        self.remove_point(&pending.point);
         for error in pending.point.take() {
             self.put_back(error);
         }
@@ -198,19 +197,19 @@ impl StreamCore {
     }
 }
 
-/// An error as a result, marked as seen. Work that a shutdown cancelled is reported as that.
+/// Converts an error to a result and marks it as seen. Cancelled work is reported as `ShutDown`.
 #[inline]
 pub(crate) fn raise(error: Option<Arc<StreamFailure>>) -> Result<()> {
     error.map_or(Ok(()), |error| raise_all(vec![error]))
 }
 
-/// Several errors as one result, each marked as seen.
+/// As `raise`, for several errors.
 #[cold]
 pub(crate) fn raise_all(errors: Vec<Arc<StreamFailure>>) -> Result<()> {
     raise_counted(errors, 0)
 }
 
-/// The same, with the number of errors that are not kept.
+/// As `raise_all`, with the number of older errors that were discarded.
 #[cold]
 pub(crate) fn raise_counted(mut errors: Vec<Arc<StreamFailure>>, num_forgotten: u64) -> Result<()> {
     for error in &errors {

@@ -1,6 +1,6 @@
 //! The streams of one device: the default one, pools of 32 per priority, and dedicated ones.
 //!
-//! Source of the pools: torch's stream pools. Streams are made when they are first asked for.
+//! Source of the pools: torch's stream pools. Streams are created on first request.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::engine::frontier::Progress;
 use crate::engine::stream::core::{Identity, StreamCore};
 use crate::engine::stream::lifecycle::Lifecycle;
 
-/// Streams of one priority, handed out round robin: the 33rd request gets the first one again.
+/// Streams of one priority, issued round robin: the 33rd request gets the first one again.
 pub(crate) const POOL_STREAMS: usize = 32;
 
 /// The id of the default stream.
 pub(crate) const DEFAULT_ID: u64 = 0;
 
-/// The time between two looks at a stream that another thread drops, which takes nanoseconds.
-const ENDS: Duration = Duration::from_micros(20);
+/// The polling period for a stream that another thread is dropping, which takes nanoseconds.
+const ENDING_PERIOD: Duration = Duration::from_micros(20);
 
 /// All streams of one device.
 #[derive(Debug)]
@@ -38,15 +38,16 @@ pub(crate) struct StreamTable {
 struct Streams {
     default: Option<Arc<StreamCore>>,
     pools: Vec<Pool>,
-    /// By id.
+    /// Sorted by id.
     dedicated: Vec<Dedicated>,
-    /// Length of `dedicated` at which those that have ended are removed.
+    /// Length of `dedicated` at which ended streams are removed.
     sweep_at: usize,
-    /// Ids are given out once each.
+    /// The next id. Each id is issued once.
     next_id: u64,
 }
 
-/// A stream that ends with its last handle and its last task.
+/// The table's entry for a dedicated stream. The stream ends when its last handle is dropped and
+/// its last task is done.
 #[derive(Debug)]
 struct Dedicated {
     id: u64,
@@ -83,50 +84,52 @@ impl StreamTable {
         if let Some(stream) = &self.streams.lock().default {
             return Ok(Arc::clone(stream));
         }
-        // Made without the lock, because the backend is called; the first stream stored is kept.
-        let made = self.make(DEFAULT_ID, 0, false)?;
-        let kept = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&made)));
-        Ok(kept)
+        // Created without the lock, because this calls the backend; the first stream stored wins.
+        let created = self.create(DEFAULT_ID, 0, false)?;
+        let stored =
+            Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&created)));
+        Ok(stored)
     }
 
-    /// The next stream of the pool of a priority.
+    /// The next stream of a priority's pool.
     pub(crate) fn pooled_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
-        let (place, present) = {
+        let (index, present) = {
             let mut streams = self.streams.lock();
             let pool = streams.pool(priority);
-            let place = pool.next;
-            pool.next = (place + 1) % POOL_STREAMS;
-            (place, pool.streams[place].clone())
+            let index = pool.next;
+            pool.next = (index + 1) % POOL_STREAMS;
+            (index, pool.streams[index].clone())
         };
         if let Some(stream) = present {
             return Ok(stream);
         }
         let id = self.streams.lock().take_id();
-        let made = self.make(id, priority, false)?;
+        let created = self.create(id, priority, false)?;
         let mut streams = self.streams.lock();
-        let kept = streams.pool(priority).streams[place].get_or_insert_with(|| Arc::clone(&made));
-        Ok(Arc::clone(kept)) // a surplus stream is dropped after the lock
+        let stored =
+            streams.pool(priority).streams[index].get_or_insert_with(|| Arc::clone(&created));
+        Ok(Arc::clone(stored)) // a surplus stream is dropped after the lock
     }
 
-    /// A stream that is handed out once; it ends with its last handle.
+    /// Creates a dedicated stream.
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
         let id = self.streams.lock().take_id();
-        let made = self.make(id, priority, true)?;
+        let created = self.create(id, priority, true)?;
         let mut streams = self.streams.lock();
         if streams.dedicated.len() >= streams.sweep_at {
             streams.dedicated.retain(|dedicated| !dedicated.progress.has_ended());
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
-        let (stream, progress) = (Arc::downgrade(&made), Arc::clone(&made.progress));
-        // The last place, unless a thread with a later id was faster.
-        let place = streams.place_of(id);
-        streams.dedicated.insert(place, Dedicated { id, stream, progress });
-        Ok(made)
+        let (stream, progress) = (Arc::downgrade(&created), Arc::clone(&created.progress));
+        // The end of the list, unless a thread with a later id was faster.
+        let index = streams.index_of(id);
+        streams.dedicated.insert(index, Dedicated { id, stream, progress });
+        Ok(created)
     }
 
-    /// The stream with this id. Fails for ids that were never given out and for streams that ended.
+    /// The stream with this id. Fails for ids that were never issued and for streams that ended.
     pub(crate) fn stream_by_id(&self, stream_id: u64) -> Result<Arc<StreamCore>> {
         if stream_id == DEFAULT_ID {
             return self.default_stream();
@@ -135,8 +138,8 @@ impl StreamTable {
         found.ok_or(Error::Stream(StreamError::NotFound { device: self.device, stream_id }))
     }
 
-    /// Every stream that was made and has not ended. The counts and errors of the others are in the
-    /// lifecycle when this returns, so a caller that reads both misses none.
+    /// Every stream that was created and has not ended. When this returns, the counts and errors of
+    /// ended streams are in the lifecycle, so a caller that reads both misses none.
     pub(crate) fn all(&self) -> Vec<Arc<StreamCore>> {
         let mut ending = Vec::new();
         let streams = self.streams.lock();
@@ -149,16 +152,16 @@ impl StreamTable {
                 None => ending.push(Arc::clone(progress)),
             }
         }
-        drop(streams); // a dedicated stream that ends right now is dropped without the lock
+        drop(streams); // `all` may hold a last reference, dropped by the caller without the lock
         // In a forked child the thread that was dropping the stream does not exist.
         let is_ending = |progress: &Arc<Progress>| !progress.has_ended() && !fork::is_child();
         while ending.iter().any(is_ending) {
-            park(Some(ENDS)); // the thread that drops it may need this one's processor
+            park(Some(ENDING_PERIOD)); // the thread that drops it may need this one's processor
         }
         all
     }
 
-    fn make(&self, id: u64, priority: i32, is_dedicated: bool) -> Result<Arc<StreamCore>> {
+    fn create(&self, id: u64, priority: i32, is_dedicated: bool) -> Result<Arc<StreamCore>> {
         self.lifecycle.check()?;
         let handle = OwnedStream::create(&self.backend, self.device.index(), priority)?;
         let identity = Identity { device: self.device, id, priority, is_dedicated };
@@ -183,16 +186,16 @@ impl Streams {
     }
 
     /// The index of the dedicated stream with an id, or the index to insert it at.
-    fn place_of(&self, id: u64) -> usize {
+    fn index_of(&self, id: u64) -> usize {
         self.dedicated.partition_point(|dedicated| {
             step();
             dedicated.id < id
         })
     }
 
-    /// The stream with an id, if it is there and not the default stream.
+    /// The pooled or dedicated stream with an id, unless it has ended.
     fn find(&self, id: u64) -> Option<Arc<StreamCore>> {
-        if let Some(dedicated) = self.dedicated.get(self.place_of(id)).filter(|it| it.id == id) {
+        if let Some(dedicated) = self.dedicated.get(self.index_of(id)).filter(|it| it.id == id) {
             return dedicated.stream.upgrade();
         }
         let mut pooled = self.pools.iter().flat_map(|pool| pool.streams.iter().flatten());
@@ -200,12 +203,12 @@ impl Streams {
     }
 
     fn pool(&mut self, priority: i32) -> &mut Pool {
-        let place = self.pools.iter().position(|pool| pool.priority == priority);
-        let place = place.unwrap_or_else(|| {
+        let index = self.pools.iter().position(|pool| pool.priority == priority);
+        let index = index.unwrap_or_else(|| {
             self.pools.push(Pool { priority, streams: vec![None; POOL_STREAMS], next: 0 });
             self.pools.len() - 1
         });
-        &mut self.pools[place]
+        &mut self.pools[index]
     }
 }
 
@@ -220,7 +223,7 @@ mod tests {
     const CPU: Device = Device::cpu(0);
 
     #[test]
-    fn a_stream_is_found_by_its_id_in_a_few_steps_among_many_and_none_that_is_gone() {
+    fn a_live_stream_is_found_by_its_id_in_a_few_steps_among_many() {
         let runtime = Runtime::new(Config::default()).unwrap();
         let pooled = runtime.stream(CPU).unwrap();
         let mut streams: Vec<_> =

@@ -5,15 +5,15 @@
 //! | state | meaning |
 //! |---|---|
 //! | none | idle: the queue is empty, or its producer is about to schedule |
-//! | QUEUED | an entry stands in the device's run queue; a worker will come |
-//! | DRAINING | a thread consumes, and looks once more after it left |
-//! | DRAINING, QUEUED | a helper consumes, a worker will come anyway |
-//! | PARKED | the head waits; its completer resumes the stream |
-//! | PARKED, QUEUED | a helper parked it; the worker that comes only clears QUEUED |
+//! | QUEUED | the device's run queue has an entry; a worker will take it |
+//! | DRAINING | a thread consumes, and reads the queue again after it leaves |
+//! | DRAINING, QUEUED | a helper consumes; a worker will still take the entry |
+//! | PARKED | the head is blocked; its completer resumes the stream |
+//! | PARKED, QUEUED | a helper parked the stream; the worker only clears QUEUED |
 //!
-//! A producer pushes, then looks at this word; a consumer leaves, then looks at the queue: a Dekker
-//! pair, so one of them sees the other and the stream is scheduled. The bits above the three count
-//! parkings, so that a resumption meant for an earlier one does nothing.
+//! A producer pushes, then reads this word; a consumer leaves, then reads the queue: a Dekker pair,
+//! so one of them sees the other and schedules the stream. The bits above the three count parkings,
+//! so that resuming an earlier parking has no effect.
 #![expect(unsafe_code, reason = "the DRAINING bit is the lock of the consumer's state")]
 
 use std::fmt;
@@ -32,24 +32,24 @@ pub(crate) struct Turnstile<T> {
     consumer: UnsafeCell<T>,
 }
 
-// SAFETY: the DRAINING bit lets one thread at a time to the consumer, as a mutex does.
+// SAFETY: the DRAINING bit gives one thread at a time access to the consumer, as a mutex does.
 unsafe impl<T: Send> Sync for Turnstile<T> {}
 
 /// Identifies one parking of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parking(u64);
 
-/// What to do after a change of state.
+/// The caller's action after a change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// Another component is responsible.
+    /// None: another component is responsible for the stream.
     Nothing,
     /// The caller puts the stream into the run queue.
     Schedule,
 }
 
-/// The right to consume. It is given back explicitly: the next step depends on the queue.
+/// The right to consume. Released explicitly, because the next step depends on the queue.
 pub(crate) struct Pass<'a, T>(&'a Turnstile<T>);
 
 impl<T> Turnstile<T> {
@@ -60,7 +60,7 @@ impl<T> Turnstile<T> {
     /// After a push: takes the responsibility for scheduling if the stream is idle.
     #[inline]
     pub(crate) fn schedule_if_idle(&self) -> Next {
-        // SeqCst: looked at after the push; partner: `leave`.
+        // SeqCst: read after the push; partner: `leave`.
         let state = self.state.load(Ordering::SeqCst);
         if state & (QUEUED | DRAINING | PARKED) != 0 {
             return Next::Nothing;
@@ -72,14 +72,15 @@ impl<T> Turnstile<T> {
     #[inline(never)]
     fn schedule(&self, idle: u64) -> Next {
         // Relaxed: the last consumer's state is published by the release sequence that its leave
-        // heads. On failure: the thread that changed the word took the responsibility, and looks at
+        // heads. On failure: the thread that changed the word took the responsibility, and reads
         // the queue when it leaves.
         let change =
             self.state.compare_exchange(idle, idle | QUEUED, Ordering::Relaxed, Ordering::Relaxed);
         if change.is_ok() { Next::Schedule } else { Next::Nothing }
     }
 
-    /// A worker took the stream's entry out of the run queue.
+    /// Enters for a worker that took the stream's entry from the run queue. `None` while another
+    /// thread consumes or the stream is parked.
     pub(crate) fn enter_from_run_queue(&self) -> Option<Pass<'_, T>> {
         self.change(|state| {
             let busy = state & (DRAINING | PARKED) != 0;
@@ -89,14 +90,16 @@ impl<T> Turnstile<T> {
         .map(|_| Pass(self))
     }
 
-    /// A thread that waits for the stream wants to execute it.
+    /// Enters for a thread that waits for the stream. `None` while another thread consumes or the
+    /// stream is parked.
     #[inline]
     pub(crate) fn enter_to_help(&self) -> Option<Pass<'_, T>> {
         self.change(|state| (state & (DRAINING | PARKED) == 0).then_some(state | DRAINING))
             .map(|_| Pass(self))
     }
 
-    /// The head can go on: takes the responsibility for scheduling, unless this parking is over.
+    /// Ends a parking: takes the responsibility for scheduling, unless this parking has ended
+    /// before.
     pub(crate) fn unpark(&self, parking: Parking) -> Next {
         let old = self.change(|state| {
             let current = state & PARKED != 0 && state / PARKING == parking.0;
@@ -121,13 +124,13 @@ impl<T> Turnstile<T> {
         self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
     }
 
-    /// Changes the word to `next` of it and returns the old word; `None`, unchanged, when `next`
+    /// Replaces the word by `next(word)` and returns the old word. Leaves it unchanged when `next`
     /// returns `None`.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         // AcqRel: acquires the consumer's state as the last consumer left it, and releases this
         // one's changes when it parks or leaves work. A thread that enters has no part in the
-        // Dekker pair of `leave`: it looks at the queue when it leaves. Relaxed: a guess that the
+        // Dekker pair of `leave`: it reads the queue when it leaves. Relaxed: a guess that the
         // exchange checks.
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -146,25 +149,25 @@ impl<T> Turnstile<T> {
 }
 
 impl<T> Pass<'_, T> {
-    /// Gives the right back. True when the stream is idle now: the caller looks at the queue and,
-    /// unless it is empty, calls [`Turnstile::schedule_if_idle`].
+    /// Releases the right. True when the stream is now idle: the caller reads the queue and, unless
+    /// it is empty, calls [`Turnstile::schedule_if_idle`].
     #[inline]
     pub(crate) fn leave(self) -> bool {
-        // SeqCst: left before the look at the queue; partner: the claim in `Sender::push`. Its
+        // SeqCst: stored before the queue is read; partner: the claim in `Sender::push`. Its
         // release half publishes the consumer's state; pairs with `change`. A subtraction is one
-        // instruction; clearing a bit and returning the rest is a loop.
+        // instruction; clearing a bit and returning the old word is a loop.
         let old = self.0.state.fetch_sub(DRAINING, Ordering::SeqCst);
         old & QUEUED == 0
     }
 
-    /// Gives the right back with work left.
+    /// Releases the right while work is left.
     pub(crate) fn leave_with_work(self) -> Next {
-        // One step: between two, a worker could clear QUEUED because it still saw DRAINING.
+        // One exchange: between two changes a worker that still saw DRAINING could clear QUEUED.
         let old = self.0.change(|state| Some(state & !DRAINING | QUEUED));
         if old.is_some_and(|old| old & QUEUED == 0) { Next::Schedule } else { Next::Nothing }
     }
 
-    /// Gives the right back until the head can go on.
+    /// Releases the right until the head is unblocked.
     pub(crate) fn park(self) -> Parking {
         let parked = |state: u64| (state & !DRAINING | PARKED) + PARKING;
         let old = self.0.change(|state| Some(parked(state))).expect("the change is unconditional");
@@ -177,7 +180,7 @@ impl<T> Deref for Pass<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a pass exists only while its thread has the DRAINING bit, which one thread has at
+        // SAFETY: while a pass exists, its thread holds the DRAINING bit, which one thread holds at
         // a time.
         self.0.consumer.with(|consumer| unsafe { &*consumer })
     }
@@ -186,7 +189,7 @@ impl<T> Deref for Pass<'_, T> {
 impl<T> DerefMut for Pass<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the pass is borrowed exclusively.
+        // SAFETY: the pass's thread holds the DRAINING bit, and the pass is borrowed exclusively.
         self.0.consumer.with_mut(|consumer| unsafe { &mut *consumer })
     }
 }

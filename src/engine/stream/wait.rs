@@ -20,18 +20,18 @@ const SPIN: Duration = Duration::from_micros(4);
 /// Spins between two readings of the clock.
 const SPINS_PER_READING: u32 = 32;
 
-/// How often a waiting thread asks its interrupt check, asleep and between the tasks it executes.
+/// The period of a waiting thread's interrupt check, asleep and between the tasks it executes.
 const INTERRUPT_PERIOD: Duration = LONGEST_SHIFT;
 
-/// Sleep of a producer that is ahead of its stream's limit, between two looks.
+/// The polling period of a producer whose stream is above its task limit.
 const THROTTLE_PERIOD: Duration = Duration::from_micros(200);
 
-/// How often a thread reads the counter itself while it waits for a task that is no marker: the
-/// marker that is to wake it may stand behind a long task.
+/// The polling period of a thread that waits for a task that is no marker: the marker that wakes it
+/// may be behind a long task.
 const UNMARKED_PERIOD: Duration = Duration::from_millis(1);
 
-/// A waiting thread calls this every 50 ms, also between tasks that it executes meanwhile; true
-/// ends the wait with [`RuntimeError::Interrupted`]. The work goes on.
+/// An interrupt check. A waiting thread calls it every 50 ms, between tasks if it executes any.
+/// True ends the wait with [`RuntimeError::Interrupted`]; the work continues.
 pub(crate) type Interrupt<'a> = Option<&'a mut dyn FnMut() -> bool>;
 
 impl StreamCore {
@@ -64,8 +64,8 @@ impl StreamCore {
     }
 
     /// Blocks until the task `ticket` is done: on a driver kind by the device, which may have to
-    /// finish later tasks too. A marker wakes this thread; for any other task this pushes a marker
-    /// and polls the counter meanwhile. Raises and ends no error.
+    /// finish later tasks too. A marker wakes this thread; for any other task it pushes a marker
+    /// and polls the counter. Raises and ends no error.
     pub(crate) fn wait_ticket(
         self: &Arc<Self>,
         ticket: u64,
@@ -103,7 +103,7 @@ impl StreamCore {
     }
 
     /// Blocks until the task `ticket` no longer touches its memory, even when a wait is refused or
-    /// panics, or the device cannot be asked: the memory is borrowed from the caller.
+    /// panics, or the device cannot be polled: the memory is borrowed from the caller.
     pub(crate) fn wait_to_the_end(self: &Arc<Self>, ticket: u64) {
         while self.progress.retired() < ticket && !crate::base::fork::is_child() {
             park(Some(THROTTLE_PERIOD));
@@ -111,7 +111,7 @@ impl StreamCore {
         let is_over =
             || self.on_host || self.progress.done() >= ticket || crate::base::fork::is_child();
         // After any refusal but a lost device the memory may still be in use. A panic must not
-        // leave this function, which may itself run during the unwinding of one.
+        // leave this function, which may run while another panic unwinds.
         while !is_over() && !matches!(caught(|| self.wait_idle()), Ok(Ok(()))) {
             park(Some(THROTTLE_PERIOD));
         }
@@ -132,7 +132,7 @@ impl StreamCore {
             }
             match stop {
                 Stop::Here => {}
-                // Asked outside of the stream: the check may run a user's signal handler.
+                // Called outside of the stream: the check may run a user's signal handler.
                 Stop::TimeIsUp => ask_now(interrupt)?,
                 Stop::Yield | Stop::Blocked => break,
             }
@@ -140,7 +140,7 @@ impl StreamCore {
         Ok(self.progress.retired() >= ticket)
     }
 
-    /// Spins for a moment, helping when the stream becomes free; true when `ticket` is retired.
+    /// Spins for a moment, and helps when the stream becomes idle; true when `ticket` is retired.
     fn spin(self: &Arc<Self>, ticket: u64, interrupt: &mut Interrupt<'_>) -> Result<bool> {
         if is_single_cpu() {
             return Ok(false);
@@ -198,40 +198,40 @@ impl StreamCore {
         outcome
     }
 
-    /// Holds a producer back while its stream has more tasks queued than its limit. A push from
-    /// inside a task is never held back: the task would wait for itself.
+    /// Throttles a producer while its stream has more tasks queued than its limit. A push from
+    /// inside a task is never throttled: the task would wait for itself.
     #[cold]
     pub(crate) fn throttle(self: &Arc<Self>, pushed: u64) {
         let limit = self.lifecycle.stream_task_limit;
         if let Some(enough) = pushed.checked_sub(limit)
             && !frames::is_inside_task()
         {
-            // After a shutdown no producer is held back, and the next call reports it.
+            // After a shutdown no producer is throttled, and the next call reports the shutdown.
             let _ = self.hold_back(enough, &mut None);
         }
     }
 
-    /// True when one more task is not held back.
+    /// True when the next enqueue will not be throttled.
     #[inline]
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn is_below_limit(&self) -> bool {
         self.full_until() == 0
     }
 
-    /// Helps or waits until one more task is not held back.
-    pub(crate) fn wait_for_room(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
+    /// Helps or waits until the next enqueue will not be throttled.
+    pub(crate) fn wait_below_limit(self: &Arc<Self>, interrupt: &mut Interrupt<'_>) -> Result<()> {
         self.hold_back(self.full_until(), interrupt)
     }
 
-    /// The ticket that has to be retired before there is room; 0 when there is room.
+    /// The ticket that has to be retired before the next enqueue; 0 when it need not wait.
     #[inline]
     fn full_until(&self) -> u64 {
         let next = self.pushed() + 1;
         // Relaxed, here and below: an old reading of a counter that only grows.
-        if next <= self.room_until.load(Ordering::Relaxed) {
+        if next <= self.below_limit_until.load(Ordering::Relaxed) {
             return 0;
         }
         let (retired, limit) = (self.progress.retired(), self.lifecycle.stream_task_limit);
-        self.room_until.store(retired.saturating_add(limit), Ordering::Relaxed);
+        self.below_limit_until.store(retired.saturating_add(limit), Ordering::Relaxed);
         let enough = next.saturating_sub(limit);
         if retired < enough { enough } else { 0 }
     }
@@ -268,7 +268,7 @@ pub(super) fn ask_now(interrupt: &mut Interrupt<'_>) -> Result<()> {
     if is_interrupted { Err(Error::Runtime(RuntimeError::Interrupted)) } else { Ok(()) }
 }
 
-/// True on a single processor, where spinning only keeps the awaited thread from running.
+/// True on a single processor, where spinning only delays the awaited thread.
 pub(crate) fn is_single_cpu() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();
     let is_single = || std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
@@ -285,7 +285,7 @@ mod tests {
     use crate::runtime::Runtime;
 
     #[test]
-    fn waits_that_are_interrupted_leave_nobody_with_the_stream() {
+    fn interrupted_waits_leave_no_waiter_registered() {
         // Goal: a program that waits in short steps does not grow. Method: each form of wait for a
         // busy stream is interrupted; then the registered waiters are counted.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
@@ -319,9 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_whose_tasks_were_waited_for_is_done_whatever_the_wait_left_in_it() {
+    fn a_queued_marker_does_not_count_as_work() {
         // Goal: a marker does not count as work. Method: the only worker is kept busy on another
-        // stream, so that two markers stay queued; then a task stands between them and a third one.
+        // stream, so that two markers stay queued; then a task is queued between them and a third
+        // one.
         let runtime = Runtime::new(Config { cpu_threads: Some(1), ..Config::default() }).unwrap();
         let [stream, other] =
             [(); 2].map(|()| runtime.dedicated_stream(Device::cpu(0), 0).unwrap());

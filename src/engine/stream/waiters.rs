@@ -1,9 +1,9 @@
 //! The waiters for a stream's counter: parked streams and sleeping threads, by ticket.
 //!
-//! A waiter registers, then looks at the counter; a consumer that retires a *marker* (a record, a
+//! A waiter registers, then reads the counter; a consumer that retires a *marker* (a record, a
 //! synchronise, a task with buffers: anything that can be waited for) advances the counter, then
-//! looks for waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no
-//! wake is lost, and tasks that are not markers pay nothing.
+//! checks for waiters. A Dekker pair on `lowest` and the counter: one of them sees the other, so no
+//! wake is lost, and tasks that are not markers pay no cost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl<S> Waiters<S> {
         Self { lowest: AtomicU64::new(u64::MAX), list: Mutex::new(LockRank::Waiters, list) }
     }
 
-    /// Adds a waiter for the marker `ticket`; gives it back when the counter is already there.
+    /// Adds a waiter for the marker `ticket`. Returns the waiter when the marker is already
+    /// retired.
     pub(crate) fn register(
         &self,
         ticket: u64,
@@ -62,11 +63,11 @@ impl<S> Waiters<S> {
         {
             return Err(waiter);
         }
-        // Still waiting, or the consumer saw the registration and has taken it.
+        // The waiter is still registered, or the consumer has taken it to wake it.
         Ok(registration)
     }
 
-    /// Takes a registration back, unless it was served.
+    /// Removes a registration, unless it was served.
     pub(crate) fn withdraw(&self, registration: Registration) -> Option<Waiter<S>> {
         let mut list = self.list.lock();
         let waiter = list.by_ticket.remove(&registration);

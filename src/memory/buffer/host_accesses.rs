@@ -14,7 +14,7 @@ use crate::base::stream_map::StreamMap;
 use crate::engine::stream::commands::drop_quietly;
 use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::latch::Latch;
-use crate::engine::stream::latched::{self, WaitForLatch};
+use crate::engine::stream::latch_commands::{self, WaitForLatch};
 use crate::memory::buffer::allocation::{Access, Allocation, Refusal};
 use crate::memory::buffer::uses::{Touch, Use};
 
@@ -189,7 +189,7 @@ impl Drop for HostAccess<'_> {
         drop(state); // before streams resume: a latch may hold the last reference to one
         for latch in latches.into_values() {
             // Quietly: a backend's panic for one stream must not prevent the wake-up of the others.
-            drop_quietly(|| latched::open(&latch, Ok(())));
+            drop_quietly(|| latch_commands::open(&latch, Ok(())));
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::engine::stream::core::StreamCore;
 use crate::engine::stream::direct::Direct;
 use crate::engine::stream::enqueue::{Attempt, Checked, Enqueue, Unscheduled};
 use crate::engine::stream::internal::Marker;
-use crate::engine::stream::latched::WaitForLatch;
+use crate::engine::stream::latch_commands::WaitForLatch;
 use crate::engine::stream::operation::MemoryAccess;
 use crate::memory::buffer::Buffer;
 use crate::memory::buffer::allocation::{Allocation, Refusal, State};
@@ -99,7 +99,7 @@ pub(super) fn enqueue<T: Command<TaskContext>, const N: usize>(
 /// True when the command's details list each of its buffers.
 fn reports_every_buffer<T: Command<TaskContext>>(command: &T, used: &[BufferUse<'_>]) -> bool {
     let told = command.details().accesses;
-    used.iter().all(|used| told.iter().any(|access| access.tells_of(&used.access())))
+    used.iter().all(|used| told.iter().any(|access| access.agrees_with(&used.access())))
 }
 
 /// A task to enqueue and its buffers, which are locked while the task gets its ticket and its uses
@@ -121,7 +121,7 @@ impl<T: Command<TaskContext>, const N: usize> Enqueue for BufferTask<'_, T, N> {
             Ok(locked) => locked,
             Err(refusal) => return Attempt::Over(Err(refusal)),
         };
-        let ticket = if locked.is_free(core, self.order) { direct.take_place() } else { None };
+        let ticket = if locked.is_free(core, self.order) { direct.take_ticket() } else { None };
         let Some(ticket) = ticket else {
             drop(locked);
             return Attempt::Queue(self);

@@ -93,9 +93,9 @@ pub(crate) fn enqueue<T>(
 #[inline]
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
     // Repeated: other threads may fill the queue before this one has the GIL.
-    while !stream.has_room() && !must_not_wait() {
+    while !stream.is_below_limit() && !must_not_wait() {
         let wait =
-            |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_for_room_unless(is_interrupted);
+            |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_below_limit_unless(is_interrupted);
         without_gil(py, || false, wait)?;
     }
     Ok(())

@@ -28,7 +28,7 @@ pub(crate) fn open(latch: &Latch<StreamCore>, outcome: Outcome) {
 pub(crate) struct WaitForLatch(LatchWaiter);
 
 impl WaitForLatch {
-    /// For the only command that looks at the latch.
+    /// Takes over the latch: its drop abandons it, so no other command may wait for it.
     pub(crate) fn new(latch: Arc<Latch<StreamCore>>) -> Self {
         Self(LatchWaiter(latch))
     }
