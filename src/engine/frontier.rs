@@ -2,10 +2,10 @@
 //!
 //! Source: Fidge and Mattern's vector clocks, kept sparse; points that are done are pruned.
 //!
-//! Every stream numbers its tasks; a [`Point`] is one stream and one number. A record carries no
-//! clock: its point names a place in the stream's [`History`] of joins, which is looked up only
-//! when a stream waits for the event while it is pending. So a record is O(1) and clones nothing,
-//! and the frontier found for a point is exact for its place, whatever was enqueued later.
+//! Every stream numbers its tasks; a [`Point`] is a stream and a task number. A record carries no
+//! clock: its point is a position in the stream's [`History`] of joins, which is searched only when
+//! a stream waits for the event while it is pending. So a record is O(1) and clones nothing, and
+//! the frontier found for a point is exact, whatever was enqueued later.
 //!
 //! A frontier may lag behind the queue and never runs ahead: the wait is enqueued first, then the
 //! join is published.
@@ -19,12 +19,12 @@ use crate::base::fork;
 use crate::base::spin::SpinMutex;
 use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 
-/// The most points of a frontier. A stream that waits for thousands of others knows the order of
-/// some; for the rest it asks whether they are done.
+/// The maximum number of points in a frontier. A stream that waits for thousands of others knows
+/// the order of some; for the rest it polls whether they are done.
 const MOST_POINTS: usize = 64;
 
-/// Numbers of the entries that an owner keeps for streams that are over, so that it need not search
-/// for them.
+/// The numbers of an owner's entries whose streams are over, so that the owner need not search for
+/// them.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -32,26 +32,36 @@ pub(crate) type Ended = SegQueue<u32>;
 pub(crate) struct Progress {
     /// Unique in the process, never reused.
     stream_key: u64,
-    /// True when a task that returned is done; false when it was only submitted to a driver.
+    /// True on a host kind, where a task is done when its function returns. A driver's task is then
+    /// only submitted.
     on_host: bool,
-    /// Tasks taken out of the queue.
+    /// The number of tasks retired from the queue.
     retired: AtomicU64,
-    /// Tasks that a driver is known to have done; unused on host.
+    /// The number of tasks that a driver is known to have done; unused on host kinds.
     device_done: AtomicU64,
-    /// The stream is gone, and the lifecycle keeps its counts and its error.
+    /// The stream was dropped, and the lifecycle has its counts and its error.
     has_ended: AtomicBool,
-    /// The stream is gone, and the device no longer uses memory that was freed behind its tasks.
+    /// The stream was dropped, and the device no longer uses memory that was freed behind its
+    /// tasks.
     is_over: AtomicBool,
-    /// The lists that `finish` adds a number to, and the number.
-    to_tell: SpinMutex<Vec<(Weak<Ended>, u32)>>,
+    /// The lists that `finish` notifies, each with the number to push.
+    subscribers: SpinMutex<Vec<(Weak<Ended>, u32)>>,
 }
 
 impl Progress {
     pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
         let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
         let (has_ended, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let to_tell = SpinMutex::new(Vec::new());
-        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended, is_over, to_tell })
+        let subscribers = SpinMutex::new(Vec::new());
+        Arc::new(Self {
+            stream_key,
+            on_host,
+            retired,
+            device_done,
+            has_ended,
+            is_over,
+            subscribers,
+        })
     }
 
     pub(crate) fn stream_key(&self) -> u64 {
@@ -62,7 +72,7 @@ impl Progress {
         self.on_host
     }
 
-    /// Tasks taken out of the queue.
+    /// The number of tasks retired from the queue.
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
         // SeqCst: half of the Dekker pair of a registering waiter; partner: `settle`. Its acquire
@@ -70,7 +80,7 @@ impl Progress {
         self.retired.load(Ordering::SeqCst)
     }
 
-    /// Tasks known to be done; may lag on a driver kind until the next poll.
+    /// The number of tasks known to be done; may lag on a driver kind until the next poll.
     #[inline]
     pub(crate) fn done(&self) -> u64 {
         if self.on_host {
@@ -80,28 +90,27 @@ impl Progress {
         self.device_done.load(Ordering::Acquire)
     }
 
-    /// The consumer retired the task `ticket`, which is no marker, so no waiter waits for exactly
-    /// it.
+    /// Retires the task `ticket`, which is no marker: no waiter is registered for its ticket.
     #[inline]
     pub(crate) fn retire(&self, ticket: u64) {
         // Release: publishes the task's writes; pairs with `retired`.
         self.retired.store(ticket, Ordering::Release);
     }
 
-    /// The consumer retired the task `ticket`, and will look for waiters next.
+    /// Retires the task `ticket`, which may have waiters: the consumer checks for them next.
     #[inline]
     pub(crate) fn settle(&self, ticket: u64) {
         // SeqCst: stored before the waiters are read; partner: `retired` after a registration.
         self.retired.store(ticket, Ordering::SeqCst);
     }
 
-    /// The device has done the tasks up to `ticket`.
+    /// Notes that the device has done the tasks up to `ticket`.
     pub(crate) fn reach(&self, ticket: u64) {
         // Release: pairs with `done`.
         self.device_done.fetch_max(ticket, Ordering::Release);
     }
 
-    /// The stream is gone; its counts and its error were passed to the lifecycle before.
+    /// Ends the stream. Called after its counts and its error were passed to the lifecycle.
     pub(crate) fn end(&self) {
         // Release: pairs with `has_ended`. No model: the values passed on are figures, which models
         // do not have.
@@ -110,39 +119,39 @@ impl Progress {
 
     /// True after [`Progress::end`].
     pub(crate) fn has_ended(&self) -> bool {
-        // Acquire: pairs with `end`. A thread that sees it sees the values passed on. No model: as
+        // Acquire: pairs with `end`, and shows the values passed to the lifecycle. No model: as
         // there.
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// The stream is gone, and memory that was freed behind its tasks is no longer used.
+    /// Called when the device no longer uses memory that was freed behind the stream's tasks.
     pub(crate) fn finish(&self) {
         // Release: pairs with `is_over`; the last uses come first.
         self.is_over.store(true, Ordering::Release);
         if fork::is_child() {
             return; // the lock's holder may exist in the parent only
         }
-        // No reference to the stream is left through which one more could be registered.
-        let mut to_tell = std::mem::take(&mut *self.to_tell.lock());
-        tidy(&mut to_tell);
-        for (ended, number) in to_tell {
+        // No reference to the stream is left, so no subscriber can be added.
+        let mut subscribers = std::mem::take(&mut *self.subscribers.lock());
+        prune(&mut subscribers);
+        for (ended, number) in subscribers {
             if let Some(ended) = ended.upgrade() {
                 ended.push(number);
             }
         }
     }
 
-    /// Has `number` pushed to `ended` when the stream is over: once, however often it is
-    /// registered. The caller has a reference to the stream. Entries of lists that are gone are
-    /// dropped.
+    /// Subscribes `ended`: when the stream is over, `number` is pushed to it once, however often it
+    /// was subscribed. The caller holds a reference to the stream. Subscriptions of dropped lists
+    /// are removed.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
-        let mut to_tell = self.to_tell.lock();
-        if to_tell.len() == to_tell.capacity() {
-            tidy(&mut to_tell);
-            let count = to_tell.len();
-            to_tell.reserve(count + 1); // as many more fit before the next tidying
+        let mut subscribers = self.subscribers.lock();
+        if subscribers.len() == subscribers.capacity() {
+            prune(&mut subscribers);
+            let count = subscribers.len();
+            subscribers.reserve(count + 1); // doubles the time to the next pruning
         }
-        to_tell.push((Arc::downgrade(ended), number));
+        subscribers.push((Arc::downgrade(ended), number));
     }
 
     /// True after [`Progress::finish`].
@@ -152,14 +161,14 @@ impl Progress {
     }
 }
 
-/// Removes lists that are gone, and duplicates.
-fn tidy(to_tell: &mut Vec<(Weak<Ended>, u32)>) {
-    to_tell.retain(|(ended, _)| ended.strong_count() > 0);
-    to_tell.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
-    to_tell.dedup_by_key(|(ended, number)| (ended.as_ptr(), *number));
+/// Removes the subscriptions of dropped lists, and duplicates.
+fn prune(subscribers: &mut Vec<(Weak<Ended>, u32)>) {
+    subscribers.retain(|(ended, _)| ended.strong_count() > 0);
+    subscribers.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
+    subscribers.dedup_by_key(|(ended, number)| (ended.as_ptr(), *number));
 }
 
-/// One place in one stream: everything up to task number `ticket`.
+/// A position in one stream: all tasks up to the number `ticket`.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
     pub(crate) progress: Arc<Progress>,
@@ -172,17 +181,17 @@ impl Point {
     }
 }
 
-/// Points that are ordered before a task: at most one a stream, sorted by stream, immutable.
+/// The points ordered before a task: at most one per stream, sorted by stream, immutable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier(Vec<Point>);
 
 impl Frontier {
     fn ticket_of(&self, stream_key: u64) -> Option<u64> {
         let find = |point: &Point| point.progress.stream_key().cmp(&stream_key);
-        self.0.binary_search_by(find).ok().map(|place| self.0[place].ticket)
+        self.0.binary_search_by(find).ok().map(|index| self.0[index].ticket)
     }
 
-    /// True when the point is known to be ordered before.
+    /// True when the point is known to be ordered before the frontier's task.
     pub(crate) fn dominates(&self, point: &Point) -> bool {
         self.ticket_of(point.progress.stream_key()).is_some_and(|ticket| ticket >= point.ticket)
     }
@@ -192,9 +201,9 @@ impl Frontier {
         self.0.iter().filter(|point| !point.is_done()).map(|point| point.progress.stream_key())
     }
 
-    /// Both frontiers and the point, without points that are done, without streams that are gone
-    /// and without `own_key`'s; at most [`MOST_POINTS`], always with the point itself. A frontier
-    /// with fewer points lags, which is allowed.
+    /// The union of both frontiers and the point, without done points, dropped streams and the
+    /// stream `own_key`; at most [`MOST_POINTS`], always with `point`. A frontier with fewer points
+    /// lags, which is allowed.
     fn joined(&self, other: &Self, point: &Point, own_key: u64) -> Self {
         let mut points: Vec<Point> = [&self.0[..], &other.0[..], std::slice::from_ref(point)]
             .concat()
@@ -202,7 +211,7 @@ impl Frontier {
             .filter(|point| point.progress.stream_key() != own_key)
             .filter(|point| !point.is_done() && !point.progress.has_ended())
             .collect();
-        // The largest ticket of each stream first: the dedup keeps the first.
+        // The largest ticket of each stream comes first: `dedup` keeps the first.
         points.sort_by_key(|point| (point.progress.stream_key(), std::cmp::Reverse(point.ticket)));
         points.dedup_by_key(|point| point.progress.stream_key());
         if points.len() > MOST_POINTS {
@@ -220,9 +229,9 @@ impl Frontier {
 
 /// The frontiers of one stream, each valid from one of its tasks on.
 ///
-/// The history keeps the latest frontier and those that a pending record may still be looked up in.
-/// An entry is removed when the task of the next entry is done, because then every record before
-/// that task is done too.
+/// The history retains the latest frontier and those that a pending record may still need. An entry
+/// is removed when the task of the next entry is done, because then every record before that task
+/// is done too.
 #[derive(Debug)]
 pub(crate) struct History {
     progress: Arc<Progress>,
@@ -231,7 +240,7 @@ pub(crate) struct History {
 
 #[derive(Debug)]
 struct Version {
-    /// The wait that made this version; tasks enqueued behind it are ordered after `frontier`.
+    /// The ticket of the wait that created this version; later tasks are ordered after `frontier`.
     from_ticket: u64,
     frontier: Arc<Frontier>,
 }
@@ -254,11 +263,10 @@ impl History {
         self.at(u64::MAX)
     }
 
-    /// Adds a wait of the stream, its task `ticket`, for `point`; `before` is the frontier of
-    /// `point`.
+    /// Adds the stream's wait `ticket` for `point`; `before` is the frontier of `point`.
     ///
-    /// Called after the wait was enqueued. Joins of concurrent callers may arrive out of order:
-    /// this one is then also added to the later versions.
+    /// Called after the wait was enqueued. Concurrent callers may call this out of ticket order:
+    /// the join is then also added to the later versions.
     pub(crate) fn join(&self, ticket: u64, point: &Point, before: Option<&Frontier>) {
         let nothing = Frontier::default();
         let before = before.unwrap_or(&nothing);
@@ -268,18 +276,17 @@ impl History {
         while versions.get(1).is_some_and(|next| next.from_ticket <= done) {
             versions.pop_front();
         }
-        let place = versions.partition_point(|version| version.from_ticket <= ticket);
-        for later in versions.range_mut(place..) {
+        let index = versions.partition_point(|version| version.from_ticket <= ticket);
+        for later in versions.range_mut(index..) {
             later.frontier = Arc::new(later.frontier.joined(before, point, own_key));
         }
-        let previous = place.checked_sub(1).map_or(&nothing, |place| &*versions[place].frontier);
+        let previous = index.checked_sub(1).map_or(&nothing, |index| &*versions[index].frontier);
         let frontier = Arc::new(previous.joined(before, point, own_key));
         let version = Version { from_ticket: ticket, frontier };
-        // No record stands between two adjacent waits, so the version of the first is never looked
-        // up.
-        match place.checked_sub(1).map(|place| &mut versions[place]) {
+        // No record is between two adjacent waits, so the version of the first is never needed.
+        match index.checked_sub(1).map(|index| &mut versions[index]) {
             Some(last) if last.from_ticket + 1 == ticket => *last = version,
-            _ => versions.insert(place, version),
+            _ => versions.insert(index, version),
         }
     }
 }
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_join_holds_from_its_wait_on_and_reaches_through() {
+    fn a_join_holds_from_its_wait_on_and_is_transitive() {
         let (a, a_history) = stream(1);
         let (b, b_history) = stream(2);
         let (c, c_history) = stream(3);
@@ -322,7 +329,7 @@ mod tests {
         let (_, c_history) = stream(3);
         b_history.join(5, &point(&a, 3), None);
         c_history.join(1, &point(&b, 4), b_history.at(4).as_deref());
-        assert!(!orders(&c_history, 1, &point(&a, 3)), "b's record 4 stands before b's wait 5");
+        assert!(!orders(&c_history, 1, &point(&a, 3)), "b's record 4 is before b's wait 5");
     }
 
     #[test]
@@ -337,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_pruned_at_the_next_join() {
+    fn done_points_are_pruned_at_the_next_join() {
         let (a, _) = stream(1);
         let (b, _) = stream(2);
         let (own, history) = stream(3);
@@ -353,10 +360,10 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_are_gone_take_no_place_of_others() {
+    fn streams_that_are_gone_take_no_index_of_others() {
         let (_, history) = stream(1);
         for key in 2..200 {
-            // On a driver kind a stream that is gone is not polled any more.
+            // On a driver kind a dropped stream is not polled any more.
             let gone = Progress::new(key, false);
             history.join(key, &point(&gone, 1), None);
             gone.end();
@@ -371,8 +378,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_is_to_tell_when_it_is_over_does_not_grow() {
-        // Two streams have the same lists: one of the lists is gone although both streams name it.
+    fn what_a_stream_is_subscribers_when_it_is_over_does_not_grow() {
+        // Two streams have the same subscribers, one of which is dropped.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
         for _ in 0..1000 {
@@ -383,15 +390,15 @@ mod tests {
             }
         }
         for progress in &streams {
-            assert!(progress.to_tell.lock().capacity() <= 16);
+            assert!(progress.subscribers.lock().capacity() <= 16);
             progress.finish();
             assert_eq!((ended.pop(), ended.pop()), (Some(7), None));
-            assert!(progress.to_tell.lock().is_empty());
+            assert!(progress.subscribers.lock().is_empty());
         }
     }
 
     #[test]
-    fn everything_that_a_stream_is_to_tell_is_told() {
+    fn everything_that_a_stream_is_subscribers_is_told() {
         let progress = Progress::new(1, true);
         let ended = [Arc::new(Ended::new()), Arc::new(Ended::new())];
         for number in 0..100 {

@@ -1,21 +1,20 @@
-//! The C calling convention: the place of each argument, and calls that fit every signature.
+//! The C calling convention: registers and stack slots of arguments, calls that fit any signature.
 //!
 //! Source: System V AMD64 ABI 1.0, section 3.2.3; Procedure Call Standard for the Arm 64-bit
 //! Architecture, section 6.8.2.
 //!
-//! Both conventions give integers and floats register files of their own, filled in order of the
-//! arguments of that kind; arguments that find their file full go to the stack in order, one word
-//! each. So only each argument's place matters, not the order of the kinds, and a register that the
-//! function does not read may hold any value. One function type with all registers therefore calls
-//! every signature, and the call interprets no signature. Not supported, which the caller has to
-//! rule out: functions with a variable number of arguments, structures by value, results returned
-//! in memory.
+//! Both conventions have separate registers for integers and for floats, filled in order of the
+//! arguments of that kind; further arguments go to the stack in order, one word each. So the order
+//! between the kinds does not matter, and a register that the function does not read may hold any
+//! value. One function type with all registers therefore calls every signature, and the call
+//! interprets no signature. Not supported, and to be ruled out by the caller: functions with a
+//! variable number of arguments, structures by value, results returned in memory.
 #![expect(unsafe_code, reason = "calls a function whose signature only the caller knows")]
 
 use crate::ffi::argument::{Argument, Word};
 
-/// True where the convention is one of those described above. Windows counts registers by position,
-/// and Apple packs the stack.
+/// True where the platform uses one of these conventions. Windows counts registers by position, and
+/// Apple packs the stack.
 pub(crate) const IS_KNOWN: bool = cfg!(any(
     all(target_arch = "x86_64", unix),
     all(target_arch = "aarch64", unix, not(target_vendor = "apple"))
@@ -27,16 +26,16 @@ const INTEGERS: usize = if cfg!(target_arch = "x86_64") { 6 } else { 8 };
 /// Registers for floats.
 const FLOATS: usize = 8;
 
-/// The most words on the stack: when every argument is an integer, 26 at most find no register.
+/// The maximum number of stack words: of 32 integer arguments at most 26 have no register.
 const STACK: usize = MAX_ARGUMENTS - 6;
 
 /// Words on the stack in the second of the three call variants.
 const SHORT_STACK: usize = 8;
 
-/// The most arguments of a call. The longest signatures of LAPACK have 29.
+/// The maximum number of arguments of a call. The longest signatures of LAPACK have 29.
 pub(crate) const MAX_ARGUMENTS: usize = 32;
 
-/// The most arguments that are stored in the command itself.
+/// The maximum number of arguments that are stored in the command itself.
 pub(crate) const MAX_SHORT: usize = 4;
 
 /// A function of any signature.
@@ -47,14 +46,14 @@ pub(crate) type Function = unsafe extern "C" fn();
 pub(crate) struct ShortFrame([u64; MAX_SHORT]);
 
 impl ShortFrame {
-    /// Places arguments, of which there are at most [`MAX_SHORT`].
+    /// Places at most [`MAX_SHORT`] arguments.
     #[inline]
     pub(super) fn new(arguments: &[Argument]) -> Self {
-        // Loops with fixed bounds: unrolled, the words stay in registers on their way to the queue,
-        // and with kinds known at compile time no branch is left.
+        // The loops have fixed bounds: unrolled, they leave the words in registers on the way to
+        // the queue, and with kinds known at compile time no branch is left.
         let (mut words, mut integers, mut floats) = ([0; MAX_SHORT], 0, 0);
-        for place in 0..MAX_SHORT {
-            let Some(argument) = arguments.get(place) else { break };
+        for index in 0..MAX_SHORT {
+            let Some(argument) = arguments.get(index) else { break };
             let (word, at) = match argument.word() {
                 Word::Integer(word) => {
                     integers += 1;
@@ -65,8 +64,8 @@ impl ShortFrame {
                     (word, MAX_SHORT - floats)
                 }
             };
-            for (place, there) in words.iter_mut().enumerate() {
-                *there = if place == at { word } else { *there };
+            for (index, slot) in words.iter_mut().enumerate() {
+                *slot = if index == at { word } else { *slot };
             }
         }
         Self(words)
@@ -75,8 +74,8 @@ impl ShortFrame {
     /// Calls the function and returns its result, if it returns an `int`.
     ///
     /// # Safety
-    /// The function may be called now with the arguments that this frame was made of. It returns an
-    /// integer of up to 32 bits, or a value that is ignored and not returned in memory.
+    /// The function may be called now with the arguments of this frame. It returns an integer of up
+    /// to 32 bits, or a value that is ignored and not returned in memory.
     #[inline]
     pub(crate) unsafe fn call(&self, function: Function) -> i32 {
         type Call = unsafe extern "C" fn(u64, u64, u64, u64, f64, f64, f64, f64) -> i32;
@@ -84,10 +83,10 @@ impl ShortFrame {
         let function = unsafe { std::mem::transmute::<Function, Call>(function) };
         let words = self.0;
         let floats = words.map(f64::from_bits);
-        // SAFETY: that the call is allowed is the caller's promise. The type differs from the
-        // function's, which only matters to the calling convention, since the optimiser does not
-        // know the function: each argument is where the convention expects it, and registers
-        // without an argument may hold any value.
+        // SAFETY: the caller guarantees that the call is allowed. The function's own type may
+        // differ, which only matters to the calling convention, since the optimiser does not know
+        // the function: each argument is where the convention expects it, and registers without an
+        // argument may hold any value.
         unsafe {
             function(
                 words[0], words[1], words[2], words[3], //
@@ -97,7 +96,7 @@ impl ShortFrame {
     }
 }
 
-/// Any number of arguments up to [`MAX_ARGUMENTS`].
+/// Up to [`MAX_ARGUMENTS`] arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     integers: [u64; INTEGERS],
@@ -123,8 +122,9 @@ macro_rules! call {
         let function = unsafe { std::mem::transmute::<Function, Call>($function) };
         let Frame { integers, floats: x, stack, .. } = $frame;
         let _ = stack; // unused by the call without a stack
-        // SAFETY: as in `ShortFrame::call`; the function does not read the stack words behind the
-        // arguments, and the caller removes them.
+        // SAFETY: the caller guarantees that the call is allowed, and each argument is where the
+        // convention expects it. The function does not read the stack words behind its arguments,
+        // and its caller removes them.
         unsafe {
             function(
                 $(integers[$integer],)*
@@ -143,7 +143,7 @@ macro_rules! word {
 }
 
 impl Frame {
-    /// Places arguments, of which there are at most [`MAX_ARGUMENTS`].
+    /// Places at most [`MAX_ARGUMENTS`] arguments.
     pub(super) fn new(arguments: &[Argument]) -> Self {
         let mut frame = Self {
             integers: [0; INTEGERS],
@@ -154,9 +154,9 @@ impl Frame {
         let (mut integers, mut floats) = (frame.integers.iter_mut(), frame.floats.iter_mut());
         for argument in arguments {
             let on_stack = match argument.word() {
-                Word::Integer(word) => integers.next().map(|place| *place = word).is_none(),
+                Word::Integer(word) => integers.next().map(|slot| *slot = word).is_none(),
                 Word::Float(word) => {
-                    floats.next().map(|place| *place = f64::from_bits(word)).is_none()
+                    floats.next().map(|slot| *slot = f64::from_bits(word)).is_none()
                 }
             };
             if on_stack {

@@ -34,11 +34,11 @@ pub enum Argument {
     F32(f32),
     /// `double`.
     F64(f64),
-    /// Any pointer. What it points to must live until the function returned.
+    /// Any pointer. Its target must live until the function has returned.
     Pointer(*mut c_void),
 }
 
-/// An argument as a word, with the kind of register that it goes into.
+/// An argument as a word, by the kind of its register.
 pub(super) enum Word {
     Integer(u64),
     Float(u64),

@@ -12,8 +12,8 @@ use crate::ffi::argument::Argument;
 /// A function of the C calling convention and its arguments, for
 /// [`Stream::launch`](crate::Stream::launch).
 ///
-/// Up to 4 arguments of any kinds are kept in the command itself; more are allocated, up to 32. The
-/// function's result is ignored, unless the call is [checked](FfiCall::checked).
+/// Up to 4 arguments of any kinds are stored in the command itself; more are allocated, up to 32.
+/// The function's result is ignored, unless the call is [checked](FfiCall::checked).
 ///
 /// ```
 /// use accelrt::{Argument, Error, FfiCall};
@@ -48,7 +48,7 @@ pub(crate) enum PlacedArguments {
 }
 
 impl FfiCall {
-    /// A call of the function at this address. Does not call it yet.
+    /// Describes a call of the function at this address; only a launch calls it.
     ///
     /// Fails when the address is null, and when there are more than 32 arguments.
     #[inline]
@@ -57,8 +57,8 @@ impl FfiCall {
         reason = "kept, not used: `Stream::launch` is unsafe and asks for what a call needs"
     )]
     pub fn new(function: *const c_void, arguments: &[Argument]) -> Result<Self> {
-        // SAFETY: null becomes `None`, and every other address is one that a function may have.
-        // That there is one is the promise of the caller that launches the call.
+        // SAFETY: null becomes `None`, and any other address is a valid function pointer value. The
+        // caller of `Stream::launch` guarantees that a function is there.
         let function = unsafe { mem::transmute::<*const c_void, Option<Function>>(function) };
         let Some(function) = function else {
             return Err(Error::Program(ProgramError::NullFunction));

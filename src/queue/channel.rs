@@ -2,29 +2,30 @@
 //!
 //! Words (`index` and `segment` share a cache line):
 //!
-//! * `index`: the next free place; advancing it claims one. Only grows.
+//! * `index`: the next free index; advancing it claims the index and its slot. Only grows.
 //! * `segment`: the segment of the *lap* `index / SLOTS`, its low six bits the lap's last six; it
-//!   may be one lap behind while `index` stands exactly at a seam.
-//! * `installing`: the number of threads that may be reading a segment in which they have no place:
+//!   may be one lap behind while `index` is exactly at a seam.
+//! * `installing`: the number of threads that may be reading a segment in which they have no slot:
 //!   producers through `segment` at a seam, and threads that count queued commands through
 //!   `oldest`.
 //!
 //! Producer: (1) read `index`, (2) read `segment`; a wrong lap: install, start again; (3) advance
 //! `index` from the value read; (4) write the command, (5) publish it by the slot's sequence
 //! number. `index` did not move between 1 and 3 and `segment` is changed only while `index` stands
-//! at its seam, so at 3 the segment read at 2 is the claimed place's. It cannot be retired before
-//! step 5.
+//! at its seam, so at 3 the segment read at 2 contains the claimed slot. It cannot be retired
+//! before step 5.
 //!
-//! Install: (1) `installing` up, (2) read `segment`, (3) link a new segment behind it unless one is
-//! linked already, (4) swing `segment` to it, (5) `installing` down. Any thread can do each step.
+//! Install: (1) increment `installing`, (2) read `segment`, (3) link a new segment behind it unless
+//! one is linked already, (4) swing `segment` to it, (5) decrement `installing`. Any thread can do
+//! each step.
 //!
-//! Retire (the consumer leaves a segment): (1) swing `segment` if no thread did yet, and `oldest`,
-//! (2) read `installing`. Zero: no thread can reach the old segment. Else it waits in a list of
-//! retired segments until a later retirement reads zero. A later count reads the moved `oldest`:
-//! steps 1 and 2 here form a Dekker pair with up and read there. A later install needs none: a
-//! segment is linked while `installing` is up, so a later installation increments the value that
-//! the linking thread left, and that thread has seen the swing, its own or another's.
-#![expect(unsafe_code, reason = "places are claimed by a counter, which no borrow can express")]
+//! Retire (the consumer leaves a segment): (1) swing `segment`, unless a thread did, and move
+//! `oldest`, (2) read `installing`. If it is zero, no thread can reach the old segment. Else the
+//! segment waits in a list until a later retirement reads zero. A later count reads the moved
+//! `oldest`: steps 1 and 2 form a Dekker pair with its increment and read. A later install needs no
+//! such pair: a segment is linked while `installing` is raised, so the later install increments a
+//! value that the linking thread wrote, and that thread has seen the swing, its own or another's.
+#![expect(unsafe_code, reason = "slots are claimed by a counter, which no borrow can express")]
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -36,12 +37,14 @@ use crossbeam_utils::CachePadded;
 use crate::base::size::to_usize;
 use crate::base::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 use crate::queue::command::{Class, Command, CommandContext, Packed};
-use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published};
+use crate::queue::segment::{
+    self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published_sequence,
+};
 
 /// Low bits of a tagged segment pointer that carry the lap.
 const TAG_MASK: u64 = 63;
 
-/// The lap that a place belongs to.
+/// The lap of an index.
 #[inline]
 fn lap_of(index: u64) -> u64 {
     index / SLOTS_PER_SEGMENT
@@ -71,7 +74,7 @@ struct Tail<C: CommandContext> {
 struct Shared<C: CommandContext> {
     tail: CachePadded<Tail<C>>,
     installing: AtomicUsize,
-    /// The segment of lap 0, once there is one; then the segment that the consumer is in.
+    /// The segment of lap 0, once it is linked; later the consumer's current segment.
     oldest: AtomicPtr<Segment<C>>,
     /// One unused segment, for the next installation.
     spare: AtomicPtr<Segment<C>>,
@@ -82,19 +85,20 @@ struct Shared<C: CommandContext> {
 
 /// The position of the consumer.
 struct Position<C: CommandContext> {
-    /// The place to be consumed next.
+    /// The index to consume next.
     head: u64,
-    /// First place behind `segment`.
+    /// The first index behind `segment`.
     segment_end: u64,
-    /// The segment that ends there; null before the first.
+    /// The current segment; null before the first.
     segment: *mut Segment<C>,
-    /// Segments that were left while `installing` was not zero; linked by `next_retired`.
+    /// Segments that the consumer left while `installing` was not zero; linked by `next_retired`.
     retired: *mut Segment<C>,
 }
 
 // SAFETY: commands are `Send`; segments are shared under the protocol at the head of this file.
 unsafe impl<C: CommandContext> Send for Shared<C> {}
-// SAFETY: as above; `consumer` is touched by the one receiver's drop and by `Shared`'s own.
+// SAFETY: segments are shared under the protocol at the head of this file. Only the drop of the one
+// receiver and the later drop of `Shared` access `consumer`.
 unsafe impl<C: CommandContext> Sync for Shared<C> {}
 
 /// The producers' end. Any thread may push through a shared reference to it.
@@ -109,32 +113,33 @@ pub(crate) struct Receiver<C: CommandContext> {
 // SAFETY: the raw pointers are to segments of the shared queue, whose commands are `Send`.
 unsafe impl<C: CommandContext> Send for Receiver<C> {}
 
-/// The place of a pushed command.
+/// The position of a pushed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
-    /// Number of commands up to and including this one.
+    /// The number of commands up to and including this one.
     pub(crate) ticket: u64,
-    /// True for one command a segment: the moment for checks that are too expensive for each push.
+    /// True for the first command of a segment, when callers make checks too expensive for each
+    /// push.
     pub(crate) is_first_of_segment: bool,
 }
 
 /// The head of a queue.
 pub(crate) enum Head<'a, C: CommandContext> {
-    /// Every claimed place was consumed.
+    /// Every claimed slot was consumed.
     Empty,
-    /// A place that a producer claimed and has not published yet.
+    /// A producer has claimed the slot and not published its command yet.
     Unpublished,
     /// A command.
     Ready(Entry<'a, C>),
 }
 
-/// The command at the head of a queue. Dropping it leaves the command there.
+/// The command at the head of a queue. Dropping the entry leaves the command queued.
 pub(crate) struct Entry<'a, C: CommandContext> {
     position: &'a mut Position<C>,
     slot: NonNull<Slot<C>>,
 }
 
-/// A new queue, without memory until the first push.
+/// Creates a queue, which allocates its first segment at the first push.
 pub(crate) fn channel<C: CommandContext>() -> (Sender<C>, Receiver<C>) {
     let before_first = ptr::without_provenance_mut(to_usize(TAG_MASK));
     let shared = Arc::new(Shared {
@@ -156,7 +161,7 @@ impl<C: CommandContext> Sender<C> {
     /// Appends a command. Never blocks; allocates at a seam and for commands over 40 bytes.
     ///
     /// The claim is `SeqCst`: it is the producer's half of the Dekker pair with a consumer that
-    /// leaves and then asks [`Sender::pushed`].
+    /// leaves and then reads [`Sender::pushed`].
     #[inline]
     pub(crate) fn push<T: Command<C>>(&self, command: T) -> Pushed {
         let packed = Packed::new(command); // before the claim: it may allocate
@@ -187,17 +192,17 @@ impl<C: CommandContext> Sender<C> {
                 Err(now) => index = now,
             }
         };
-        // SAFETY: the segment is that of the claimed place (head of this file) and is not retired
-        // before the place is published, two lines on.
+        // SAFETY: the segment contains the claimed slot (head of this file) and is not retired
+        // before the slot is published below.
         let slot = unsafe { &*segment }.slot(index);
-        // SAFETY: the place was claimed by this call alone, and the consumer does not read it
-        // before it is published.
-        slot.packed.with_mut(|place| unsafe { place.write(MaybeUninit::new(packed)) });
-        // SAFETY: as above, until the place is published.
+        // SAFETY: only this call has claimed the slot, and the consumer does not read it before it
+        // is published.
+        slot.packed.with_mut(|cell| unsafe { cell.write(MaybeUninit::new(packed)) });
+        // SAFETY: the segment is not retired before the slot is published below.
         unsafe { &*segment }.prefetch_ahead_of(index);
         // Release: publishes the command; pairs with the acquire in `Receiver::head`.
         let is_internal = matches!(T::CLASS, Class::Internal);
-        slot.sequence.store(published(index, is_internal), Ordering::Release);
+        slot.sequence.store(published_sequence(index, is_internal), Ordering::Release);
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
     }
 
@@ -211,8 +216,8 @@ impl<C: CommandContext> Sender<C> {
 
 impl<C: CommandContext> Sender<C> {
     /// The number of users' commands pushed behind the first `consumed` commands. Exact when no
-    /// thread pushes: a command that is not published yet counts as a user's. Looks at each
-    /// command, so that a push needs no counting.
+    /// thread pushes: a command that is not published yet counts as a user's. Reads each slot, so
+    /// that a push need not count.
     pub(crate) fn users_behind(&self, consumed: u64) -> u64 {
         let shared = &*self.0;
         // SeqCst: incremented before `oldest` is read; partner: `Receiver::retire`, which moves
@@ -237,7 +242,7 @@ impl<C: CommandContext> Sender<C> {
 }
 
 impl<C: CommandContext> Shared<C> {
-    /// Makes `tail.segment` the segment of the lap of `tail.index`, if it is not.
+    /// Swings `tail.segment` to the lap of `tail.index`, unless it is there already.
     #[cold]
     #[inline(never)]
     fn install(&self) {
@@ -246,8 +251,8 @@ impl<C: CommandContext> Shared<C> {
         self.installing.fetch_add(1, Ordering::Acquire);
         // Acquire: pairs with the release of the swing.
         let current = self.tail.segment.load(Ordering::Acquire);
-        // Relaxed: the current segment is not reclaimed meanwhile, so an old index is of its lap or
-        // an earlier one, and then this function has no effect.
+        // Relaxed: the current segment is not reclaimed during this call. An outdated index is of
+        // its lap or an earlier one, and then this function has no effect.
         let lap = lap_of(self.tail.index.load(Ordering::Relaxed));
         if tag_of(current) == lap.wrapping_sub(1) & TAG_MASK {
             let segment = untagged(current);
@@ -283,7 +288,7 @@ impl<C: CommandContext> Shared<C> {
         if !present.is_null() {
             return present;
         }
-        // Acquire: pairs with `keep_or_give_back`, whose stores into the spare segment come first.
+        // Acquire: pairs with `recycle`, whose stores into the spare segment come first.
         let spare = NonNull::new(self.spare.swap(ptr::null_mut(), Ordering::Acquire));
         let fresh = spare.unwrap_or_else(segment::take);
         // Release: publishes the fresh segment's cleared state to the consumer and other
@@ -297,14 +302,14 @@ impl<C: CommandContext> Shared<C> {
         match linking {
             Ok(_) => fresh.as_ptr(),
             Err(present) => {
-                self.keep_or_give_back(fresh);
+                self.recycle(fresh);
                 present
             }
         }
     }
 
-    /// Keeps an unused segment for the next installation, or gives it back.
-    fn keep_or_give_back(&self, segment: NonNull<Segment<C>>) {
+    /// Stores an unused segment as the spare for the next installation, or releases it.
+    fn recycle(&self, segment: NonNull<Segment<C>>) {
         // Release: pairs with the swap in `linked`. Relaxed on failure: the value is not used.
         let keeping = self.spare.compare_exchange(
             ptr::null_mut(),
@@ -313,8 +318,8 @@ impl<C: CommandContext> Shared<C> {
             Ordering::Relaxed,
         );
         if keeping.is_err() {
-            // SAFETY: an unused segment that came from `take`; no other thread has its address.
-            unsafe { segment::give_back(segment) };
+            // SAFETY: the segment came from `take` and is unused; no other thread has its address.
+            unsafe { segment::release(segment) };
         }
     }
 }
@@ -326,10 +331,10 @@ impl<C: CommandContext> Receiver<C> {
         self.position.head
     }
 
-    /// True when every claimed place was consumed.
+    /// True when every claimed slot was consumed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a consumer that stops here looks again, by `Sender::pushed`, when it has left.
+        // Relaxed: a consumer that stops here reads again, by `Sender::pushed`, when it has left.
         self.shared.tail.index.load(Ordering::Relaxed) == self.position.head
     }
 
@@ -344,7 +349,7 @@ impl<C: CommandContext> Receiver<C> {
         // SAFETY: `segment` is not null, and only this consumer retires it.
         let segment = unsafe { &*segment };
         if head == segment_end {
-            // Relaxed, here and below: a hint; `head` looks again.
+            // Relaxed, here and below: a hint, which `head` verifies.
             return !segment.next().load(Ordering::Relaxed).is_null();
         }
         is_published(segment.slot(head).sequence.load(Ordering::Relaxed), head)
@@ -369,9 +374,9 @@ impl<C: CommandContext> Receiver<C> {
         }
     }
 
-    /// Consumes the next place without a command: claims it as a producer does, so that it has a
-    /// ticket and no producer writes to it. Returns the ticket; `None` when a command is queued,
-    /// and at a seam, where a producer has to install a segment.
+    /// Consumes the next slot without a command. Claims it as a producer does, so that no producer
+    /// writes to it, and returns its ticket. `None` when a command is queued, and at a seam, where
+    /// a producer has to install a segment.
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Option<u64> {
         let Position { head, segment_end, .. } = self.position;
@@ -387,14 +392,14 @@ impl<C: CommandContext> Receiver<C> {
         Some(head + 1)
     }
 
-    /// Steps into the next segment and retires the current one; false when there is none yet.
+    /// Steps into the next segment and retires the current one; false when none is linked yet.
     #[cold]
     fn advance(&mut self) -> bool {
         let old = self.position.segment;
         let link = if old.is_null() {
             &self.shared.oldest
         } else {
-            // SAFETY: `segment` is not retired before this function does it.
+            // SAFETY: only this consumer retires its segment, below.
             unsafe { &*old }.next()
         };
         // Acquire: pairs with the release of the linking.
@@ -433,7 +438,7 @@ impl<C: CommandContext> Receiver<C> {
         }
     }
 
-    /// Gives the retired segments back: no other thread can reach them any more.
+    /// Recycles the retired segments, which no other thread can reach any more.
     fn reclaim(&mut self) {
         while let Some(segment) = NonNull::new(self.position.retired) {
             // SAFETY: only this consumer can reach retired segments once it has read `installing`
@@ -441,12 +446,12 @@ impl<C: CommandContext> Receiver<C> {
             let links = unsafe { segment.as_ref() };
             #[cfg(loom)]
             links.note_reclaimed();
-            // Relaxed, three times: no other thread has the segment; giving it away publishes the
+            // Relaxed, three times: no other thread has the segment; recycling it publishes the
             // cleared links.
             self.position.retired = links.next_retired().load(Ordering::Relaxed);
             links.next_retired().store(ptr::null_mut(), Ordering::Relaxed);
             links.next().store(ptr::null_mut(), Ordering::Relaxed);
-            self.shared.keep_or_give_back(segment);
+            self.shared.recycle(segment);
         }
     }
 }
@@ -457,12 +462,12 @@ impl<C: CommandContext> Entry<'_, C> {
     fn with<R>(&mut self, access: impl FnOnce(&mut Packed<C>) -> R) -> R {
         // SAFETY: the slot's segment is retired only by this consumer, which the entry borrows.
         let slot = unsafe { self.slot.as_ref() };
-        // SAFETY: the command was published, no producer claims the place again before it is
+        // SAFETY: the command was published, no producer claims the slot again before it is
         // consumed, and the entry borrows the consumer exclusively.
         let packed = |packed: *mut MaybeUninit<Packed<C>>| unsafe { &mut *packed };
-        slot.packed.with_mut(|place| {
-            // SAFETY: published means initialised.
-            access(unsafe { packed(place).assume_init_mut() })
+        slot.packed.with_mut(|cell| {
+            // SAFETY: the command was published, so it is initialised.
+            access(unsafe { packed(cell).assume_init_mut() })
         })
     }
 
@@ -479,29 +484,29 @@ impl<C: CommandContext> Entry<'_, C> {
 
     /// The details of the command.
     pub(crate) fn details(&mut self) -> C::Details {
-        // SAFETY: the command at the head was neither run nor discarded: both consume the place.
+        // SAFETY: the command at the head was neither run nor discarded: both consume the slot.
         self.with(|packed| unsafe { packed.details() })
     }
 
     /// True when the command may run now.
     #[inline]
     pub(crate) fn is_ready(&mut self, context: &mut C) -> bool {
-        // SAFETY: the command at the head was neither run nor discarded: both consume the place.
+        // SAFETY: the command at the head was neither run nor discarded: both consume the slot.
         self.with(|packed| unsafe { packed.is_ready(context) })
     }
 
-    /// Consumes the place and executes the command.
+    /// Consumes the slot and executes the command.
     #[inline]
     pub(crate) fn run(mut self, context: &mut C) {
         self.position.head += 1;
-        // SAFETY: the command was neither run nor discarded, and its place was just consumed.
+        // SAFETY: the command was neither run nor discarded, and its slot was just consumed.
         self.with(|packed| unsafe { packed.run(context) });
     }
 
-    /// Consumes the place and drops the command.
+    /// Consumes the slot and drops the command.
     pub(crate) fn discard(mut self) {
         self.position.head += 1;
-        // SAFETY: the command was neither run nor discarded, and its place was just consumed.
+        // SAFETY: the command was neither run nor discarded, and its slot was just consumed.
         self.with(|packed| unsafe { packed.discard() });
     }
 }
@@ -510,15 +515,15 @@ impl<C: CommandContext> Drop for Receiver<C> {
     fn drop(&mut self) {
         let Position { head, segment_end, segment, retired } = self.position;
         let position = Some(Position { head, segment_end, segment, retired });
-        // SAFETY: there is one receiver, and `Shared`'s drop comes after both ends are gone.
+        // SAFETY: there is one receiver, and `Shared` is dropped after both ends.
         self.shared.consumer.with_mut(|consumer| unsafe { *consumer = position });
     }
 }
 
 impl<C: CommandContext> Drop for Shared<C> {
-    /// Discards the remaining commands and gives every segment back. Both ends are gone.
+    /// Discards the remaining commands and releases every segment. Both ends were dropped.
     fn drop(&mut self) {
-        // SAFETY: `&mut self`: no other thread has the queue.
+        // SAFETY: `&mut self` means that no other thread uses the queue.
         let position = self.consumer.with_mut(|consumer| unsafe { (*consumer).take() });
         let Some(mut position) = position else { return };
         // Relaxed, in all of this function: no other thread has the queue.
@@ -527,18 +532,19 @@ impl<C: CommandContext> Drop for Shared<C> {
             if position.head == position.segment_end {
                 let next = match NonNull::new(position.segment) {
                     None => self.oldest.load(Ordering::Relaxed),
-                    // SAFETY: the segment was linked and not given back yet.
+                    // SAFETY: the segment was linked and not released yet.
                     Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
                 };
                 if let Some(old) = NonNull::new(position.segment) {
-                    // SAFETY: every command in it was consumed, and no other thread has the queue.
-                    unsafe { segment::give_back(old) };
+                    // SAFETY: every command of the segment was consumed, and no other thread uses
+                    // the queue.
+                    unsafe { segment::release(old) };
                 }
                 let Some(next) = NonNull::new(next) else { break };
                 position.segment = next.as_ptr();
                 position.segment_end += SLOTS_PER_SEGMENT;
             } else if position.head < end {
-                // SAFETY: the segment was linked and not given back yet.
+                // SAFETY: the segment was linked and not released yet.
                 let slot = NonNull::from(unsafe { &*position.segment }.slot(position.head));
                 Entry { position: &mut position, slot }.discard();
             } else {
@@ -547,14 +553,14 @@ impl<C: CommandContext> Drop for Shared<C> {
         }
         let mut retired = position.retired;
         while let Some(segment) = NonNull::new(retired) {
-            // SAFETY: retired segments were not given back yet.
+            // SAFETY: retired segments were not released yet.
             retired = unsafe { segment.as_ref() }.next_retired().load(Ordering::Relaxed);
-            // SAFETY: it holds no command, and no other thread has the queue.
-            unsafe { segment::give_back(segment) };
+            // SAFETY: the segment holds no command, and no other thread uses the queue.
+            unsafe { segment::release(segment) };
         }
         if let Some(spare) = NonNull::new(self.spare.load(Ordering::Relaxed)) {
-            // SAFETY: the spare holds no command, and no other thread has the queue.
-            unsafe { segment::give_back(spare) };
+            // SAFETY: the spare holds no command, and no other thread uses the queue.
+            unsafe { segment::release(spare) };
         }
     }
 }

@@ -19,15 +19,14 @@ pub(crate) enum Class {
     Ffi,
 }
 
-/// What the consumer of a queue hands to its commands, and the language in which they describe
-/// themselves.
+/// The consumer's context for commands, and the types by which commands describe themselves.
 pub(crate) trait CommandContext: 'static {
-    /// What is known of a command by its type.
+    /// The description of a command's type.
     type Operation: Copy + 'static;
-    /// What only the command itself can tell.
+    /// The description of one command.
     type Details: Default;
 
-    /// A command of this operation is about to be asked or executed.
+    /// Called before a command of this operation is polled or executed.
     fn begin(&mut self, operation: Self::Operation);
 }
 
@@ -37,7 +36,7 @@ pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
     const CLASS: Class;
     /// The kind of its work.
     const OPERATION: C::Operation;
-    /// True when [`Command::is_ready`] may answer false.
+    /// True when [`Command::is_ready`] may return false.
     const MAY_WAIT: bool = false;
 
     /// Its details, for a subscriber. Computed on request only.
@@ -45,7 +44,7 @@ pub(crate) trait Command<C: CommandContext>: Send + Sized + 'static {
         C::Details::default()
     }
 
-    /// Asked before [`Command::run`]; false leaves the command at the head of its queue.
+    /// Polled before [`Command::run`]; false leaves the command at the head of its queue.
     fn is_ready(&mut self, _context: &mut C) -> bool {
         true
     }
@@ -66,7 +65,7 @@ struct Table<C: CommandContext> {
     discard: unsafe fn(*mut Words),
 }
 
-/// A command without its type. Dropping it forgets the payload: it is run or discarded explicitly.
+/// A type-erased command. Its drop leaks the payload: it must be run or discarded.
 pub(crate) struct Packed<C: CommandContext> {
     table: &'static Table<C>,
     payload: MaybeUninit<Words>,
@@ -91,52 +90,52 @@ impl<T: Command<C>, C: CommandContext> Tables<T, C> {
     };
 }
 
-/// The place of the command: the payload itself, or the heap block it points to.
+/// The address of the command: the payload itself, or the heap block it points to.
 ///
 /// # Safety
 /// `payload` holds a packed `T`.
-unsafe fn place<T>(payload: *mut Words) -> *mut T {
+unsafe fn address_of<T>(payload: *mut Words) -> *mut T {
     if fits_inline::<T>() {
         payload.cast()
     } else {
-        // SAFETY: reading the box's pointer needs a packed boxed `T`: the caller's promise, and
-        // `Packed::new` boxes exactly when it does not fit inline.
+        // SAFETY: the caller guarantees that `payload` holds a packed `T`. `Packed::new` boxes a
+        // `T` that does not fit inline, so the payload is the box's pointer.
         unsafe { payload.cast::<*mut T>().read() }
     }
 }
 
-/// Takes the command out; the payload is empty afterwards.
+/// Moves the command out; the payload is invalid afterwards.
 ///
 /// # Safety
 /// `payload` holds a packed `T`, which is not used again.
 unsafe fn take<T>(payload: *mut Words) -> T {
-    // SAFETY: `place` needs a packed `T`: the caller's promise.
-    let place = unsafe { place::<T>(payload) };
+    // SAFETY: the caller guarantees that `payload` holds a packed `T`.
+    let pointer = unsafe { address_of::<T>(payload) };
     if fits_inline::<T>() {
-        // SAFETY: the place is initialised, aligned (checked by `fits_inline`) and not used again.
-        unsafe { place.read() }
+        // SAFETY: `pointer` is initialised, aligned (checked by `fits_inline`) and not used again.
+        unsafe { pointer.read() }
     } else {
         // SAFETY: the pointer came from `Box::into_raw` in `Packed::new` and is not used again.
-        *unsafe { Box::from_raw(place) }
+        *unsafe { Box::from_raw(pointer) }
     }
 }
 
 /// # Safety
 /// `payload` holds a packed `T`.
 unsafe fn details<T: Command<C>, C: CommandContext>(payload: *mut Words) -> C::Details {
-    // SAFETY: `place` needs a packed `T`: the caller's promise.
-    let place = unsafe { place::<T>(payload) };
-    // SAFETY: the place is initialised and aligned, and only the caller uses it.
-    unsafe { &*place }.details()
+    // SAFETY: the caller guarantees that `payload` holds a packed `T`.
+    let pointer = unsafe { address_of::<T>(payload) };
+    // SAFETY: `pointer` is initialised and aligned, and only the caller uses the command.
+    unsafe { &*pointer }.details()
 }
 
 /// # Safety
 /// `payload` holds a packed `T`.
 unsafe fn is_ready<T: Command<C>, C: CommandContext>(payload: *mut Words, context: &mut C) -> bool {
-    // SAFETY: `place` needs a packed `T`: the caller's promise.
-    let place = unsafe { place::<T>(payload) };
-    // SAFETY: the place is initialised and aligned, and only the caller uses it.
-    let command = unsafe { &mut *place };
+    // SAFETY: the caller guarantees that `payload` holds a packed `T`.
+    let pointer = unsafe { address_of::<T>(payload) };
+    // SAFETY: `pointer` is initialised and aligned, and only the caller uses the command.
+    let command = unsafe { &mut *pointer };
     context.begin(T::OPERATION);
     command.is_ready(context)
 }
@@ -144,7 +143,7 @@ unsafe fn is_ready<T: Command<C>, C: CommandContext>(payload: *mut Words, contex
 /// # Safety
 /// `payload` holds a packed `T`, which is not used again.
 unsafe fn run<T: Command<C>, C: CommandContext>(payload: *mut Words, context: &mut C) {
-    // SAFETY: `take` needs what this function needs: the caller's promise.
+    // SAFETY: the caller guarantees that `payload` holds a packed `T`, which is not used again.
     let command = unsafe { take::<T>(payload) };
     context.begin(T::OPERATION);
     command.run(context);
@@ -153,7 +152,7 @@ unsafe fn run<T: Command<C>, C: CommandContext>(payload: *mut Words, context: &m
 /// # Safety
 /// `payload` holds a packed `T`, which is not used again.
 unsafe fn discard<T: Command<C>, C: CommandContext>(payload: *mut Words) {
-    // SAFETY: `take` needs what this function needs: the caller's promise.
+    // SAFETY: the caller guarantees that `payload` holds a packed `T`, which is not used again.
     drop(unsafe { take::<T>(payload) });
 }
 
@@ -187,23 +186,23 @@ impl<C: CommandContext> Packed<C> {
     /// The details of the command.
     ///
     /// # Safety
-    /// It was neither run nor discarded.
+    /// The command was neither run nor discarded.
     pub(crate) unsafe fn details(&mut self) -> C::Details {
-        // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
-        // caller's promise.
+        // SAFETY: `new` stored a payload of the table's type, and the caller guarantees that it was
+        // neither run nor discarded.
         unsafe { (self.table.details)(self.payload.as_mut_ptr()) }
     }
 
     /// True when the command may run now.
     ///
     /// # Safety
-    /// It was neither run nor discarded.
+    /// The command was neither run nor discarded.
     #[inline]
     pub(crate) unsafe fn is_ready(&mut self, context: &mut C) -> bool {
         match self.table.is_ready {
             None => true,
-            // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
-            // caller's promise.
+            // SAFETY: `new` stored a payload of the table's type, and the caller guarantees that it
+            // was neither run nor discarded.
             Some(is_ready) => unsafe { is_ready(self.payload.as_mut_ptr(), context) },
         }
     }
@@ -211,25 +210,26 @@ impl<C: CommandContext> Packed<C> {
     /// Executes the command and empties the payload.
     ///
     /// # Safety
-    /// It was neither run nor discarded, and is neither again.
+    /// The command was neither run nor discarded before, and is not used again.
     #[inline]
     pub(crate) unsafe fn run(&mut self, context: &mut C) {
-        // SAFETY: the payload holds the table's type (`new` sets both) and was not taken: the
-        // caller's promise.
+        // SAFETY: `new` stored a payload of the table's type, and the caller guarantees that it was
+        // neither run nor discarded.
         unsafe { (self.table.run)(self.payload.as_mut_ptr(), context) };
     }
 
     /// Drops the command without executing it.
     ///
     /// # Safety
-    /// It was neither run nor discarded, and is neither again.
+    /// The command was neither run nor discarded before, and is not used again.
     pub(crate) unsafe fn discard(&mut self) {
-        // SAFETY: as for `run`.
+        // SAFETY: `new` stored a payload of the table's type, and the caller guarantees that it was
+        // neither run nor discarded.
         unsafe { (self.table.discard)(self.payload.as_mut_ptr()) };
     }
 }
 
-// SAFETY: a packed command is only ever made of a `T: Command<C>`, which is `Send`.
+// SAFETY: a packed command is created only from a `T: Command<C>`, which is `Send`.
 unsafe impl<C: CommandContext> Send for Packed<C> {}
 
 impl<C: CommandContext> fmt::Debug for Packed<C> {
@@ -238,7 +238,7 @@ impl<C: CommandContext> fmt::Debug for Packed<C> {
     }
 }
 
-/// No context: for memory that belongs to no queue.
+/// The empty context, for segments that belong to no queue.
 impl CommandContext for () {
     type Operation = ();
     type Details = ();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_every_size_are_asked_and_run_in_place() {
+    fn commands_of_every_size_are_polled_and_run_in_place() {
         let alive = Arc::new(());
         let mut seen = Vec::new();
         for mut packed in [
@@ -306,7 +306,7 @@ mod tests {
         ] {
             // SAFETY: the command was just packed.
             assert!(unsafe { packed.is_ready(&mut seen) });
-            // SAFETY: it was only asked so far, and is dropped next.
+            // SAFETY: the command was only polled so far, and is dropped next.
             unsafe { packed.run(&mut seen) };
         }
         assert_eq!(seen, [33, 34, 501, 7]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discarded_command_drops_what_it_holds_and_does_not_run() {
+    fn a_discarded_command_drops_its_payload_and_does_not_run() {
         let alive = Arc::new(());
         for mut packed in [
             Packed::<Vec<usize>>::new(Add([9; 8], Arc::clone(&alive))),

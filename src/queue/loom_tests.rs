@@ -39,7 +39,7 @@ fn push(sender: &Sender<Seen>, producer: u8, number: u8) {
 }
 
 /// Starts a thread that pushes the first `count` commands of a producer.
-fn pushing(sender: &Arc<Sender<Seen>>, producer: u8, count: u8) -> JoinHandle<()> {
+fn spawn_producer(sender: &Arc<Sender<Seen>>, producer: u8, count: u8) -> JoinHandle<()> {
     let sender = Arc::clone(sender);
     thread::spawn(move || (0..count).for_each(|number| push(&sender, producer, number)))
 }
@@ -67,7 +67,7 @@ fn assert_in_order(seen: &Seen, producer: u8, count: u8) {
 fn loom_two_producers_keep_their_order_over_a_seam() {
     model(Some(3), || {
         let (sender, mut receiver) = queue();
-        let other = pushing(&sender, 1, 2);
+        let other = spawn_producer(&sender, 1, 2);
         (0..2).for_each(|n| push(&sender, 0, n));
         let seen = consume(&mut receiver, 4);
         other.join().unwrap();
@@ -80,11 +80,11 @@ fn loom_two_producers_keep_their_order_over_a_seam() {
 /// Goal: a segment is reused only when no producer can reach it. Method: one producer pushes over a
 /// seam while the consumer retires the segment behind it and another producer installs late.
 #[test]
-fn loom_segments_are_reused_only_when_nobody_reaches_them() {
+fn loom_a_reachable_segment_is_not_reused() {
     model(Some(2), || {
         let (sender, mut receiver) = queue();
         (0..2).for_each(|n| push(&sender, 0, n));
-        let other = pushing(&sender, 1, 1);
+        let other = spawn_producer(&sender, 1, 1);
         let consumer = thread::spawn(move || {
             let seen = consume(&mut receiver, 4);
             (seen, receiver)
@@ -101,10 +101,10 @@ fn loom_segments_are_reused_only_when_nobody_reaches_them() {
 /// Goal: a command that is never consumed is dropped exactly once. Method: drop both ends with
 /// commands in two segments; loom reports leaks.
 #[test]
-fn loom_what_is_left_is_dropped_with_the_queue() {
+fn loom_remaining_commands_are_dropped_with_the_queue() {
     model(Some(3), || {
         let (sender, mut receiver) = queue();
-        let other = pushing(&sender, 1, 1);
+        let other = spawn_producer(&sender, 1, 1);
         (0..3).for_each(|n| push(&sender, 0, n));
         let seen = consume(&mut receiver, 1);
         drop(receiver);
@@ -113,11 +113,11 @@ fn loom_what_is_left_is_dropped_with_the_queue() {
     });
 }
 
-/// Goal: a thread that counts queued commands reads no reclaimed segment. Method: the count goes on
+/// Goal: a thread that counts queued commands reads no reclaimed segment. Method: the count runs
 /// while the consumer leaves two segments and a producer reuses one; loom reports a reclamation
 /// that is not ordered after the count.
 #[test]
-fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
+fn loom_a_counted_segment_is_not_reclaimed() {
     model(Some(3), || {
         let (sender, mut receiver) = queue();
         (0..4).for_each(|n| push(&sender, 0, n));
@@ -133,18 +133,18 @@ fn loom_what_is_counted_is_not_reclaimed_meanwhile() {
     });
 }
 
-/// Goal: a consumer that takes a place without a command leaves order and tickets intact. Method:
-/// it tries to take a place while a producer pushes over a seam; loom reports a lost command, and a
-/// place with two owners.
+/// Goal: a consumer that takes a ticket without a command leaves order and tickets intact. Method:
+/// it tries to take a ticket while a producer pushes over a seam; loom reports a lost command, and
+/// a slot with two owners.
 #[test]
-fn loom_a_consumer_takes_places_between_commands() {
+fn loom_a_consumer_takes_tickets_between_commands() {
     model(Some(3), || {
         let (sender, mut receiver) = queue();
         assert_eq!(receiver.take_ticket(), None, "there is no segment yet");
         push(&sender, 0, 0);
-        assert_eq!(receiver.take_ticket(), None, "a command stands there");
+        assert_eq!(receiver.take_ticket(), None, "a command is queued");
         let mut seen = consume(&mut receiver, 1);
-        let other = pushing(&sender, 1, 2);
+        let other = spawn_producer(&sender, 1, 2);
         let taken = u64::from(receiver.take_ticket().is_some());
         seen.extend(consume(&mut receiver, 2));
         other.join().unwrap();
@@ -156,12 +156,12 @@ fn loom_a_consumer_takes_places_between_commands() {
 }
 
 /// Goal: producers that meet at a seam push into the one segment that is linked there, and see its
-/// initial state. Method: without fences; no thread consumes meanwhile.
+/// initial state. Method: without fences; no thread consumes before both have pushed.
 #[test]
 fn loom_two_producers_meet_at_a_seam() {
     model_without_fences(Some(3), || {
         let (sender, mut receiver) = queue();
-        let other = pushing(&sender, 1, 2);
+        let other = spawn_producer(&sender, 1, 2);
         (0..2).for_each(|n| push(&sender, 0, n));
         other.join().unwrap();
         let seen = consume(&mut receiver, 4);
@@ -182,7 +182,7 @@ fn loom_a_producer_follows_the_consumers_swing() {
             let _ = receiver.head(); // leaves the first segment if one is linked behind it
             receiver
         });
-        let other = pushing(&sender, 1, 1);
+        let other = spawn_producer(&sender, 1, 1);
         push(&sender, 0, 2);
         other.join().unwrap();
         seen.extend(consume(&mut consumer.join().unwrap(), 2));
@@ -198,7 +198,7 @@ fn loom_a_producer_follows_the_consumers_swing() {
 fn loom_a_consumer_follows_a_producer_over_seams() {
     model_without_fences(Some(1), || {
         let (sender, mut receiver) = queue();
-        let producer = pushing(&sender, 0, 5);
+        let producer = spawn_producer(&sender, 0, 5);
         let seen = consume(&mut receiver, 5);
         assert_in_order(&seen, 0, 5);
         producer.join().unwrap();

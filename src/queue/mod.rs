@@ -1,15 +1,15 @@
-//! The command queue: linked segments of slots; one counter claims places.
+//! The command queue: linked segments of slots; one counter claims slots.
 //!
 //! Source: crossbeam's segmented queue, with helping at the seams (the boundaries of segments)
 //! after Kogan and Petrank.
 //!
 //! Many producers, one consumer at a time, unbounded, first in first out over all producers. A
-//! producer claims a place by advancing one 64-bit counter, which is also the task's *ticket*. No
+//! producer claims a slot by advancing one 64-bit counter, which is also the task's *ticket*. No
 //! thread waits for a producer that stopped at the seam of two segments: each thread that needs the
 //! next segment links it itself.
 //!
 //! * [`command`]: the content of a slot: a command, inline up to 40 bytes, boxed above
-//! * [`segment`]: 64 slots on a cache line each, and the pool that lends them
+//! * [`segment`]: 64 slots on a cache line each, and the pool of unused segments
 //! * [`mod@channel`]: the protocol between [`Sender`] and [`Receiver`]
 
 mod channel;

@@ -18,18 +18,18 @@ pub(crate) const SLOTS: usize = 64;
 #[cfg(loom)]
 pub(crate) const SLOTS: usize = 2;
 
-/// Places in the queue's order are 64 bits wide.
+/// [`SLOTS`] as an index, which is 64 bits wide.
 pub(super) const SLOTS_PER_SEGMENT: u64 = SLOTS as u64;
 
-/// How many places ahead of the current one a line is prefetched: the time that a line takes from
-/// processor to processor, in pushes.
-const PLACES_AHEAD: u64 = 8;
+/// The prefetch distance in slots: the number of pushes in the time that a cache line takes from
+/// one processor to another.
+const SLOTS_AHEAD: u64 = 8;
 
-/// One place of a queue.
+/// One slot of a queue.
 ///
-/// `sequence` names the place whose command is published here, and whether it is the runtime's own
-/// ([`published`]). While it names another place, the command is not published yet. Numbers of one
-/// queue only grow, so a reused slot needs no reset within its queue.
+/// `sequence` has the index of the command published here, and a bit for the runtime's own
+/// ([`published_sequence`]). While it has another index, the command is not published yet. The
+/// indices of one queue only grow, so a reused slot needs no reset within its queue.
 #[repr(C)]
 pub(super) struct Slot<C: CommandContext> {
     pub(super) sequence: AtomicU64,
@@ -57,21 +57,20 @@ impl<C: CommandContext> Line<C> {
     }
 }
 
-/// The value of `sequence` once the command of a place is published: never 0.
+/// The value of `sequence` that publishes the command of an index; never 0.
 #[inline]
-pub(super) fn published(place: u64, is_internal: bool) -> u64 {
-    (place + 1) << 1 | u64::from(is_internal)
+pub(super) fn published_sequence(index: u64, is_internal: bool) -> u64 {
+    (index + 1) << 1 | u64::from(is_internal)
 }
 
-/// True when this `sequence` means that the command of this place is published.
+/// True when `sequence` means that the command of this index is published.
 #[inline]
-pub(super) fn is_published(sequence: u64, place: u64) -> bool {
-    sequence >> 1 == place + 1
+pub(super) fn is_published(sequence: u64, index: u64) -> bool {
+    sequence >> 1 == index + 1
 }
 
-/// A run of slots. The last line has no link, which leaves room in the block for the 8 bytes that
-/// the C library's allocator adds: with them the block is 4 KiB. With a link it would be 16 bytes
-/// larger.
+/// A run of slots. The last line has no link, so with the 8 bytes that the C library's allocator
+/// adds the block has 4 KiB. With a link it would be 16 bytes larger.
 #[cfg_attr(not(loom), repr(C))]
 #[cfg_attr(loom, repr(C, align(64)))] // aligns the box; else `LAYOUT` does
 pub(super) struct Segment<C: CommandContext> {
@@ -89,7 +88,7 @@ const LINES: usize = SLOTS - 1;
 #[cfg(loom)] // the second line has the link of retired segments
 const LINES: usize = SLOTS;
 
-/// Each slot on a line of its own.
+/// Each slot is on its own cache line.
 #[cfg(not(loom))]
 const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 64) {
     Ok(layout) => layout,
@@ -100,7 +99,7 @@ const LAYOUT: Layout = match Layout::from_size_align(size_of::<Segment<()>>(), 6
 const _: () = assert!(size_of::<Line<()>>() == 64 && LAYOUT.size() == 4096 - 8);
 
 impl<C: CommandContext> Segment<C> {
-    /// The slot of the place `index`.
+    /// The slot of `index`.
     #[inline]
     pub(super) fn slot(&self, index: u64) -> &Slot<C> {
         let lines = ptr::from_ref(self).cast::<Line<C>>();
@@ -110,11 +109,11 @@ impl<C: CommandContext> Segment<C> {
         unsafe { &*line.cast::<Slot<C>>() }
     }
 
-    /// Prefetches the line of a later place. The consumer had it last, and each claim, like every
+    /// Prefetches the line of a later slot, which the consumer used last: each claim, like every
     /// locked instruction, waits until the line written before has arrived.
     #[inline]
     pub(super) fn prefetch_ahead_of(&self, index: u64) {
-        let ahead = index % SLOTS_PER_SEGMENT + PLACES_AHEAD;
+        let ahead = index % SLOTS_PER_SEGMENT + SLOTS_AHEAD;
         if ahead < SLOTS_PER_SEGMENT {
             prefetch_to_write(self.slot(ahead));
         }
@@ -126,12 +125,12 @@ impl<C: CommandContext> Segment<C> {
         &self.lines[0].link
     }
 
-    /// How many of the runtime's own commands are published here at this place or behind it.
-    pub(super) fn internal_from(&self, place: u64) -> usize {
-        let is_internal = |index: &u64| {
+    /// The number of the runtime's own commands published here at or behind an index.
+    pub(super) fn internal_from(&self, index: u64) -> usize {
+        let is_internal = |slot: &u64| {
             // Relaxed: only the number itself is used.
-            let sequence = self.slot(*index).sequence.load(Ordering::Relaxed);
-            sequence & 1 != 0 && sequence >= published(place, true)
+            let sequence = self.slot(*slot).sequence.load(Ordering::Relaxed);
+            sequence & 1 != 0 && sequence >= published_sequence(index, true)
         };
         (0..SLOTS_PER_SEGMENT).filter(is_internal).count()
     }
@@ -143,7 +142,7 @@ impl<C: CommandContext> Segment<C> {
         self.reach.with(|_| ());
     }
 
-    /// The consumer takes this segment out of use.
+    /// Notes that the consumer reclaims this segment.
     #[cfg(loom)]
     pub(super) fn note_reclaimed(&self) {
         self.reach.with_mut(|_| ());
@@ -158,20 +157,20 @@ impl<C: CommandContext> Segment<C> {
 /// Without this hint the line is fetched in shared state, and requested again for the write.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline]
-fn prefetch_to_write<T>(place: &T) {
+fn prefetch_to_write<T>(target: &T) {
     // SAFETY: a hint, which changes no memory and no register; processors that do not know it
     // ignore it. The compiler's own intrinsic becomes the hint for a read.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
-            in(reg) place,
+            in(reg) target,
             options(nostack, preserves_flags, readonly)
         );
     };
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-fn prefetch_to_write<T>(_place: &T) {}
+fn prefetch_to_write<T>(_target: &T) {}
 
 /// A segment for exclusive use, with cleared sequence numbers and links: from the pool, else new.
 pub(super) fn take<C: CommandContext>() -> NonNull<Segment<C>> {
@@ -182,14 +181,15 @@ pub(super) fn take<C: CommandContext>() -> NonNull<Segment<C>> {
     new()
 }
 
-/// Gives back a segment that no producer can reach any more.
+/// Returns a segment to the pool, or frees it when the pool is full or locked.
 ///
 /// # Safety
-/// It came from [`take`], holds no command, and is not used again.
-pub(super) unsafe fn give_back<C: CommandContext>(segment: NonNull<Segment<C>>) {
+/// The segment came from [`take`], holds no command, and no producer can reach it any more.
+pub(super) unsafe fn release<C: CommandContext>(segment: NonNull<Segment<C>>) {
     #[cfg(not(loom))]
-    let Some(segment) = pool::give(segment) else { return };
-    // SAFETY: it came from `take`, hence from `new`, and is not used again: the caller's promise.
+    let Some(segment) = pool::put(segment) else { return };
+    // SAFETY: the caller guarantees that the segment came from `take`, hence from `new`, and is not
+    // used again.
     unsafe { free(segment) };
 }
 
@@ -207,7 +207,7 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
     }
     // SAFETY: the address of a field inside the block.
     let last = unsafe { &raw mut (*segment.as_ptr()).last };
-    // SAFETY: as above.
+    // SAFETY: no other thread has the block, and the field is inside it.
     unsafe { last.write(Slot::empty()) };
     segment
 }
@@ -216,7 +216,7 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
 /// The segment came from [`new`] and is not used again.
 #[cfg(not(loom))]
 unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
-    // SAFETY: `new` allocated it with this layout: the caller's promise.
+    // SAFETY: the caller guarantees that `new` allocated the segment, with this layout.
     unsafe { dealloc(segment.as_ptr().cast(), LAYOUT) };
 }
 
@@ -233,16 +233,17 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
 /// The segment came from [`new`] and is not used again.
 #[cfg(loom)]
 unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
-    // SAFETY: `new` leaked a box of this type: the caller's promise.
+    // SAFETY: the caller guarantees that the segment came from `new`, which leaked a box of this
+    // type.
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
-/// Segments between two uses, shared by all queues: a segment passes from the backlog of one stream
-/// to the next without the system's allocator. Bounded, so that a drained backlog goes back to the
-/// system.
+/// Unused segments, shared by all queues: a segment passes from the backlog of one stream to the
+/// next without the system's allocator. The pool is bounded, so that the memory of a drained
+/// backlog returns to the system.
 ///
 /// Last in, first out: the segment used last is still in a cache. First in, first out would cycle
-/// through all segments that a large backlog once left, each of them no longer in a cache.
+/// through all pooled segments of an earlier backlog, none of them still in a cache.
 #[cfg(not(loom))]
 mod pool {
     use super::{CommandContext, NonNull, Ordering, Segment, ptr};
@@ -256,18 +257,19 @@ mod pool {
         top: *mut Segment<()>,
         count: usize,
     }
-    // SAFETY: an idle segment is reachable through the pool alone and holds no command.
+    // SAFETY: an idle segment is reachable only through the pool and holds no command.
     unsafe impl Send for Idle {}
 
-    // No thread waits for it: its holder may be preempted, or exist in the parent process only.
+    // No thread waits for this lock: its holder may be preempted, or exist in the parent process
+    // only.
     static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
     /// `None` when the pool is empty or another thread holds its lock.
     pub(super) fn take<C: CommandContext>() -> Option<NonNull<Segment<C>>> {
         let mut idle = IDLE.try_lock()?;
         let segment = NonNull::new(idle.top)?;
-        // SAFETY: it is in the pool, whose lock this thread holds, so it is allocated and no other
-        // thread uses it.
+        // SAFETY: the segment is in the pool, whose lock this thread holds, so it is allocated and
+        // no other thread uses it.
         let links = unsafe { segment.as_ref() };
         // Relaxed, here and below: the lock orders accesses to pooled segments.
         idle.top = links.next().load(Ordering::Relaxed);
@@ -285,16 +287,17 @@ mod pool {
 
     /// Puts the segment into the pool; returns it when the pool is full or another thread holds the
     /// lock.
-    pub(super) fn give<C: CommandContext>(
+    pub(super) fn put<C: CommandContext>(
         segment: NonNull<Segment<C>>,
     ) -> Option<NonNull<Segment<C>>> {
         let Some(mut idle) = IDLE.try_lock().filter(|idle| idle.count < CAPACITY) else {
             return Some(segment);
         };
-        let given = segment.cast::<Segment<()>>();
-        // SAFETY: it is allocated, and no other thread uses it.
-        unsafe { given.as_ref() }.next().store(idle.top, Ordering::Relaxed);
-        idle.top = given.as_ptr();
+        let idle_segment = segment.cast::<Segment<()>>();
+        // SAFETY: the caller of `release` guarantees that the segment is allocated and not used
+        // elsewhere.
+        unsafe { idle_segment.as_ref() }.next().store(idle.top, Ordering::Relaxed);
+        idle.top = idle_segment.as_ptr();
         idle.count += 1;
         None
     }

@@ -128,7 +128,7 @@ fn a_backlog_is_dropped_with_the_queue() {
 }
 
 #[test]
-fn a_push_after_the_receiver_is_gone_is_dropped_with_the_queue() {
+fn a_push_after_the_receivers_drop_is_dropped_with_the_queue() {
     let alive = Arc::new(());
     let (sender, receiver) = channel();
     sender.push(Item(0, 0, Arc::clone(&alive)));
@@ -168,7 +168,7 @@ fn four_producers_keep_their_order_while_one_consumer_drains() {
 }
 
 #[test]
-fn both_ends_say_how_far_they_are() {
+fn debug_output_shows_pushed_and_consumed() {
     let alive = Arc::new(());
     let (sender, mut receiver) = channel();
     for number in 0..3 {

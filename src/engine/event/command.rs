@@ -1,7 +1,7 @@
-//! The record as a task: stores its time stamp or its failure, if any, in the event.
+//! The record as a task: stores its time stamp or failure, if any, in the event.
 //!
-//! A record needs no flag for its completion: the stream's counter tells, and on a driver's stream
-//! the mark that the record leaves there.
+//! A record needs no completion flag: the stream's counter shows it, and on a driver's stream the
+//! mark that the record places.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ impl Command<TaskContext> for RecordCommand {
     }
 }
 
-/// A record on its way into a stream. The event's lock is held while the record gets its ticket, so
-/// versions and tickets of one stream grow together.
+/// A record to enqueue. The event's lock is held while the record gets its ticket, so versions and
+/// tickets of one stream grow together.
 pub(super) struct Recording<'a>(pub(super) &'a Shared);
 
 impl Enqueue for Recording<'_> {
@@ -50,8 +50,8 @@ impl Enqueue for Recording<'_> {
             return Attempt::Queue(self);
         };
         let version = event.begin_direct(&mut latest);
-        let previous = latest.stand_at(core, ticket);
-        // The task, and tasks that other threads enqueued meanwhile, run without the lock.
+        let previous = latest.move_to(core, ticket);
+        // The task, and tasks that other threads have enqueued since, run without the lock.
         drop(latest);
         direct.run::<RecordCommand>(|context| run(event, version, context));
         drop(direct);
@@ -63,18 +63,18 @@ impl Enqueue for Recording<'_> {
     fn queue(
         self,
         core: &Arc<StreamCore>,
-        place: impl FnOnce(RecordCommand) -> Pushed,
+        push: impl FnOnce(RecordCommand) -> Pushed,
     ) -> Result<(Pushed, ())> {
         let mut latest = self.0.lock_for(core)?;
-        let pushed = place(RecordCommand(self.0.begin(&mut latest)));
-        let previous = latest.stand_at(core, pushed.ticket);
+        let pushed = push(RecordCommand(self.0.begin(&mut latest)));
+        let previous = latest.move_to(core, pushed.ticket);
         drop(latest);
         drop(previous); // it may be the last reference to a stream: without the lock
         Ok((pushed, ()))
     }
 }
 
-/// The record of this version, queued or not.
+/// Runs the record of this version, queued or direct.
 #[inline]
 pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     context.is_marker = true;
@@ -83,20 +83,20 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
         return;
     }
     if is_plain && let Some(mark) = context.bare_mark(false) {
-        // An event's own mark serves elapsed times only: a wait uses the stream's mark.
+        // An event stores a mark for elapsed times only: a wait uses the stream's mark.
         context.effects().mark = Some(PlacedMark::Unique(mark));
         return;
     }
     finish(event, version, is_plain, context);
 }
 
-/// Stores what is asked of a record later: its time, or its failure.
+/// Stores the record's outcome: its time stamp or its failure.
 #[inline(never)]
 fn finish(event: &EventCore, version: u64, was_refused: bool, context: &mut TaskContext) {
     let mark = if was_refused { None } else { context.mark(event.finished.is_timed) };
     let is_refused = mark.is_none() && !context.on_host;
     if is_refused {
-        // The record has failed, and is still not complete before the device has reached it.
+        // The record has failed, but is not complete before the device has reached it.
         let _ = while_blocked(|| context.handle.synchronize());
     }
     event.finish(version, mark.clone(), context.failure().cloned());

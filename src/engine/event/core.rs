@@ -15,16 +15,14 @@ use crate::engine::stream::wait::Interrupt;
 
 /// The state of one event.
 ///
-/// Threads that record write the first fields, consumers those of `finished`, which have a cache
-/// line of their own: a pipeline of records would move a shared line between processors at each
-/// record.
+/// Recording threads write the first fields, consumers those of `finished` on a separate cache
+/// line: a pipeline of records would move a shared line between processors at each record.
 pub(super) struct EventCore {
-    /// The device of all its records: an event does not change it. Read without the lock, also in a
-    /// forked child.
+    /// The device of all records, set by the first. Read without the lock, also in a forked child.
     pub(super) device: OnceLock<Device>,
     /// The latest version: the number of records begun.
     pub(super) recorded: AtomicU64,
-    /// The number of those that bypassed the queue (`shared`).
+    /// The number of records that bypassed the queue (`shared`).
     pub(super) direct: AtomicU64,
     /// The number of handles.
     pub(super) handles: AtomicU64,
@@ -36,26 +34,27 @@ pub(super) struct EventCore {
 /// The fields that consumers use.
 pub(super) struct Finished {
     pub(super) is_timed: bool,
-    /// The highest version that a thread found done. Saves later queries a look at its stream.
+    /// The highest version that a thread found done. Saves later queries a read of the stream.
     completed: AtomicU64,
-    /// The number of records passed or dropped, and whether the last handle is gone (`shared`).
+    /// The number of records passed or dropped. The drop of the last handle subtracts the records
+    /// begun (`shared`).
     pub(super) records: AtomicU64,
 }
 
-/// The place where the latest version was recorded, and the outcome of the highest finished one.
+/// The source of the latest version, and the outcome of the highest finished one.
 pub(super) struct Latest {
-    /// The kind that the event was made for, or the kind of the first record.
+    /// The kind that the event was created for, or the kind of the first record.
     kind: Option<DeviceKind>,
     /// The stream and ticket of the version `recorded`.
     source: Option<(Arc<StreamCore>, u64)>,
-    /// The version whose outcome the next two fields hold. Successful untimed records store none.
+    /// The version of the outcome in the next two fields. Successful untimed records store none.
     finished_version: u64,
     mark: Option<Arc<OwnedMark>>,
     failure: Option<Arc<StreamFailure>>,
 }
 
-/// One version of an event, looked up in one step. It binds the source's errors, so that the error
-/// that extends over it is not forgotten before this is dropped.
+/// A snapshot of one version of an event. It binds the source's errors: an error that covers the
+/// record is retained until this is dropped.
 pub(super) struct Record {
     pub(super) source: Arc<StreamCore>,
     pub(super) ticket: u64,
@@ -90,13 +89,13 @@ impl EventCore {
         let (source, ticket) = latest.source.as_ref()?;
         // Relaxed: advanced under the lock.
         let version = self.recorded.load(Ordering::Relaxed);
-        // Bound under the lock: until then the record is the latest, and the event has its failure.
+        // Bound under the lock, while the record is still the latest and the event has its failure.
         source.failures.bind();
         Some(Record { source: Arc::clone(source), ticket: *ticket, version })
     }
 
     /// Takes the lock to record the event on a stream; fails when the event's kind, device or
-    /// runtime does not allow that. The latest record stays where it is until [`Latest::stand_at`].
+    /// runtime does not match. The latest record is unchanged until [`Latest::move_to`].
     #[inline]
     pub(super) fn lock_for(&self, core: &Arc<StreamCore>) -> Result<SpinGuard<'_, Latest>> {
         let mut latest = self.latest.lock();
@@ -106,8 +105,8 @@ impl EventCore {
         Ok(latest)
     }
 
-    /// Checks that kind, device and runtime allow to record the event on another stream than
-    /// before.
+    /// Checks that the event's kind, device and runtime match a stream that it was not last
+    /// recorded on.
     #[cold]
     fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
         let device = core.identity.device;
@@ -129,7 +128,7 @@ impl EventCore {
         Ok(())
     }
 
-    /// True when the counter of its stream says that the latest record is done.
+    /// True when its stream's counter has passed the latest record.
     pub(super) fn is_passed(&self, latest: &Latest) -> bool {
         let is_passed = latest.is_passed();
         if is_passed {
@@ -151,8 +150,8 @@ impl EventCore {
     #[inline]
     pub(super) fn is_latest_complete(&self) -> bool {
         let completed = self.completed();
-        // Relaxed; the acquire load above keeps it behind: a record that began before an older one
-        // was found done is seen here.
+        // Relaxed; the acquire load above orders it: a record that began before an older one was
+        // found done is seen here.
         completed >= self.recorded.load(Ordering::Relaxed)
     }
 
@@ -179,7 +178,7 @@ impl EventCore {
         is_reached
     }
 
-    /// Stores the outcome of a version, unless a later one ended before.
+    /// Stores the outcome of a version, unless a later one has finished before.
     pub(super) fn finish(
         &self,
         version: u64,
@@ -201,7 +200,7 @@ impl EventCore {
         latest.mark.clone().filter(|_| latest.finished_version == record.version)
     }
 
-    /// The error that a finished record is failed with.
+    /// The error of a finished record that failed.
     pub(super) fn failure_of(&self, record: &Record) -> Option<Arc<StreamFailure>> {
         let own = {
             let latest = self.latest.lock();
@@ -237,38 +236,38 @@ impl Latest {
         source.progress.done() >= *ticket
     }
 
-    /// True when a task that returned is done on the stream of the latest record.
+    /// True when the latest record is on a host kind.
     pub(super) fn is_on_host(&self) -> bool {
         self.source.as_ref().is_some_and(|(source, _)| source.on_host)
     }
 
-    /// True when the latest record stands on this stream.
+    /// True when the latest record is on this stream.
     #[inline]
     pub(super) fn is_on(&self, core: &Arc<StreamCore>) -> bool {
         self.source.as_ref().is_some_and(|(source, _)| Arc::ptr_eq(source, core))
     }
 
-    /// Moves the latest record to this ticket of the stream in one step: a query never sees a done
-    /// state between two pending records. Returns the reference that the caller drops without the
-    /// lock.
+    /// Moves the latest record to this ticket of the stream at once: a query never finds the event
+    /// done between two pending records. Returns the previous stream, which the caller drops
+    /// without the lock.
     #[inline]
     #[must_use]
-    pub(super) fn stand_at(
+    pub(super) fn move_to(
         &mut self,
         core: &Arc<StreamCore>,
         ticket: u64,
     ) -> Option<Arc<StreamCore>> {
-        if let Some((source, place)) = &mut self.source
+        if let Some((source, latest)) = &mut self.source
             && Arc::ptr_eq(source, core)
         {
-            *place = ticket;
+            *latest = ticket;
             return None;
         }
-        self.move_to(core, ticket)
+        self.change_stream(core, ticket)
     }
 
     #[cold]
-    fn move_to(&mut self, core: &Arc<StreamCore>, ticket: u64) -> Option<Arc<StreamCore>> {
+    fn change_stream(&mut self, core: &Arc<StreamCore>, ticket: u64) -> Option<Arc<StreamCore>> {
         self.source.replace((Arc::clone(core), ticket)).map(|(source, _)| source)
     }
 }

@@ -19,9 +19,9 @@ use crate::engine::stream::wait::Interrupt;
 
 /// A mark that streams record, wait for and query.
 ///
-/// An event that was never recorded counts as done. A wait binds to the record that is the latest
-/// at that moment; a later record does not move it. An event recorded on a failed stream is
-/// complete and failed until it is recorded again.
+/// An event that was never recorded counts as done. A wait refers to the record that is the latest
+/// when the wait is enqueued; a later record does not change it. An event recorded on a failed
+/// stream is complete and failed until it is recorded again.
 ///
 /// ```
 /// use accelrt::{Config, Device, Event, Runtime};
@@ -42,13 +42,13 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event without timing; its kind is that of the first stream that it is recorded on.
+    /// An event without timing. Its kind is that of the first stream it is recorded on.
     #[must_use]
     pub fn new() -> Self {
         Self::build(None, false)
     }
 
-    /// An event that can be asked for elapsed time.
+    /// An event that measures elapsed time.
     #[must_use]
     pub fn timed() -> Self {
         Self::build(None, true)
@@ -76,8 +76,7 @@ impl Event {
         self.core.device.get().copied()
     }
 
-    /// The number of times that the event was recorded, which identifies the latest record; 0
-    /// before the first.
+    /// The number of records so far, which identifies the latest record; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
         // Acquire: a thread that sees the version also sees its device; pairs with `Shared::begin`.
@@ -92,7 +91,7 @@ impl Event {
         if self.version() == 0 { 0 } else { self.core.address() }
     }
 
-    /// True when everything before the latest record is done, also when it failed, and before the
+    /// True when everything before the latest record is done, even if it failed, and before the
     /// first record. Never blocks, never fails.
     #[must_use]
     #[inline]
@@ -103,16 +102,17 @@ impl Event {
     /// True when the latest record is done, and failed. Never blocks.
     pub(crate) fn has_failed(&self) -> bool {
         // In a forked child the locks may be held by a thread that exists in the parent only.
-        let is_asked = !fork::is_child() && self.query();
-        is_asked && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
+        let is_done = !fork::is_child() && self.query();
+        is_done && self.core.record().is_some_and(|record| self.core.failure_of(&record).is_some())
     }
 
-    /// Asks the stream about the latest record, and then the driver.
+    /// Reads the stream's counter, then polls the driver.
     #[cold]
     fn poll(&self) -> bool {
         let core = &self.core;
         if fork::is_child() {
-            // The lock may be held by a thread that exists in the parent only; no task runs here.
+            // The lock may be held by a thread that exists in the parent only. No task runs in the
+            // child.
             return core.latest.try_lock().is_some_and(|latest| core.is_passed(&latest));
         }
         let (is_passed, is_on_host) = {
@@ -125,19 +125,20 @@ impl Event {
         let Some(record) = core.record() else { return true };
         match record.source.marks.poll() {
             Ok(()) => core.is_reached(&record) && core.is_latest_complete(),
-            // A lost device executes nothing any more; any other refusal is no answer.
+            // A lost device executes no more work, so the record counts as done; after any other
+            // refusal it is pending.
             Err(error) => matches!(error, Error::Driver(DriverError::DeviceLost { .. })),
         }
     }
 
-    /// Blocks until everything before the latest record is done; raises the error that it failed
-    /// with, and ends no error. Fails inside a task of the stream that has not reached the record.
+    /// Blocks until everything before the latest record is done. Raises the record's error, and
+    /// ends no error. Fails inside a task of the same stream while the record is pending.
     pub fn synchronize(&self) -> Result<()> {
         self.wait_on_host(&mut None)
     }
 
-    /// As [`Event::synchronize`], asking `is_interrupted` every 50 ms; when that returns true, the
-    /// wait ends with [`Interrupted`](crate::RuntimeError::Interrupted) and the work goes on.
+    /// As [`Event::synchronize`], but calls `is_interrupted` every 50 ms. When it returns true, the
+    /// wait fails with [`Interrupted`](crate::RuntimeError::Interrupted) and the work continues.
     pub fn synchronize_unless(&self, is_interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
         self.wait_on_host(&mut Some(is_interrupted))
     }
@@ -149,11 +150,12 @@ impl Event {
         raise(self.core.failure_of(&record))
     }
 
-    /// Milliseconds from this event's record to the other's; negative when the other came first.
+    /// Milliseconds from this event's latest record to the other's; negative when the other's was
+    /// first.
     ///
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
-    /// one runtime.
-    /// Resolution: the time stamp counter's tick where it is the system's clock, else its step.
+    /// one runtime. Resolution: one tick of the time stamp counter where that is the system's
+    /// clock, else the clock's step.
     pub fn elapsed_ms(&self, other: &Self) -> Result<f64> {
         fork::check()?;
         let (this_record, other_record) = (self.core.record(), other.core.record());
@@ -243,8 +245,8 @@ impl Stream {
         if !core.on_host
             && let Some(error) = event.core.failure_of(&record)
         {
-            // The record was passed, while the device may not have reached it. An error that ended
-            // since is kept by the event alone.
+            // The stream has passed the record; the device may not have reached it. If its error
+            // has ended since, only the event still has it.
             core.enqueue(Inherit(error), Checked)?;
         }
         let point = Point { progress: Arc::clone(&record.source.progress), ticket: record.ticket };

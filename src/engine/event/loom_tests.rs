@@ -23,7 +23,7 @@ fn begin(event: &Shared) -> Pending {
     event.begin(&mut event.latest.lock())
 }
 
-/// Two streams of a driver whose work is done as `completion` says.
+/// Two streams of a driver with this completion mode.
 fn streams(completion: CompletionMode) -> [Stream; 2] {
     let config = NullConfig { completion, ..NullConfig::default() };
     let null: Arc<dyn Backend> = NullBackend::new(config);
@@ -35,10 +35,10 @@ fn pass(record: Pending) {
     record.complete(record.version);
 }
 
-/// Goal: the last one of two consumers and the last handle frees the core. loom reports a core that
-/// is not freed, and one that is freed while it is still used.
+/// Goal: of two consumers and the last handle, the last to end frees the core. loom reports a core
+/// that is not freed or is freed while in use.
 #[test]
-fn loom_the_core_is_freed_by_whoever_comes_last() {
+fn loom_the_last_reference_frees_the_core() {
     model_without_fences(EVERY, || {
         let event = event();
         let (first, second) = (begin(&event), begin(&event));
@@ -63,10 +63,10 @@ fn loom_a_record_of_one_handle_outlives_the_drop_of_another() {
     });
 }
 
-/// Goal: a record that bypassed the queue does not delay the free, whichever reference is last.
+/// Goal: a record that bypassed the queue does not delay the free, whichever reference ends last.
 /// Method: a consumer's record and the handles end concurrently with it.
 #[test]
-fn loom_a_record_that_no_queue_had_holds_nothing_up() {
+fn loom_a_direct_record_does_not_delay_the_free() {
     model_without_fences(EVERY, || {
         let event = event();
         let (queued, clone) = (begin(&event), event.clone());
@@ -82,10 +82,9 @@ fn loom_a_record_that_no_queue_had_holds_nothing_up() {
 }
 
 /// Goal: the end of an older record does not overwrite the outcome of a newer one. Method: two
-/// threads record one event on two streams of a driver; whichever record is the latest has its
-/// time.
+/// threads record one event on two streams of a driver; the latest record has its time.
 #[test]
-fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
+fn loom_a_late_older_record_does_not_overwrite_a_newer_outcome() {
     model_without_fences(Some(2), || {
         let streams = streams(NullConfig::default().completion);
         let event = Event::timed();
@@ -103,14 +102,14 @@ fn loom_an_older_record_that_ends_late_leaves_the_newer_ones_time() {
 
 /// Goal: an event that is recorded on another stream of a driver is never done between two records
 /// that are pending. Method: a device that makes no progress when polled; one thread records, one
-/// takes the place in the queue that the record wants, one queries.
+/// competes for the record's ticket, one queries.
 #[test]
 fn loom_an_event_that_moves_between_streams_stays_pending() {
     model(Some(3), || {
         let [first, second] = streams(CompletionMode::WhenAsked { polls: u32::MAX });
         let event = Event::new();
         first.record(&event).unwrap();
-        // Skips the first place of the queue, where a record would be queued in any case.
+        // Skips the first slot of the queue, where a record would be queued in any case.
         second.core().enqueue(EmptyTask, Always);
         let (recorder, moved) = (second.clone(), event.clone());
         let recorder = thread::spawn(move || recorder.record(&moved).unwrap());
@@ -125,8 +124,8 @@ fn loom_an_event_that_moves_between_streams_stays_pending() {
 }
 
 /// Goal: a query returns false between two pending records, also when the older one is found done
-/// in the middle of it. Method: as above; the thread that records again then completes the older
-/// record.
+/// in the middle of it. Method: as for the previous model; the thread that records again then
+/// completes the older record.
 #[test]
 fn loom_an_older_record_that_is_found_done_completes_no_newer_one() {
     model_without_fences(Some(3), || {

@@ -5,12 +5,12 @@
 //! * [`core`]: the state that the handles and the queued records of one event share
 //! * [`shared`]: the lifetime of that state, counted without a cache line that both sides write
 //! * [`command`]: the record as a task
-//! * [`handle`]: the public face
+//! * [`handle`]: the public type
 //!
-//! Each record makes a new *version*. The event is done when its highest version known to be done
-//! is the latest one. To record an event, a thread takes its lock, pushes a command that names the
-//! event and its version, notes stream and ticket, releases the lock and schedules the stream. That
-//! is O(1) and clones no frontier: a stream that waits looks the ticket up in the stream's history.
+//! Each record creates a new *version*. The event is done when its highest version known to be done
+//! is the latest one. To record an event, a thread takes its lock, pushes a command with the event
+//! and its version, stores stream and ticket, releases the lock and schedules the stream. That is
+//! O(1) and clones no frontier: a waiting stream searches the ticket in the source's history.
 
 mod command;
 mod core;

@@ -1,13 +1,12 @@
 //! The lifetime of an event's core: handles and queued records are counted on separate cache lines.
 //!
 //! With a single reference count the recording thread would increment it and the consumer decrement
-//! it, and its cache line would move between them at every record. Instead there are two counts
-//! that are incremented: `recorded` when a record is begun, and `finished.records` when it was
-//! passed or dropped. The last handle subtracts the first count, now final, from the second. The
-//! last handle or the last record, the one that brings the result to zero, frees the core. The
-//! others do not touch the core again. A record that bypasses the queue is over before the handle
-//! that began it: `direct` counts those records, and the last handle subtracts them from the first
-//! count.
+//! it, so its cache line would move between them at every record. Instead two counts are
+//! incremented: `recorded` when a record is begun, and `finished.records` when it was passed or
+//! dropped. The last handle subtracts the first count, now final, from the second. The last handle
+//! or record brings the result to zero and frees the core; the others do not touch the core again.
+//! A record that bypasses the queue ends before the handle that began it: `direct` counts these
+//! records, and the last handle subtracts them from the first count.
 #![expect(unsafe_code, reason = "a core is reached by raw pointers whose counts are kept here")]
 
 use std::ops::Deref;
@@ -19,17 +18,17 @@ use crate::engine::event::core::{EventCore, Latest};
 /// A handle. Clones share one core.
 pub(super) struct Shared(NonNull<EventCore>);
 
-/// A record that was begun. Dropping it finishes it.
+/// A record in progress. Its drop finishes it.
 pub(super) struct Pending {
     core: NonNull<EventCore>,
     pub(super) version: u64,
 }
 
-// SAFETY: a core is shared as by `Arc`: it is `Sync` (asserted below) and freed once.
+// SAFETY: a core is shared as by `Arc`: it is `Send` and `Sync` (asserted below) and freed once.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the core is `Send` and `Sync`, and freed once.
 unsafe impl Sync for Shared {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the core is `Send` and `Sync`, and freed once.
 unsafe impl Send for Pending {}
 
 #[cfg(not(loom))] // in models `life` is a cell
@@ -43,8 +42,8 @@ impl Shared {
         Self(NonNull::from(Box::leak(Box::new(core))))
     }
 
-    /// Begins the next version. Under the lock, so that versions and tickets of one stream grow
-    /// together.
+    /// Begins the next version. Called under the lock, so that versions and tickets of one stream
+    /// grow together.
     #[inline]
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
         // Relaxed, and a load and a store: advanced under the lock only.
@@ -55,7 +54,7 @@ impl Shared {
         Pending { core: self.0, version }
     }
 
-    /// As [`Shared::begin`], for a record that is over before the caller's handle, which keeps the
+    /// As [`Shared::begin`], for a record that ends before the caller's handle, which keeps the
     /// core alive. Returns the version.
     #[inline]
     pub(super) fn begin_direct(&self, _under_lock: &mut Latest) -> u64 {
@@ -75,7 +74,7 @@ impl Shared {
 
 impl Clone for Shared {
     fn clone(&self) -> Self {
-        // Relaxed, as in `Arc`: this handle keeps the core alive meanwhile.
+        // Relaxed, as in `Arc`: this handle keeps the core alive during the call.
         self.handles.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
@@ -86,7 +85,8 @@ impl Deref for Shared {
 
     #[inline]
     fn deref(&self) -> &EventCore {
-        // SAFETY: the core is freed only when the last handle is gone (head of this file).
+        // SAFETY: this handle is alive, and the core is freed only after the last handle's drop
+        // (head of this file).
         unsafe { self.0.as_ref() }
     }
 }
@@ -103,8 +103,8 @@ impl Drop for Shared {
         // AcqRel: acquires the finished records' uses of the core; releases the handles' uses to
         // the record that frees it.
         if self.finished.records.fetch_sub(begun, Ordering::AcqRel) == begun {
-            // SAFETY: no handle and no record is left, and no record frees the core: the last one
-            // saw a count that was not below zero.
+            // SAFETY: no handle and no record is left. No record has freed the core: each saw a
+            // count that was not below zero.
             unsafe { free(self.0) };
         }
     }
@@ -129,7 +129,8 @@ impl Drop for Pending {
         // the others' uses in case this one frees it. The count is below zero only when no handle
         // is left.
         if self.finished.records.fetch_add(1, Ordering::AcqRel) == u64::MAX {
-            // SAFETY: no handle and no other record is left: all the others saw another number.
+            // SAFETY: no handle and no other record is left, and each of those saw another count,
+            // so only this thread frees the core.
             unsafe { free(self.core) };
         }
     }
@@ -139,7 +140,8 @@ impl Drop for Pending {
 /// The core came from [`Shared::new`] and is not used again.
 #[cold]
 unsafe fn free(core: NonNull<EventCore>) {
-    // SAFETY: it was leaked from a box and is not used again: the caller's promise.
+    // SAFETY: `Shared::new` leaked the core from a box, and the caller guarantees that it is not
+    // used again.
     let core = unsafe { Box::from_raw(core.as_ptr()) };
     core.life.note_end();
     drop(core);

@@ -1,7 +1,7 @@
-//! Tests of events that move to another stream of a driver kind: pending between two records.
+//! Tests of events recorded on a second driver stream: they are pending between the two records.
 //!
-//! A task that queries the event is queued when the second record bypasses the queue, so the query
-//! runs in the middle of that record.
+//! A task that queries the event is queued after the recording thread has entered the stream, so
+//! the query runs in the middle of the second record.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -35,7 +35,7 @@ fn null(device_count: usize) -> Arc<NullBackend> {
     NullBackend::new(NullConfig { device_count, completion, ..NullConfig::default() })
 }
 
-/// Queries an event when the stream comes to it.
+/// Queries an event when the stream runs it.
 struct Ask(Event, Sender<bool>);
 
 impl Command<TaskContext> for Ask {
@@ -73,7 +73,7 @@ fn an_event_that_moves_back_and_forth_is_pending_each_time() {
 }
 
 #[test]
-fn a_record_that_is_refused_leaves_the_event_where_it_is() {
+fn a_refused_record_does_not_change_the_event() {
     let null = null(2);
     let [first, other_device] = [0, 1].map(|index| stream(&null, index));
     let event = Event::new();
