@@ -13,7 +13,7 @@
 //! * [`Completion`]: finishes a task of a stream from outside, on any thread
 //! * [`Event`]: a mark in a stream that other streams and threads wait for, with time stamps
 //! * [`Buffer`]: memory on a device, freed in stream order; its host access is a synchronisation
-//! * [`CachingAllocator`]: memory that is kept when it is freed; its [`AllocatorConfig`]
+//! * [`CachingAllocator`]: memory that is cached when it is freed; its [`AllocatorConfig`]
 //! * [`Program`]: kernels compiled for a device; a [`Kernel`] is launched with [`KernelArgument`]s
 //! * [`Generator`]: random numbers, the same bits on every kind
 //! * [`DeviceGuard`], [`StreamGuard`]: the current device or stream of this thread, within a scope

@@ -1,9 +1,9 @@
 //! An asymmetric fence: nearly free for the side that runs often, expensive for the rare side.
 //!
 //! Each side stores a value and then loads the other's (Dekker), and needs a fence in between.
-//! Where the kernel can interrupt every thread of the process with a fence (`membarrier(2)`), the
-//! seldom side asks for that, and the often side only keeps the compiler from reordering.
-//! Elsewhere, and in models, both use an ordinary one.
+//! Where the kernel can run a fence on every thread of the process (`membarrier(2)`), the rare side
+//! requests that, and the frequent side needs only a compiler fence. Elsewhere, and in models, both
+//! sides use an ordinary fence.
 #![expect(unsafe_code, reason = "asks the kernel for a fence on every thread")]
 
 use crate::base::sync::unmodelled::AtomicBool;
@@ -45,7 +45,7 @@ pub(crate) fn light_if_free() {
     compiler_fence(Ordering::SeqCst); // partner: `heavy`
 }
 
-/// The fence of the side that runs seldom: about a microsecond for each other core.
+/// The fence of the rare side: costs about a microsecond for each other core.
 pub(crate) fn heavy() {
     // Relaxed: written once, before the first fence.
     if IS_EXPEDITED.load(Ordering::Relaxed) {
@@ -61,7 +61,7 @@ const FENCE: libc::c_int = 1 << 3;
 
 #[cfg(target_os = "linux")]
 fn ask_kernel(command: libc::c_int) -> bool {
-    // SAFETY: a system call with three numbers, which touches no memory of ours.
+    // SAFETY: the system call takes three numbers and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 

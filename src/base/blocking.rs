@@ -1,4 +1,4 @@
-//! Tells a pool that one of its threads blocks, so that it can start another one meanwhile.
+//! Notifies a pool when one of its threads blocks, so that the pool can start a substitute.
 //!
 //! A pool registers a hook on each of its threads; code that blocks a thread calls it through this
 //! module. On a thread without a hook this has no effect.
@@ -17,7 +17,8 @@ pub(crate) trait BlockingHook {
     /// The thread no longer blocks.
     fn end(&self);
     /// Called while the thread blocks: tries again to start a thread that the system refused. True
-    /// when the system still refuses. When the pool is refused a thread later, it unparks this one.
+    /// when the system still refuses. If the system refuses a thread later, the pool unparks this
+    /// one.
     fn try_again(&self) -> bool {
         false
     }
@@ -47,9 +48,9 @@ pub(crate) fn while_blocked<R>(wait: impl FnOnce() -> R) -> R {
     wait()
 }
 
-/// Called before each park inside of [`while_blocked`]. Lets the pool try again to start a thread
-/// that the system refused, and returns the longest time to park before the next attempt; `None`
-/// when no thread is missing.
+/// Called before each park within [`while_blocked`]. The pool tries again to start a thread that
+/// the system refused. Returns the longest park before the next attempt; `None` when no start is
+/// pending.
 pub(crate) fn longest_park() -> Option<Duration> {
     hook().is_some_and(|hook| hook.try_again()).then_some(RETRY_PERIOD)
 }

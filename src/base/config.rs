@@ -17,15 +17,15 @@ pub(crate) use allocator::ROUNDUP_INTERVALS;
 pub use allocator::{AllocatorConfig, AllocatorSettings, PolicyName, recorded_settings};
 pub use builder::ConfigBuilder;
 
-/// The longest time for an orderly end: a day.
+/// The maximum exit timeout: one day.
 const MOST_EXIT_MS: u64 = 86_400_000;
 
-/// The largest size of an object.
+/// The maximum capacity: Rust's largest object.
 const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
 /// The prefix of the runtime's variables, and the infix of those that only tests read.
 const PREFIX: &str = "ACCELRT_";
-const OF_TESTS: &str = "_TEST_";
+const TEST_INFIX: &str = "_TEST_";
 
 /// Every variable that a runtime reads.
 const VARIABLES: [&str; 11] = [
@@ -58,29 +58,30 @@ pub struct Config {
     /// `ACCELRT_ACCELERATOR`: the kind to use as the accelerator; `None` chooses the first of cuda
     /// and xpu that has a GPU, else cpu.
     pub accelerator: Option<DeviceKind>,
-    /// `ACCELRT_CPU_DEVICES`: how many cpu devices there are, 1 to 128. Several share the cores:
-    /// they are for testing multi-device code anywhere.
+    /// `ACCELRT_CPU_DEVICES`: the number of cpu devices, 1 to 128. Several share the cores, for
+    /// tests of multi-device code on any machine.
     pub cpu_devices: usize,
     /// `ACCELRT_CPU_THREADS`: workers per cpu device, 1 to 1024; `None` is max(2, cores / devices).
     pub cpu_threads: Option<usize>,
     /// `ACCELRT_CPU_MEMORY`: capacity of each cpu device in bytes; `None` is the memory that the
     /// machine and the container allow.
     pub cpu_memory_bytes: Option<usize>,
-    /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is what its driver says.
-    /// OpenCL does not report free memory, so the use by other processes is not known.
+    /// `ACCELRT_XPU_MEMORY`: capacity of each xpu device in bytes; `None` is the capacity that its
+    /// driver reports. OpenCL does not report free memory, so the use by other processes is not
+    /// known.
     pub xpu_memory_bytes: Option<usize>,
     /// `ACCELRT_OPENCL_LIBRARY`: file or name of the library through which xpu devices are found;
-    /// `None` is the system's `libOpenCL.so.1`; where that has no device that can be used, from
-    /// Python, Intel's `libintelocl.so` in the environment's `lib`.
+    /// `None` is the system's `libOpenCL.so.1`; if that has no usable device, Python processes try
+    /// Intel's `libintelocl.so` in the environment's `lib`.
     pub opencl_library: Option<String>,
-    /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` takes
-    /// those loaded in the process, else the first that is found.
+    /// `ACCELRT_MKL_LIBRARY`: file or name of the oneMKL whose verbose level is set; `None` uses
+    /// those loaded in the process, else the first one found.
     pub mkl_library: Option<String>,
     /// `ACCELRT_DNNL_LIBRARY`: the same for oneDNN.
     pub dnnl_library: Option<String>,
     /// `ACCELRT_ALLOC_CONF`: settings of the allocators.
     pub allocator: AllocatorSettings,
-    /// `ACCELRT_EXIT_MS`: how long an exit goes on with queued work.
+    /// `ACCELRT_EXIT_MS`: how long an exit continues to execute queued work.
     pub exit_timeout: Duration,
     /// `ACCELRT_STREAM_TASKS`: tasks queued in one stream above which enqueueing helps or waits.
     pub stream_task_limit: u64,
@@ -105,12 +106,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Makes settings from the defaults.
+    /// A builder that starts from the defaults.
     pub fn builder() -> ConfigBuilder {
         Self::default().into_builder()
     }
 
-    /// Makes others from these.
+    /// A builder that starts from these settings.
     ///
     /// ```
     /// use accelrt::Config;
@@ -123,14 +124,14 @@ impl Config {
         ConfigBuilder { config: self, allocator: Ok(()) }
     }
 
-    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed,
-    /// naming it, its value and what is allowed.
+    /// The defaults with every `ACCELRT_*` variable that is set. Fails when one is malformed; the
+    /// error names it, its value and the allowed values.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(variable)
     }
 
-    /// The variables that are set with the runtime's prefix but never read, in order: misspelt
-    /// ones. Variables of tests have `_TEST_` in their names and are left out.
+    /// The misspelt variables, sorted: those with the runtime's prefix that no code reads.
+    /// Variables of tests have `_TEST_` in their names and are left out.
     ///
     /// ```
     /// assert!(!accelrt::Config::unknown_variables().contains(&"ACCELRT_EXIT_MS".to_owned()));
@@ -186,7 +187,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks settings made in code as those of the environment are checked.
+    /// Checks settings from code by the rules for the environment's.
     pub(crate) fn validate(&self) -> Result<()> {
         let check = |name, value: String, is_right: bool, allowed| {
             is_right.then_some(()).ok_or(Error::Config(ConfigError::InvalidSetting {
@@ -256,7 +257,9 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
 /// The names with the runtime's prefix that are not read.
 fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_unknown = |name: &String| {
-        name.starts_with(PREFIX) && !name.contains(OF_TESTS) && !VARIABLES.contains(&name.as_str())
+        name.starts_with(PREFIX)
+            && !name.contains(TEST_INFIX)
+            && !VARIABLES.contains(&name.as_str())
     };
     let mut found: Vec<String> = names.filter(is_unknown).collect();
     found.sort_unstable();
@@ -342,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_variable_is_named_with_its_value_and_what_is_allowed() {
+    fn a_malformed_variable_is_named_with_its_value_and_the_allowed_ones() {
         for (name, value) in [
             ("ACCELRT_ACCELERATOR", "gpu"),
             ("ACCELRT_ACCELERATOR", "null"),
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_by_hand_are_checked_too() {
+    fn settings_from_code_are_checked_too() {
         assert!(Config { cpu_devices: 0, ..Config::default() }.validate().is_err());
         assert!(Config { cpu_threads: Some(0), ..Config::default() }.validate().is_err());
         assert!(Config { cpu_memory_bytes: Some(0), ..Config::default() }.validate().is_err());

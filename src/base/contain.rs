@@ -1,4 +1,4 @@
-//! For callbacks from C: a panic must not leave them, because it would end the process.
+//! Contains panics in callbacks from C: a panic that left one would end the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,7 +23,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_stays_inside_and_so_does_that_of_its_value() {
+    fn a_panic_is_contained_and_so_is_that_of_its_payload() {
         let mut is_called = false;
         contain(|| is_called = true);
         assert!(is_called);

@@ -8,13 +8,12 @@ mod kind;
 pub use self::kind::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// Largest device index that a name may carry. Whether the device exists is checked when it is
-/// used.
+/// The largest device index of a name. The use of a device checks that it exists.
 pub const MAX_DEVICE_INDEX: u8 = 127;
 
 /// One device: a kind and an index from 0 to [`MAX_DEVICE_INDEX`].
 ///
-/// A name is only a name: existence is checked by the call that uses the device.
+/// The call that uses the device checks that it exists.
 ///
 /// ```
 /// use accelrt::{Device, DeviceKind};

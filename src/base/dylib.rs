@@ -1,8 +1,8 @@
 //! Shared libraries opened at run time; no other file opens any.
 //!
 //! This calls the C library directly. A crate such as `libloading` wraps the same three calls, and
-//! closes a library with its owner. That must not happen here: a driver has threads, and handlers
-//! for the end of the process, whose code would be unmapped.
+//! closes a library with its owner. That must not happen here: it would unmap the code of a
+//! driver's threads and exit handlers.
 #![expect(unsafe_code, reason = "calls the dynamic loader")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -26,17 +26,16 @@ pub(crate) fn environment_folder() -> Option<&'static std::path::Path> {
     ENVIRONMENT.get().map(|folder| &**folder)
 }
 
-/// A library that stays open until the process ends.
+/// A library that is never closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(NonNull<c_void>);
 
-// SAFETY: the handle names a library that is never closed; looking symbols up in it is allowed from
-// any thread.
+// SAFETY: the handle names a library that is never closed, and any thread may search its symbols.
 unsafe impl Send for Library {}
-// SAFETY: as above: the handle never changes.
+// SAFETY: the handle never changes, and its library is never closed.
 unsafe impl Sync for Library {}
 
-/// Why no library was opened: the loader's message for each name.
+/// The error when no library opens: the loader's message for each name.
 #[derive(Debug)]
 pub(crate) struct NotOpened(Vec<String>);
 
@@ -70,7 +69,7 @@ impl Library {
     /// The address of a symbol, if the library has it.
     pub(crate) fn symbol(self, name: &str) -> Option<NonNull<c_void>> {
         let name = CString::new(name).ok()?;
-        // SAFETY: the handle is of a library that is open, the name ends with a zero.
+        // SAFETY: the handle's library is never closed, and the name ends with a zero.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
 }
@@ -78,16 +77,16 @@ impl Library {
 /// A function or a variable of a loaded library.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLibrary {
-    /// The file that it is defined in.
+    /// The file that defines the symbol.
     pub(crate) path: String,
-    /// The library, or one that needs it. It stays open from now on.
+    /// The defining library, or one that depends on it. Never closed.
     pub(crate) library: Library,
     pub(crate) address: NonNull<c_void>,
 }
 
-// SAFETY: the address is inside of a library that stays open; its users prove their own accesses.
+// SAFETY: the address is inside a library that is never closed; its users prove their accesses.
 unsafe impl Send for FoundLibrary {}
-// SAFETY: as above: it never changes.
+// SAFETY: the fields never change, and the library is never closed.
 unsafe impl Sync for FoundLibrary {}
 
 /// The libraries loaded at one moment, in search order.
@@ -103,16 +102,17 @@ impl Loaded {
     /// The libraries loaded now.
     pub(crate) fn now() -> Self {
         /// # Safety
-        /// `info` describes a library, `loaded` is a [`Loaded`] that is not used otherwise
-        /// meanwhile.
+        /// `info` describes a library, and `loaded` points to a [`Loaded`] that no other code uses
+        /// during the call.
         unsafe extern "C" fn note(
             info: *mut libc::dl_phdr_info,
             _size: usize,
             loaded: *mut c_void,
         ) -> c_int {
-            // SAFETY: the caller's promise, which `now` keeps with a local of its own.
+            // SAFETY: `loaded` points to a local of `now`, which no other code uses during the
+            // call.
             let loaded = unsafe { &mut *loaded.cast::<Loaded>() };
-            // SAFETY: the caller's promise, which the loader keeps during the call.
+            // SAFETY: the loader passes a description that is valid during the call.
             let info = unsafe { &*info };
             loaded.changes = (info.dlpi_adds, info.dlpi_subs);
             if !info.dlpi_name.is_null() {
@@ -161,12 +161,12 @@ pub(crate) fn file_of(address: NonNull<c_void>) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked for; the description is written by the call.
     let is_known = unsafe { libc::dladdr(address.as_ptr(), info.as_mut_ptr()) } != 0;
-    // SAFETY: zeroed is a valid description too: null pointers.
+    // SAFETY: the zeroed description is valid too: its pointers are null.
     let file = unsafe { info.assume_init() }.dli_fname;
     if !is_known || file.is_null() {
         return None;
     }
-    // SAFETY: it ends with a zero and lives as long as the library, which is open.
+    // SAFETY: the name ends with a zero and lives as long as the library, which is open.
     Some(unsafe { CStr::from_ptr(file) }.to_string_lossy().into_owned())
 }
 
@@ -185,7 +185,8 @@ fn open(name: &str) -> Result<Library, String> {
 
 /// The loader's message about this thread's failed call, with the file's name.
 fn refusal(name: &str) -> String {
-    // SAFETY: without arguments; the text is this thread's until its next call of the loader.
+    // SAFETY: the call has no pre-condition; this thread may read the text until its next loader
+    // call.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return format!("{name}: the loader gives no reason");

@@ -1,5 +1,6 @@
 //! The one error type: families of errors whose variants carry the numbers that explain them.
-//! Our own mistakes assert.
+//!
+//! Bugs of the runtime assert instead.
 
 mod config;
 mod device;
@@ -47,24 +48,24 @@ pub type TaskError = Box<dyn std::error::Error + Send + Sync + 'static>;
 #[error(transparent)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device that cannot be named, or is not there.
+    /// An invalid device name, or a missing device.
     Device(#[from] DeviceError),
     /// A device, its driver or the operating system refused.
     Driver(#[from] DriverError),
     /// A setting that is not allowed.
     Config(#[from] ConfigError),
-    /// The runtime is of a parent process, shut down, interrupted, or another one.
+    /// The runtime belongs to a parent process, is shut down or another one, or was interrupted.
     Runtime(#[from] RuntimeError),
     /// Work on a stream failed, or there is no such stream.
     Stream(#[from] StreamError),
-    /// Events that have no such record or time.
+    /// A record or an elapsed time that an event cannot have.
     Event(#[from] EventError),
-    /// Memory that is not there, or not for that use.
+    /// Missing memory, or an invalid use of memory.
     Memory(#[from] MemoryError),
-    /// A generator that does not fit.
+    /// An invalid use of a random generator.
     Generator(#[from] GeneratorError),
     /// A program, a kernel or a native function that cannot be built or launched.
     Program(#[from] ProgramError),
-    /// Another library that does not take what it was given.
+    /// A refusal by another library of the process.
     Integration(#[from] IntegrationError),
 }

@@ -1,7 +1,7 @@
 //! Detects a fork of a process that had initialised the runtime.
 //!
 //! Threads do not survive a fork: in the child, work that needs them raises, queries answer, and
-//! drops of inherited objects do nothing. Source: `pthread_atfork(3)`.
+//! drops of inherited objects have no effect. Source: `pthread_atfork(3)`.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::mem::ManuallyDrop;
@@ -14,7 +14,7 @@ use crate::base::sync::unmodelled::AtomicBool;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Watches for forks from now on. Called before the first thread of ours starts.
+/// Watches for forks from now on. Called before the runtime starts its first thread.
 pub(crate) fn watch() {
     static WATCHING: Once = Once::new();
     WATCHING.call_once(|| {
@@ -37,7 +37,7 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// Fails in such a child.
+/// Fails in a forked child.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     if is_child() { Err(Error::Runtime(RuntimeError::BadFork)) } else { Ok(()) }

@@ -5,7 +5,7 @@
 
 use crate::base::size::KIB;
 
-/// The content of a file, when there is one: the machine's own, or a test's.
+/// Reads a file, if it exists: the machine's own, or a test's.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn file(path: &str) -> Option<String> {
@@ -22,8 +22,8 @@ pub(crate) fn total(files: Files<'_>, configured_bytes: Option<usize>) -> usize 
     limits.into_iter().flatten().min().unwrap_or(isize::MAX.unsigned_abs())
 }
 
-/// How many bytes this process may still take before the machine or its container has to swap or to
-/// refuse; `None` where the kernel reports neither. Inactive files in the page cache count as
+/// The number of bytes that this process can still take before the machine or its container swaps
+/// or refuses; `None` where the kernel reports neither. Inactive files in the page cache count as
 /// available, as in `MemAvailable`.
 pub(crate) fn available() -> Option<usize> {
     available_by(&file)
@@ -126,19 +126,19 @@ impl Hierarchy {
     /// `35 31 0:31 ROOT POINT rw - cgroup cgroup rw,memory`.
     fn mount(&self, mounts: &str) -> Option<(String, String)> {
         mounts.lines().find_map(|line| {
-            let (place, kind) = line.split_once(" - ")?;
+            let (location, kind) = line.split_once(" - ")?;
             let mut kind = kind.split(' ');
             let (file_system, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
             let is_ours = file_system == self.file_system
                 && self.controller.is_none_or(|wanted| options.split(',').any(|it| it == wanted));
-            let mut place = place.split(' ').skip(3);
-            let (root, mount_point) = (place.next()?, place.next()?);
+            let mut location = location.split(' ').skip(3);
+            let (root, mount_point) = (location.next()?, location.next()?);
             is_ours.then(|| (unescaped(root), unescaped(mount_point)))
         })
     }
 
     fn limit(&self, files: Files<'_>, directory: &str) -> Option<usize> {
-        // `max` and version 1's largest number mean no limit; both fall out here or at `min`.
+        // `max` and version 1's largest number mean no limit; both are dropped here or by `min`.
         let text = files(&format!("{directory}/{}", self.limit_file))?;
         let bytes = text.trim().parse::<u64>().ok()?;
         Some(usize::try_from(bytes).unwrap_or(usize::MAX))

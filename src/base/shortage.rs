@@ -8,24 +8,24 @@ use crate::base::size::display_bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shortage {
-    /// Bytes of blocks that were handed out and not freed.
+    /// Bytes of allocated blocks.
     pub allocated_bytes: usize,
-    /// The same, with blocks that are freed while streams still use them.
+    /// Bytes of allocated blocks, and of freed blocks that streams still use.
     pub active_bytes: usize,
     /// Bytes taken from the device.
     pub reserved_bytes: usize,
-    /// The most bytes that may be taken from the device, when there is a limit besides its size.
+    /// The limit on the bytes taken from the device, if one is set.
     pub limit_bytes: Option<usize>,
     /// The size of the segment that the request would take from the device, where it exceeds the
     /// request by more than a page: under policy `torch` and for pinned memory, whose segments have
     /// minimum sizes.
     pub segment_bytes: Option<usize>,
     /// The largest request of this kind that could be served. Under policy `native` a request of
-    /// any size, from free memory and from what the device and the limit have left; under `torch`
-    /// the largest free block of its stream, its pool and its size class, and of the pools that it
-    /// may fall back to.
+    /// any size, from free memory and from the remaining capacity of the device and the limit;
+    /// under `torch` the largest free block of its stream, its pool and its size class, and of the
+    /// pools that it may fall back to.
     pub largest_free_bytes: usize,
-    /// True when that includes what the device and the limit have left.
+    /// True when `largest_free_bytes` includes that remaining capacity.
     pub is_growth_counted: bool,
     /// True when the device has enough memory, and only the limit prevents the request.
     pub is_only_limited: bool,

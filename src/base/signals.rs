@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 
 /// The signals that a thread gets for its own faults. If they were blocked, a fault would end the
-/// process silently: no handler could report its place, whether Python's, Rust's or a crash
+/// process silently: no handler could report its location, whether Python's, Rust's or a crash
 /// reporter's.
 const OWN_FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];

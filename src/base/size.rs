@@ -16,7 +16,7 @@ pub(crate) const fn to_usize(number: u64) -> usize {
 /// `bytes` rounded up to a multiple of `granule_bytes`; `None` when that overflows.
 ///
 /// # Panics
-/// When the granule is zero: that is a mistake of ours, not an input.
+/// When the granule is zero, which is a bug of the caller.
 #[must_use]
 pub const fn round_up(bytes: usize, granule_bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(granule_bytes)

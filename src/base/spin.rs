@@ -1,4 +1,4 @@
-//! A lock for a few words, held for nanoseconds: one exchange to take it, one store to give it.
+//! A lock for a few words, held for nanoseconds: one exchange to take it, one store to release it.
 //!
 //! A parking mutex needs a second exchange to unlock, which costs a quarter of an event record. A
 //! holder only pushes to queues and clones values; when it is preempted, waiting threads yield.
@@ -18,7 +18,7 @@ pub(crate) struct SpinMutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the flag lets one thread at a time to the value.
+// SAFETY: the flag gives one thread at a time access to the value.
 unsafe impl<T: Send> Sync for SpinMutex<T> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: Send> Send for SpinMutex<T> {}
@@ -81,7 +81,8 @@ impl<T> Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a guard exists only while its thread has the flag, which one thread has.
+        // SAFETY: while a guard exists, its thread holds the flag, which one thread holds at a
+        // time.
         self.0.value.with(|value| unsafe { &*value })
     }
 }
@@ -89,7 +90,7 @@ impl<T> Deref for SpinGuard<'_, T> {
 impl<T> DerefMut for SpinGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed exclusively.
+        // SAFETY: the guard's thread holds the flag, and the guard is borrowed exclusively.
         self.0.value.with_mut(|value| unsafe { &mut *value })
     }
 }

@@ -1,22 +1,23 @@
-//! Whether the calling thread's stack is as large as a worker's. Asks the system once per thread.
+//! Checks that the calling thread's stack is as large as a worker's, by one query per thread.
 #![expect(unsafe_code, reason = "asks the C library where a thread's stack is")]
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Stack of a thread that executes tasks: native functions expect the stack of a main thread.
+/// The stack size of a thread that executes tasks: native functions expect the stack of a main
+/// thread.
 pub(crate) const WORKER_STACK_BYTES: usize = 8 << 20;
 
-/// How much less a stack may have left: the thread already has frames on it, and the system uses a
-/// part of a main thread's eight mebibytes for the program's arguments and for guards.
+/// The tolerated difference: the thread's frames already use a part of the stack, and the system
+/// uses a part of a main thread's eight mebibytes for the program's arguments and for guards.
 const TOLERANCE_BYTES: usize = 1 << 20;
 
-/// Above every frame: stands for a stack that is too small.
+/// An address above every frame: the mark of a stack that is too small.
 const TOO_SMALL: usize = usize::MAX;
 
 thread_local! {
-    /// Frames at this address or above have enough room below them; 0 before the first query.
+    /// The lowest frame address with enough stack below it; 0 before the first query.
     static LOWEST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -25,14 +26,14 @@ thread_local! {
 pub(crate) fn is_as_large_as_a_workers() -> bool {
     let here = MaybeUninit::<u8>::uninit();
     let lowest = LOWEST.get();
-    ptr::from_ref(&here).addr() >= if lowest == 0 { ask() } else { lowest }
+    ptr::from_ref(&here).addr() >= if lowest == 0 { query() } else { lowest }
 }
 
 #[cold]
-fn ask() -> usize {
-    let room_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
+fn query() -> usize {
+    let needed_bytes = WORKER_STACK_BYTES - TOLERANCE_BYTES;
     // A stack that the system does not describe counts as small; workers' stacks are described.
-    let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(room_bytes));
+    let lowest = lowest_address().map_or(TOO_SMALL, |lowest| lowest.saturating_add(needed_bytes));
     LOWEST.set(lowest);
     lowest
 }
@@ -54,7 +55,7 @@ fn lowest_address() -> Option<usize> {
     let refused = unsafe {
         libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut bytes)
     };
-    // SAFETY: initialised above, and not used again.
+    // SAFETY: the attributes were initialised above, and are not used again.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     (refused == 0 && bytes > 0).then(|| lowest.addr())
 }
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_of_a_stack_counts_and_what_was_given_back_does_not() {
+    fn used_stack_counts_and_released_stack_does_not() {
         #[inline(never)]
         fn below(used_bytes: usize) -> bool {
             let room = [0_u8; 16 << 10];

@@ -1,30 +1,31 @@
 //! A map by stream: linear search for few entries, a hash table for many, incremental cleanup.
 //!
 //! Streams come and go, and a cleanup must not scan all entries at once. Each cleanup starts where
-//! the last one ended and takes a bounded number of steps, so an entry that is over is found after
-//! a number of cleanups proportional to the number of entries.
+//! the last one ended and takes a bounded number of steps, so an ended entry is found after a
+//! number of cleanups proportional to the number of entries.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::base::steps::step;
 
-/// The number of entries up to which there is no table.
+/// The maximum number of entries without a table.
 const FEW: usize = 8;
 
 /// Values by the keys of streams, in no order.
 #[derive(Debug)]
 pub(crate) struct StreamMap<V> {
     entries: Vec<(u64, V)>,
-    /// The index of each entry; made when there are many, and kept until none is left.
-    places: Option<HashMap<u64, usize, BuildHasherDefault<Mixer>>>,
+    /// Maps each key to its entry's index. `insert` builds it above `FEW` entries; removing the
+    /// last entry drops it.
+    indices: Option<HashMap<u64, usize, BuildHasherDefault<Mixer>>>,
     /// The entry that the next cleanup starts at.
-    next_look: usize,
+    next_check: usize,
 }
 
 impl<V> Default for StreamMap<V> {
     fn default() -> Self {
-        Self { entries: Vec::new(), places: None, next_look: 0 }
+        Self { entries: Vec::new(), indices: None, next_check: 0 }
     }
 }
 
@@ -38,10 +39,10 @@ impl<V> StreamMap<V> {
         self.entries.len()
     }
 
-    fn place_of(&self, key: u64) -> Option<usize> {
-        if let Some(places) = &self.places {
+    fn index_of(&self, key: u64) -> Option<usize> {
+        if let Some(indices) = &self.indices {
             step();
-            return places.get(&key).copied();
+            return indices.get(&key).copied();
         }
         self.entries.iter().position(|(known, _)| {
             step();
@@ -50,71 +51,71 @@ impl<V> StreamMap<V> {
     }
 
     pub(crate) fn get(&self, key: u64) -> Option<&V> {
-        self.place_of(key).map(|place| &self.entries[place].1)
+        self.index_of(key).map(|index| &self.entries[index].1)
     }
 
     pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
-        self.place_of(key).map(|place| &mut self.entries[place].1)
+        self.index_of(key).map(|index| &mut self.entries[index].1)
     }
 
-    /// The value of a stream, made if absent.
+    /// The value of a stream, created if absent.
     pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
-        let place = self.place_of(key).unwrap_or_else(|| {
+        let index = self.index_of(key).unwrap_or_else(|| {
             self.insert(key, make());
             self.entries.len() - 1
         });
-        &mut self.entries[place].1
+        &mut self.entries[index].1
     }
 
     /// Adds the value of a stream that has none.
     pub(crate) fn insert(&mut self, key: u64, value: V) {
-        debug_assert!(self.place_of(key).is_none(), "stream {key} has a value");
+        debug_assert!(self.index_of(key).is_none(), "stream {key} has a value");
         self.entries.push((key, value));
-        if let Some(places) = &mut self.places {
-            places.insert(key, self.entries.len() - 1);
+        if let Some(indices) = &mut self.indices {
+            indices.insert(key, self.entries.len() - 1);
         } else if self.entries.len() > FEW {
             let keys = self.entries.iter().map(|(key, _)| *key);
-            self.places = Some(keys.zip(0..).collect());
+            self.indices = Some(keys.zip(0..).collect());
         }
     }
 
-    fn remove_at(&mut self, place: usize) -> V {
-        let (key, value) = self.entries.swap_remove(place);
-        if let Some(places) = &mut self.places {
-            places.remove(&key);
-            if let Some((moved, _)) = self.entries.get(place) {
-                places.insert(*moved, place);
+    fn remove_at(&mut self, index: usize) -> V {
+        let (key, value) = self.entries.swap_remove(index);
+        if let Some(indices) = &mut self.indices {
+            indices.remove(&key);
+            if let Some((moved, _)) = self.entries.get(index) {
+                indices.insert(*moved, index);
             }
         }
-        self.give_room_back();
+        self.shrink();
         value
     }
 
-    /// True when one more entry would not fit without growing.
+    /// True when the next insertion reallocates.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() == self.entries.capacity()
     }
 
-    /// Reserves room for as many entries again.
+    /// Reserves capacity for as many entries again.
     pub(crate) fn make_room(&mut self) {
         self.entries.reserve(self.entries.len());
     }
 
-    /// Shrinks the memory when few entries are left: the removals before pay for the copy.
-    fn give_room_back(&mut self) {
+    /// Shrinks the memory when few entries are left. Earlier removals amortise the copy.
+    fn shrink(&mut self) {
         let count = self.entries.len();
         if count == 0 {
             *self = Self::default();
         } else if count * 4 < self.entries.capacity() && count > FEW {
             self.entries.shrink_to(count * 2);
-            if let Some(places) = &mut self.places {
-                places.shrink_to(count * 2);
+            if let Some(indices) = &mut self.indices {
+                indices.shrink_to(count * 2);
             }
         }
     }
 
-    /// Removes and returns the values that are over among the next `most` entries. An entry is
-    /// looked at again only after all others.
+    /// Removes and returns the ended values among the next `most` entries. An entry is checked
+    /// again only after all others.
     pub(crate) fn take_over(
         &mut self,
         most: usize,
@@ -122,27 +123,27 @@ impl<V> StreamMap<V> {
     ) -> Vec<V> {
         let mut over = Vec::new();
         if most >= self.entries.len() {
-            self.next_look = 0; // else a moved entry is looked at twice, another not
+            self.next_check = 0; // else a moved entry is checked twice, another not at all
         }
         for _ in 0..most.min(self.entries.len()) {
             step();
-            if self.next_look >= self.entries.len() {
-                self.next_look = 0;
+            if self.next_check >= self.entries.len() {
+                self.next_check = 0;
             }
-            let (key, value) = &mut self.entries[self.next_look];
+            let (key, value) = &mut self.entries[self.next_check];
             if !is_over(*key, value) {
-                self.next_look += 1;
+                self.next_check += 1;
                 continue;
             }
-            let next_look = self.next_look; // the last entry is moved here
-            over.push(self.remove_at(next_look));
+            let next_check = self.next_check; // the last entry is moved here
+            over.push(self.remove_at(next_check));
         }
         over
     }
 
-    /// The entries that the next cleanup looks at.
+    /// The entries that the next cleanup checks.
     pub(crate) fn next(&self, most: usize) -> impl Iterator<Item = (u64, &V)> {
-        let (behind, first) = self.entries.split_at(self.next_look.min(self.entries.len()));
+        let (behind, first) = self.entries.split_at(self.next_check.min(self.entries.len()));
         let next = first.iter().chain(behind).take(most);
         next.inspect(|_| step()).map(|(key, value)| (*key, value))
     }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_in_turns_find_all_that_is_over() {
+    fn repeated_cleanups_find_every_ended_entry() {
         for count in [3, 20, 1000] {
             let mut map = filled(count);
             let mut looks = 0;
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_all_finds_all_that_is_over_wherever_the_last_one_ended() {
+    fn a_full_cleanup_finds_every_ended_entry_from_any_start() {
         for (count, first) in [(3, 2), (20, 7), (1000, 999)] {
             let mut map = filled(count);
             map.take_over(first, |_, _| false);
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_next_is_said_before() {
+    fn next_lists_the_entries_of_the_next_cleanup() {
         let mut map = filled(30);
         for _ in 0..50 {
             let said: Vec<u64> = map.next(4).map(|(key, _)| key).collect();
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_it_is_what_a_model_has_and_room_goes_back() {
+    fn the_map_agrees_with_a_model_and_returns_its_memory() {
         let mut map = StreamMap::default();
         let mut model = BTreeMap::new();
         let mut number = 1_u64;
@@ -261,7 +262,7 @@ mod tests {
             let key = (number >> 33) % 300;
             *map.get_or_insert_with(key, || 0) += round;
             *model.entry(key).or_insert(0) += round;
-            // For some rounds few entries are over, then many.
+            // For some rounds few entries end, then many.
             let part = if round / 2000 % 2 == 0 { 50 } else { 2 };
             map.take_over(3, |key, value| {
                 let is_over = (*value + key) % part == 0;
@@ -277,6 +278,6 @@ mod tests {
         map.take_over(usize::MAX, |key, _| key > 9);
         assert!(map.entries.capacity() <= 64, "{}", map.entries.capacity());
         map.take_over(usize::MAX, |_, _| true);
-        assert!(map.is_empty() && map.places.is_none());
+        assert!(map.is_empty() && map.indices.is_none());
     }
 }

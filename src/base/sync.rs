@@ -4,7 +4,7 @@
 //! uses `SeqCst` on all four accesses, which is enough in the language's model and costs no fence
 //! on x86 where the publishing access is a read-modify-write. loom treats `SeqCst` accesses as
 //! `AcqRel`; in models the atomics add the missing fences, so that a model fails when any of the
-//! four asks for less (`sync/modelled.rs`).
+//! four is weaker (`sync/modelled.rs`).
 //!
 //! Locks have ranks: a thread takes them in increasing order, which debug builds assert. A thread
 //! holds no lock while it acquires the GIL, runs a user's function or waits for a device.
@@ -52,30 +52,30 @@ pub(crate) use per_thread;
 /// that is not ordered after every use, and a missing free. Empty outside of models.
 pub(crate) struct Life {
     #[cfg(loom)]
-    place: loom::alloc::Track<UnsafeCell<()>>,
+    cell: loom::alloc::Track<UnsafeCell<()>>,
 }
 
 #[cfg_attr(not(loom), expect(clippy::unused_self, reason = "there is nothing outside of models"))]
 impl Life {
     pub(crate) fn new() -> Self {
         #[cfg(loom)]
-        let place = loom::alloc::Track::new(UnsafeCell::new(()));
+        let cell = loom::alloc::Track::new(UnsafeCell::new(()));
         Self {
             #[cfg(loom)]
-            place,
+            cell,
         }
     }
 
     #[inline]
     pub(crate) fn note_use(&self) {
         #[cfg(loom)]
-        self.place.get_ref().with(|_| ());
+        self.cell.get_ref().with(|_| ());
     }
 
     #[inline]
     pub(crate) fn note_end(&self) {
         #[cfg(loom)]
-        self.place.get_ref().with_mut(|_| ());
+        self.cell.get_ref().with_mut(|_| ());
     }
 }
 
@@ -102,7 +102,7 @@ impl<T> UnsafeCell<T> {
         read(self.0.get())
     }
 
-    /// Calls `write` with a pointer that the caller alone may use.
+    /// Calls `write` with a pointer that only the caller may use.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())
@@ -145,7 +145,7 @@ pub(crate) enum LockRank {
     Libraries = 4,
     /// The verbose levels of one library.
     VerboseLevels = 5,
-    /// Whether descriptor 1 is a pipe of the runtime.
+    /// The redirection of descriptor 1 to a pipe of the runtime.
     Capture = 6,
     /// The reader of that pipe.
     Drain = 7,
@@ -166,7 +166,7 @@ pub(crate) enum LockRank {
     Allocator = 30,
     /// The errors of one stream, and the threads that synchronise with it.
     ErrorLog = 40,
-    /// The errors that one synchronising thread is given.
+    /// The errors added for one synchronising thread.
     SyncPoint = 45,
     /// The frontier history of one stream.
     Frontier = 50,
@@ -192,14 +192,14 @@ thread_local! {
 }
 
 /// Calls `check` with the ranks held by this thread, in debug builds. Handlers at process exit run
-/// after the thread-locals are destroyed: then this checks nothing.
+/// after the thread-locals are destroyed: then no rank is checked.
 fn with_held_ranks(check: impl FnOnce(&mut Vec<LockRank>)) {
     if cfg!(debug_assertions) {
         let _ = HELD_RANKS.try_with(|held| check(&mut held.borrow_mut()));
     }
 }
 
-fn rank_taken(rank: LockRank) {
+fn note_acquisition(rank: LockRank) {
     with_held_ranks(|held| {
         if let Some(last) = held.last() {
             assert!(*last < rank, "lock {rank:?} taken while {last:?} is held: wrong order");
@@ -208,10 +208,10 @@ fn rank_taken(rank: LockRank) {
     });
 }
 
-fn rank_given_back(rank: LockRank) {
+fn note_release(rank: LockRank) {
     with_held_ranks(|held| {
         let position = held.iter().rposition(|taken| *taken == rank);
-        held.remove(position.expect("a lock that is given back was taken by this thread"));
+        held.remove(position.expect("a released lock was taken by this thread"));
     });
 }
 
@@ -253,7 +253,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        rank_taken(self.rank);
+        note_acquisition(self.rank);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { rank: self.rank, inner }
     }
@@ -287,7 +287,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
-        rank_given_back(self.rank);
+        note_release(self.rank);
     }
 }
 
@@ -335,7 +335,7 @@ impl Sleeper {
         while !self.is_woken() {
             park(None);
         }
-        self.get_ready();
+        self.reset();
     }
 
     /// As [`Sleeper::sleep`]. False when `end` comes first: a wake may still follow.
@@ -347,11 +347,11 @@ impl Sleeper {
             }
             park(Some(left));
         }
-        self.get_ready();
+        self.reset();
         true
     }
 
-    fn get_ready(&self) {
+    fn reset(&self) {
         // Relaxed: the next waker learns of this sleeper after this store.
         self.is_woken.store(false, Ordering::Relaxed);
     }

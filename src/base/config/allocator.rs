@@ -1,4 +1,4 @@
-//! Settings of the caching allocator: PyTorch's keys, and those of our own.
+//! Settings of the caching allocator: PyTorch's keys, and the runtime's own.
 
 use std::str::FromStr;
 
@@ -6,32 +6,32 @@ use super::pairs::{self, Setting};
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::size::MIB;
 
-/// Intervals of sizes that `roundup_power2_divisions` tells apart: from 1, 2, 4, … MiB up.
+/// The number of size intervals of `roundup_power2_divisions`: from 1, 2, 4, … MiB up.
 pub(crate) const ROUNDUP_INTERVALS: usize = 16;
-/// The largest number of MiB that is a number of bytes.
+/// The largest number of MiB whose bytes fit into a `usize`.
 const MOST_MIB: usize = usize::MAX / MIB;
 const DIVISIONS: &str = "a power of two, or intervals of sizes in MiB with theirs in ascending \
     order, as [64:8,256:4,>:1]: intervals are powers of two from 1 to 65536, `>` stands last for \
     all above, and divisions are powers of two or 0";
 
-/// Whose decisions an allocator takes.
+/// The policy of an allocator's decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyName {
-    /// Those of PyTorch's caching allocator, constant by constant.
+    /// PyTorch's caching allocator, constant by constant.
     Torch,
-    /// Our own, the default: the least memory, in a bounded number of steps. Pinned memory has one
-    /// policy of its own, whatever is named.
+    /// The runtime's own, the default: the least memory, in a bounded number of steps. Pinned
+    /// memory always has its own policy.
     Native,
 }
 
 /// Settings of a caching allocator, parsed from text: `key:value` pairs between commas.
 ///
-/// The text is the whole truth: what it does not name has its default, whatever was set before,
-/// but for [`AllocatorConfig::followed_by`] under policy `torch`, and for a limit that was set
-/// without a text, which stays until a text names another.
-/// A text that is not valid is refused as a whole, with key, value and what is allowed. Keys are
-/// written as here, each at most once, in any order; sizes are in MiB.
+/// A key that the text does not name has its default, whatever was set before. The exceptions are
+/// [`AllocatorConfig::followed_by`] under policy `torch`, and a limit that was set without a text,
+/// which remains until a text names another. A text that is not valid is refused as a whole, with
+/// key, value and what is allowed. Keys are written as here, each at most once, in any order; sizes
+/// are in MiB.
 ///
 /// | key | value | meaning |
 /// |---|---|---|
@@ -52,12 +52,13 @@ pub enum PolicyName {
 ///
 /// The keys from `expandable_segments` to `garbage_collection_threshold` are decisions of policy
 /// `torch`, the last two of `native`: a text that names one of them names its policy, and another
-/// policy beside them is refused. Threads keep nothing under either of the last two; determinism
-/// also has what other streams used come back only when the cache is emptied or memory is short.
+/// policy beside them is refused. Under either of the last two, threads cache no blocks; under
+/// `deterministic`, memory that other streams used is reused only after the cache was emptied or
+/// memory is short.
 ///
 /// PyTorch's other keys would change nothing here, so each is refused with the reason, unless the
-/// text says `strict:False`. Text is the
-/// only way to other settings than the default, so there are none that an allocator cannot follow.
+/// text says `strict:False`. Settings other than the default come only from text, so an allocator
+/// can follow all of them.
 ///
 /// ```
 /// use accelrt::AllocatorConfig;
@@ -86,13 +87,13 @@ pub struct AllocatorConfig {
     pub(crate) roundup_power2_divisions: [usize; ROUNDUP_INTERVALS],
     /// `garbage_collection_threshold`; `None` collects nothing.
     pub(crate) garbage_collection_threshold: Option<f64>,
-    /// `per_process_memory_fraction`; with `None` the one of an earlier text is over.
+    /// `per_process_memory_fraction`; `None` removes the fraction of an earlier text.
     pub(crate) per_process_memory_fraction: Option<f64>,
-    /// True when the last text named it: otherwise a limit that was set without one stays.
+    /// True when the last text named the fraction; otherwise a limit set without a text remains.
     pub(crate) is_limit_named: bool,
     /// `throw_on_cudamalloc_oom`.
     pub(crate) reject_above_fraction: bool,
-    /// `pinned_max_cached_size_mb`; `None` keeps segments of every size.
+    /// `pinned_max_cached_size_mb`; `None` caches segments of every size.
     pub(crate) pinned_max_cached_bytes: Option<usize>,
     /// `pinned_reserve_segment_size_mb`.
     pub(crate) pinned_segment_bytes: usize,
@@ -132,9 +133,10 @@ impl FromStr for AllocatorConfig {
 }
 
 impl AllocatorConfig {
-    /// The settings of a text that comes after these: what it does not name has its default. Under
-    /// policy `torch`, before and after, only what PyTorch resets has it: `max_split_size_mb`,
-    /// `roundup_power2_divisions` and `garbage_collection_threshold`. The rest stays as it is.
+    /// The settings after a further text: keys that it does not name have their defaults. When both
+    /// have policy `torch`, only the keys that PyTorch resets do: `max_split_size_mb`,
+    /// `roundup_power2_divisions` and `garbage_collection_threshold`. The other settings are
+    /// unchanged.
     ///
     /// ```
     /// use accelrt::AllocatorConfig;
@@ -145,11 +147,11 @@ impl AllocatorConfig {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn followed_by(&self, text: &str) -> Result<Self> {
-        let pairs = checked(text)?;
+        let pairs = parse_checked(text)?;
         let policy = policy_of(&pairs)?;
         let stays = policy == PolicyName::Torch && self.policy == policy;
         let mut config = Self { policy, ..if stays { self.reset() } else { Self::default() } };
-        // The size of large segments bounds two others, wherever it stands.
+        // The size of large segments bounds two other keys, before or after it.
         if let Some(setting) = pairs.iter().find(|pair| pair.key == "large_segment_size_mb") {
             config.large_segment_bytes = setting.mebibytes(11..=MOST_MIB)?;
             config.max_non_split_rounding_bytes = config.large_segment_bytes;
@@ -158,7 +160,7 @@ impl AllocatorConfig {
         Ok(config)
     }
 
-    /// As PyTorch's begin when it reads another text.
+    /// The settings from which PyTorch reads another text.
     fn reset(&self) -> Self {
         Self {
             max_split_bytes: None,
@@ -180,12 +182,12 @@ impl AllocatorConfig {
     /// # Ok::<(), accelrt::Error>(())
     /// ```
     pub fn ignored_keys(text: &str) -> Result<Vec<(&'static str, &'static str)>> {
-        let pairs = checked(text)?;
+        let pairs = parse_checked(text)?;
         let is_there = |key: &str| pairs.iter().any(|setting| setting.key == key);
         Ok(WITHOUT_EFFECT.iter().filter(|(key, _)| is_there(key)).copied().collect())
     }
 
-    /// Whose decisions are taken.
+    /// The policy of the decisions.
     #[must_use]
     pub fn policy(&self) -> PolicyName {
         self.policy
@@ -234,13 +236,13 @@ impl AllocatorConfig {
             }
             "exact_statistics" => self.exact_statistics = setting.truth()?,
             "deterministic" => self.deterministic = setting.truth()?,
-            _ => {} // What was read first, and what has no effect.
+            _ => {} // Keys that were read before, and keys without effect.
         }
         Ok(())
     }
 }
 
-/// The settings of a runtime's allocators, with the text that they were given as.
+/// The settings of a runtime's allocators, with their source text.
 ///
 /// ```
 /// let settings: accelrt::AllocatorSettings = "max_split_size_mb:128".parse()?;
@@ -255,13 +257,13 @@ pub struct AllocatorSettings {
 }
 
 impl AllocatorSettings {
-    /// The text, as it was given.
+    /// The source text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What the text says.
+    /// The parsed settings.
     #[must_use]
     pub fn config(&self) -> &AllocatorConfig {
         &self.config
@@ -281,10 +283,10 @@ impl FromStr for AllocatorSettings {
     }
 }
 
-/// The settings that a recording was made with, without PyTorch's keys that would change nothing
-/// here: a setting of ours may not name them, but a recording may have had them.
+/// The settings of a recording, without PyTorch's keys that have no effect here: a recording may
+/// contain them, but a setting of this runtime may not.
 ///
-/// Fails when another allocator than PyTorch's own decided.
+/// Fails when the recording is of another allocator than PyTorch's own.
 pub fn recorded_settings(text: &str) -> Result<String> {
     let pairs = pairs::pairs(text)?;
     if let Some(other) = pairs.iter().find(|pair| pair.key == "backend" && pair.value != "native") {
@@ -312,8 +314,8 @@ const KEYS: &[&str] = &[
     "deterministic",
 ];
 
-/// Decisions of one policy: a text that names one means that policy.
-const OF_POLICIES: &[(&str, PolicyName)] = &[
+/// The keys of one policy: a text that names one selects that policy.
+const POLICY_KEYS: &[(&str, PolicyName)] = &[
     ("expandable_segments", PolicyName::Torch),
     ("large_segment_size_mb", PolicyName::Torch),
     ("max_split_size_mb", PolicyName::Torch),
@@ -324,7 +326,7 @@ const OF_POLICIES: &[(&str, PolicyName)] = &[
     ("deterministic", PolicyName::Native),
 ];
 
-/// PyTorch's keys that have nothing to set here, and why.
+/// PyTorch's keys without effect here, and the reasons.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("backend", "there is one allocator; `policy` says whose decisions it takes"),
     ("release_lock_on_cudamalloc", LOCK),
@@ -341,8 +343,8 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
 const LOCK: &str = "how the allocator locks is no choice";
 const REGISTER: &str = "pinned memory is made by the driver, not registered with it";
 
-/// The pairs of a text, with keys that are known, each once.
-fn checked(text: &str) -> Result<Vec<Setting<'_>>> {
+/// Parses a text, and checks that each key is known and occurs once.
+fn parse_checked(text: &str) -> Result<Vec<Setting<'_>>> {
     let pairs = pairs::pairs(text)?;
     let strict = pairs.iter().find(|setting| setting.key == "strict");
     let is_strict = strict.map_or(Ok(true), Setting::truth)?;
@@ -371,12 +373,12 @@ fn check_key(setting: Setting<'_>, is_strict: bool) -> Result<()> {
     })
 }
 
-/// The policy that is named, or whose decisions are.
+/// The policy that is named, or selected by a key.
 fn policy_of(pairs: &[Setting<'_>]) -> Result<PolicyName> {
     let named = pairs.iter().find(|setting| setting.key == "policy");
     let mut policy = named.map(|setting| policy(*setting)).transpose()?;
     for setting in pairs {
-        let Some((_, its)) = OF_POLICIES.iter().find(|(key, _)| *key == setting.key) else {
+        let Some((_, its)) = POLICY_KEYS.iter().find(|(key, _)| *key == setting.key) else {
             continue;
         };
         if *policy.get_or_insert(*its) != *its {
@@ -399,8 +401,8 @@ fn policy(setting: Setting<'_>) -> Result<PolicyName> {
     }
 }
 
-/// One number for all intervals, or a list. The first of a list is for all smaller sizes as well;
-/// intervals that are skipped stay off.
+/// Parses one number for all intervals, or a list. The first entry of a list also holds for all
+/// smaller sizes; skipped intervals are off.
 fn divisions(setting: Setting<'_>) -> Result<[usize; ROUNDUP_INTERVALS]> {
     let refused = || setting.refused(DIVISIONS);
     if !setting.is_list() {

@@ -73,7 +73,7 @@ fn every_key_arrives() {
 }
 
 #[test]
-fn blanks_a_trailing_comma_and_nothing_at_all_are_fine() {
+fn blanks_a_trailing_comma_and_an_empty_text_are_accepted() {
     let expected = AllocatorConfig {
         policy: PolicyName::Torch,
         expandable_segments: true,
@@ -93,7 +93,7 @@ fn blanks_a_trailing_comma_and_nothing_at_all_are_fine() {
 }
 
 #[test]
-fn the_size_of_large_segments_bounds_the_others_wherever_it_stands() {
+fn the_size_of_large_segments_bounds_the_others_in_any_order() {
     assert_eq!(
         parsed("max_split_size_mb:11,large_segment_size_mb:11").max_split_bytes,
         Some(11 * MIB)
@@ -196,7 +196,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_is_not_valid_is_named_with_what_is_allowed() {
+fn an_invalid_setting_is_named_with_the_allowed_values() {
     for (text, key, value, allowed) in REFUSED {
         let Err(error) = text.parse::<AllocatorConfig>() else { panic!("{text} was accepted") };
         let message = error.to_string();
@@ -207,7 +207,7 @@ fn what_is_not_valid_is_named_with_what_is_allowed() {
 }
 
 #[test]
-fn of_recorded_settings_those_without_effect_here_fall_away() {
+fn recorded_keys_without_effect_are_dropped() {
     let text = "backend:native, roundup_power2_divisions:[64:8,>:1],\
         release_lock_on_cudamalloc:True,max_split_size_mb:128";
     let kept = recorded_settings(text).unwrap();
@@ -219,7 +219,7 @@ fn of_recorded_settings_those_without_effect_here_fall_away() {
 }
 
 #[test]
-fn the_policy_is_ours_where_nothing_says_otherwise() {
+fn the_default_policy_is_native() {
     assert_eq!(AllocatorConfig::default().policy, PolicyName::Native);
     for text in ["", "per_process_memory_fraction:0.5", "pinned_reserve_segment_size_mb:64"] {
         assert_eq!(parsed(text).policy, PolicyName::Native, "{text:?}");
@@ -227,7 +227,7 @@ fn the_policy_is_ours_where_nothing_says_otherwise() {
 }
 
 #[test]
-fn whoever_names_a_decision_of_one_policy_means_that_policy_and_no_other() {
+fn a_key_of_one_policy_selects_it_and_excludes_the_other() {
     assert_eq!(parsed("max_split_size_mb:32").policy, PolicyName::Torch);
     assert_eq!(parsed("exact_statistics:False").policy, PolicyName::Native);
     for (text, key, policy) in [
@@ -271,7 +271,7 @@ fn under_policy_torch_a_text_resets_what_pytorch_resets_and_no_more() {
 }
 
 #[test]
-fn keys_without_an_effect_are_taken_and_told_where_a_text_is_not_strict() {
+fn a_text_that_is_not_strict_accepts_and_lists_keys_without_effect() {
     let text = "strict:False,backend:native,max_split_size_mb:20,pinned_free_catch_all:True";
     let ignored = AllocatorConfig::ignored_keys(text).unwrap();
     let keys: Vec<&str> = ignored.iter().map(|(key, _)| *key).collect();

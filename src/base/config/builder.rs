@@ -1,4 +1,4 @@
-//! Makes a [`Config`] of settings by name.
+//! Builds a [`Config`] from settings by name.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use super::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::Result;
 
-/// Makes a [`Config`]: begun by [`Config::builder`] or [`Config::into_builder`], ended by
+/// Builds a [`Config`]: created by [`Config::builder`] or [`Config::into_builder`], finished by
 /// [`ConfigBuilder::build`].
 #[derive(Clone, Debug)]
 #[must_use = "settings have no effect before `build`"]
 pub struct ConfigBuilder {
     pub(super) config: Config,
-    /// What is wrong with the allocators' settings.
+    /// The error in the allocators' settings, if any.
     pub(super) allocator: Result<()>,
 }
 
-/// A method for each setting: its name, what it takes, and the field's value.
+/// A method for each setting: its name, its parameter, and the field's value.
 macro_rules! setters {
     ($($name:ident($given:ident: $type:ty) = $value:expr;)*) => {
         $(
@@ -50,7 +50,8 @@ impl ConfigBuilder {
         self
     }
 
-    /// The settings. Fails when one is out of range, naming it, its value and what is allowed.
+    /// Builds the settings. Fails when one is out of range; the error names it, its value and the
+    /// allowed ones.
     pub fn build(self) -> Result<Config> {
         self.allocator?;
         self.config.validate()?;

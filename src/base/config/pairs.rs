@@ -1,7 +1,7 @@
 //! The grammar of allocator settings: `key:value` pairs between commas, with lists `[a:b,c:d]`.
 //!
-//! Blanks may stand around keys, values and signs, and one comma may follow the last pair. Nothing
-//! else is forgiven: a separator has its place, and what a value may be is said where it is read.
+//! Blanks may surround keys, values and separators, and one comma may follow the last pair. The
+//! grammar is otherwise strict; each value is checked where it is read.
 
 use std::ops::RangeInclusive;
 
@@ -24,7 +24,7 @@ pub(super) fn pairs(text: &str) -> Result<Vec<Setting<'_>>> {
     entries(text).into_iter().map(pair).collect()
 }
 
-/// What stands between the commas that are in no list.
+/// The entries between the commas that are outside of lists.
 fn entries(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     text.split(|sign: char| {
@@ -71,7 +71,7 @@ impl<'a> Setting<'a> {
             .collect()
     }
 
-    /// `True` or `False`, written so.
+    /// Parses `True` or `False`.
     pub(super) fn truth(&self) -> Result<bool> {
         match self.value {
             "True" => Ok(true),
@@ -87,7 +87,7 @@ impl<'a> Setting<'a> {
         number.map(|number| number << 20).ok_or_else(|| self.refused(allowed()))
     }
 
-    /// A decimal number for which `is_right` says true.
+    /// Parses a decimal number that `is_right` accepts.
     pub(super) fn decimal(&self, allowed: &str, is_right: impl Fn(f64) -> bool) -> Result<f64> {
         let is_plain = self.value.starts_with(|sign: char| sign.is_ascii_digit() || sign == '.');
         let number = self.value.parse().ok().filter(|number| is_plain && is_right(*number));

@@ -23,18 +23,18 @@ use crate::base::error::{DeviceError, Error, Result};
 /// assert!(taken.contains("64") && taken.contains("npu"), "{taken}");
 /// # Ok::<(), accelrt::Error>(())
 /// ```
-// The type code plus one: comparisons look at nothing else, and an `Option` has the same size.
+// The type code plus one: comparisons read no table, and an `Option` has the same size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct DeviceKind(NonZeroU8);
 
-/// The type codes that torch gives; this crate brings some of its kinds.
+/// torch's own type codes; this crate has some of its kinds.
 const OWN_TYPE_CODES: RangeInclusive<u8> = 0..=63;
 
-/// The type codes of kinds from outside: torch has its own below, and all in a signed byte.
+/// The type codes of external kinds: above torch's own, and within a signed byte.
 const OUTSIDE_TYPE_CODES: RangeInclusive<u8> = 64..=127;
 
-/// How many letters, digits and underscores a name has at most.
+/// The maximum length of a name.
 const MOST_NAME_BYTES: usize = 32;
 
 /// The kinds of this crate, with torch's type codes.
@@ -45,7 +45,7 @@ const OWN_KINDS: [KindEntry; 4] = [
     KindEntry { kind: DeviceKind::XPU, name: "xpu" },
 ];
 
-/// Places in a table: our kinds, and every code of a kind from outside.
+/// The slots of a table: one for each kind of this crate and each external type code.
 const MOST_KINDS: usize = OWN_KINDS.len() + 64;
 
 /// The kinds of this process.
@@ -65,11 +65,11 @@ impl DeviceKind {
         Self(NonZeroU8::MIN.saturating_add(type_code))
     }
 
-    /// Registers a kind from outside, for as long as the process lives. A name that is
-    /// registered with the same code is no conflict: the result is its kind.
+    /// Registers an external kind for the lifetime of the process. A second registration with the
+    /// same name and code returns the same kind.
     ///
     /// Fails when the name is no lower-case identifier of at most 32 ASCII characters, when another
-    /// kind has the name or the code, and when the code is none from 64 to 127.
+    /// kind has the name or the code, and when the code is outside 64 to 127.
     pub fn register(name: &str, type_code: u8) -> Result<Self> {
         KINDS.with_builtin().enter(name, type_code, OUTSIDE_TYPE_CODES)
     }
@@ -97,7 +97,7 @@ impl DeviceKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         let entry = KINDS.with_builtin().entries().find(|entry| entry.kind == self);
-        entry.map_or("", |entry| entry.name) // found: a handle is made from an entry
+        entry.map_or("", |entry| entry.name) // found: every handle comes from an entry
     }
 
     /// The type code: torch's for our kinds.
@@ -111,7 +111,7 @@ impl DeviceKind {
         Self::registered().filter(|kind| *kind != Self::NULL)
     }
 
-    /// Their names, for errors.
+    /// The names of these kinds, for errors.
     pub(crate) fn names() -> String {
         Self::named().map(Self::name).collect::<Vec<_>>().join(", ")
     }
@@ -145,20 +145,20 @@ struct KindEntry {
     name: &'static str,
 }
 
-/// Kinds in the order of their registration. It only grows, and has no gap: it is read without a
-/// lock, and a kind that conflicts with none before an empty place may have that place.
+/// Kinds in the order of their registration. The table only grows and has no gap, so it is read
+/// without a lock, and a kind that conflicts with no entry before an empty slot may take that slot.
 struct KindTable {
-    places: [OnceLock<KindEntry>; MOST_KINDS],
+    slots: [OnceLock<KindEntry>; MOST_KINDS],
 }
 
 impl KindTable {
     const fn new() -> Self {
-        Self { places: [const { OnceLock::new() }; MOST_KINDS] }
+        Self { slots: [const { OnceLock::new() }; MOST_KINDS] }
     }
 
-    /// The same table, in which our kinds are the first.
+    /// Returns the table after entering this crate's kinds first.
     fn with_builtin(&self) -> &Self {
-        if self.places[OWN_KINDS.len() - 1].get().is_none() {
+        if self.slots[OWN_KINDS.len() - 1].get().is_none() {
             for own in OWN_KINDS {
                 let entered = self.enter(own.name, own.kind.type_code(), OWN_TYPE_CODES);
                 debug_assert!(entered.is_ok(), "{entered:?}");
@@ -168,7 +168,7 @@ impl KindTable {
     }
 
     fn entries(&self) -> impl Iterator<Item = &KindEntry> {
-        self.places.iter().map_while(OnceLock::get)
+        self.slots.iter().map_while(OnceLock::get)
     }
 
     /// Enters a kind whose code is one of `allowed`, or finds it with the same name and code.
@@ -187,13 +187,13 @@ impl KindTable {
             refused(format!("the code of such a kind is one of {first} to {last}"))
         };
         let kind = DeviceKind::of_code(code);
-        for place in &self.places {
-            if place.get().is_none() && !allowed.contains(&code) {
+        for slot in &self.slots {
+            if slot.get().is_none() && !allowed.contains(&code) {
                 return not_allowed();
             }
-            // When another thread takes the place first, its kind is looked at.
+            // If another thread fills the slot first, its entry is compared.
             let new = || KindEntry { kind, name: name.to_owned().leak() };
-            let entry = place.get_or_init(new);
+            let entry = slot.get_or_init(new);
             match (entry.name == name, entry.kind == kind) {
                 (true, true) => return Ok(kind),
                 (true, false) => {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_is_not_for_kinds_from_outside_is_refused() {
+    fn a_code_outside_the_external_range_is_refused() {
         for code in [2, 20, 63, 128, 255] {
             assert_says(&refusal("kind_low", code), &["kind_low", &code.to_string(), "64 to 127"]);
         }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_a_place() {
+    fn every_code_has_a_slot() {
         let table = KindTable::new();
         for code in OUTSIDE_TYPE_CODES {
             table.with_builtin().enter(&format!("kind_{code}"), code, OUTSIDE_TYPE_CODES).unwrap();

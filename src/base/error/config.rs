@@ -11,7 +11,7 @@ pub enum ConfigError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         allowed: &'static str,
     },
     /// An allocator's setting with a value that is not allowed.
@@ -21,7 +21,7 @@ pub enum ConfigError {
         key: String,
         /// Its value.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         allowed: String,
     },
     /// A key that allocators do not have.
@@ -29,7 +29,7 @@ pub enum ConfigError {
     UnknownAllocatorSetting {
         /// The key.
         key: String,
-        /// The keys there are.
+        /// The known keys.
         allowed: String,
     },
     /// A key of PyTorch's for a feature that does not exist or is not optional here.
@@ -37,7 +37,7 @@ pub enum ConfigError {
     AllocatorSettingWithoutEffect {
         /// The key.
         key: String,
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// An environment variable whose text is read as settings and is not valid.
@@ -45,7 +45,7 @@ pub enum ConfigError {
     InvalidVariable {
         /// The variable.
         name: &'static str,
-        /// What is wrong with its text.
+        /// The error in its text.
         source: Box<ConfigError>,
     },
 }

@@ -1,8 +1,8 @@
-//! Devices: names that cannot be read, and devices that are not there.
+//! Devices: invalid names, and devices that do not exist.
 
 use crate::base::device::{Device, DeviceKind};
 
-/// What is wrong with the name of a device, or with the device that it names.
+/// An invalid name of a device, or a device that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -12,7 +12,7 @@ pub enum DeviceError {
     /// A device string whose part after the colon is not a plain decimal number.
     #[error("Invalid device string: '{given}'")]
     InvalidString {
-        /// What was given.
+        /// The given string.
         given: String,
     },
     /// A device index that does not fit into an integer.
@@ -29,7 +29,7 @@ pub enum DeviceError {
         DeviceKind::names()
     )]
     UnknownKind {
-        /// What was given.
+        /// The given string.
         given: String,
     },
     /// A device kind that cannot be registered.
@@ -39,7 +39,7 @@ pub enum DeviceError {
         name: String,
         /// The type code asked for.
         type_code: u8,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A second backend for a kind.
@@ -64,7 +64,7 @@ pub enum DeviceError {
     NotFound {
         /// The device asked for.
         device: Device,
-        /// How many devices of its kind there are.
+        /// The number of devices of its kind.
         count: usize,
     },
     /// A kind that cannot be used here.
@@ -72,7 +72,7 @@ pub enum DeviceError {
     KindUnavailable {
         /// The kind asked for.
         kind: DeviceKind,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

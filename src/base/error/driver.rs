@@ -1,8 +1,8 @@
-//! What devices and drivers answer: refusals, a loss, what they cannot do.
+//! Answers of devices and drivers: refusals, a loss, missing capabilities.
 
 use crate::base::device::{Device, DeviceKind};
 
-/// What a device, its driver or the operating system answered.
+/// An error from a device, its driver or the operating system.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -15,23 +15,23 @@ pub enum DriverError {
         call: &'static str,
         /// The driver's number.
         code: i64,
-        /// The driver's words.
+        /// The driver's message.
         message: String,
     },
-    /// The device is gone for good.
+    /// The device is permanently lost.
     #[error("Device {device} is lost: {reason}")]
     DeviceLost {
         /// The device.
         device: Device,
-        /// What the driver said.
+        /// The driver's reason.
         reason: String,
     },
     /// A capability that this kind does not have.
     #[error("{kind} devices do not support {capability}")]
     Unsupported {
-        /// The kind asked.
+        /// The kind of device.
         kind: DeviceKind,
-        /// What was asked for.
+        /// The missing capability.
         capability: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Why and where a stream failed.
+//! The cause and the location of a stream's failure.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use crate::base::device::Device;
 use crate::base::sync::Ordering;
 use crate::base::sync::unmodelled::{AtomicBool, AtomicU64};
 
-/// Why and where a stream failed.
+/// The cause and the location of a stream's failure.
 ///
 /// Tasks of a user that were enqueued behind the failure were retired without running, until a
 /// synchronise of the stream or its device raised this error.
@@ -26,7 +26,7 @@ pub struct StreamFailure {
     is_seen: AtomicBool,
 }
 
-/// What made a task fail.
+/// The cause of a task's failure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FailureCause {
@@ -38,14 +38,14 @@ pub enum FailureCause {
     Status {
         /// The function's address.
         function: usize,
-        /// What it returned.
+        /// The returned status.
         status: i32,
     },
     /// The [`Completion`](crate::Completion) of a deferred task was dropped without an outcome.
     Unfinished,
     /// The backend refused an operation.
     Backend(Error),
-    /// An event that the stream waited for was failed.
+    /// The stream waited for an event that failed.
     Inherited,
     /// The runtime was shut down before the task ran.
     Cancelled,
@@ -59,7 +59,7 @@ impl StreamFailure {
         cause: FailureCause,
     ) -> Arc<Self> {
         let cause = match cause {
-            FailureCause::Returned(error) => FailureCause::Returned(without_middle(error)),
+            FailureCause::Returned(error) => FailureCause::Returned(shorten_chain(error)),
             other => other,
         };
         Self::with(device, stream_id, operation, cause, None)
@@ -112,8 +112,8 @@ impl StreamFailure {
         self.operation
     }
 
-    /// The number of the task that failed, on its stream: the first one has 1. Records, waits and
-    /// synchronises count as well.
+    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises count as
+    /// well.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         // Relaxed, here and below: written by the stream's consumer before it retires the task, and
@@ -121,8 +121,8 @@ impl StreamFailure {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    /// How many tasks of a user were retired behind it without running, until it was raised by a
-    /// synchronise; so far, where it was not.
+    /// The number of users' tasks that were retired without running because of this error: up to
+    /// the synchronise that raised it, or so far.
     #[must_use]
     pub fn skipped_count(&self) -> u64 {
         self.skipped_count.load(Ordering::Relaxed)
@@ -133,7 +133,7 @@ impl StreamFailure {
         let _ = self.ticket.compare_exchange(0, ticket, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The stream's consumer retired a task unrun because of this error.
+    /// Counts a task that the stream's consumer retired without running because of this error.
     pub(crate) fn count_skipped(&self) {
         self.skipped_count.fetch_add(1, Ordering::Relaxed);
     }
@@ -160,7 +160,7 @@ impl StreamFailure {
         }
     }
 
-    /// True when no task failed but a shutdown came first.
+    /// True when the cause is a shutdown, not a task's failure.
     pub(crate) fn is_cancellation(&self) -> bool {
         matches!(self.root().cause, FailureCause::Cancelled)
     }
@@ -177,7 +177,7 @@ impl StreamFailure {
         self.is_seen.load(Ordering::Relaxed) || self.root().is_seen.load(Ordering::Relaxed)
     }
 
-    /// The failure with a cause of its own: the original one, or this.
+    /// The original failure, or this one if it is not inherited.
     #[must_use]
     pub fn root(&self) -> &StreamFailure {
         self.inherited_from.as_deref().unwrap_or(self)
@@ -197,7 +197,7 @@ impl Drop for StreamFailure {
 /// Shortens a stream error that a task returned to the first one of its chain. Chains are printed
 /// and dropped recursively, so a program that passes on the last error each time must not build
 /// one.
-fn without_middle(error: TaskError) -> TaskError {
+fn shorten_chain(error: TaskError) -> TaskError {
     match returned_stream_error(&error).and_then(StreamFailure::returned) {
         Some(first) => Box::new(Error::Stream(StreamError::Failed(Arc::clone(first)))),
         None => error,

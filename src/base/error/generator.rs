@@ -1,8 +1,8 @@
-//! Random numbers: generators and buffers that do not fit.
+//! Random numbers: invalid generators, offsets and buffers.
 
 use crate::base::device::DeviceKind;
 
-/// What a generator of random numbers refuses.
+/// A call that a random generator refuses.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeneratorError {
@@ -14,7 +14,7 @@ pub enum GeneratorError {
         /// The generator's kind.
         generator: DeviceKind,
     },
-    /// An offset into a generator's sequence where no block of words begins.
+    /// An offset into a generator's sequence that is not the start of a block of words.
     #[error("The offset of a generator must be a multiple of 4: {offset} is not")]
     InvalidOffset {
         /// The offset that was given, or found in a state.
@@ -26,7 +26,7 @@ pub enum GeneratorError {
          address must be multiples of that"
     )]
     FillAlignment {
-        /// Where the buffer begins.
+        /// The buffer's address.
         address: u64,
         /// Its size.
         bytes: usize,

@@ -1,6 +1,6 @@
-//! Other libraries: what they do not take.
+//! Other libraries: missing ones, and refused settings.
 
-/// What another library in the process, or the standard output, does not take.
+/// A refusal by another library in the process, or by the standard output.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IntegrationError {
@@ -9,17 +9,17 @@ pub enum IntegrationError {
     LibraryMissing {
         /// The library's name.
         library: &'static str,
-        /// Where it was searched for.
+        /// The searched locations.
         searched: String,
     },
-    /// A verbose level that does not exist or that a library did not take.
+    /// A verbose level that does not exist or that a library refused.
     #[error("{library} does not take the verbose level {level}: {reason}")]
     VerboseLevel {
         /// Its name.
         library: &'static str,
         /// The level asked for.
         level: i32,
-        /// The refusing component, or what would be accepted.
+        /// The refusing component, or the accepted levels.
         reason: String,
     },
     /// An allocator that cannot be oneMKL's, or that it does not use.
@@ -27,7 +27,7 @@ pub enum IntegrationError {
     MklAllocator {
         /// The allocator's name.
         allocator: &'static str,
-        /// What is missing, or what oneMKL did.
+        /// The missing part, or oneMKL's behaviour.
         reason: String,
     },
     /// The system did not let the standard output be captured: which call, and why.

@@ -1,15 +1,15 @@
-//! Memory: no room, buffers that are not there, ranges that do not fit.
+//! Memory: exhausted capacity, released buffers, invalid ranges.
 
 use super::out_of_memory;
 use crate::base::device::Device;
 use crate::base::shortage::Shortage;
 use crate::base::size::display_bytes;
 
-/// What memory refuses: requests, uses of buffers, descriptions of it.
+/// A refused request, use of a buffer, or description of memory.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The device, or the limit set on it, has no room.
+    /// The device, or its limit, has too little free memory.
     #[error(
         "{}",
         out_of_memory::message(
@@ -17,30 +17,30 @@ pub enum MemoryError {
         )
     )]
     OutOfMemory {
-        /// The device asked.
+        /// The device of the request.
         device: Device,
-        /// What was asked for.
+        /// The requested size.
         requested_bytes: usize,
-        /// Bytes that the device had left.
+        /// The device's free bytes.
         free_bytes: usize,
         /// The device's capacity; 0 when that is not known, as of pinned memory before a refusal.
         total_bytes: usize,
-        /// The allocator's state, when one was asked: at the moment of `free_bytes`, under one
-        /// lock.
+        /// The allocator's state, if the request went through one: read with `free_bytes`, under
+        /// one lock.
         cache: Option<Box<Shortage>>,
     },
     /// A snapshot of memory that contradicts itself.
     #[error("The snapshot is not valid at {address:#x}: expected were {expected}")]
     InvalidSnapshot {
-        /// Where.
+        /// The address of the contradiction.
         address: u64,
-        /// What a snapshot has there.
+        /// The entry that a snapshot has there.
         expected: &'static str,
     },
     /// Recorded requests and frees that contradict themselves.
     #[error("Event {index} names block {id}: expected was {expected}")]
     InvalidEvents {
-        /// Which event, from 0.
+        /// The event's index, from 0.
         index: usize,
         /// The block's number.
         id: u64,
@@ -52,7 +52,7 @@ pub enum MemoryError {
     Released {
         /// The device of the memory.
         device: Device,
-        /// Where the buffer began.
+        /// The buffer's address.
         address: u64,
         /// Its size.
         bytes: usize,
@@ -66,11 +66,11 @@ pub enum MemoryError {
     Exported {
         /// The device of the memory.
         device: Device,
-        /// Where the buffer begins.
+        /// The buffer's address.
         address: u64,
         /// Its size.
         bytes: usize,
-        /// How many exports there are.
+        /// The number of exports.
         exports: usize,
     },
     /// A range that is not inside a buffer.
@@ -78,7 +78,7 @@ pub enum MemoryError {
     RangeOutside {
         /// First byte asked for.
         start: usize,
-        /// Where the range ends.
+        /// The end of the range.
         end: usize,
         /// The buffer's size.
         bytes: usize,

@@ -48,7 +48,7 @@ mod tests {
     use crate::base::size::MIB;
 
     #[test]
-    fn a_message_begins_as_pytorchs_and_leaves_out_what_is_not_known() {
+    fn a_message_begins_as_pytorchs_and_omits_unknown_numbers() {
         let device = Device::cpu(1);
         let known = message(device, 3 * MIB, (MIB, 2 * MIB), None);
         let capacity = "cpu:1 has a total capacity of 2.00 MiB of which 1.00 MiB is free.";
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_takes_from_the_driver_is_told_where_it_is_more() {
+    fn a_larger_segment_is_named_in_the_message() {
         let cache =
             Shortage { is_pinned: true, segment_bytes: Some(8 * MIB), ..Shortage::default() };
         let text = message(Device::cpu(0), 1000, (0, 0), Some(&cache));

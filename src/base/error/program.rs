@@ -1,8 +1,8 @@
-//! Programs: kernels, native functions and what they are launched with.
+//! Programs: kernels, native functions and their launch arguments.
 
 use crate::base::device::Device;
 
-/// What a program, its kernels, or a native function refuses.
+/// A call that a program, a kernel or a native function refuses.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
@@ -11,7 +11,7 @@ pub enum ProgramError {
     BuildFailed {
         /// The device that it was compiled for.
         device: Device,
-        /// What the compiler said.
+        /// The compiler's log.
         log: String,
     },
     /// A kernel that a program does not have.
@@ -27,9 +27,9 @@ pub enum ProgramError {
     ArgumentCount {
         /// The kernel's name.
         kernel: String,
-        /// How many it takes.
+        /// The number of the kernel's parameters.
         expected: usize,
-        /// How many were given.
+        /// The number of given arguments.
         given: usize,
     },
     /// An argument of a launch that does not fit what the kernel declares.
@@ -40,13 +40,13 @@ pub enum ProgramError {
     InvalidArgument {
         /// The kernel's name.
         kernel: String,
-        /// The argument's place, from 0.
+        /// The argument's index, from 0.
         index: usize,
-        /// Type and name of the parameter, where the program tells.
+        /// Type and name of the parameter, if the program reports them.
         declared: String,
-        /// What would fit.
+        /// The accepted argument.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
     },
     /// A number of work-items that no launch can have.
@@ -54,11 +54,11 @@ pub enum ProgramError {
     LaunchSize {
         /// The kernel's name.
         kernel: String,
-        /// Which size.
+        /// The name of the size.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         given: Vec<usize>,
-        /// What would be accepted.
+        /// The accepted values.
         allowed: &'static str,
     },
     /// A kernel that was given to a stream of another device, or another runtime's.
@@ -76,12 +76,12 @@ pub enum ProgramError {
     /// A native call of the null address.
     #[error("A native call needs a function: its address is null")]
     NullFunction,
-    /// A native call with more arguments than are placed.
+    /// A native call with too many arguments.
     #[error("A native call takes at most {most} arguments: {count} were given")]
     TooManyArguments {
-        /// How many were given.
+        /// The number of given arguments.
         count: usize,
-        /// How many are possible.
+        /// The maximum number of arguments.
         most: usize,
     },
 }

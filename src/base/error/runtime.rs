@@ -1,13 +1,13 @@
 //! The runtime itself: forked, shut down, interrupted, or another one.
 
-/// Why the runtime as a whole did not do what was asked.
+/// A call that the runtime as a whole refuses.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
     /// Handles of two runtimes, which share nothing, were given to one call.
     #[error("{what} of runtime {given} was given to runtime {own}: runtimes do not share handles")]
     OtherRuntime {
-        /// What was given.
+        /// The given object.
         what: &'static str,
         /// The [id](crate::Runtime::id) of its runtime.
         given: u64,
@@ -23,7 +23,7 @@ pub enum RuntimeError {
     /// The runtime was shut down.
     #[error("The runtime is shut down: it takes no new work")]
     ShutDown,
-    /// A wait was given up because its interrupt check said so; the work goes on.
+    /// A wait ended because its interrupt check returned true; the work continues.
     #[error("The wait was interrupted; the work goes on")]
     Interrupted,
 }

@@ -1,11 +1,11 @@
-//! Streams: what failed on them, and streams that cannot be had or waited for.
+//! Streams: failures of their work, and streams that do not exist or cannot be waited for.
 
 use std::sync::Arc;
 
 use super::StreamFailure;
 use crate::base::device::Device;
 
-/// What failed on streams, and uses of streams that are not possible.
+/// A failure of a stream's work, or an invalid use of a stream.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -17,8 +17,8 @@ pub enum StreamError {
     SeveralFailed {
         /// One error per stream.
         errors: Arc<[Arc<StreamFailure>]>,
-        /// The number of further failed streams whose errors are not kept: of streams dropped
-        /// before their error was raised, only the newest errors are kept.
+        /// The number of further failed streams without an error here: of streams dropped before
+        /// their error was raised, only the newest errors are retained.
         num_forgotten: u64,
     },
     /// A priority outside the device's range.
@@ -36,13 +36,13 @@ pub enum StreamError {
         /// The highest urgency: the smallest number.
         greatest: i32,
     },
-    /// A stream id that this device never gave out, or whose dedicated stream is gone.
+    /// A stream id that this device never issued, or whose dedicated stream has ended.
     #[error(
         "Device {device} has no stream with id {stream_id}: ids are given out by this runtime and \
          never reused"
     )]
     NotFound {
-        /// The device asked.
+        /// The device of the call.
         device: Device,
         /// The id asked for.
         stream_id: u64,

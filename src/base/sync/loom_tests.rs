@@ -9,10 +9,10 @@ use crate::base::sync::models::{EVERY, model_without_fences};
 use crate::base::sync::{Sleeper, UnsafeCell};
 
 /// Goal: a thread that finds a sleeper woken sees the waker's earlier writes. Method: a third
-/// thread asks, because loom's `unpark` orders the sleeper after the waker whatever ordering the
-/// flag has.
+/// thread reads the flag, because loom's `unpark` orders the sleeper after the waker whatever
+/// ordering the flag has.
 #[test]
-fn loom_who_finds_a_sleeper_woken_sees_what_the_waker_wrote() {
+fn loom_a_woken_sleeper_shows_the_wakers_writes() {
     model_without_fences(EVERY, || {
         let sleeper = Sleeper::new();
         let written = Arc::new(UnsafeCell::new(0));
