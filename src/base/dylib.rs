@@ -102,15 +102,13 @@ impl Loaded {
     /// The libraries loaded now.
     pub(crate) fn now() -> Self {
         /// # Safety
-        /// `info` describes a library, and `loaded` points to a [`Loaded`] that no other code uses
-        /// during the call.
+        /// `info` describes a library; `loaded` is a [`Loaded`] that only this call uses.
         unsafe extern "C" fn note(
             info: *mut libc::dl_phdr_info,
             _size: usize,
             loaded: *mut c_void,
         ) -> c_int {
-            // SAFETY: `loaded` points to a local of `now`, which no other code uses during the
-            // call.
+            // SAFETY: `loaded` points to a local of `now`, which only this call uses.
             let loaded = unsafe { &mut *loaded.cast::<Loaded>() };
             // SAFETY: the loader passes a description that is valid during the call.
             let info = unsafe { &*info };

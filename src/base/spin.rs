@@ -81,8 +81,7 @@ impl<T> Deref for SpinGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: while a guard exists, its thread holds the flag, which one thread holds at a
-        // time.
+        // SAFETY: the guard's thread holds the flag, which one thread holds at a time.
         self.0.value.with(|value| unsafe { &*value })
     }
 }

@@ -23,8 +23,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, LockRank, Mutex, Ordering};
 /// the order of some; for the rest it polls whether they are done.
 const MOST_POINTS: usize = 64;
 
-/// The numbers of an owner's entries whose streams are over, so that the owner need not search for
-/// them.
+/// The numbers of an owner's entries whose streams are over, which saves the owner a search.
 pub(crate) type Ended = SegQueue<u32>;
 
 /// The progress of one stream: shared by the stream and by every frontier that names it.
@@ -32,8 +31,7 @@ pub(crate) type Ended = SegQueue<u32>;
 pub(crate) struct Progress {
     /// Unique in the process, never reused.
     stream_key: u64,
-    /// True on a host kind, where a task is done when its function returns. A driver's task is then
-    /// only submitted.
+    /// True on a host kind, where a task is done when its function returns.
     on_host: bool,
     /// The number of tasks retired from the queue.
     retired: AtomicU64,
@@ -41,8 +39,7 @@ pub(crate) struct Progress {
     device_done: AtomicU64,
     /// The stream was dropped, and the lifecycle has its counts and its error.
     has_ended: AtomicBool,
-    /// The stream was dropped, and the device no longer uses memory that was freed behind its
-    /// tasks.
+    /// The stream was dropped, and the device no longer uses memory freed behind its tasks.
     is_over: AtomicBool,
     /// The lists that `finish` notifies, each with the number to push.
     subscribers: SpinMutex<Vec<(Weak<Ended>, u32)>>,
@@ -112,15 +109,13 @@ impl Progress {
 
     /// Ends the stream. Called after its counts and its error were passed to the lifecycle.
     pub(crate) fn end(&self) {
-        // Release: pairs with `has_ended`. No model: the values passed on are figures, which models
-        // do not have.
+        // Release: pairs with `has_ended`. No model: models have none of the values passed on.
         self.has_ended.store(true, Ordering::Release);
     }
 
     /// True after [`Progress::end`].
     pub(crate) fn has_ended(&self) -> bool {
-        // Acquire: pairs with `end`, and shows the values passed to the lifecycle. No model: as
-        // there.
+        // Acquire: pairs with `end`, and shows the values passed on. No model: as there.
         self.has_ended.load(Ordering::Acquire)
     }
 
@@ -250,8 +245,7 @@ impl History {
         Self { progress, versions: Mutex::new(LockRank::Frontier, VecDeque::new()) }
     }
 
-    /// The frontier before the task `ticket` of this stream, without the stream itself; `None` when
-    /// it is empty.
+    /// The frontier before the stream's task `ticket`, without the stream; `None` when it is empty.
     pub(crate) fn at(&self, ticket: u64) -> Option<Arc<Frontier>> {
         let versions = self.versions.lock();
         let known = versions.iter().rev().find(|version| version.from_ticket <= ticket);

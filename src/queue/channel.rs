@@ -446,8 +446,7 @@ impl<C: CommandContext> Receiver<C> {
             let links = unsafe { segment.as_ref() };
             #[cfg(loom)]
             links.note_reclaimed();
-            // Relaxed, three times: no other thread has the segment; recycling it publishes the
-            // cleared links.
+            // Relaxed, three times: no other thread has the segment; recycling publishes the links.
             self.position.retired = links.next_retired().load(Ordering::Relaxed);
             links.next_retired().store(ptr::null_mut(), Ordering::Relaxed);
             links.next().store(ptr::null_mut(), Ordering::Relaxed);
@@ -536,8 +535,7 @@ impl<C: CommandContext> Drop for Shared<C> {
                     Some(old) => unsafe { old.as_ref() }.next().load(Ordering::Relaxed),
                 };
                 if let Some(old) = NonNull::new(position.segment) {
-                    // SAFETY: every command of the segment was consumed, and no other thread uses
-                    // the queue.
+                    // SAFETY: its commands were consumed, and no other thread uses the queue.
                     unsafe { segment::release(old) };
                 }
                 let Some(next) = NonNull::new(next) else { break };

@@ -188,8 +188,7 @@ pub(super) fn take<C: CommandContext>() -> NonNull<Segment<C>> {
 pub(super) unsafe fn release<C: CommandContext>(segment: NonNull<Segment<C>>) {
     #[cfg(not(loom))]
     let Some(segment) = pool::put(segment) else { return };
-    // SAFETY: the caller guarantees that the segment came from `take`, hence from `new`, and is not
-    // used again.
+    // SAFETY: the segment came from `take`, hence from `new`, and the caller does not use it again.
     unsafe { free(segment) };
 }
 
@@ -233,8 +232,7 @@ fn new<C: CommandContext>() -> NonNull<Segment<C>> {
 /// The segment came from [`new`] and is not used again.
 #[cfg(loom)]
 unsafe fn free<C: CommandContext>(segment: NonNull<Segment<C>>) {
-    // SAFETY: the caller guarantees that the segment came from `new`, which leaked a box of this
-    // type.
+    // SAFETY: the caller got the segment from `new`, which leaked a box of this type.
     drop(unsafe { Box::from_raw(segment.as_ptr()) });
 }
 
@@ -260,8 +258,7 @@ mod pool {
     // SAFETY: an idle segment is reachable only through the pool and holds no command.
     unsafe impl Send for Idle {}
 
-    // No thread waits for this lock: its holder may be preempted, or exist in the parent process
-    // only.
+    // No thread waits for this lock: its holder may be preempted or exist in the parent only.
     static IDLE: SpinMutex<Idle> = SpinMutex::new(Idle { top: ptr::null_mut(), count: 0 });
 
     /// `None` when the pool is empty or another thread holds its lock.

@@ -112,8 +112,7 @@ impl StreamFailure {
         self.operation
     }
 
-    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises count as
-    /// well.
+    /// The failed task's ticket on its stream, from 1. Records, waits and synchronises count too.
     #[must_use]
     pub fn ticket(&self) -> u64 {
         // Relaxed, here and below: written by the stream's consumer before it retires the task, and

@@ -25,8 +25,7 @@ pub enum MemoryError {
         free_bytes: usize,
         /// The device's capacity; 0 when that is not known, as of pinned memory before a refusal.
         total_bytes: usize,
-        /// The allocator's state, if the request went through one: read with `free_bytes`, under
-        /// one lock.
+        /// The allocator's state, if there is one, read under one lock with `free_bytes`.
         cache: Option<Box<Shortage>>,
     },
     /// A snapshot of memory that contradicts itself.

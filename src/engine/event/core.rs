@@ -105,8 +105,7 @@ impl EventCore {
         Ok(latest)
     }
 
-    /// Checks that the event's kind, device and runtime match a stream that it was not last
-    /// recorded on.
+    /// Checks that the event's kind, device and runtime match another stream.
     #[cold]
     fn bind(&self, latest: &mut Latest, core: &StreamCore) -> Result<()> {
         let device = core.identity.device;

@@ -111,8 +111,7 @@ impl Event {
     fn poll(&self) -> bool {
         let core = &self.core;
         if fork::is_child() {
-            // The lock may be held by a thread that exists in the parent only. No task runs in the
-            // child.
+            // A thread that exists in the parent only may hold the lock. No task runs in the child.
             return core.latest.try_lock().is_some_and(|latest| core.is_passed(&latest));
         }
         let (is_passed, is_on_host) = {
@@ -150,8 +149,7 @@ impl Event {
         raise(self.core.failure_of(&record))
     }
 
-    /// Milliseconds from this event's latest record to the other's; negative when the other's was
-    /// first.
+    /// Milliseconds from this event's record to the other's; negative when the other's was first.
     ///
     /// Checked in this order: same kind, both timed, both recorded, both complete, neither failed,
     /// one runtime. Resolution: one tick of the time stamp counter where that is the system's

@@ -42,8 +42,7 @@ impl Shared {
         Self(NonNull::from(Box::leak(Box::new(core))))
     }
 
-    /// Begins the next version. Called under the lock, so that versions and tickets of one stream
-    /// grow together.
+    /// Begins the next version, under the lock: versions and tickets of one stream grow together.
     #[inline]
     pub(super) fn begin(&self, _under_lock: &mut Latest) -> Pending {
         // Relaxed, and a load and a store: advanced under the lock only.
@@ -140,8 +139,7 @@ impl Drop for Pending {
 /// The core came from [`Shared::new`] and is not used again.
 #[cold]
 unsafe fn free(core: NonNull<EventCore>) {
-    // SAFETY: `Shared::new` leaked the core from a box, and the caller guarantees that it is not
-    // used again.
+    // SAFETY: `Shared::new` leaked the core from a box, and the caller does not use it again.
     let core = unsafe { Box::from_raw(core.as_ptr()) };
     core.life.note_end();
     drop(core);

@@ -73,8 +73,7 @@ impl StreamCore {
         self.handle.mark(true).ok()
     }
 
-    /// The device's time from `start` to the completion of all work submitted so far. Blocks until
-    /// then.
+    /// The device's time from `start` until all work submitted so far is done. Blocks until then.
     fn time_since(&self, start: Option<&Arc<OwnedMark>>) -> Option<Duration> {
         let end = start.and_then(|_| self.place_mark())?;
         while_blocked(|| end.wait()).ok()?;

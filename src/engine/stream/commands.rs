@@ -56,8 +56,7 @@ where
     }
 }
 
-/// Calls `act` and catches a panic. Under loom a panic passes through: it reports the model's
-/// error.
+/// Calls `act` and catches a panic. Under loom a panic passes: it reports the model's error.
 #[inline]
 pub(crate) fn caught<R>(act: impl FnOnce() -> R) -> std::thread::Result<R> {
     if cfg!(loom) { Ok(act()) } else { catch_unwind(AssertUnwindSafe(act)) }
@@ -167,8 +166,7 @@ enum SourceState {
     Passed,
     /// The source may not have passed the task: the stream parks on this blocker.
     Blocked(Blocker),
-    /// The task was submitted to the waiting stream's own backend, whose driver can wait for this
-    /// mark.
+    /// The task was submitted to the waiting stream's own backend, which can wait for this mark.
     Submitted(Arc<OwnedMark>),
     /// The task was submitted, and no pending mark is at or behind it.
     Unmarked,

@@ -39,8 +39,7 @@ pub(crate) struct Identity {
     /// Unique on its device, never reused; 0 is the default stream.
     pub(crate) id: u64,
     pub(crate) priority: i32,
-    /// True for a stream outside the pools. It ends when its last handle is dropped and its last
-    /// task is done.
+    /// True for a stream outside the pools. It ends with its last handle and its last task.
     pub(crate) is_dedicated: bool,
 }
 
@@ -184,8 +183,7 @@ impl StreamCore {
         let parking = pass.park();
         if self.lifecycle.is_cancelled() {
             // A shutdown resumes parked streams for a limited time, which may be over. So this
-            // thread resumes the stream, unless another one has; the one that does submits it for
-            // retirement.
+            // thread resumes the stream, unless another one has, and submits it for retirement.
             return self.turnstile.unpark(parking);
         }
         self.await_blocker(blocker.expect("a command that is not ready has a blocker"), parking);

@@ -155,8 +155,7 @@ impl StreamCore {
         Stop::Here
     }
 
-    /// Executes the head, or retires it without running it. `Some` when the drain has to stop
-    /// first.
+    /// Executes the head, or retires it unrun. `Some` when the drain has to stop first.
     #[inline]
     fn execute(
         &self,
@@ -228,8 +227,7 @@ impl StreamCore {
         }
     }
 
-    /// Calls `batch`, and again behind each task that panics. Without a panic this costs nothing
-    /// per task.
+    /// Calls `batch`, and again behind each task that panics. Costs nothing without a panic.
     #[inline]
     pub(super) fn past_panics<R>(
         &self,

@@ -8,8 +8,7 @@
 //! | [`Always`] | enters | the stream is scheduled; the caller is never throttled |
 //! | [`Unscheduled`] | enters | the caller, which holds a lock, schedules the stream later |
 //!
-//! On a driver's idle stream a checked task runs past the queue (`direct`). All other tasks are
-//! queued.
+//! On a driver's idle stream a checked task runs past the queue (`direct`); others are queued.
 
 use std::sync::Arc;
 
@@ -20,8 +19,7 @@ use crate::engine::stream::direct::Direct;
 use crate::engine::stream::turnstile::Next;
 use crate::queue::{Class, Command, Pushed};
 
-/// A task to enqueue: a command, or a command with state of its creator that must change together
-/// with the ticket.
+/// A task to enqueue: a command, or one whose creator's state must change with the ticket.
 pub(crate) trait Enqueue: Sized {
     /// The command that the queue stores.
     type Command: Command<TaskContext>;
@@ -32,8 +30,7 @@ pub(crate) trait Enqueue: Sized {
     /// leaves the stream.
     fn run_directly(self, direct: Direct<'_>) -> Attempt<Self>;
 
-    /// Queues the task by one call of `push`, with the creator's locks held, and records its
-    /// ticket.
+    /// Queues the task by one call of `push`, under the creator's locks, and records its ticket.
     fn queue(
         self,
         core: &Arc<StreamCore>,

@@ -61,8 +61,8 @@ impl Failures {
 
     /// True from a task's failure until its error is dropped from the log.
     pub(crate) fn has_failed(&self) -> bool {
-        // Relaxed: a caller that asks for an error has seen its task retired, and reads the error
-        // under the lock.
+        // Relaxed: the caller has seen the error's task retired, and reads the error under the
+        // lock.
         self.any.load(Ordering::Relaxed)
     }
 
@@ -112,8 +112,7 @@ impl Failures {
             return Vec::new();
         }
         let ended = log.extract_if(.., |extent| extent.to_ticket != OPEN).collect();
-        // Relaxed: a late reader finds no entry in the log. An early reader has seen no task of a
-        // later error.
+        // Relaxed: a late reader finds no entry. An early one has seen no task of a later error.
         self.any.store(!log.is_empty(), Ordering::Relaxed);
         ended
     }

@@ -75,8 +75,7 @@ impl Stream {
         self.core.backend.priority_range(self.device().index())
     }
 
-    /// True for a stream outside the pools. It ends when its last handle is dropped and its work is
-    /// done.
+    /// True for a stream outside the pools. It ends with its last handle and its last task.
     #[must_use]
     pub fn is_dedicated(&self) -> bool {
         self.core.identity.is_dedicated
@@ -89,8 +88,7 @@ impl Stream {
 
     /// Enqueues a function. Does not block, except that the caller helps or waits while the stream
     /// has more tasks queued than its limit. The function runs once, on some thread, after
-    /// everything enqueued before; it is dropped without running if the stream has an error by
-    /// then.
+    /// everything enqueued before; it is dropped unrun if the stream has an error by then.
     ///
     /// The function may return nothing or a `Result<(), E>`; an error or a panic becomes the
     /// stream's error. It is allocated when it is larger than 40 bytes. A worker has a stack of 8
@@ -159,8 +157,7 @@ impl Stream {
         self.core.is_quiet()
     }
 
-    /// Announces that this thread will soon wait for the stream: from now on workers leave short
-    /// tasks to it.
+    /// Announces that this thread will soon wait for the stream: workers leave short tasks to it.
     #[inline]
     pub(crate) fn expect_wait(&self) {
         self.core.expect_helper();

@@ -83,8 +83,7 @@ impl StreamCore {
     /// True when only markers are left in the queue. Markers are no work, so a thread that waited
     /// for the last task finds the stream done.
     pub(crate) fn is_drained(&self) -> bool {
-        // The consumer's counter is read first: a task enqueued between the reads counts as
-        // pending.
+        // The consumer's counter comes first: a task enqueued between the reads counts as pending.
         let retired = self.progress.retired();
         let pushed = self.pushed();
         pushed <= retired || self.markers.lock().is_all_behind(retired, pushed)
@@ -125,8 +124,7 @@ impl StreamCore {
     }
 
     /// Drops the values held for tasks that the device has done; true when none is left. Places a
-    /// mark only when none is pending: values held for tasks behind the pending one get the next
-    /// one.
+    /// mark only when none is pending: later values get the next one.
     pub(crate) fn poll_held(&self) -> bool {
         if let Some(ticket) = self.marks.held_until() {
             let _ = self.marks.poll();

@@ -78,8 +78,7 @@ impl<S> Latch<S> {
         }
     }
 
-    /// Ends the use of the latch: drops a stored outcome or stream, and a later opening has no
-    /// effect.
+    /// Ends the use of the latch: drops its outcome or stream. A later opening has no effect.
     pub(crate) fn abandon(&self) {
         let before = mem::replace(&mut *self.state.lock(), State::Abandoned);
         drop(before); // after the lock, as in `wait`

@@ -41,8 +41,7 @@ pub(crate) struct Lifecycle {
 /// The maximum number of unseen errors per device.
 const MOST_UNSEEN: usize = 16;
 
-/// Never-raised errors of dropped streams: the newest ones, and the number of older ones that were
-/// discarded.
+/// Never-raised errors of dropped streams: the newest ones, and the number of older ones.
 #[derive(Debug, Default)]
 pub(crate) struct Unseen {
     pub(crate) errors: VecDeque<Arc<StreamFailure>>,
@@ -92,8 +91,7 @@ impl StreamCounters {
         }
     }
 
-    /// Adds helped tasks. Called only by the consumer, on a path that must not pay for an atomic
-    /// add.
+    /// Adds helped tasks. Called only by the consumer; an atomic add would cost too much here.
     #[inline]
     pub(crate) fn add_helped(&self, count: u64) {
         // Relaxed, and two steps: only the consumer writes this counter of its stream.
@@ -205,8 +203,7 @@ impl Lifecycle {
         }
     }
 
-    /// Adds the counts and the unseen error of a dropped stream. Returns the errors beyond the
-    /// maximum.
+    /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.
     #[must_use = "they are a user's"]
     pub(crate) fn add_dropped(
         &self,

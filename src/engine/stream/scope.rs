@@ -177,9 +177,8 @@ impl Drop for Pending {
             // Relaxed: published by the release below.
             self.tasks.is_any_lost.store(true, Ordering::Relaxed);
         }
-        // Release: publishes the end of the task's borrows; pairs with `End`. No model: a
-        // synchronise that is not refused has already ordered the scope after this by the stream's
-        // counter.
+        // Release: publishes the end of the task's borrows; pairs with `End`. No model: after a
+        // synchronise that is not refused, the stream's counter orders this.
         self.tasks.pending.fetch_sub(1, Ordering::Release);
     }
 }

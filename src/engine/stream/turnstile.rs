@@ -98,8 +98,7 @@ impl<T> Turnstile<T> {
             .map(|_| Pass(self))
     }
 
-    /// Ends a parking: takes the responsibility for scheduling, unless this parking has ended
-    /// before.
+    /// Ends a parking: takes the responsibility for scheduling, unless the parking is over.
     pub(crate) fn unpark(&self, parking: Parking) -> Next {
         let old = self.change(|state| {
             let current = state & PARKED != 0 && state / PARKING == parking.0;
@@ -124,8 +123,7 @@ impl<T> Turnstile<T> {
         self.state.load(Ordering::Relaxed) & (QUEUED | DRAINING | PARKED) == 0
     }
 
-    /// Replaces the word by `next(word)` and returns the old word. Leaves it unchanged when `next`
-    /// returns `None`.
+    /// Replaces the word by `next(word)`, unless that is `None`, and returns the old word.
     #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         // AcqRel: acquires the consumer's state as the last consumer left it, and releases this
@@ -180,8 +178,7 @@ impl<T> Deref for Pass<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: while a pass exists, its thread holds the DRAINING bit, which one thread holds at
-        // a time.
+        // SAFETY: the pass's thread holds the DRAINING bit, which one thread holds at a time.
         self.0.consumer.with(|consumer| unsafe { &*consumer })
     }
 }
