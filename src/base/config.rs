@@ -25,7 +25,7 @@ const MOST_MEMORY_BYTES: usize = isize::MAX as usize;
 
 /// The prefix of the runtime's variables, and the infix of those that only tests read.
 const PREFIX: &str = "ACCELRT_";
-const TEST_INFIX: &str = "_TEST_";
+const INFIX: &str = "_TEST_";
 
 /// Every variable that a runtime reads.
 const VARIABLES: [&str; 11] = [
@@ -257,9 +257,7 @@ fn capacity(name: &'static str, value: String) -> Result<usize> {
 /// The names with the runtime's prefix that are not read.
 fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_unknown = |name: &String| {
-        name.starts_with(PREFIX)
-            && !name.contains(TEST_INFIX)
-            && !VARIABLES.contains(&name.as_str())
+        name.starts_with(PREFIX) && !name.contains(INFIX) && !VARIABLES.contains(&name.as_str())
     };
     let mut found: Vec<String> = names.filter(is_unknown).collect();
     found.sort_unstable();

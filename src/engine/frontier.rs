@@ -42,23 +42,15 @@ pub(crate) struct Progress {
     /// The stream was dropped, and the device no longer uses memory freed behind its tasks.
     is_over: AtomicBool,
     /// The lists that `finish` notifies, each with the number to push.
-    subscribers: SpinMutex<Vec<(Weak<Ended>, u32)>>,
+    targets: SpinMutex<Vec<(Weak<Ended>, u32)>>,
 }
 
 impl Progress {
     pub(crate) fn new(stream_key: u64, on_host: bool) -> Arc<Self> {
         let (retired, device_done) = (AtomicU64::new(0), AtomicU64::new(0));
         let (has_ended, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let subscribers = SpinMutex::new(Vec::new());
-        Arc::new(Self {
-            stream_key,
-            on_host,
-            retired,
-            device_done,
-            has_ended,
-            is_over,
-            subscribers,
-        })
+        let targets = SpinMutex::new(Vec::new());
+        Arc::new(Self { stream_key, on_host, retired, device_done, has_ended, is_over, targets })
     }
 
     pub(crate) fn stream_key(&self) -> u64 {
@@ -127,9 +119,9 @@ impl Progress {
             return; // the lock's holder may exist in the parent only
         }
         // No reference to the stream is left, so no subscriber can be added.
-        let mut subscribers = std::mem::take(&mut *self.subscribers.lock());
-        prune(&mut subscribers);
-        for (ended, number) in subscribers {
+        let mut targets = std::mem::take(&mut *self.targets.lock());
+        prune(&mut targets);
+        for (ended, number) in targets {
             if let Some(ended) = ended.upgrade() {
                 ended.push(number);
             }
@@ -140,13 +132,13 @@ impl Progress {
     /// was subscribed. The caller holds a reference to the stream. Subscriptions of dropped lists
     /// are removed.
     pub(crate) fn tell_when_over(&self, ended: &Arc<Ended>, number: u32) {
-        let mut subscribers = self.subscribers.lock();
-        if subscribers.len() == subscribers.capacity() {
-            prune(&mut subscribers);
-            let count = subscribers.len();
-            subscribers.reserve(count + 1); // doubles the time to the next pruning
+        let mut targets = self.targets.lock();
+        if targets.len() == targets.capacity() {
+            prune(&mut targets);
+            let count = targets.len();
+            targets.reserve(count + 1); // doubles the time to the next pruning
         }
-        subscribers.push((Arc::downgrade(ended), number));
+        targets.push((Arc::downgrade(ended), number));
     }
 
     /// True after [`Progress::finish`].
@@ -157,10 +149,10 @@ impl Progress {
 }
 
 /// Removes the subscriptions of dropped lists, and duplicates.
-fn prune(subscribers: &mut Vec<(Weak<Ended>, u32)>) {
-    subscribers.retain(|(ended, _)| ended.strong_count() > 0);
-    subscribers.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
-    subscribers.dedup_by_key(|(ended, number)| (ended.as_ptr(), *number));
+fn prune(targets: &mut Vec<(Weak<Ended>, u32)>) {
+    targets.retain(|(ended, _)| ended.strong_count() > 0);
+    targets.sort_unstable_by_key(|(ended, number)| (ended.as_ptr(), *number));
+    targets.dedup_by_key(|(ended, number)| (ended.as_ptr(), *number));
 }
 
 /// A position in one stream: all tasks up to the number `ticket`.
@@ -373,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_a_stream_is_subscribers_when_it_is_over_does_not_grow() {
-        // Two streams have the same subscribers, one of which is dropped.
+        // Two streams have the same targets, one of which is dropped.
         let streams = [1, 2].map(|key| Progress::new(key, true));
         let ended = Arc::new(Ended::new());
         for _ in 0..1000 {
@@ -384,10 +376,10 @@ mod tests {
             }
         }
         for progress in &streams {
-            assert!(progress.subscribers.lock().capacity() <= 16);
+            assert!(progress.targets.lock().capacity() <= 16);
             progress.finish();
             assert_eq!((ended.pop(), ended.pop()), (Some(7), None));
-            assert!(progress.subscribers.lock().is_empty());
+            assert!(progress.targets.lock().is_empty());
         }
     }
 

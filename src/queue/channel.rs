@@ -37,9 +37,7 @@ use crossbeam_utils::CachePadded;
 use crate::base::size::to_usize;
 use crate::base::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 use crate::queue::command::{Class, Command, CommandContext, Packed};
-use crate::queue::segment::{
-    self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, published_sequence,
-};
+use crate::queue::segment::{self, SLOTS_PER_SEGMENT, Segment, Slot, is_published, sequence_of};
 
 /// Low bits of a tagged segment pointer that carry the lap.
 const TAG_MASK: u64 = 63;
@@ -202,7 +200,7 @@ impl<C: CommandContext> Sender<C> {
         unsafe { &*segment }.prefetch_ahead_of(index);
         // Release: publishes the command; pairs with the acquire in `Receiver::head`.
         let is_internal = matches!(T::CLASS, Class::Internal);
-        slot.sequence.store(published_sequence(index, is_internal), Ordering::Release);
+        slot.sequence.store(sequence_of(index, is_internal), Ordering::Release);
         Pushed { ticket: index + 1, is_first_of_segment: index.is_multiple_of(SLOTS_PER_SEGMENT) }
     }
 

@@ -28,7 +28,7 @@ const SLOTS_AHEAD: u64 = 8;
 /// One slot of a queue.
 ///
 /// `sequence` has the index of the command published here, and a bit for the runtime's own
-/// ([`published_sequence`]). While it has another index, the command is not published yet. The
+/// ([`sequence_of`]). While it has another index, the command is not published yet. The
 /// indices of one queue only grow, so a reused slot needs no reset within its queue.
 #[repr(C)]
 pub(super) struct Slot<C: CommandContext> {
@@ -59,7 +59,7 @@ impl<C: CommandContext> Line<C> {
 
 /// The value of `sequence` that publishes the command of an index; never 0.
 #[inline]
-pub(super) fn published_sequence(index: u64, is_internal: bool) -> u64 {
+pub(super) fn sequence_of(index: u64, is_internal: bool) -> u64 {
     (index + 1) << 1 | u64::from(is_internal)
 }
 
@@ -130,7 +130,7 @@ impl<C: CommandContext> Segment<C> {
         let is_internal = |slot: &u64| {
             // Relaxed: only the number itself is used.
             let sequence = self.slot(*slot).sequence.load(Ordering::Relaxed);
-            sequence & 1 != 0 && sequence >= published_sequence(index, true)
+            sequence & 1 != 0 && sequence >= sequence_of(index, true)
         };
         (0..SLOTS_PER_SEGMENT).filter(is_internal).count()
     }

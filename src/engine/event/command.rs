@@ -84,7 +84,7 @@ pub(super) fn run(event: &EventCore, version: u64, context: &mut TaskContext) {
     }
     if is_plain && let Some(mark) = context.bare_mark(false) {
         // An event stores a mark for elapsed times only: a wait uses the stream's mark.
-        context.effects().mark = Some(PlacedMark::Unique(mark));
+        context.effects().mark = Some(PlacedMark::Sole(mark));
         return;
     }
     finish(event, version, is_plain, context);

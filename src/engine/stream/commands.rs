@@ -107,41 +107,39 @@ impl Behind {
     }
 
     /// Polls whether the source has passed the ticket. Submits no work and never blocks.
-    fn poll(&self, backend: &Arc<dyn Backend>) -> SourceState {
+    fn poll(&self, backend: &Arc<dyn Backend>) -> State {
         let (source, ticket) = (&self.source, self.ticket);
         if source.progress.done() >= ticket {
-            return SourceState::Passed;
+            return State::Passed;
         }
         if source.on_host || source.progress.retired() < ticket {
-            return SourceState::Blocked(Blocker::Retired(Arc::clone(source), ticket));
+            return State::Blocked(Blocker::Retired(Arc::clone(source), ticket));
         }
         // The task was submitted and may be done.
         let polled = source.marks.poll();
         if source.progress.done() >= ticket {
-            return SourceState::Passed;
+            return State::Passed;
         }
         match (source.marks.at(ticket), polled) {
-            (None, _) => SourceState::Unmarked,
-            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => {
-                SourceState::Submitted(mark)
-            }
+            (None, _) => State::Unmarked,
+            (Some(mark), _) if Arc::ptr_eq(&source.backend, backend) => State::Submitted(mark),
             // A lost device makes no progress and calls no callback.
             (Some(_), Err(lost @ Error::Driver(DriverError::DeviceLost { .. }))) => {
-                SourceState::Lost(lost)
+                State::Lost(lost)
             }
-            (Some(_), _) => SourceState::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
+            (Some(_), _) => State::Blocked(Blocker::Reached(Arc::clone(source), ticket)),
         }
     }
 
     /// Applies the polled state. True when the stream can continue.
-    fn apply(state: SourceState, context: &mut TaskContext) -> bool {
+    fn apply(state: State, context: &mut TaskContext) -> bool {
         match state {
-            SourceState::Passed | SourceState::Unmarked => {}
-            SourceState::Blocked(blocker) => {
+            State::Passed | State::Unmarked => {}
+            State::Blocked(blocker) => {
                 context.effects().blocked_on = Some(blocker);
                 return false;
             }
-            SourceState::Submitted(mark) => {
+            State::Submitted(mark) => {
                 if let Err(refusal) = context.handle.wait(&mark) {
                     context.fail(FailureCause::Backend(refusal));
                     // The order must still hold: this thread waits instead of the stream. A driver
@@ -149,7 +147,7 @@ impl Behind {
                     let _ = while_blocked(|| mark.wait());
                 }
             }
-            SourceState::Lost(lost) => context.fail(FailureCause::Backend(lost)),
+            State::Lost(lost) => context.fail(FailureCause::Backend(lost)),
         }
         true
     }
@@ -161,7 +159,7 @@ impl Behind {
 }
 
 /// The polled progress of a wait's source.
-enum SourceState {
+enum State {
     /// The source has passed the task.
     Passed,
     /// The source may not have passed the task: the stream parks on this blocker.
@@ -185,7 +183,7 @@ impl Command<TaskContext> for Behind {
 
     fn is_ready(&mut self, context: &mut TaskContext) -> bool {
         let mut state = self.poll(&context.backend);
-        if matches!(state, SourceState::Unmarked) {
+        if matches!(state, State::Unmarked) {
             // Only records place marks, so this places one behind the task.
             if let Err(refusal) = self.source.mark_now() {
                 // The tasks that follow are skipped, so they need no order.

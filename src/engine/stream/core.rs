@@ -278,8 +278,7 @@ impl Work for StreamCore {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        let forgotten =
-            self.lifecycle.add_dropped(self.figures.counters.read(), self.unseen_error());
+        let forgotten = self.lifecycle.absorb(self.figures.counters.read(), self.unseen_error());
         self.progress.end();
         drop(forgotten); // a user's drop may ask for all streams: this one has ended
         // No thread executes the stream any more: tasks that were not submitted never will be.

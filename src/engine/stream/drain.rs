@@ -265,9 +265,7 @@ impl StreamCore {
         context.is_marker = true; // it may have been a marker: wakes its waiters
         if !self.on_host && context.effects.mark.is_none() {
             // It may have been a record, whose completion is polled through its mark.
-            drop_quietly(|| {
-                context.effects.mark = context.bare_mark(false).map(PlacedMark::Unique);
-            });
+            drop_quietly(|| context.effects.mark = context.bare_mark(false).map(PlacedMark::Sole));
         }
         // If `retire` panics, the second attempt has no effect left that calls the backend.
         while self.progress.retired() < ticket {

@@ -205,7 +205,7 @@ impl Lifecycle {
 
     /// Adds the counts and unseen error of a dropped stream. Returns the errors beyond the maximum.
     #[must_use = "they are a user's"]
-    pub(crate) fn add_dropped(
+    pub(crate) fn absorb(
         &self,
         counts: StreamCounts,
         unseen: Option<Arc<StreamFailure>>,
@@ -262,7 +262,7 @@ mod tests {
     fn add_errors(lifecycle: &Lifecycle, device: Device, ids: std::ops::Range<u64>) {
         for id in ids {
             let error = StreamFailure::new(device, id, None, FailureCause::Unfinished);
-            drop(lifecycle.add_dropped(StreamCounts::default(), Some(error)));
+            drop(lifecycle.absorb(StreamCounts::default(), Some(error)));
         }
     }
 

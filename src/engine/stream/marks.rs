@@ -28,7 +28,7 @@ static ABANDONED: SegQueue<Box<dyn Send>> = SegQueue::new();
 #[derive(Debug)]
 pub(crate) enum PlacedMark {
     /// No other reference exists: the code that removes the mark from the list releases it.
-    Unique(BareMark),
+    Sole(BareMark),
     /// Other references may exist.
     Shared(Arc<OwnedMark>),
 }
@@ -41,9 +41,9 @@ impl PlacedMark {
     unsafe fn share(&mut self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         match self {
             Self::Shared(mark) => Arc::clone(mark),
-            Self::Unique(mark) => {
+            Self::Sole(mark) => {
                 // SAFETY: the caller guarantees that a stream of `backend` created the mark.
-                // `Unique` means that it has no other owner, and the variant is replaced here.
+                // `Sole` means that it has no other owner, and the variant is replaced here.
                 let mark = unsafe { mark.into_owned(backend) };
                 *self = Self::Shared(Arc::clone(&mark));
                 mark
@@ -187,9 +187,9 @@ impl Marks {
     /// Releases a mark that was removed from the list, unless it has other owners.
     fn release(&self, mark: PlacedMark) {
         match mark {
-            // SAFETY: this stream's backend created the mark, and a `Unique` mark has no other
+            // SAFETY: this stream's backend created the mark, and a `Sole` mark has no other
             // owner that releases it.
-            PlacedMark::Unique(mark) => unsafe { mark.release(&*self.backend) },
+            PlacedMark::Sole(mark) => unsafe { mark.release(&*self.backend) },
             PlacedMark::Shared(mark) => drop(mark),
         }
     }

@@ -85,10 +85,9 @@ impl StreamTable {
             return Ok(Arc::clone(stream));
         }
         // Created without the lock, because this calls the backend; the first stream stored wins.
-        let created = self.create(DEFAULT_ID, 0, false)?;
-        let stored =
-            Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&created)));
-        Ok(stored)
+        let new = self.create(DEFAULT_ID, 0, false)?;
+        let first = Arc::clone(self.streams.lock().default.get_or_insert_with(|| Arc::clone(&new)));
+        Ok(first)
     }
 
     /// The next stream of a priority's pool.
@@ -105,28 +104,27 @@ impl StreamTable {
             return Ok(stream);
         }
         let id = self.streams.lock().take_id();
-        let created = self.create(id, priority, false)?;
+        let new = self.create(id, priority, false)?;
         let mut streams = self.streams.lock();
-        let stored =
-            streams.pool(priority).streams[index].get_or_insert_with(|| Arc::clone(&created));
-        Ok(Arc::clone(stored)) // a surplus stream is dropped after the lock
+        let first = streams.pool(priority).streams[index].get_or_insert_with(|| Arc::clone(&new));
+        Ok(Arc::clone(first)) // a surplus stream is dropped after the lock
     }
 
     /// Creates a dedicated stream.
     pub(crate) fn dedicated_stream(&self, priority: i32) -> Result<Arc<StreamCore>> {
         self.check_priority(priority)?;
         let id = self.streams.lock().take_id();
-        let created = self.create(id, priority, true)?;
+        let new = self.create(id, priority, true)?;
         let mut streams = self.streams.lock();
         if streams.dedicated.len() >= streams.sweep_at {
             streams.dedicated.retain(|dedicated| !dedicated.progress.has_ended());
             streams.sweep_at = 64.max(2 * streams.dedicated.len());
         }
-        let (stream, progress) = (Arc::downgrade(&created), Arc::clone(&created.progress));
+        let (stream, progress) = (Arc::downgrade(&new), Arc::clone(&new.progress));
         // The end of the list, unless a thread with a later id was faster.
         let index = streams.index_of(id);
         streams.dedicated.insert(index, Dedicated { id, stream, progress });
-        Ok(created)
+        Ok(new)
     }
 
     /// The stream with this id. Fails for ids that were never issued and for streams that ended.
