@@ -94,8 +94,9 @@ pub(crate) fn enqueue<T>(
 pub(crate) fn make_room(py: Python<'_>, stream: &Stream) -> PyResult<()> {
     // Repeated: other threads may fill the queue before this one has the GIL.
     while !stream.is_below_limit() && !must_not_wait() {
-        let wait =
-            |is_interrupted: &mut dyn FnMut() -> bool| stream.wait_below_limit_unless(is_interrupted);
+        let wait = |is_interrupted: &mut dyn FnMut() -> bool| {
+            stream.wait_below_limit_unless(is_interrupted)
+        };
         without_gil(py, || false, wait)?;
     }
     Ok(())
