@@ -105,9 +105,9 @@ _AT_FIRST_USE = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is not needed to begin with."""
+    """Import a module at its first use."""
     if name == "backends":
-        return importlib.import_module("accelrt.backends")  # which names it here
+        return importlib.import_module("accelrt.backends")  # the import binds the name here
     if name not in _AT_FIRST_USE:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
@@ -117,7 +117,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also of what was not asked for yet."""
+    """Return the public names, also of modules that are not imported yet."""
     return sorted(__all__)
 
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-# What oneDNN prints before its first call says which parts a line has; without it these, which
-# versions 2 and 3 have.
+# The header that oneDNN prints before its first call lists a line's parts; the default is that of
+# versions 2 and 3.
 _TEMPLATE = (
     "operation", "engine", "primitive", "implementation", "prop_kind", "memory_descriptors",
     "attributes", "auxiliary", "problem_desc", "exec_time",
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One call: the library that printed it, its name, how long it took, and the parts told."""
+    """One call: the library that printed it, its name, its duration, and its fields."""
 
     library: str
     name: str
@@ -45,7 +45,7 @@ class Record:
 
 
 def parse(lines: Iterable[str]) -> Iterator[Record]:
-    """Yield a record for each call that lines tell of; text before a library's word is skipped."""
+    """Yield a record per call in the lines; text before a library's prefix is skipped."""
     templates = {"primitive": _TEMPLATE, "graph": _GRAPH_TEMPLATE}
     for line in lines:
         word = _WORD.search(line)
@@ -85,7 +85,7 @@ def _own(line: str, told: str) -> Record | None:
 
 
 def _milliseconds(text: str, unit_ms: float = 1.0) -> float | None:
-    """Return a time, if the text is one."""
+    """Return the milliseconds of a text, or None."""
     if _NUMBER.fullmatch(text) is None:
         return None
     ms = float(text) * unit_ms
@@ -93,7 +93,7 @@ def _milliseconds(text: str, unit_ms: float = 1.0) -> float | None:
 
 
 class _Parts:
-    """A line of oneDNN behind its word: v1 and the component are there from 3.3 on."""
+    """A oneDNN line after its prefix; `v1` and the component exist from 3.3 on."""
 
     def __init__(self, told: str, *, is_graph: bool) -> None:
         parts = told.split(",")
@@ -107,7 +107,7 @@ class _Parts:
 
     @property
     def template(self) -> tuple[str, ...]:
-        """Return the names of the parts, when this line tells them."""
+        """Return the names of the parts if this line is a header, else none."""
         head = ",".join(self.parts[:2])
         found = re.match(r"info,(?:prim_|graph_)?template:(\w+)", head)
         if found is None:
@@ -116,14 +116,14 @@ class _Parts:
         return tuple(name for name in names if name != "timestamp")
 
     def record(self, line: str, template: tuple[str, ...]) -> Record | None:
-        """Return the call that this line tells of, if it does."""
+        """Return the call of this line, if it has one."""
         operation, *_ = self.parts or [""]
         is_call = operation == "exec" or operation.startswith("create:") or operation == "create"
         spare = len(self.parts) - len(template)
         ms = _milliseconds(self.parts[-1]) if self.parts else None
         if not is_call or spare < 0 or ms is None or len(template) < len(("operation", "time")):
             return None
-        # A comma inside of a part: the last one before the time is free text.
+        # A comma inside a part: the last part before the time is free text.
         last = len(template) - 2
         values = (*self.parts[:last], ",".join(self.parts[last:-1]), self.parts[-1])
         fields = dict(zip(template, values, strict=True))

@@ -1,7 +1,7 @@
 """Device-agnostic functions: they act on the current accelerator and take no device type.
 
-Source: `torch.accelerator` of torch 2.13. There is always an accelerator: the cpu device where
-nothing else is.
+Source: `torch.accelerator` of torch 2.13. There is always an accelerator: the cpu device if
+there is no other.
 
 >>> import accelrt
 >>> accelrt.accelerator.is_available()
@@ -78,12 +78,12 @@ _Device = DeviceArgument
 
 
 def is_available() -> bool:
-    """Return True when the accelerator has a device; starts nothing."""
+    """Return True when the accelerator has a device; initialises no device."""
     return _core.device_count(kind_of()) > 0
 
 
 def device_count() -> int:
-    """Return how many devices the accelerator has; starts nothing."""
+    """Return the number of the accelerator's devices; initialises no device."""
     return _core.device_count(kind_of())
 
 
@@ -102,7 +102,7 @@ def current_device_index() -> int:
 
 
 def set_device_index(device: _Device, /) -> None:
-    """Make a device current in this thread; a negative index changes nothing."""
+    """Make a device current in this thread; a negative index has no effect."""
     _core.exchange_device(kind_of(), index_of(device, optional=False))
 
 
@@ -118,16 +118,16 @@ def set_device_idx(device: _Device, /) -> None:
     set_device_index(device)
 
 
-# The language's standard mark of a deprecated function; on the old names alone.
+# The attribute that `warnings.deprecated` sets; only on the old names.
 current_device_idx.__deprecated__ = "Use `current_device_index` instead."  # type: ignore[attr-defined]
 set_device_idx.__deprecated__ = "Use `set_device_index` instead."  # type: ignore[attr-defined]
 
 
 class device_index(DeviceContext):  # noqa: N801  torch's name
-    """A context manager with a device as the current one; None and negative change nothing."""
+    """A context manager with a device as the current one; None and negative have no effect."""
 
     def __init__(self, device: int | None, /) -> None:
-        """Keep the index for the `with`."""
+        """Store the index for the `with`."""
         super().__init__(kind_of(), None if device is None else index_of(device))
 
 
@@ -137,7 +137,7 @@ def current_stream(device: _Device = None, /) -> _core.Stream:
 
 
 def set_stream(stream: _core.Stream) -> None:
-    """Make a stream, and its device, current in this thread."""
+    """Make a stream and its device current in this thread."""
     _core.set_stream(stream)
 
 
@@ -147,5 +147,5 @@ def synchronize(device: _Device = None, /) -> None:
 
 
 def get_device_capability(device: _Device = None, /) -> dict[str, object]:
-    """Return what a device can do: `{"supported_dtypes": names}`."""
+    """Return the capabilities of a device: `{"supported_dtypes": names}`."""
     return capability(kind_of(), index_of(device))

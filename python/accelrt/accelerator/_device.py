@@ -1,4 +1,4 @@
-"""Which kind the accelerator is, and which of its devices an argument means."""
+"""The accelerator's kind, and the device of an argument."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def kind_of() -> str:
 
 
 def index_of(device: DeviceArgument, *, optional: bool = True) -> int:
-    """Return the index that an argument means."""
+    """Return the device index of an argument."""
     return _core.accelerator_index(device, optional)

@@ -45,28 +45,28 @@ __all__ = [
 def get_memory_info(device: DeviceArgument = None) -> tuple[int, int]:
     """Return free and total bytes of a device.
 
-    The total is the limit that was set (`ACCELRT_CPU_MEMORY`), else what the device, the machine or
-    the container has; a memory fraction is a part of it. Free is what that leaves, and no more than
-    the machine or the container has available where the device's memory is theirs.
+    The total is the configured limit (`ACCELRT_CPU_MEMORY`), else the capacity of the device,
+    machine or container; a memory fraction scales it. Free memory is the rest, and at most what
+    the machine or container has available when the device uses their memory.
     """
     return _core.get_memory_info(kind_of(), index_of(device))
 
 
 def get_allocator_settings() -> str:
-    """Return the settings of all allocators, as they were given."""
+    """Return the settings text of all allocators, as last set."""
     return _core.get_allocator_settings()
 
 
 def set_allocator_settings(settings: str) -> None:
-    """Serve the next requests of all allocators by other settings; see `ACCELRT_ALLOC_CONF`.
+    """Apply settings to later requests of all allocators; see `ACCELRT_ALLOC_CONF`.
 
-    What the text does not name has its default; a fraction that `set_per_process_memory_fraction`
-    set stays. Under policy `torch`, before and after, it is as in PyTorch: only
+    Settings that the text does not name get their defaults; a fraction that
+    `set_per_process_memory_fraction` set remains. Under policy `torch`, before and after, only
     `max_split_size_mb`, `roundup_power2_divisions` and `garbage_collection_threshold` have their
-    defaults again, the rest stays as it is.
+    defaults again, as in PyTorch; others remain.
 
-    A text that is not valid changes nothing and raises a ValueError that names the key, its value
-    and what is allowed. PyTorch's keys that have no effect here are refused, too, unless the text
+    An invalid text changes no setting and raises a ValueError that names the key, its value
+    and the allowed values. PyTorch's keys without an effect here are also refused, unless the text
     says `strict:False`: then one warning names them.
 
     >>> import accelrt
@@ -86,7 +86,7 @@ def set_allocator_settings(settings: str) -> None:
 
 
 class _Accelerator(Memory):
-    """The memory functions of whichever kind is the accelerator."""
+    """The memory functions of the accelerator's kind."""
 
     def _name(self) -> str:
         return kind_of()

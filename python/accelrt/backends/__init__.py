@@ -1,4 +1,4 @@
-"""Libraries of the host that numeric programs use, found at run time: none is linked.
+"""Host libraries of numeric programs, found at run time; none is linked.
 
 Source: `torch.backends` of torch 2.13, the part that is about such libraries.
 

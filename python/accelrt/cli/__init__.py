@@ -15,9 +15,9 @@ from accelrt.cli.bench.rows import ROWS
 from accelrt.cli.sizes import size_argument
 
 _TRACES = Path("../shared/traces")
-# More of what is in flight stays in a core's own cache than with larger chunks.
+# Smaller chunks keep more of the data in flight in a core's cache.
 _CHUNK_BYTES = 256 << 10
-# One is read or checked here, one computed with, one ready for the core that is free first.
+# One chunk is read or checked here, one computed, one ready for the next free core.
 _CHUNKS_IN_FLIGHT = 3
 
 
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         _drop_output()
         return 128 + signal.SIGPIPE
-    except OSError as error:  # a full disk, or a place that is not there
+    except OSError as error:  # a full disk, or a missing folder
         _drop_output()
         where = "" if error.filename is None else f" {error.filename}"
         return _refuse(given, f"cannot write{where}: {error.strerror}")
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     try:
-        _core.settings()  # of the environment, read at the first question
+        _core.settings()  # of the environment, read at the first query
         if given.command not in {"info", "replay", "verbose"}:  # these need no device
             _core.current_accelerator()
     except (RuntimeError, ValueError) as error:
@@ -68,7 +68,7 @@ def _refuse(given: argparse.Namespace, reason: str) -> int:
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere: the interpreter would try again at its end."""
+    """Discard the buffered output, which the interpreter would write again at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

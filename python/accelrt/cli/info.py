@@ -1,4 +1,4 @@
-"""`python -m accelrt info`: what is there, and why the rest is not."""
+"""`python -m accelrt info`: the available kinds and libraries, and why others are missing."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from accelrt import _core
 
 
 def run() -> int:
-    """Print what was found; return the exit status."""
+    """Print the findings; return the exit status."""
     lines = [
         f"accelrt {accelrt.__version__}",
         f"Python {platform.python_version()} on {platform.platform()}",
@@ -29,7 +29,7 @@ def run() -> int:
 def _accelerator() -> str:
     try:
         return str(_core.current_accelerator())
-    except RuntimeError as error:  # one was asked for by name that is not there
+    except RuntimeError as error:  # a kind that was named is missing
         return f"none: {error}"
 
 
@@ -78,7 +78,7 @@ def _shown(name: str, value: str | int | None) -> str:
 
 
 def _unknown_settings() -> list[str]:
-    """Return variables with our prefix that nothing reads: misspelt ones."""
+    """Return the unknown variables with accelrt's prefix, such as misspelt ones."""
     known = _core.settings()
     given = [name for name in os.environ if name.startswith("ACCELRT_")]
     return sorted(name for name in given if name not in known and "_TEST_" not in name)

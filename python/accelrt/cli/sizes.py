@@ -8,7 +8,7 @@ _MOST_BYTES = (1 << 63) - 1
 
 
 def size_argument(text: str) -> int:
-    """Return the bytes that a text means: a number, or one with a unit, as 256M or 8GiB."""
+    """Return the bytes of a text: a number, or one with a unit, as 256M or 8GiB."""
     count = _core.parse_bytes(text)
     if count is None or not 0 < count <= _MOST_BYTES:
         message = f"{text!r} is not a number of bytes of at least 1, as 16777216, 256M or 8GiB"

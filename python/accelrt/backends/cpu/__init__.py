@@ -1,4 +1,4 @@
-"""The processor: which vector instructions it has.
+"""The processor's vector instructions.
 
 >>> import accelrt
 >>> isinstance(accelrt.backends.cpu.get_cpu_capability(), str)

@@ -1,4 +1,4 @@
-"""CUDA: whether this build has the kind.
+"""CUDA: reports whether this build has the kind.
 
 >>> import accelrt
 >>> accelrt.backends.cuda.is_built()
@@ -9,5 +9,5 @@ __all__ = ["is_built"]
 
 
 def is_built() -> bool:
-    """Return False: no CUDA kind is written yet, whatever the machine has."""
+    """Return False: no CUDA kind is implemented, on any machine."""
     return False

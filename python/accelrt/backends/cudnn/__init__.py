@@ -1,6 +1,6 @@
-"""cuDNN: whether it is there, and its version.
+"""cuDNN: its presence and version.
 
-It has no flags here: no kernel of ours would heed them.
+It has no flags here: no kernel of accelrt would read them.
 
 >>> import accelrt
 >>> accelrt.backends.cudnn.is_available() == (accelrt.backends.cudnn.version() is not None)
@@ -15,10 +15,10 @@ __all__ = ["is_available", "version"]
 
 
 def is_available() -> bool:
-    """Return True when a cuDNN is in the process or can be loaded, which this does."""
+    """Return True when cuDNN is in the process or can be loaded; loads it."""
     return _core.cudnn_version() is not None
 
 
 def version() -> int | None:
-    """Return the version of cuDNN as it tells it, as 90100 for 9.1.0; None where there is none."""
+    """Return cuDNN's own version number, as 90100 for 9.1.0, or None without cuDNN."""
     return _core.cudnn_version()

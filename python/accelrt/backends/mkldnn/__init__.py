@@ -1,8 +1,8 @@
-"""oneDNN, in torch's words mkldnn: whether it is there, and its verbose mode.
+"""oneDNN, torch's mkldnn: its presence and its verbose mode.
 
-All libraries of the process are looked at, whatever their file names; the oneDNN inside of torch
-hides its functions and cannot be reached. When there is none, one is loaded by name, or from where
-wheels put it, or the one that `ACCELRT_DNNL_LIBRARY` names.
+All libraries of the process are searched, whatever their file names; the oneDNN inside torch
+hides its functions. If there is none, one is loaded by name, from the folder
+of wheels, or from the file that `ACCELRT_DNNL_LIBRARY` names.
 
 >>> import accelrt
 >>> with accelrt.backends.mkldnn.verbose(accelrt.backends.mkldnn.VERBOSE_OFF):
@@ -29,7 +29,7 @@ VERBOSE_ON_CREATION: Final = 2
 
 
 def is_available() -> bool:
-    """Return True when a oneDNN is in the process or can be loaded, which this does."""
+    """Return True when oneDNN is in the process or can be loaded; loads it."""
     return _core.has_verbose_library("mkldnn")
 
 
@@ -39,17 +39,17 @@ def version() -> str:
 
 
 class verbose(VerboseContext):  # noqa: N801  torch's name
-    """Sets oneDNN's verbose level inside a `with`, for all threads; restores what was.
+    """Sets oneDNN's verbose level inside a `with`, for all threads; restores the previous level.
 
     `VERBOSE_ON` prints a line per execution of a primitive, `VERBOSE_ON_CREATION` per creation as
-    well. What was before is the level of the scope around this one, at last that of
-    `ONEDNN_VERBOSE`: oneDNN cannot be asked, so a level that other code has set is not known here.
+    well. The previous level is the enclosing scope's, at last that of
+    `ONEDNN_VERBOSE`: oneDNN cannot be queried, so a level set by other code is unknown.
     RuntimeError when no oneDNN is found or it refuses; `VERBOSE_OFF` never fails.
 
-    With `capture`, its lines are kept instead of printed, and `with … as log` has `log.records`,
+    With `capture`, its lines are captured, not printed, and `with … as log` has `log.records`,
     `log.table(sort_by="total")`, `log.to_json()` and `log.lines`; see docs/verbose.md.
     """
 
     def __init__(self, level: int, *, capture: bool = False) -> None:
-        """Keep the level for the `with`."""
+        """Store the level for the `with`."""
         super().__init__("mkldnn", "level", level, capture=capture)

@@ -1,4 +1,4 @@
-"""Metal's shaders, which this runtime does not use.
+"""Metal Performance Shaders, which this runtime does not use.
 
 >>> import accelrt
 >>> accelrt.backends.mps.is_available()
@@ -14,5 +14,5 @@ def is_available() -> bool:
 
 
 def is_built() -> bool:
-    """Return False: no such kind is written."""
+    """Return False: no such kind is implemented."""
     return False

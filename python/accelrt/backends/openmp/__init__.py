@@ -1,4 +1,4 @@
-"""OpenMP: whether a runtime of it is there.
+"""OpenMP: the presence of a runtime.
 
 >>> import accelrt
 >>> accelrt.backends.openmp.is_available() in {True, False}
@@ -11,5 +11,5 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """Return True when an OpenMP runtime is in the process or can be loaded, which this does."""
+    """Return True when an OpenMP runtime is in the process or can be loaded; loads it."""
     return _core.openmp_library() is not None

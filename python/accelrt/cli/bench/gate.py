@@ -1,4 +1,4 @@
-"""A gate that a stream stands at: what is enqueued behind it is drained by nobody meanwhile."""
+"""A gate that holds a stream: no thread executes the tasks behind it until it opens."""
 
 import threading
 from collections.abc import Iterator

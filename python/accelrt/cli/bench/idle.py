@@ -1,4 +1,4 @@
-"""Idleness: the CPU time that a process takes which has nothing to do (Q7)."""
+"""Idleness: the CPU time of a process without work (Q7)."""
 
 import threading
 import time
@@ -37,6 +37,6 @@ def measure() -> Iterator[Measurement]:
 
 
 def _other_threads_ns() -> int:
-    """Return the CPU time of all threads but this one, which sleeps and asks."""
+    """Return the CPU time of all threads except this one, which only sleeps and polls."""
     others = (task for task in _TASKS.iterdir() if task.name != str(threading.get_native_id()))
     return sum(int((task / "schedstat").read_text().split()[0]) for task in others)

@@ -1,11 +1,11 @@
-"""What was measured for a row of the figures."""
+"""The measurement of one row of the figures."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured for a row, or why it was not."""
+    """The measurement of a row, or the reason that it is missing."""
 
     name: str
     ours: float | None = None

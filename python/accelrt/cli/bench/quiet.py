@@ -1,4 +1,4 @@
-"""Quiet moments: what counts was taken while the machine had its full speed before and after it.
+"""Quiet moments: a measurement counts if the machine ran at full speed before and after it.
 
 Where others use the other half of a processor's core, whatever executes many instructions at a
 time runs at half its speed, for milliseconds or for hours. A pulse, a loop of the interpreter that
@@ -29,7 +29,7 @@ _PULSE_ROUNDS, _PULSES = 400, 4
 
 
 class Patience:
-    """What the repetitions of one thing may spend on waiting and on what does not count."""
+    """The time that one row's repetitions may spend on waiting and on discarded blocks."""
 
     #: How many seconds each thing has: as the command line says.
     SECONDS: ClassVar[float] = 3.0
@@ -40,7 +40,7 @@ class Patience:
 
 
 class Watch:
-    """What one repetition is measured by."""
+    """Measures one repetition."""
 
     def __init__(self, patience: Patience) -> None:
         """Begin a repetition of what has this patience."""
@@ -76,7 +76,7 @@ class Watch:
 
 
 class _Best:
-    """The least pulse that this process has seen."""
+    """The shortest pulse that this process has measured."""
 
     _only: ClassVar["_Best | None"] = None
 

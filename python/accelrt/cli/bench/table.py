@@ -1,4 +1,4 @@
-"""The table: what was measured, as records and as text."""
+"""The table of measurements, as records and as text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -25,12 +25,12 @@ def records(measurements: Iterable[Measurement]) -> list[Record]:
 
 
 def unmeasured(row: Row) -> Measurement:
-    """Return what stands for a measurement that was not made."""
+    """Return the text of a missing measurement."""
     return Measurement(row.name, reason=_UNMEASURED)
 
 
 def record(row: Row, measured: Measurement) -> Record:
-    """Return what is known of a row."""
+    """Return the record of a row."""
     ours, peer_ns = measured.ours, measured.peer_ns
     is_missing = measured.peer is not None and peer_ns is None
     return {
@@ -50,7 +50,7 @@ def record(row: Row, measured: Measurement) -> Record:
 
 
 def text(rows: Sequence[Record]) -> str:
-    """Return the table of what was measured, and below it what was not, and why.
+    """Return the table of measurements, and below it the missing ones with the reasons.
 
     >>> print(text(records([Measurement("Q7", reason="no clock")])).splitlines()[-1])
     not measured: Q7: no clock

@@ -1,4 +1,4 @@
-"""What the demo computes with a chunk: native functions on the host's cores, else OpenCL C."""
+"""The demo's computations: native functions on the host's cores, else OpenCL C."""
 
 from typing import Protocol
 
@@ -47,11 +47,11 @@ class Kernels(Protocol):
     def look_up(
         self, stream: accelrt.Stream, source: accelrt.Buffer, count: int, found: accelrt.Buffer
     ) -> None:
-        """Write what `TABLE` has for each of `count` bytes."""
+        """Write the entry of `TABLE` for each of `count` bytes."""
 
 
 class _Native:
-    """Functions of ours that workers call."""
+    """accelrt's native functions, which workers call."""
 
     def __init__(self) -> None:
         self._checksums = _core.kernel_address("crc32_pages")
@@ -100,7 +100,7 @@ def _on_device(content: bytes) -> accelrt.Buffer:
 
 
 def _remainder(value: int) -> int:
-    """Return what a byte does to a remainder."""
+    """Return the change of a remainder by a byte."""
     for _ in range(8):
         value = (value >> 1) ^ (_POLYNOMIAL * (value & 1))
     return value

@@ -21,7 +21,7 @@ class Chunk:
 
 
 class WrongResultError(Exception):
-    """What came back is not what a plain computation gives."""
+    """The result differs from that of a plain computation."""
 
 
 class Lane:
@@ -45,7 +45,7 @@ class Lane:
 
     @staticmethod
     def nbytes(chunk_bytes: int) -> tuple[int, int]:
-        """Return what a lane takes of the device's memory and of the host's."""
+        """Return a lane's bytes of device memory and of host memory."""
         checksum_bytes = kernels.CHECKSUM_BYTES * kernels.page_count(chunk_bytes)
         return 2 * chunk_bytes + checksum_bytes, 2 * chunk_bytes + checksum_bytes
 

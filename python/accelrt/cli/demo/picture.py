@@ -1,4 +1,4 @@
-"""What ran when, as text: a line for this thread and one for each stream."""
+"""A timeline as text: a line for this thread and one for each stream."""
 
 from collections.abc import Sequence
 

@@ -1,18 +1,18 @@
-"""Why overlap did not win, when it did not, from what the two runs measured."""
+"""The reasons that overlap did not win, from the measurements of the two runs."""
 
 import os
 
 from accelrt.cli.demo.job import Job, Outcome
 
-# Less than this is what two runs differ by anyway.
+# Two runs differ by this much anyway.
 _WON = 1.15
 
-# What leaves too little beside it to be worth overlapping.
+# A stage above this share leaves too little work to overlap.
 _NEARLY_ALL = 0.85
 
 
 def lines(job: Job, lane_count: int, serial: Outcome, overlapped: Outcome) -> list[str]:
-    """Return nothing where overlap won, else the reasons, with what they were read from."""
+    """Return the reasons, with their measurements; no line when overlap won."""
     if serial.seconds >= _WON * overlapped.seconds:
         return []
     return [f"It should be more: {reason}." for reason in _reasons(job, lane_count, serial)]

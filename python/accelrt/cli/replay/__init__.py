@@ -1,4 +1,4 @@
-"""`python -m accelrt replay`: what an allocator would have done with recorded requests.
+"""`python -m accelrt replay`: replays recorded requests against an allocator.
 
 Each trace is replayed under each policy against the real allocator on an accounting backend, which
 has numbers instead of memory: no device is needed, and none is touched, unless `--real` asks for
@@ -121,14 +121,14 @@ def _replays(
                 figures = trace.recording.replay(
                     settings, capacity, granularity or _GRANULARITY_BYTES
                 )
-        except RuntimeError as error:  # of this one: the others go on
+        except RuntimeError as error:  # of this trace: the others continue
             yield table.failure(*named, granularity or _GRANULARITY_BYTES, str(error))
         else:
             yield table.record(*named, figures)
 
 
 def _served_something(record: Record) -> bool:
-    """Tell whether a replay went on until its end or at least beyond its first requests."""
+    """Return True when a replay reached its end or at least passed its first requests."""
     if record["error"] is not None:
         return False
     return record["failed_at"] is None or bool(record["peak_live_bytes"])
@@ -179,7 +179,7 @@ def _check(given: argparse.Namespace, read: list[traces.Trace]) -> Tally:
         settings = _settings("torch", _config(given, trace))
         try:
             tally.add(trace.name, trace.recording.check(settings))
-        except RuntimeError as error:  # of this one: the others go on
+        except RuntimeError as error:  # of this trace: the others continue
             tally.add_failure(trace.name, str(error))
     return tally
 

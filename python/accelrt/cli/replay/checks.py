@@ -1,4 +1,4 @@
-"""How far replays agree with what was recorded."""
+"""The agreement of replays with their recordings."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ class Tally:
     """True while everything does."""
 
     def add(self, name: str, agreement: _core.Agreement) -> None:
-        """Count one trace: what agreed, of how many."""
+        """Count one trace: its matches, and their possible number."""
         pairs = (self.addresses, agreement.addresses), (self.layouts, agreement.layouts)
         for total, counts in pairs:
             total[:] = [so_far + count for so_far, count in zip(total, counts, strict=True)]
@@ -26,7 +26,7 @@ class Tally:
             self.lines.append(f"  first difference: {agreement.first_difference}")
 
     def add_failure(self, name: str, reason: str) -> None:
-        """Note a trace that could not be replayed, and why."""
+        """Add a trace that could not be replayed, with the reason."""
         self.agrees = False
         self.lines.append(f"{name}: {reason}")
 

@@ -1,4 +1,4 @@
-"""What makes a trace unusable."""
+"""The error of an unusable trace."""
 
 
 class TraceError(Exception):

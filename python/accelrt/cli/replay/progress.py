@@ -1,4 +1,4 @@
-"""A bar that shows how far the replays are, on a terminal."""
+"""A progress bar of the replays, on a terminal."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ _WIDTH = 40
 
 
 def shown(items: Sequence[_T]) -> Iterator[_T]:
-    """Yield the items; how many are done is shown meanwhile, and nothing is left of it."""
+    """Yield the items; shows the number of finished ones, and erases the bar at the end."""
     try:
         for done, item in enumerate(items):
             _show(done, len(items))

@@ -9,7 +9,7 @@ from accelrt.cli.replay.errors import TraceError
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes plain values and nothing else: no code of a pickle runs."""
+    """Creates plain values only: no code of a pickle runs."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         message = f"refused: it asks for {module_name}.{global_name}, and snapshots are plain data"
@@ -34,7 +34,7 @@ class Snapshot:
 
 
 def read(path: Path) -> Snapshot:
-    """Return what a pickle holds; what is inside segments and entries is not checked yet."""
+    """Return the content of a pickle; the insides of segments and entries are not checked yet."""
     content = _load(path)
     if not isinstance(content, dict) or not {"segments", "device_traces"} <= content.keys():
         message = "it is no memory snapshot, a dictionary with segments and device_traces"
@@ -59,7 +59,7 @@ def _load(path: Path) -> object:
             return _Unpickler(file).load()
         except (TraceError, OSError, MemoryError, RecursionError):
             raise
-        except Exception as error:  # a damaged pickle raises what its operations happen to
+        except Exception as error:  # a damaged pickle may raise any exception
             message = f"it is no whole pickle ({type(error).__name__}: {error})"
             raise TraceError(message) from error
 

@@ -1,4 +1,4 @@
-"""Traces: what a program asked an allocator for, read from `.ops.csv` files and from snapshots."""
+"""Traces: the recorded requests of a program, read from `.ops.csv` files and snapshots."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Trace:
 
 
 def read(path: Path) -> list[Trace]:
-    """Return the traces of a file: one for each device that did something."""
+    """Return the traces of a file: one for each device with events."""
     try:
         return list(_traces(path))
     except (TraceError, ValueError) as error:
