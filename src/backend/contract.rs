@@ -1,22 +1,24 @@
 //! The contract of a device kind: trait `Backend`, with optional `VirtualMemory` and `Kernels`.
 //!
-//! The engine owns queues, tickets, parking, errors and frontiers; a backend says how a run of
-//! tasks is executed and what a device's memory is. Errors are only what a caller cannot foresee
-//! (out of memory, device lost, driver refusal); misuse is caught above. Any thread may call any
-//! method; a backend makes its context current itself. Handles are opaque numbers of the backend
-//! that made them. No method may be called with a lock of ours held.
+//! The engine owns queues, tickets, parking, errors and frontiers. A backend executes runs of tasks
+//! and provides device memory. It reports only errors that a caller cannot foresee (out of memory,
+//! device lost, driver refusal); the layers above reject misuse. Any thread may call any method; a
+//! backend makes its context current itself. Handles are opaque numbers of the backend that issued
+//! them. A caller holds no lock of this crate during a call.
 //!
-//! A method that takes a handle or an address is an `unsafe fn`: a kind may follow it as a pointer,
-//! or have a device write there. The words of these contracts:
+//! A method that takes a handle or an address is an `unsafe fn`: a backend may dereference it, or
+//! have a device write there. Terms of these contracts:
 //!
-//! - a handle is *live* from the call that made it until the one that gives it back, which is made
-//!   once, whatever it returns, and while no other call with the handle is under way;
-//! - addresses are *valid* for a task when they are memory of this backend, allocated or mapped, or
-//!   memory that its devices reach anyhow, and stay that until the stream has done the task;
-//! - a task has memory *alone* when every other use of it is ordered before the task or behind it.
+//! - a handle is *live* from the call that returns it until its release. It is released once,
+//!   whatever the release returns, while no other call with the handle is in progress;
+//! - addresses are *valid* for a task when they lie in memory of this backend, allocated or mapped,
+//!   or in other memory that its devices reach, until the stream has done the task;
+//! - a task has *exclusive* memory when every other access to it is ordered before or after the
+//!   task.
 //!
-//! `backend/owned.rs` keeps these promises for streams and marks, `allocator/source.rs` for memory,
-//! `program/` for programs and kernels, `buffer/` for what tasks read and write.
+//! Upheld by `contract/owned.rs` for streams and marks, `memory/allocator/source.rs` for memory,
+//! `compute/program` for programs and kernels, and `memory/buffer` for the memory that tasks read
+//! and write.
 //!
 //! How each method maps to the drivers:
 //!
@@ -62,7 +64,7 @@
 //! | `Kernels::kernel_names` | `cuModuleEnumerateFunctions` | `clGetProgramInfo(KERNEL_NAMES)` |
 //! | `Kernels::parameters` | `cuFuncGetParamInfo`: sizes alone | `clGetKernelArgInfo` |
 //! | `Kernels::launch` | `cuLaunchKernel` with global / local blocks | `clSetKernelArg`, `clSetKernelArgMemPointerINTEL`, `clEnqueueNDRangeKernel` |
-#![expect(unsafe_code, reason = "what takes a handle or an address asks for promises")]
+#![expect(unsafe_code, reason = "methods that take a handle or an address have pre-conditions")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,19 +88,19 @@ pub use virtual_memory::{PhysicalHandle, VirtualMemory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamHandle(pub u64);
 
-/// A completion mark: a place in a stream that the device will reach.
+/// A completion mark: a position in a stream that the device reaches once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark(pub u64);
 
-/// An address as the device sees it. Only code that knows the kind may dereference it.
+/// An address in the device's address space. Only code that knows the kind may dereference it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// The address `bytes` further on.
+    /// The address `bytes` after this one.
     ///
     /// # Panics
-    /// When that is past the end of the address space: our mistake, sizes were checked before.
+    /// On overflow of the address space: a defect of this crate, since sizes are checked before.
     #[must_use]
     pub fn offset(self, bytes: usize) -> Self {
         Self(self.0.checked_add(bytes as u64).expect("an address inside an allocation"))
@@ -109,29 +111,29 @@ impl Address {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProperties {
-    /// The maker's name of the device.
+    /// The vendor's name of the device.
     pub name: String,
-    /// Capacity; on the cpu device the smallest of the machine's memory, the container's limit
-    /// and the configured capacity.
+    /// Capacity. On the cpu device, the minimum of the machine's memory, the container's limit and
+    /// the configured capacity.
     pub total_memory_bytes: usize,
-    /// Cores that this process may use; multiprocessors on a GPU.
+    /// Cores available to this process; multiprocessors on a GPU.
     pub core_count: usize,
     /// Data caches from level 1 up, per instance; empty when unknown.
     pub cache_bytes: Vec<usize>,
     /// Size of a page.
     pub page_bytes: usize,
-    /// Size of a huge page, when the kernel hands them out.
+    /// Size of a huge page, when the kernel provides them.
     pub huge_page_bytes: Option<usize>,
-    /// True for GPUs: only these are chosen as the accelerator without being named.
+    /// True for GPUs. Only a GPU becomes the accelerator without being named in the settings.
     pub is_gpu: bool,
-    /// True when there is memory that the device and the host both reach, at one address.
+    /// True when the device has memory that it and the host reach at one address.
     pub has_shared_memory: bool,
-    /// True when the device converts numbers from and to bfloat16 by instructions of its own.
+    /// True when the device has instructions that convert to and from bfloat16.
     pub has_bfloat16_conversions: bool,
 }
 
 impl DeviceProperties {
-    /// Properties with everything unknown but the name and the capacity.
+    /// Properties with this name and capacity; the others hold their unknown or default values.
     #[must_use]
     pub fn new(name: impl Into<String>, total_memory_bytes: usize) -> Self {
         Self {
@@ -148,89 +150,89 @@ impl DeviceProperties {
     }
 }
 
-/// A device's memory at this moment.
+/// The free and total memory of a device at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// The most that the next allocation could get.
+    /// Upper bound of the next allocation.
     pub free_bytes: usize,
     /// Capacity.
     pub total_bytes: usize,
 }
 
-/// Priorities of a device's streams; a smaller number goes first.
+/// The stream priorities of a device; a smaller number runs first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityRange {
-    /// The last to run: the largest number.
+    /// The largest number: runs last.
     pub least: i32,
-    /// The first to run: the smallest number.
+    /// The smallest number: runs first.
     pub greatest: i32,
 }
 
 impl PriorityRange {
-    /// True when a stream may have this priority.
+    /// True when `priority` is in the range.
     #[must_use]
     pub fn contains(self, priority: i32) -> bool {
         (self.greatest..=self.least).contains(&priority)
     }
 }
 
-/// Which side reaches memory by its addresses.
+/// Which processors can access memory through its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// A device, and others of its kind as far as the driver copies.
+    /// One device, and others of its kind as far as the driver copies between them.
     Device,
-    /// The host, and the devices of a kind: pinned host memory.
+    /// The host and the devices of one kind: pinned host memory.
     Host,
-    /// A device and the host.
+    /// One device and the host.
     Shared,
 }
 
 /// The allocation that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerOwner {
-    /// Index of the owning device; of no meaning for host memory.
+    /// Index of the owning device; meaningless for host memory.
     pub device_index: usize,
     /// First address of the allocation.
     pub base: Address,
     /// Size of the allocation.
     pub bytes: usize,
-    /// Which side reaches it.
+    /// Which processors can access it.
     pub memory: MemoryKind,
 }
 
-/// A device of the machine that a kind does not use.
+/// A device of the machine that its kind cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutDevice {
-    /// Its maker's name for it, and how it is reached.
+    /// The vendor's name, and how the device is attached.
     pub name: String,
-    /// Why it is not used.
+    /// The reason.
     pub reason: String,
 }
 
 /// A stream with tasks to execute, as a backend sees it.
 pub trait Work: Send + Sync {
-    /// Executes tasks until none is left, one has to wait, or [`Turn::must_yield`] says so. Never
-    /// panics. Work that has tasks left schedules itself again.
+    /// Executes tasks until the queue is empty, a task has to wait, or [`Turn::must_yield`] is
+    /// true. Never panics. If tasks remain, the implementation schedules itself again.
     fn run(self: Arc<Self>, turn: &Turn<'_>);
 
-    /// How long a worker keeps the work without executing it, and leaves that to waiting threads.
-    /// Asked before each [`Work::run`] on a worker, and again after that time.
+    /// How long a worker defers the work so that a waiting thread can execute it. Called before
+    /// each [`Work::run`] on a worker, and again after that time.
     fn leave_for(&self) -> Option<Duration> {
         None
     }
 
-    /// False when a thread that came now would probably find nothing to execute: such work need not
-    /// be kept for a worker. Asked under a backend's lock.
+    /// False when a run now would probably find no task; the backend may then drop the queued work.
+    /// Called under a backend's lock.
     fn is_needed(&self) -> bool {
         true
     }
 
-    /// The work is kept no longer, because it was [not needed](Work::is_needed). If tasks arrived
-    /// meanwhile, it schedules itself again. Never panics.
+    /// The backend dropped the work from its queue because it was [not needed](Work::is_needed). If
+    /// tasks have arrived since, the implementation schedules itself again. Never panics.
     fn give_up(self: Arc<Self>) {}
 
-    /// No thread can execute the work, and none can be started. Called by the thread that submits
-    /// the work; its tasks are refused there.
+    /// No thread can execute the work and none can be started. Called by the submitting thread; the
+    /// implementation refuses its tasks.
     fn refuse(self: Arc<Self>, _reason: &Error) {}
 }
 
@@ -240,19 +242,19 @@ impl fmt::Debug for dyn Work {
     }
 }
 
-/// One turn of a thread that executes work: tells the work when others should have the thread.
+/// One turn of a thread that executes work: tells the work when to give way to other work.
 pub struct Turn<'a> {
     must_yield: &'a dyn Fn() -> bool,
     others_wait: &'a dyn Fn() -> bool,
     linger: Option<&'a Linger<'a>>,
 }
 
-/// How a thread lingers at work that may have more to execute soon: see [`Turn::linger`].
+/// Waits briefly on the thread for more tasks of the same work: see [`Turn::linger`].
 pub type Linger<'a> = dyn Fn(&dyn Fn() -> bool) -> bool + 'a;
 
 impl<'a> Turn<'a> {
-    /// A turn on a worker: `must_yield` says that something more urgent is runnable, `others_wait`
-    /// that anything is.
+    /// A turn on a worker. `must_yield`: more urgent work is runnable; `others_wait`: any other
+    /// work is.
     #[must_use]
     pub fn new(must_yield: &'a dyn Fn() -> bool, others_wait: &'a dyn Fn() -> bool) -> Self {
         Self { must_yield, others_wait, linger: None }
@@ -264,26 +266,26 @@ impl<'a> Turn<'a> {
         Self { linger: Some(linger), ..self }
     }
 
-    /// A turn on a thread that has nothing else to execute.
+    /// A turn on a thread that has no other work to execute.
     #[must_use]
     pub fn unshared() -> Turn<'static> {
         Turn::new(&|| false, &|| false)
     }
 
-    /// True when something more urgent is runnable.
+    /// True when more urgent work is runnable.
     #[must_use]
     pub fn must_yield(&self) -> bool {
         (self.must_yield)()
     }
 
-    /// True when anything else is runnable: a batch should end at its budget.
+    /// True when any other work is runnable: a batch should end at its budget.
     #[must_use]
     pub fn others_wait(&self) -> bool {
         (self.others_wait)()
     }
 
-    /// The work has run empty: waits, if this thread may, for a moment until `has_more` says true.
-    /// False ends the turn: the thread looks for other work, and executes no more here.
+    /// Called when the work has no task left. If this thread may linger, waits a moment for
+    /// `has_more`. False ends the turn: the thread then searches for other work.
     #[must_use]
     pub fn linger(&self, has_more: &dyn Fn() -> bool) -> bool {
         self.linger.is_none_or(|linger| linger(has_more))
@@ -296,26 +298,26 @@ impl fmt::Debug for Turn<'_> {
     }
 }
 
-/// How often something happened in a backend since it started.
+/// Event counts of a backend since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendCounters {
-    /// Sleeping worker threads that were woken for work.
+    /// Wakes of sleeping worker threads.
     pub num_worker_wakes: u64,
-    /// Workers started because others were blocked inside tasks.
+    /// Workers started because others blocked inside tasks.
     pub num_spare_workers: u64,
 }
 
-/// Threads that a shutdown left behind.
+/// Threads that a shutdown did not join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leftover {
-    /// Threads that were still inside user code at the deadline and were left alone.
+    /// Threads that were still inside user code at the deadline; they continue to run.
     pub busy_threads: usize,
 }
 
 /// A callback for [`Backend::when_done`].
 pub type DoneCallback = Box<dyn FnOnce() + Send + 'static>;
 
-/// The error of `allocate_shared` where there is no such memory.
+/// The error of `allocate_shared` on a kind without shared memory.
 pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
     Error::Driver(DriverError::Unsupported {
         kind,
@@ -323,9 +325,9 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
     })
 }
 
-/// One kind of device. See the head of this file for the rules and the mapping to drivers.
+/// One kind of device. The head of this file has the rules and the mapping to drivers.
 ///
-/// Safe code does not reach memory by a number:
+/// Safe code cannot access memory through a number:
 ///
 /// ```compile_fail
 /// use accelrt::backend::contract::{Address, Backend};
@@ -348,30 +350,30 @@ pub(crate) fn no_shared_memory(kind: DeviceKind) -> Error {
 /// ```
 ///
 /// # Safety
-/// The engine's memory safety rests on what an implementation says. Memory that it allocates or
-/// maps exists, as large and aligned as asked, and has no other owner until it is given back; the
-/// host may follow its addresses where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`]
-/// says so and [`MemoryKind`] is not `Device`. A copy, a fill or a launch touches what it was given
-/// and nothing else. Work is run by one thread at a time, and never after it was dropped; no work
-/// goes on behind a stream that was synchronised or a mark that is done. Methods that are not
+/// Memory safety of the engine depends on each implementation. Memory that it allocates or maps
+/// exists with the requested size and alignment and has no other owner until its release. The host
+/// may access it where [`Backend::runs_on_host`] or [`Backend::has_host_addresses`] is true and
+/// [`MemoryKind`] is not `Device`. A copy, a fill or a launch accesses only its arguments. One
+/// thread at a time runs a work, and none after its drop. When a stream is synchronised or a mark
+/// is done, the device has stopped accessing memory for the work before it. Methods that are not
 /// `unsafe` are sound with every argument.
 pub unsafe trait Backend: Send + Sync + fmt::Debug {
-    // --- Probing: none of these initialises a device or starts a thread of ours. ---
+    // --- Probing: none of these initialises a device or starts a thread of this crate. ---
 
     /// The kind that this backend implements.
     fn kind(&self) -> DeviceKind;
 
-    /// A cheap look, without loading a driver: false when a probe would find no GPU. Asked before
-    /// the runtime probes a kind that the user did not name.
+    /// A cheap test, without loading a driver: false when a probe would find no GPU. The runtime
+    /// calls it before it probes a kind that the user did not name.
     fn may_have_gpu(&self) -> bool {
         true
     }
 
-    /// How many devices there are. A kind that does not find its driver may fail with
-    /// `KindUnavailable`, which says why.
+    /// The number of devices. A kind without its driver may fail with `KindUnavailable` and the
+    /// reason.
     fn device_count(&self) -> Result<usize>;
 
-    /// Devices that are there and cannot be used, with the reasons.
+    /// Devices that are present but unusable, with the reasons.
     fn left_out_devices(&self) -> Vec<LeftOutDevice> {
         Vec::new()
     }
@@ -379,56 +381,54 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The properties of a device.
     fn properties(&self, device_index: usize) -> Result<DeviceProperties>;
 
-    /// Free and total memory now, by the driver's figures or our own accounting. Where other
-    /// programs share the memory, [`Backend::available_bytes`] tells how much they leave.
+    /// Free and total memory now, from the driver or from own accounting. Where other programs
+    /// share the memory, [`Backend::available_bytes`] reports how much they leave free.
     fn memory_info(&self, device_index: usize) -> Result<MemoryInfo>;
 
-    /// The memory that the machine, or the container that this process is in, has available; for
-    /// devices that use that memory, where `memory_info` does not tell.
+    /// The available memory of the machine, or of this process's container, for devices that share
+    /// the host's memory where `memory_info` does not account for other programs.
     fn available_bytes(&self, _device_index: usize) -> Option<usize> {
         None
     }
 
-    /// Free and total memory for [`Backend::allocate_host`], where this kind counts it.
+    /// Free and total memory for [`Backend::allocate_host`], where this kind accounts for it.
     fn host_memory_info(&self) -> Option<MemoryInfo> {
         None
     }
 
-    /// The priorities that streams of this device may have.
+    /// The priorities that streams of this device accept.
     fn priority_range(&self, device_index: usize) -> PriorityRange;
 
-    /// True when tasks do their work on the calling thread: a task that returned is done. False
-    /// when they only submit to a driver, and marks tell when work is done.
+    /// True when a task executes on the calling thread and is complete when it returns. False when
+    /// it only submits to a driver; marks then report completion.
     fn runs_on_host(&self) -> bool;
 
-    /// False when addresses are mere numbers without memory behind them: the host follows none
-    /// then.
+    /// False when no memory backs the addresses: the host then dereferences none.
     fn has_host_addresses(&self) -> bool {
         true
     }
 
-    /// How often something happened since the backend started.
+    /// Event counts since the backend's start.
     fn counters(&self) -> BackendCounters {
         BackendCounters::default()
     }
 
     // --- Streams. ---
 
-    /// Makes a stream. `priority` is inside [`Backend::priority_range`].
+    /// Creates a stream. `priority` is inside [`Backend::priority_range`].
     fn stream_create(&self, device_index: usize, priority: i32) -> Result<StreamHandle>;
 
-    /// Gives a stream back. Nothing is queued in it any more, or the device finishes that by
-    /// itself.
+    /// Destroys a stream. Its queue is empty, or the device completes the rest by itself.
     ///
     /// # Safety
-    /// The stream is live, and this ends it.
+    /// The stream is live; the call ends its life.
     unsafe fn stream_destroy(&self, stream: StreamHandle) -> Result<()>;
 
-    /// Takes a stream that other code made, by its native handle, without owning it.
+    /// Wraps a stream of other code, by its native handle, without owning it.
     ///
     /// # Safety
-    /// `native` is a stream of the driver that exists; its owner keeps it until the wrapped one is
-    /// destroyed.
+    /// `native` is an existing stream of the driver; its owner destroys it after the wrapped
+    /// stream.
     unsafe fn stream_wrap(&self, device_index: usize, native: u64) -> Result<StreamHandle>;
 
     /// The driver's own handle.
@@ -437,43 +437,43 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream is live.
     unsafe fn stream_native(&self, stream: StreamHandle) -> Result<u64>;
 
-    /// Has the tasks of a stream executed: on the calling thread by drivers, on a worker by cpu.
-    /// Called by the thread that enqueued, so order of submission is order of enqueueing. The
-    /// stream is not destroyed before this returns: the caller holds it beside `work`.
+    /// Has the tasks of a stream executed: by a driver kind on the calling thread, by cpu on a
+    /// worker. The enqueuing thread calls it, so submissions are in the order of enqueueing. The
+    /// caller keeps the stream alive until this returns.
     ///
     /// # Safety
     /// The stream is live until this returns.
     unsafe fn submit(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
-    /// Has the device begin with the commands that tasks of this thread gave to the stream. Called
-    /// after each task that is executed without [`Backend::submit`], which flushes by itself.
+    /// Starts the device on the commands that this thread's tasks passed to the stream. Called
+    /// after each task that runs without [`Backend::submit`]; `submit` flushes by itself.
     ///
     /// # Safety
     /// The stream is live.
     unsafe fn flush(&self, _stream: StreamHandle) {}
 
     /// As [`Backend::submit`], called by a completer: never executes on the caller's stack. On
-    /// kinds that run on the host `work` may also be a part of a task that others may help with.
+    /// kinds that run on the host, `work` may also be a part of a task that several threads share.
     ///
     /// # Safety
     /// The stream is live until this returns.
     unsafe fn resume(&self, stream: StreamHandle, work: Arc<dyn Work>);
 
-    /// True when the device has done everything submitted to the stream.
+    /// True when the device has completed everything submitted to the stream.
     ///
     /// # Safety
     /// The stream is live.
     unsafe fn stream_query(&self, stream: StreamHandle) -> Result<bool>;
 
-    /// Blocks until the device has done everything submitted to the stream.
+    /// Blocks until the device has completed everything submitted to the stream.
     ///
     /// # Safety
     /// The stream is live.
     unsafe fn stream_synchronize(&self, stream: StreamHandle) -> Result<()>;
 
-    // --- Marks. Each mark is released exactly once, also when it was never waited for. ---
+    // --- Marks. Each mark is released exactly once, also without a wait for it. ---
 
-    /// Marks the place that the stream has reached; with a time stamp when `timed`.
+    /// Records a mark behind everything submitted to the stream, with a time stamp when `timed`.
     ///
     /// # Safety
     /// The stream is live.
@@ -497,34 +497,34 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// The stream and the mark are live.
     unsafe fn stream_wait(&self, stream: StreamHandle, mark: Mark) -> Result<()>;
 
-    /// Calls back once when the device has reached the mark, on any thread, possibly before this
-    /// returns. The callback only posts: it never calls a backend. It is called also when the
-    /// device is lost; it is dropped uncalled when this returns an error.
+    /// Calls `callback` once when the device has reached the mark or is lost, on any thread,
+    /// possibly before this returns. The callback only posts: it never calls a backend. On an
+    /// error, it is dropped without a call.
     ///
     /// # Safety
     /// The mark is live until this returns.
     unsafe fn when_done(&self, mark: Mark, callback: DoneCallback) -> Result<()>;
 
-    /// Nanoseconds from one timed mark to another of the same device; both are done.
+    /// Nanoseconds between two timed marks of one device; both are done.
     ///
     /// # Safety
     /// Both marks are live.
     unsafe fn elapsed_ns(&self, start: Mark, end: Mark) -> Result<i64>;
 
-    /// Gives a mark back.
+    /// Releases a mark.
     ///
     /// # Safety
-    /// The mark is live, and this ends it.
+    /// The mark is live; the call ends its life.
     unsafe fn mark_release(&self, mark: Mark) -> Result<()>;
 
     // --- Memory. ---
 
-    /// Memory on a device, aligned to `align_bytes` (a power of two) and at least to 64 bytes.
+    /// Allocates device memory, aligned to `align_bytes` (a power of two) and at least to 64 bytes.
     /// `bytes` is not zero.
     fn allocate(&self, device_index: usize, bytes: usize, align_bytes: usize) -> Result<Address>;
 
-    /// As `allocate`, where the host reaches the memory as well while no task uses it. Fails with
-    /// `Unsupported` where the properties say that the device has none.
+    /// As `allocate`, for memory that the host can also access while no task uses it. Fails with
+    /// `Unsupported` on a device without it: see [`DeviceProperties::has_shared_memory`].
     fn allocate_shared(
         &self,
         _device_index: usize,
@@ -534,32 +534,32 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
         Err(no_shared_memory(self.kind()))
     }
 
-    /// Gives back what `allocate` or `allocate_shared` returned. No task uses it any more.
+    /// Frees memory of `allocate` or `allocate_shared`. No task uses it any more.
     ///
     /// # Safety
-    /// `allocate` or `allocate_shared` of this backend returned the address for this device, and it
-    /// was not given back since. No task or thread uses the memory, now or later.
+    /// The address is of `allocate` or `allocate_shared` of this backend and device, and was not
+    /// released since. No task or thread uses the memory, now or later.
     unsafe fn release(&self, device_index: usize, address: Address) -> Result<()>;
 
-    /// Host memory that the devices of this kind reach directly, aligned to at least 64 bytes.
-    /// `bytes` is not zero.
+    /// Allocates host memory that this kind's devices access directly, aligned to at least 64
+    /// bytes. `bytes` is not zero.
     fn allocate_host(&self, bytes: usize) -> Result<Address>;
 
-    /// Gives back what `allocate_host` returned.
+    /// Frees memory of `allocate_host`.
     ///
     /// # Safety
-    /// `allocate_host` of this backend returned the address, and it was not given back since. No
-    /// task or thread uses the memory, now or later.
+    /// The address is of `allocate_host` of this backend and was not released since. No task or
+    /// thread uses the memory, now or later.
     unsafe fn release_host(&self, address: Address) -> Result<()>;
 
-    /// The allocation that contains this address, if it is one of this backend's.
+    /// The allocation that contains this address; `None` when it is not of this backend.
     fn pointer_owner(&self, address: Address) -> Result<Option<PointerOwner>>;
 
     /// Copies `bytes` on a stream; the ranges do not overlap, and are host or device memory.
     ///
     /// # Safety
-    /// The stream is live. Both ranges are valid for the task, it has `to` alone, and nothing
-    /// writes to `from` meanwhile.
+    /// The stream is live. Both ranges are valid for the task, `to` is exclusive to it, and nothing
+    /// writes to `from` until the task is done.
     unsafe fn copy(
         &self,
         stream: StreamHandle,
@@ -571,19 +571,19 @@ pub unsafe trait Backend: Send + Sync + fmt::Debug {
     /// Fills `bytes` on a stream with one byte.
     ///
     /// # Safety
-    /// The stream is live. The range is valid for the task, which has it alone.
+    /// The stream is live. The range is valid for the task and exclusive to it.
     unsafe fn fill(&self, stream: StreamHandle, to: Address, byte: u8, bytes: usize) -> Result<()>;
 
-    /// Pages that can be mapped and moved, where the device has that.
+    /// Virtual memory of the device: pages that can be mapped and moved. `None` where unsupported.
     fn virtual_memory(&self, _device_index: usize) -> Option<&dyn VirtualMemory> {
         None
     }
 
-    /// Programs of kernels, where the kind has a compiler.
+    /// The compiler for kernels; `None` where unsupported.
     fn kernels(&self) -> Option<&dyn Kernels> {
         None
     }
 
-    /// Stops: nothing is submitted any more. Threads that come back before the deadline are joined.
+    /// Stops the backend; no submission follows. Joins the threads that end before the deadline.
     fn shutdown(&self, deadline: Instant) -> Leftover;
 }

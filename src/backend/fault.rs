@@ -1,15 +1,12 @@
-//! Planned faults: a backend around another one that fails the calls it is told to fail.
+//! Fault injection: a backend around another one that fails planned calls.
 //!
-//! A call that fails here has not reached the inner backend, as if the driver had refused it before
-//! doing anything. The methods that give something back are the exception ([`Method::gives_back`]):
-//! there the inner call is made first and the error is reported after it, as drivers do. The object
-//! is gone, so a planned fault by itself never leaks; a caller that tries again would give back
-//! twice. A callback is dropped uncalled when its registration fails.
+//! A failing call does not reach the inner backend, as if the driver had refused it. Releases are
+//! the exception ([`Method::gives_back`]): the inner call comes first and the error after it, as in
+//! drivers. The object is then released, so a planned fault never leaks; a second attempt would be
+//! a double release. On a failed registration the callback is dropped without a call.
 //!
-//! Calls that cannot fail are handed on: `submit`, `flush`, `resume`, `shutdown`, the counters, the
-//! priorities, the cheap look for a GPU, the devices that are left out, whether addresses are the
-//! host's.
-#![expect(unsafe_code, reason = "hands calls on whose callers keep the contract")]
+//! Infallible calls are forwarded: `submit`, `flush`, `resume`, `shutdown` and the plain queries.
+#![expect(unsafe_code, reason = "forwards calls whose callers uphold the contract")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,12 +19,12 @@ use crate::backend::contract::{
 use crate::base::device::{DeviceKind, MAX_DEVICE_INDEX};
 use crate::base::error::Result;
 
-/// Hands a call on to the inner object.
+/// Forwards a call to the inner object.
 macro_rules! hand_on {
     ($inner:ident.$method:ident($($argument:expr),*)) => {{
-        // SAFETY: handles and addresses go through unchanged in both directions, so what the caller
-        // promises of them here holds inside. A thing that is given back is gone, also where the
-        // call is reported as failed, and the caller does not try again.
+        // SAFETY: the caller upholds the method's contract, and handles and addresses pass
+        // unchanged, so it holds for the inner object. A release takes effect even if it reports an
+        // error; the caller does not retry it.
         unsafe { $inner.$method($($argument),*) }
     }};
 }
@@ -41,7 +38,7 @@ pub use method::Method;
 pub use plan::{Fault, FaultError, Repeat};
 use plan::{Injector, Request};
 
-/// A backend that fails planned calls of another one. See the head of this module.
+/// A backend that fails planned calls of an inner one. See the head of this module.
 ///
 /// ```
 /// use accelrt::backend::contract::Backend;
@@ -57,13 +54,13 @@ use plan::{Injector, Request};
 #[derive(Debug)]
 pub struct FaultBackend {
     injector: Arc<Injector>,
-    /// One for each index that a device may have, so that asking for one probes nothing.
+    /// One for each possible device index, so that a lookup probes nothing.
     virtual_memory: Vec<FaultVirtualMemory>,
     kernels: FaultKernels,
 }
 
 impl FaultBackend {
-    /// Wraps a backend, with no fault planned.
+    /// Wraps a backend, without a planned fault.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>) -> Arc<Self> {
         let injector = Arc::new(Injector::new(inner));
@@ -77,48 +74,48 @@ impl FaultBackend {
         Arc::new(Self { injector, virtual_memory, kernels })
     }
 
-    /// Plans a fault, beside those that were planned before; its calls are counted from now on.
+    /// Adds a planned fault; its calls are counted from now on.
     ///
     /// # Panics
-    /// When the error is `OutOfMemory` for a method that takes none, or the call is the zeroth.
+    /// When the error is `OutOfMemory` for a method that takes no memory, or the call is 0.
     pub fn plan(&self, fault: Fault) {
         self.injector.plan(fault);
     }
 
-    /// Has the `call`-th call of a method from now on do `action` before it returns, when the inner
-    /// backend has done its part: so a test can act between two steps of the method's caller.
+    /// Runs `action` inside the `call`-th call of a method from now on, after the inner call and
+    /// before the return: a test can so act between two steps of the caller.
     ///
     /// # Panics
-    /// For the zeroth call.
+    /// When `call` is 0.
     pub fn act_inside(&self, method: Method, call: u64, action: impl FnOnce() + Send + 'static) {
         self.injector.act_inside(method, call, Box::new(action));
     }
 
-    /// Forgets every planned fault and action. The counts stay.
+    /// Removes all planned faults and actions. The counts remain.
     pub fn clear(&self) {
         self.injector.clear();
     }
 
-    /// How often a method was called, failures included. Exact when no other thread is inside.
+    /// The number of calls of a method, failures included. Exact when no other thread is in a call.
     #[must_use]
     pub fn calls(&self, method: Method) -> u64 {
         self.injector.calls(method)
     }
 
-    /// How often a method failed as planned; refusals of the inner backend are not counted.
+    /// The number of planned failures of a method; refusals by the inner backend do not count.
     #[must_use]
     pub fn failures(&self, method: Method) -> u64 {
         self.injector.failures(method)
     }
 
-    /// The backend inside.
+    /// The inner backend.
     #[must_use]
     pub fn inner(&self) -> &Arc<dyn Backend> {
         &self.injector.inner
     }
 }
 
-// SAFETY: everything handed out is the inner backend's, which keeps the contract.
+// SAFETY: every result is the inner backend's, which upholds the contract.
 unsafe impl Backend for FaultBackend {
     fn kind(&self) -> DeviceKind {
         self.inner().kind()
@@ -312,7 +309,7 @@ unsafe impl Backend for FaultBackend {
     }
 }
 
-/// The virtual memory of one device, as [`FaultBackend`] hands it out.
+/// The virtual memory of one device, as [`FaultBackend`] exposes it.
 #[derive(Debug)]
 struct FaultVirtualMemory {
     injector: Arc<Injector>,
@@ -335,7 +332,7 @@ fn pages(inner: &dyn Backend, device_index: usize) -> &dyn VirtualMemory {
     inner.virtual_memory(device_index).expect("a device keeps its capabilities")
 }
 
-// SAFETY: as for the backend.
+// SAFETY: every result is the inner object's, which upholds the contract.
 unsafe impl VirtualMemory for FaultVirtualMemory {
     fn granularity_bytes(&self) -> usize {
         pages(&*self.injector.inner, self.device_index).granularity_bytes()

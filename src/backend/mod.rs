@@ -1,4 +1,4 @@
-//! L1, the machine: one folder a kind of device, behind one contract. A kind never names another.
+//! L1, the machine: one folder per device kind, behind one contract. No kind names another.
 
 pub mod contract;
 pub mod cpu;
@@ -7,6 +7,6 @@ pub mod fault;
 pub mod null;
 pub mod registry;
 
-// Kinds beside the core, to the next empty line.
+// Optional kinds, each behind a cargo feature, to the next empty line.
 #[cfg(feature = "xpu")]
 pub mod xpu;

@@ -1,4 +1,4 @@
-//! The backends of one runtime, by kind, and the choice of the accelerator among them.
+//! The backends of a runtime, by kind, and the choice of the accelerator.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,35 +11,35 @@ use crate::base::config::Config;
 use crate::base::device::DeviceKind;
 use crate::base::error::{DeviceError, Error, Result};
 
-/// The kinds that may become the accelerator without being named, in this order.
+/// The kinds that may become the accelerator without being named, by preference.
 const CHOICES: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
-/// Kinds of this crate that a build has by a cargo feature of their name.
+/// This crate's kinds that have a cargo feature of their name.
 const WITH_FEATURE: [DeviceKind; 2] = [DeviceKind::CUDA, DeviceKind::XPU];
 
-/// Makes a kind's backend for a runtime with these settings. Starts and opens nothing.
+/// Creates a kind's backend for a runtime with these settings. Starts no thread, opens no device.
 type MakeBackend = dyn Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync;
 
-/// What makes a backend of this build.
+/// The constructor of a builtin backend.
 type MakeBuiltin = fn(&Config) -> Result<Arc<dyn Backend>>;
 
 /// The kinds of this build.
-const OWN: &[(DeviceKind, MakeBuiltin)] = &[
+const BUILTINS: &[(DeviceKind, MakeBuiltin)] = &[
     (DeviceKind::CPU, |config| Ok(CpuBackend::new(config)?)),
     #[cfg(feature = "xpu")]
     (DeviceKind::XPU, |config| Ok(XpuBackend::new(config))),
 ];
 
-/// The registered makers of backends, by type code.
+/// The registered constructors, by type code.
 static MAKERS: [OnceLock<Box<MakeBackend>>; 128] = [const { OnceLock::new() }; 128];
 
-/// Gives each runtime that is made from now on a backend of a kind, in the way in which it gets
-/// ours. `make` is called once a runtime, and starts and opens nothing.
+/// Registers a constructor: each runtime created from now on has a backend of `make` for the kind.
+/// `make` is called once per runtime; it starts no thread and opens no device.
 ///
-/// Register before the process's runtime is first used, which is made then. A backend for one
-/// runtime alone is given to [`Runtime::with_backends`](crate::Runtime::with_backends).
+/// Register before the first use of the process's runtime, which that use creates. For a single
+/// runtime, see [`Runtime::with_backends`](crate::Runtime::with_backends).
 ///
-/// Fails when a backend is registered for the kind.
+/// Fails when the kind already has a backend.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -58,16 +58,16 @@ pub fn register_backend(
     make: impl Fn(&Config) -> Result<Arc<dyn Backend>> + Send + Sync + 'static,
 ) -> Result<()> {
     register_builtin();
-    enter(kind, Box::new(make))
+    set_maker(kind, Box::new(make))
 }
 
 fn register_builtin() {
-    for (kind, make) in OWN {
-        let _ = enter(*kind, Box::new(make)); // refused where that was done
+    for (kind, make) in BUILTINS {
+        let _ = set_maker(*kind, Box::new(make)); // an error: it is registered
     }
 }
 
-fn enter(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
+fn set_maker(kind: DeviceKind, make: Box<MakeBackend>) -> Result<()> {
     maker(kind).set(make).map_err(|_| Error::Device(DeviceError::BackendRegistered { kind }))
 }
 
@@ -75,9 +75,7 @@ fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
     &MAKERS[usize::from(kind.type_code())]
 }
 
-/// The backends of one runtime: the cpu's always, others where they were added.
-///
-/// Made once and read afterwards; reading takes no lock.
+/// The backends of one runtime: one of kind cpu, and any others. Immutable: reads take no lock.
 ///
 /// ```
 /// use accelrt::backend::null::{NullBackend, NullConfig};
@@ -91,13 +89,13 @@ fn maker(kind: DeviceKind) -> &'static OnceLock<Box<MakeBackend>> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Registry {
-    /// Sorted by kind, one a kind.
+    /// Sorted by kind, one per kind.
     backends: Vec<Arc<dyn Backend>>,
 }
 
 impl Registry {
-    /// A backend of each kind for which one is [registered](register_backend), ours among them.
-    /// Starts and opens nothing. Fails as their makers do.
+    /// A backend of each kind with a [registered](register_backend) constructor, builtin kinds
+    /// included. Starts no thread and opens no device. Fails when a constructor does.
     pub fn from_config(config: &Config) -> Result<Self> {
         register_builtin();
         let mut registry = Self { backends: Vec::new() };
@@ -113,7 +111,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// A registry with the cpu kind alone.
+    /// A registry with only the cpu kind.
     ///
     /// # Panics
     /// When the backend is of another kind.
@@ -123,7 +121,7 @@ impl Registry {
         Self { backends: vec![cpu] }
     }
 
-    /// Adds a backend, or replaces the one of its kind: a wrapper, or a user's own.
+    /// Adds a backend, or replaces the one of its kind.
     #[must_use]
     pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         match self.backends.binary_search_by_key(&backend.kind(), |known| known.kind()) {
@@ -134,11 +132,11 @@ impl Registry {
     }
 
     /// The backend of a kind. Fails with `KindUnavailable` when this build or this registry has
-    /// none. A backend may exist without having a device.
+    /// none. A backend may have no device.
     pub fn backend(&self, kind: DeviceKind) -> Result<&Arc<dyn Backend>> {
         let found = self.backends.iter().find(|backend| backend.kind() == kind);
         found.ok_or_else(|| {
-            Error::Device(DeviceError::KindUnavailable { kind, reason: missing(kind) })
+            Error::Device(DeviceError::KindUnavailable { kind, reason: missing_reason(kind) })
         })
     }
 
@@ -153,12 +151,12 @@ impl Registry {
         self.backends.iter().map(|backend| backend.kind()).collect()
     }
 
-    /// The kind that is used as the accelerator.
+    /// The accelerator's kind.
     ///
-    /// That is `setting` when given, which fails when the kind has no backend or no device, or when
-    /// its devices cannot be counted. Otherwise the first of cuda and xpu with a device that is a
-    /// GPU, else cpu. A kind with a driver that refuses the probe is then skipped, because it was
-    /// not requested. Probes only; may start a short-lived child where a driver needs one.
+    /// This is `setting` if set: fails when that kind has no backend or no device, or when counting
+    /// its devices fails. Otherwise the first of cuda and xpu with a GPU, else cpu; a kind whose
+    /// driver refuses the probe is skipped, since the user did not request it. Only probes; may
+    /// start a short-lived child process where a driver needs one.
     pub fn accelerator(&self, setting: Option<DeviceKind>) -> Result<DeviceKind> {
         let Some(kind) = setting else {
             let chosen = CHOICES.into_iter().find(|kind| self.has_gpu(*kind));
@@ -174,25 +172,25 @@ impl Registry {
     fn has_gpu(&self, kind: DeviceKind) -> bool {
         let Ok(backend) = self.backend(kind) else { return false };
         if !backend.may_have_gpu() {
-            return false; // no driver is loaded needlessly
+            return false; // // avoids loading a driver
         }
         let count = backend.device_count().unwrap_or(0);
         (0..count).any(|index| backend.properties(index).is_ok_and(|device| device.is_gpu))
     }
 }
 
-/// One device of numbers in place of memory: allocators are replayed on it.
+/// A backend with one device whose addresses have no memory: for the replay of allocators.
 ///
 /// # Panics
-/// When the granularity is no power of two from 64 on.
+/// When the granularity is no power of two of at least 64.
 #[must_use]
-pub fn accounting(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
+pub fn accounting_backend(capacity_bytes: usize, granularity_bytes: usize) -> Arc<dyn Backend> {
     let config = NullConfig { capacity_bytes, granularity_bytes, ..NullConfig::default() };
     NullBackend::new(config)
 }
 
-/// Why a kind has no backend.
-fn missing(kind: DeviceKind) -> String {
+/// The reason why a kind has no backend.
+fn missing_reason(kind: DeviceKind) -> String {
     if WITH_FEATURE.contains(&kind) {
         format!("this build has no {kind} backend (cargo feature `{kind}`)")
     } else if maker(kind).get().is_some() {
@@ -208,16 +206,16 @@ mod tests {
     use crate::backend::fault::{Fault, FaultBackend, FaultError, Method};
     use crate::backend::null::{NullBackend, NullConfig};
 
-    fn stand_in(kind: DeviceKind, device_count: usize, is_gpu: bool) -> Arc<dyn Backend> {
+    fn null_backend(kind: DeviceKind, device_count: usize, is_gpu: bool) -> Arc<dyn Backend> {
         NullBackend::new(NullConfig { kind, is_gpu, device_count, ..NullConfig::default() })
     }
 
     fn cpu() -> Registry {
-        Registry::new(stand_in(DeviceKind::CPU, 1, false))
+        Registry::new(null_backend(DeviceKind::CPU, 1, false))
     }
 
     #[test]
-    fn a_missing_kind_says_what_the_build_lacks() {
+    fn the_error_for_a_missing_kind_names_the_cargo_feature() {
         for kind in [DeviceKind::CUDA, DeviceKind::XPU] {
             for refused in [cpu().backend(kind).map(drop), cpu().accelerator(Some(kind)).map(drop)]
             {
@@ -231,23 +229,23 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_is_added_or_takes_the_place_of_its_kind() {
+    fn with_backend_adds_or_replaces() {
         let registry = cpu()
-            .with_backend(stand_in(DeviceKind::XPU, 1, true))
-            .with_backend(stand_in(DeviceKind::NULL, 0, false))
-            .with_backend(stand_in(DeviceKind::XPU, 3, true));
+            .with_backend(null_backend(DeviceKind::XPU, 1, true))
+            .with_backend(null_backend(DeviceKind::NULL, 0, false))
+            .with_backend(null_backend(DeviceKind::XPU, 3, true));
         assert_eq!(registry.kinds(), [DeviceKind::CPU, DeviceKind::NULL, DeviceKind::XPU]);
         assert_eq!(registry.backend(DeviceKind::XPU).unwrap().device_count().unwrap(), 3);
-        let replaced = registry.with_backend(stand_in(DeviceKind::CPU, 2, false));
+        let replaced = registry.with_backend(null_backend(DeviceKind::CPU, 2, false));
         assert_eq!(replaced.backend(DeviceKind::CPU).unwrap().device_count().unwrap(), 2);
     }
 
     #[test]
-    fn only_a_gpu_becomes_the_accelerator_unnamed() {
-        // Goal: the order cuda, xpu, cpu, and that a device alone is not enough. Method: every mix.
-        let cuda = |count| stand_in(DeviceKind::CUDA, count, true);
-        let xpu = |is_gpu| stand_in(DeviceKind::XPU, 2, is_gpu);
-        let null = stand_in(DeviceKind::NULL, 1, true);
+    fn only_a_gpu_becomes_the_accelerator_by_default() {
+        // Goal: the order cuda, xpu, cpu; only GPUs count. Method: combinations of devices.
+        let cuda = |count| null_backend(DeviceKind::CUDA, count, true);
+        let xpu = |is_gpu| null_backend(DeviceKind::XPU, 2, is_gpu);
+        let null = null_backend(DeviceKind::NULL, 1, true);
         let choice = |registry: Registry| registry.accelerator(None).unwrap();
         assert_eq!(choice(cpu()), DeviceKind::CPU);
         assert_eq!(choice(cpu().with_backend(xpu(false))), DeviceKind::CPU);
@@ -261,8 +259,8 @@ mod tests {
     #[test]
     fn a_named_kind_is_the_accelerator_when_it_has_a_device() {
         let registry = cpu()
-            .with_backend(stand_in(DeviceKind::CUDA, 0, true))
-            .with_backend(stand_in(DeviceKind::XPU, 1, false));
+            .with_backend(null_backend(DeviceKind::CUDA, 0, true))
+            .with_backend(null_backend(DeviceKind::XPU, 1, false));
         assert_eq!(registry.accelerator(Some(DeviceKind::XPU)).unwrap(), DeviceKind::XPU);
         assert_eq!(registry.accelerator(Some(DeviceKind::CPU)).unwrap(), DeviceKind::CPU);
         let refused = registry.accelerator(Some(DeviceKind::CUDA)).unwrap_err();
@@ -273,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_cannot_be_probed_is_passed_over_unless_named() {
+    fn a_failing_probe_is_skipped_unless_the_kind_is_named() {
         for method in [Method::DeviceCount, Method::Properties] {
-            let broken = FaultBackend::new(stand_in(DeviceKind::CUDA, 1, true));
+            let broken = FaultBackend::new(null_backend(DeviceKind::CUDA, 1, true));
             broken.plan(Fault::always(method, FaultError::Driver));
             let registry = cpu().with_backend(broken);
             assert_eq!(registry.accelerator(None).unwrap(), DeviceKind::CPU);

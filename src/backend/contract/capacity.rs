@@ -1,4 +1,4 @@
-//! How much memory one device may hand out, and how much is handed out.
+//! Accounting of a device's memory: the capacity and the bytes in use.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::base::device::Device;
 use crate::base::error::{Error, MemoryError, Result};
 use crate::base::sync::{AtomicUsize, Ordering};
 
-/// The capacity of one device, shared by everything that hands out its memory.
+/// The capacity of one device, shared by all its allocators.
 ///
 /// `used_bytes` is the sum of the sizes of all live allocations and of all live physical memory of
 /// the device; it never exceeds `total_bytes`.
@@ -23,25 +23,25 @@ impl Capacity {
     }
 
     /// Counts `counted_bytes`, the cost of a request for `requested_bytes`, as used. Fails with
-    /// `OutOfMemory` when fewer are left, and counts nothing then.
+    /// `OutOfMemory`, and counts nothing, when fewer bytes are free.
     pub(crate) fn take(&self, requested_bytes: usize, counted_bytes: usize) -> Result<()> {
         let sum =
             |used: usize| used.checked_add(counted_bytes).filter(|sum| *sum <= self.total_bytes);
-        // Relaxed: a count alone; the code that hands out the memory publishes it.
+        // Relaxed: a count only; the code that allocates publishes the memory.
         let taken = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         taken.map(drop).map_err(|used| self.refusal(requested_bytes, used))
     }
 
-    /// Puts back `bytes` that were taken.
-    pub(crate) fn give_back(&self, bytes: usize) {
-        // Relaxed: as in `take`.
+    /// Counts `bytes` of `take` as free again.
+    pub(crate) fn release(&self, bytes: usize) {
+        // Relaxed: a count only, as in `take`.
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
         assert!(used >= bytes, "{} gets {bytes} B back while {used} B are out", self.device);
     }
 
     /// The free bytes and the total.
     pub(crate) fn info(&self) -> MemoryInfo {
-        // Relaxed: as in `take`; the answer is old when it arrives in any case.
+        // Relaxed: a count only; the result may be stale on return in any case.
         let free_bytes = self.total_bytes - self.used_bytes.load(Ordering::Relaxed);
         MemoryInfo { free_bytes, total_bytes: self.total_bytes }
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_not_taken_and_the_error_has_the_numbers() {
+    fn a_refused_request_counts_nothing_and_reports_the_numbers() {
         let capacity = Capacity::new(Device::cpu(3), 100);
         capacity.take(60, 60).unwrap();
         for requested in [41, usize::MAX] {
@@ -92,12 +92,12 @@ mod tests {
         }
         capacity.take(40, 40).unwrap();
         assert_eq!(capacity.info(), MemoryInfo { free_bytes: 0, total_bytes: 100 });
-        capacity.give_back(100);
+        capacity.release(100);
         assert_eq!(capacity.info(), MemoryInfo { free_bytes: 100, total_bytes: 100 });
     }
 
     #[test]
-    fn threads_together_never_take_more_than_there_is() {
+    fn concurrent_requests_never_exceed_the_capacity() {
         let capacity = Capacity::new(Device::cpu(0), 1_000);
         let taken = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -112,14 +112,14 @@ mod tests {
                 });
             }
         });
-        // Relaxed: the join above ordered it.
+        // Relaxed: the joins above order it.
         assert_eq!(taken.load(Ordering::Relaxed), 1_000);
         assert_eq!(capacity.info().free_bytes, 0);
     }
 
     #[test]
     #[should_panic(expected = "gets 1 B back while 0 B are out")]
-    fn more_than_was_taken_cannot_be_given_back() {
-        Capacity::new(Device::cpu(0), 10).give_back(1);
+    fn releasing_more_than_was_taken_panics() {
+        Capacity::new(Device::cpu(0), 10).release(1);
     }
 }

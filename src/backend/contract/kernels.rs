@@ -1,10 +1,10 @@
-//! Compilers of kernels: the part of the contract for kinds that have one.
-#![expect(unsafe_code, reason = "what takes a handle or an address asks for promises")]
+//! Kernel compilers: the contract's optional part for kinds that have one.
+#![expect(unsafe_code, reason = "methods that take a handle or an address have pre-conditions")]
 
 use crate::backend::contract::{Address, StreamHandle};
 use crate::base::error::Result;
 
-/// A program made by [`Kernels::compile`].
+/// A program of [`Kernels::compile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramHandle(pub u64);
 
@@ -15,52 +15,52 @@ pub struct KernelHandle(pub u64);
 /// The source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramSource<'a> {
-    /// Text in the language of the kind: OpenCL C.
+    /// Text in the kind's language: OpenCL C.
     Text(&'a str),
-    /// A portable binary of the kind: SPIR-V.
+    /// A portable binary: SPIR-V.
     Binary(&'a [u8]),
 }
 
 /// A parameter of a kernel, as the program declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelParameter {
-    /// Its name; empty where a binary does not tell.
+    /// Its name; empty for a binary without names.
     pub name: String,
-    /// Its type in the program's language; empty where a binary does not tell.
+    /// Its type in the program's language; empty for a binary without type names.
     pub type_name: String,
-    /// The arguments that it accepts.
+    /// The accepted arguments.
     pub class: ParameterClass,
 }
 
-/// The arguments that a parameter of a kernel accepts.
+/// The arguments that a kernel parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterClass {
-    /// Memory that the device reaches.
+    /// Memory that the device can access.
     Pointer,
-    /// Memory of each work-group, of which the launch says how much.
+    /// Memory of each work-group; the launch sets its size.
     Local,
-    /// A signed integer of so many bytes.
+    /// A signed integer of this many bytes.
     Signed(u8),
-    /// An unsigned integer of so many bytes.
+    /// An unsigned integer of this many bytes.
     Unsigned(u8),
-    /// A floating-point number of so many bytes.
+    /// A floating-point number of this many bytes.
     Float(u8),
-    /// The program does not tell, or it is a type without a number of ours. The driver looks.
+    /// Undeclared, or a type without a counterpart in this crate. The driver checks the argument.
     Unknown,
 }
 
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LaunchArgument {
-    /// Memory that the device reaches.
+    /// Memory that the device can access.
     Memory(Address),
-    /// A value, by its bytes.
+    /// A value, as bytes.
     Value(ValueBytes),
-    /// Memory of each work-group, of so many bytes.
+    /// Memory of each work-group, of this many bytes.
     Local(usize),
 }
 
-/// The bytes of a value of at most 16, as they stand in memory.
+/// The bytes of a value of 1 to 16 bytes, in memory order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueBytes {
     bytes: [u8; Self::MOST],
@@ -68,10 +68,10 @@ pub struct ValueBytes {
 }
 
 impl ValueBytes {
-    /// More go by memory.
+    /// Largest size in bytes; larger values are passed in memory.
     pub const MOST: usize = 16;
 
-    /// `None` when there are too many, or none.
+    /// `None` for an empty or too large value.
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
         let count = u8::try_from(value.len()).ok().filter(|count| *count > 0)?;
@@ -87,25 +87,25 @@ impl ValueBytes {
     }
 }
 
-/// How many work-items a launch has, in one to three dimensions.
+/// The number of work-items of a launch, in one to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchSize {
-    /// Work-items in each dimension; 1 in those that are not used.
+    /// Work-items in each dimension; 1 in the unused ones.
     pub global: [usize; 3],
-    /// Work-items of a work-group in each dimension; `None`: the driver chooses.
+    /// Work-items of a work-group in each dimension; with `None`, the driver chooses.
     pub local: Option<[usize; 3]>,
-    /// How many dimensions are used.
+    /// The number of dimensions in use.
     pub dimensions: u32,
 }
 
-/// Programs that are compiled for a device, and their kernels. Handles are numbers of the backend.
-/// A kernel may be given back before its launches are done, and a program before its kernels.
+/// Compiles programs for a device and launches their kernels. Handles are numbers of the backend. A
+/// kernel may be released before its launches are done, and a program before its kernels.
 ///
 /// # Safety
-/// As [`Backend`](super::Backend): a launch runs this kernel, with these arguments and no others.
+/// As [`Backend`](super::Backend): a launch runs only this kernel, with only these arguments.
 /// Methods that are not `unsafe` are sound with every argument.
 pub unsafe trait Kernels: Send + Sync {
-    /// Compiles for a device; blocks. `options` are the compiler's.
+    /// Compiles for a device; blocks. `options` are for the compiler.
     fn compile(
         &self,
         device_index: usize,
@@ -119,7 +119,7 @@ pub unsafe trait Kernels: Send + Sync {
     /// The program is live: see the head of `contract`.
     unsafe fn kernel_names(&self, program: ProgramHandle) -> Result<Vec<String>>;
 
-    /// A kernel by one of these names.
+    /// The kernel of this name, one of [`Self::kernel_names`].
     ///
     /// # Safety
     /// The program is live.
@@ -131,13 +131,13 @@ pub unsafe trait Kernels: Send + Sync {
     /// The kernel is live.
     unsafe fn parameters(&self, kernel: KernelHandle) -> Result<Vec<KernelParameter>>;
 
-    /// Runs a kernel on a stream of its device. The arguments fit the parameters as far as these
-    /// are known. Any thread may launch one kernel at any time.
+    /// Runs a kernel on a stream of its device. The arguments fit its known parameters. Any thread
+    /// may launch a kernel, also concurrently with others.
     ///
     /// # Safety
-    /// Kernel and stream are live, and of one device. The arguments are of the number and the
-    /// classes that the kernel has. What the kernel does with them is sound: what it reads and
-    /// writes is valid for the task, and it has alone what it writes.
+    /// Kernel and stream are live and of one device. The arguments have the number and the classes
+    /// of the kernel's parameters. The kernel's accesses are sound: its memory is valid for the
+    /// task, and memory that it writes is exclusive to the task.
     unsafe fn launch(
         &self,
         kernel: KernelHandle,
@@ -146,15 +146,15 @@ pub unsafe trait Kernels: Send + Sync {
         size: &LaunchSize,
     ) -> Result<()>;
 
-    /// Gives a kernel back.
+    /// Releases a kernel.
     ///
     /// # Safety
-    /// The kernel is live, and this ends it.
+    /// The kernel is live; the call ends its life.
     unsafe fn kernel_release(&self, kernel: KernelHandle) -> Result<()>;
 
-    /// Gives a program back.
+    /// Releases a program.
     ///
     /// # Safety
-    /// The program is live, and this ends it.
+    /// The program is live; the call ends its life.
     unsafe fn program_release(&self, program: ProgramHandle) -> Result<()>;
 }

@@ -1,11 +1,11 @@
-//! Owned streams and marks of a backend: live until the owner is dropped, which gives them back.
+//! Owned streams and marks of a backend: live until their owner is dropped, which releases them.
 //!
-//! | promise of the contract | kept by |
+//! | pre-condition of the contract | upheld by |
 //! |---|---|
-//! | the handle is of this backend | the owner keeps the backend that made it, and calls no other |
-//! | it was not given back | only the owner's drop does that |
-//! | no call with it is under way then | each call borrows the owner |
-#![expect(unsafe_code, reason = "a handle is live for as long as its owner is there")]
+//! | the handle is of this backend | the owner holds the issuing backend and calls no other |
+//! | it was not released | only the owner's drop releases it |
+//! | no other call with it is in progress then | each call borrows the owner |
+#![expect(unsafe_code, reason = "an owner keeps its handle live")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::backend::contract::{
 };
 use crate::base::error::Result;
 
-/// A stream of a backend, destroyed with this.
+/// A stream of a backend, destroyed when this is dropped.
 pub(crate) struct OwnedStream {
     backend: Arc<dyn Backend>,
     stream: StreamHandle,
 }
 
-// In all calls below the stream is live: see the head of this file.
+// In all calls below the stream is live: `self` is borrowed, and only its drop destroys the stream.
 impl OwnedStream {
-    /// Makes a stream. The priority is in the backend's range.
+    /// Creates a stream. The priority is in the backend's range.
     pub(crate) fn create(
         backend: &Arc<dyn Backend>,
         device_index: usize,
@@ -42,13 +42,13 @@ impl OwnedStream {
 
     /// As [`Backend::submit`].
     pub(crate) fn submit(&self, work: Arc<dyn Work>) {
-        // SAFETY: the stream is live until this returns: the caller borrows it.
+        // SAFETY: the stream is live until this returns: the caller borrows its owner.
         unsafe { self.backend.submit(self.stream, work) }
     }
 
     /// As [`Backend::resume`].
     pub(crate) fn resume(&self, work: Arc<dyn Work>) {
-        // SAFETY: as for `submit`.
+        // SAFETY: the stream is live until this returns: the caller borrows its owner.
         unsafe { self.backend.resume(self.stream, work) }
     }
 
@@ -71,52 +71,51 @@ impl OwnedStream {
         unsafe { self.backend.stream_synchronize(self.stream) }
     }
 
-    /// Marks the place that the stream has reached; with a time stamp when `timed`.
+    /// As [`Backend::mark`].
     pub(crate) fn mark(&self, timed: bool) -> Result<Arc<OwnedMark>> {
         let mark = self.bare_mark(timed)?;
-        // SAFETY: made by this backend, just now.
+        // SAFETY: the mark is new, of this backend, and has no other owner.
         Ok(unsafe { mark.into_owned(&self.backend) })
     }
 
-    /// As [`Self::mark`], without an owner: the caller adds one when the mark is asked for.
+    /// As [`Self::mark`], without an owner: the caller adds one if a user requests the mark.
     #[inline]
     pub(crate) fn bare_mark(&self, timed: bool) -> Result<BareMark> {
         // SAFETY: the stream is live.
         unsafe { self.backend.mark(self.stream, timed) }.map(BareMark)
     }
 
-    /// Makes later submissions wait, on the device, for a mark of the same backend.
+    /// As [`Backend::stream_wait`], for a mark of the same backend.
     pub(crate) fn wait(&self, mark: &OwnedMark) -> Result<()> {
         assert!(Arc::ptr_eq(&self.backend, &mark.backend), "a mark of another backend");
-        // SAFETY: the stream is live, and so is the mark, which is of this backend.
+        // SAFETY: stream and mark are live, and the assertion ensures one backend.
         unsafe { self.backend.stream_wait(self.stream, mark.mark) }
     }
 
     /// As [`Backend::copy`].
     ///
     /// # Safety
-    /// Both ranges are valid for the task, it has `to` alone, and nothing writes to `from`
-    /// meanwhile: see the head of `contract`.
+    /// Both ranges are valid for the task, `to` is exclusive to it, and nothing writes to `from`
+    /// until it is done: see the head of `contract`.
     pub(crate) unsafe fn copy(&self, to: Address, from: Address, bytes: usize) -> Result<()> {
-        // SAFETY: the stream is live; the caller promises the rest.
+        // SAFETY: the stream is live; the caller upholds the conditions on the ranges.
         unsafe { self.backend.copy(self.stream, to, from, bytes) }
     }
 
     /// As [`Backend::fill`].
     ///
     /// # Safety
-    /// The range is valid for the task, which has it alone: see the head of `contract`.
+    /// The range is valid for the task and exclusive to it: see the head of `contract`.
     pub(crate) unsafe fn fill(&self, to: Address, byte: u8, bytes: usize) -> Result<()> {
-        // SAFETY: the stream is live; the caller promises the rest.
+        // SAFETY: the stream is live; the caller upholds the conditions on the range.
         unsafe { self.backend.fill(self.stream, to, byte, bytes) }
     }
 
     /// As [`Kernels::launch`].
     ///
     /// # Safety
-    /// The kernel is live, of this backend and of the stream's device. The arguments are of the
-    /// number and the classes that it has, and what it does with them is sound: see the head of
-    /// `contract`.
+    /// The kernel is live, of this backend and of the stream's device. The arguments have its
+    /// parameters' number and classes, and its accesses are sound: see [`Kernels::launch`].
     pub(crate) unsafe fn launch(
         &self,
         kernels: &dyn Kernels,
@@ -124,15 +123,15 @@ impl OwnedStream {
         arguments: &[LaunchArgument],
         size: &LaunchSize,
     ) -> Result<()> {
-        // SAFETY: the stream is live; the caller promises the rest.
+        // SAFETY: the stream is live; the caller upholds the conditions on kernel and arguments.
         unsafe { kernels.launch(kernel, self.stream, arguments, size) }
     }
 }
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
-        // A refusal leaves nothing to do: the handle of the stream is gone.
-        // SAFETY: the stream is live, and this owner, which ends it, is the only one.
+        // An error has no remedy: the stream's handle is invalid either way.
+        // SAFETY: the stream is live; this is its only owner, and its last call.
         let _ = unsafe { self.backend.stream_destroy(self.stream) };
     }
 }
@@ -143,38 +142,42 @@ impl fmt::Debug for OwnedStream {
     }
 }
 
-/// A mark without an owner: few marks are ever asked for, and an owner costs a reference count.
+/// A mark without an owner. An owner costs a reference count, and few marks are ever requested.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "the backend keeps it until it is released"]
+#[must_use = "an unreleased mark leaks in the backend"]
 pub(crate) struct BareMark(Mark);
 
 impl BareMark {
-    /// Gives it an owner, which releases it.
+    /// Adds an owner, which releases the mark.
     ///
     /// # Safety
-    /// A stream of this backend made it, and nothing else owns or releases it.
+    /// A stream of this backend recorded the mark; it is live, and nothing else owns or releases
+    /// it.
     pub(crate) unsafe fn into_owned(self, backend: &Arc<dyn Backend>) -> Arc<OwnedMark> {
         Arc::new(OwnedMark { backend: Arc::clone(backend), mark: self.0 })
     }
 
-    /// Gives it back.
+    /// Releases the mark.
     ///
     /// # Safety
-    /// A stream of this backend made it, and nothing else owns or releases it.
+    /// A stream of this backend recorded the mark; it is live, and nothing else owns or releases
+    /// it.
     pub(crate) unsafe fn release(self, backend: &dyn Backend) {
-        // A refusal leaves nothing to do: the driver keeps the mark, and the next call tells.
-        // SAFETY: of this backend, and live: the caller promises it.
+        // An error has no remedy: the driver retains the mark, and a lost device fails the next
+        // call.
+        // SAFETY: the caller upholds that the mark is live, of this backend and not released
+        // elsewhere.
         let _ = unsafe { backend.mark_release(self.0) };
     }
 }
 
-/// A mark that is released with this.
+/// A mark, released when this is dropped.
 pub(crate) struct OwnedMark {
     backend: Arc<dyn Backend>,
     mark: Mark,
 }
 
-// In all calls below the mark is live: see the head of this file.
+// In all calls below the mark is live: `self` is borrowed, and only its drop releases the mark.
 impl OwnedMark {
     /// As [`Backend::mark_done`].
     pub(crate) fn is_done(&self) -> Result<bool> {
@@ -190,21 +193,22 @@ impl OwnedMark {
 
     /// As [`Backend::when_done`].
     pub(crate) fn when_done(&self, callback: DoneCallback) -> Result<()> {
-        // SAFETY: the mark is live until this returns: the caller borrows it.
+        // SAFETY: the mark is live until this returns: the caller borrows its owner.
         unsafe { self.backend.when_done(self.mark, callback) }
     }
 
-    /// Nanoseconds from this mark to another one of the same device; both are timed and done.
+    /// Nanoseconds from this mark to `end` of the same device; both are timed and done.
     pub(crate) fn elapsed_ns(&self, end: &Self) -> Result<i64> {
         assert!(Arc::ptr_eq(&self.backend, &end.backend), "a mark of another backend");
-        // SAFETY: both marks are live, and of one backend.
+        // SAFETY: both marks are live, and the assertion ensures one backend.
         unsafe { self.backend.elapsed_ns(self.mark, end.mark) }
     }
 }
 
 impl Drop for OwnedMark {
     fn drop(&mut self) {
-        // SAFETY: of this backend, and owned by this alone: `own` was promised that.
+        // SAFETY: the mark is live and of this backend; `into_owned` required that nothing else
+        // owns it.
         unsafe { BareMark(self.mark).release(&*self.backend) };
     }
 }

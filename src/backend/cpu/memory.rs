@@ -72,7 +72,7 @@ impl CpuMemory {
             from_allocator(bytes, align_bytes)
         };
         let Some((address, source)) = taken else {
-            self.capacity.give_back(counted_bytes);
+            self.capacity.release(counted_bytes);
             return Err(out_of_memory());
         };
         let allocation = Allocation { bytes, counted_bytes, source };
@@ -88,7 +88,7 @@ impl CpuMemory {
             .unwrap_or_else(|| panic!("no allocation begins at the address {:#x}", address.0));
         // Removed first: from here on another allocation may get the address.
         give_back(address, allocation);
-        self.capacity.give_back(allocation.counted_bytes);
+        self.capacity.release(allocation.counted_bytes);
     }
 
     /// First address and size of the allocation that `address` is in.
@@ -110,7 +110,7 @@ impl Drop for CpuMemory {
         let allocations = std::mem::take(&mut *self.allocations.lock());
         for (address, allocation) in allocations {
             give_back(Address(address), allocation);
-            self.capacity.give_back(allocation.counted_bytes);
+            self.capacity.release(allocation.counted_bytes);
         }
     }
 }

@@ -250,7 +250,7 @@ unsafe impl contract::VirtualMemory for CpuVirtualMemory {
             Place::Mapped(from) => self.vacate(&mut table, from),
         }
         table.physical.remove(&physical.0);
-        self.capacity.give_back(bytes);
+        self.capacity.release(bytes);
         Ok(())
     }
 }
@@ -284,7 +284,7 @@ impl Drop for CpuVirtualMemory {
         let in_reservations: usize =
             table.reservations.values().map(Reservation::num_mappings).sum();
         self.mappings.give_back(in_reservations + parked.count());
-        self.capacity.give_back(table.physical.values().map(|physical| physical.bytes).sum());
+        self.capacity.release(table.physical.values().map(|physical| physical.bytes).sum());
     }
 }
 

@@ -1,8 +1,8 @@
-//! Types of OpenCL C as classes of kernel parameters, for every kind that compiles it.
+//! Types of OpenCL C as parameter classes, for every kind with an OpenCL C compiler.
 
 use crate::backend::contract::ParameterClass;
 
-/// The class of a parameter that is passed by value, by its type.
+/// The class of a by-value parameter of this type.
 pub(crate) fn class_of_value(type_name: &str) -> ParameterClass {
     match type_name {
         "char" | "signed char" => ParameterClass::Signed(1),
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_an_unsigned_type_are_one_and_vectors_are_left_to_the_driver() {
+    fn unsigned_types_have_two_spellings_and_vectors_are_unknown() {
         for (short, long) in [("uchar", "unsigned char"), ("uint", "unsigned int")] {
             assert_eq!(class_of_value(short), class_of_value(long));
         }

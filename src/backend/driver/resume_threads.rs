@@ -1,11 +1,11 @@
-//! Threads that carry resumed work for driver kinds, so that a completer never executes it.
+//! Threads that execute resumed work for driver kinds, in place of the completer.
 //!
-//! Driver kinds execute tasks on the enqueuing thread. Work that a completer resumes has no such
-//! thread: the completer may be a worker of another kind or a callback of a driver that must not
-//! call back. It is posted here instead.
+//! Driver kinds execute tasks on the enqueuing thread. Resumed work has none: its completer may be
+//! a worker of another kind, or a driver's callback, which must not call the driver. The completer
+//! posts the work here instead.
 //!
-//! One thread carries everything until it blocks inside of work, as in a destructor or the start of
-//! a deferred task that waits for another stream. Work posted then gets a further thread.
+//! One thread executes all posted work until it blocks inside work, for example in a destructor or
+//! in a deferred task that waits for another stream. The next post then gets another thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,10 +21,10 @@ use crate::base::signals::with_signals_blocked;
 use crate::base::sync::unmodelled::AtomicBool;
 use crate::base::sync::{LockRank, Mutex, Ordering, Sleeper};
 
-/// Polling period for a thread that ends.
+/// Polling period of a join.
 const PERIOD: Duration = Duration::from_micros(100);
 
-/// See the head of this file. Posts start its threads.
+/// See the head of this file. The first post starts a thread.
 #[derive(Debug)]
 pub(crate) struct ResumeThreads {
     shared: Arc<Shared>,
@@ -41,11 +41,11 @@ struct Shared {
 struct State {
     posted: VecDeque<Arc<dyn Work>>,
     threads: Vec<ResumeThread>,
-    /// Threads that look for work, carry some or sleep.
+    /// Threads that search for work, execute or sleep.
     count: usize,
-    /// How many of these block inside of work.
+    /// Those of them that block inside work.
     blocked: usize,
-    /// The sleeping one.
+    /// The sleeping thread, if any.
     asleep: Option<Arc<Sleeper>>,
     is_stopped: bool,
 }
@@ -53,13 +53,13 @@ struct State {
 #[derive(Debug)]
 struct ResumeThread {
     thread: JoinHandle<()>,
-    /// It is inside of work. Relaxed: a figure that a shutdown reads.
+    /// Whether the thread is inside work. Relaxed: a statistic for `shutdown`.
     is_inside: Arc<AtomicBool>,
 }
 
 impl ResumeThread {
-    /// Waits until the thread ends and joins it. Returns it when the deadline comes first, or when
-    /// it is the calling thread.
+    /// Waits for the thread's end and joins it. Returns the thread when the deadline passes first,
+    /// or when it is the calling thread.
     fn join_by(self, deadline: Instant) -> Option<Self> {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         while !self.thread.is_finished() {
@@ -68,13 +68,13 @@ impl ResumeThread {
             }
             std::thread::sleep(PERIOD);
         }
-        // A panic there was caught where the task ran; the thread itself has nothing to say.
+        // The task's executor caught any panic; the join result carries none.
         let _ = self.thread.join();
         None
     }
 
-    /// True when it is inside of user code on another thread than this one. A thread that is only
-    /// slow to end is not busy.
+    /// True when another thread is inside user code. A thread that is merely slow to end is not
+    /// busy.
     fn is_busy(&self) -> bool {
         let is_own = self.thread.thread().id() == std::thread::current().id();
         self.is_inside.load(Ordering::Relaxed) && !is_own // relaxed: see the field
@@ -87,9 +87,9 @@ impl ResumeThreads {
         Self { shared: Arc::new(Shared { kind, name, state }) }
     }
 
-    /// Has `work` executed by one of these threads; the next begins when the one before is
-    /// over, or blocks. After a shutdown the work is dropped: the streams were cancelled before. It
-    /// is refused where the system starts no thread and no existing one will come back.
+    /// Posts `work` for one of these threads, which execute in order of posting unless one blocks.
+    /// After a shutdown, drops the work: its stream is already cancelled. Refuses it when the
+    /// system starts no thread and every existing one is blocked.
     pub(crate) fn post(&self, work: Arc<dyn Work>) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
@@ -97,23 +97,23 @@ impl ResumeThreads {
             return;
         }
         state.posted.push_back(work);
-        let refused = self.shared.give_thread(&mut state);
+        let refused = self.shared.ensure_thread(&mut state);
         drop(state);
         self.shared.refuse(refused);
     }
 
-    /// Starts a thread for later posts, if there is none. Fails where the system starts none.
+    /// Ensures a thread for later posts. Fails where the system starts none.
     #[cfg(feature = "xpu")]
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         if state.count > 0 || state.is_stopped {
             return Ok(());
         }
-        self.shared.start(&mut state).map_err(|refusal| self.shared.no_thread(&refusal))
+        self.shared.start(&mut state).map_err(|refusal| self.shared.start_error(&refusal))
     }
 
-    /// Ends the threads after the posted work; one that is still inside user code is left alone.
-    /// The calling thread is neither waited for nor counted.
+    /// Ends the threads after the posted work; detaches those that are inside user code at the
+    /// deadline. Neither waits for nor counts the calling thread.
     pub(crate) fn shutdown(&self, deadline: Instant) -> Leftover {
         let (threads, asleep) = {
             let mut state = self.shared.state.lock();
@@ -132,8 +132,8 @@ impl ResumeThreads {
 }
 
 impl Shared {
-    /// Makes sure that a thread takes the posted work. Returns the work when none will.
-    fn give_thread(self: &Arc<Self>, state: &mut State) -> Refused {
+    /// Ensures that a thread takes the posted work. Returns the work when none will.
+    fn ensure_thread(self: &Arc<Self>, state: &mut State) -> Refused {
         if let Some(sleeper) = state.asleep.take() {
             sleeper.wake();
         } else if state.count == state.blocked
@@ -145,7 +145,7 @@ impl Shared {
         None
     }
 
-    /// Starts a thread, which looks for work when the lock is released.
+    /// Starts a thread, which takes work once the lock is released.
     fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         #[cfg(all(test, not(loom)))]
         if tests::is_refused() {
@@ -154,14 +154,14 @@ impl Shared {
         let is_inside = Arc::new(AtomicBool::new(false));
         let (shared, inside) = (Arc::clone(self), Arc::clone(&is_inside));
         let builder = std::thread::Builder::new().name(self.name.to_owned());
-        let thread = with_signals_blocked(|| builder.spawn(move || shared.carry(&inside)))?;
-        state.threads.retain(|thread| !thread.thread.is_finished()); // those need no join
+        let thread = with_signals_blocked(|| builder.spawn(move || shared.execute(&inside)))?;
+        state.threads.retain(|thread| !thread.thread.is_finished()); // ended: no join is needed
         state.threads.push(ResumeThread { thread, is_inside });
         state.count += 1;
         Ok(())
     }
 
-    fn carry(self: Arc<Self>, inside: &AtomicBool) {
+    fn execute(self: Arc<Self>, inside: &AtomicBool) {
         set_hook(Arc::new(Hook(Arc::clone(&self))));
         let sleeper = Sleeper::new();
         while let Some(work) = self.next(&sleeper) {
@@ -171,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// The next work, when there is some; `None` ends the thread.
+    /// The next work; sleeps while there is none. `None` ends the thread.
     fn next(&self, sleeper: &Arc<Sleeper>) -> Option<Arc<dyn Work>> {
         loop {
             let mut state = self.state.lock();
@@ -191,23 +191,23 @@ impl Shared {
     /// Refuses work that no thread will take.
     fn refuse(&self, refused: Refused) {
         let Some((works, refusal)) = refused else { return };
-        let error = self.no_thread(&refusal);
+        let error = self.start_error(&refusal);
         for work in works {
             work.refuse(&error);
         }
     }
 
-    fn no_thread(&self, refusal: &io::Error) -> Error {
+    fn start_error(&self, refusal: &io::Error) -> Error {
         let code = refusal.raw_os_error().unwrap_or_default().into();
         let (kind, message) = (self.kind, format!("no thread: {refusal}"));
         Error::Driver(DriverError::Refused { kind, call: "pthread_create", code, message })
     }
 }
 
-/// Work that no thread will take, and why.
+/// Work that no thread will take, and the reason.
 type Refused = Option<(VecDeque<Arc<dyn Work>>, io::Error)>;
 
-/// Told when one of these threads blocks inside of work.
+/// Counts the threads that block inside work.
 struct Hook(Arc<Shared>);
 
 impl BlockingHook for Hook {
@@ -215,7 +215,7 @@ impl BlockingHook for Hook {
         let mut state = self.0.state.lock();
         state.blocked += 1;
         let is_waited_for = !state.posted.is_empty();
-        let refused = if is_waited_for { self.0.give_thread(&mut state) } else { None };
+        let refused = if is_waited_for { self.0.ensure_thread(&mut state) } else { None };
         drop(state);
         self.0.refuse(refused);
     }
@@ -234,7 +234,7 @@ mod tests {
     use crate::base::blocking::while_blocked;
 
     thread_local! {
-        /// Whether the next thread that this one starts is refused.
+        /// Whether to refuse this thread's next thread start.
         static REFUSED: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -242,20 +242,20 @@ mod tests {
         REFUSED.take()
     }
 
-    /// Work that reports its start, and holds its thread until it is released.
-    struct Held(Sender<()>, std::sync::Mutex<Receiver<()>>);
+    /// Work that reports its start and blocks until the test releases it.
+    struct BlockingWork(Sender<()>, std::sync::Mutex<Receiver<()>>);
 
-    impl Work for Held {
+    impl Work for BlockingWork {
         fn run(self: Arc<Self>, _turn: &Turn<'_>) {
             self.0.send(()).unwrap();
             let _ = self.1.lock().unwrap().recv();
         }
     }
 
-    /// Work that tells whether it ran.
-    struct Told(Sender<bool>);
+    /// Work that reports whether it ran or was refused.
+    struct Reporter(Sender<bool>);
 
-    impl Work for Told {
+    impl Work for Reporter {
         fn run(self: Arc<Self>, _turn: &Turn<'_>) {
             self.0.send(true).unwrap();
         }
@@ -265,21 +265,21 @@ mod tests {
         }
     }
 
-    /// Work that waits for other work, which it posts itself or finds there.
-    struct Waiting {
+    /// Work that waits for other work, posted by itself or before.
+    struct WaitingWork {
         resume_threads: Arc<ResumeThreads>,
-        told: std::sync::Mutex<Receiver<bool>>,
-        later: Option<Arc<Told>>,
+        reports: std::sync::Mutex<Receiver<bool>>,
+        later: Option<Arc<Reporter>>,
         over: Sender<bool>,
     }
 
-    impl Work for Waiting {
+    impl Work for WaitingWork {
         fn run(self: Arc<Self>, _turn: &Turn<'_>) {
             while_blocked(|| {
                 if let Some(later) = &self.later {
                     self.resume_threads.post(Arc::clone(later) as Arc<dyn Work>);
                 }
-                self.over.send(self.told.lock().unwrap().recv().unwrap()).unwrap();
+                self.over.send(self.reports.lock().unwrap().recv().unwrap()).unwrap();
             });
         }
     }
@@ -288,29 +288,28 @@ mod tests {
         ResumeThreads::new(DeviceKind::NULL, "test")
     }
 
-    /// When nothing is waited for.
     fn now() -> Instant {
         Instant::now()
     }
 
-    fn never() -> Instant {
+    fn far_deadline() -> Instant {
         Instant::now() + Duration::from_secs(600)
     }
 
     #[test]
-    fn a_thread_inside_of_work_is_busy_until_a_later_shutdown_finds_it_ended() {
+    fn a_thread_inside_work_is_busy_until_a_later_shutdown_joins_it() {
         let resume_threads = resume_threads();
         let ((enter, entered), (let_go, held)) = (channel(), channel());
-        resume_threads.post(Arc::new(Held(enter, held.into())));
+        resume_threads.post(Arc::new(BlockingWork(enter, held.into())));
         entered.recv().unwrap();
         assert_eq!(resume_threads.shutdown(now()), Leftover { busy_threads: 1 });
         drop(let_go);
-        assert_eq!(resume_threads.shutdown(never()), Leftover::default());
+        assert_eq!(resume_threads.shutdown(far_deadline()), Leftover::default());
         assert!(resume_threads.shared.state.lock().threads.is_empty());
     }
 
     #[test]
-    fn a_thread_that_is_slow_to_end_is_not_busy_and_a_later_shutdown_waits_for_it() {
+    fn a_thread_that_is_slow_to_end_is_not_busy_and_a_later_shutdown_joins_it() {
         let (let_go, held) = channel::<()>();
         let thread = std::thread::spawn(move || {
             let _ = held.recv();
@@ -321,39 +320,39 @@ mod tests {
         assert_eq!(resume_threads.shutdown(now()), Leftover::default());
         assert_eq!(resume_threads.shared.state.lock().threads.len(), 1);
         drop(let_go);
-        assert_eq!(resume_threads.shutdown(never()), Leftover::default());
+        assert_eq!(resume_threads.shutdown(far_deadline()), Leftover::default());
         assert!(resume_threads.shared.state.lock().threads.is_empty());
     }
 
     #[test]
-    fn work_for_which_no_thread_can_be_started_is_refused_and_the_next_post_tries_again() {
+    fn a_failed_thread_start_refuses_the_work_and_the_next_post_retries() {
         let resume_threads = resume_threads();
-        let (tell, told) = channel();
+        let (tell, reports) = channel();
         for _ in 0..3 {
             REFUSED.set(true);
-            resume_threads.post(Arc::new(Told(tell.clone())));
-            assert!(!told.recv().unwrap(), "it was refused");
+            resume_threads.post(Arc::new(Reporter(tell.clone())));
+            assert!(!reports.recv().unwrap(), "it was refused");
         }
         for _ in 0..3 {
-            resume_threads.post(Arc::new(Told(tell.clone())));
-            assert!(told.recv().unwrap(), "it ran");
+            resume_threads.post(Arc::new(Reporter(tell.clone())));
+            assert!(reports.recv().unwrap(), "it ran");
         }
-        assert_eq!(resume_threads.shutdown(never()), Leftover::default());
+        assert_eq!(resume_threads.shutdown(far_deadline()), Leftover::default());
     }
 
     #[test]
-    fn work_that_waits_for_later_work_does_not_hold_it_up() {
+    fn work_that_blocks_does_not_delay_later_work() {
         for is_there_before in [false, true] {
             let resume_threads = Arc::new(resume_threads());
-            let (tell, told) = channel();
-            let later = Arc::new(Told(tell));
+            let (tell, reports) = channel();
+            let later = Arc::new(Reporter(tell));
             let ((enter, entered), (let_go, held)) = (channel(), channel());
-            resume_threads.post(Arc::new(Held(enter, held.into())));
+            resume_threads.post(Arc::new(BlockingWork(enter, held.into())));
             entered.recv().unwrap();
             let (over, is_over) = channel();
-            resume_threads.post(Arc::new(Waiting {
+            resume_threads.post(Arc::new(WaitingWork {
                 resume_threads: Arc::clone(&resume_threads),
-                told: told.into(),
+                reports: reports.into(),
                 later: (!is_there_before).then(|| Arc::clone(&later)),
                 over,
             }));
@@ -362,7 +361,7 @@ mod tests {
             }
             drop(let_go);
             assert!(is_over.recv_timeout(Duration::from_secs(30)).expect("the test hangs"));
-            assert_eq!(resume_threads.shutdown(never()), Leftover::default());
+            assert_eq!(resume_threads.shutdown(far_deadline()), Leftover::default());
         }
     }
 }

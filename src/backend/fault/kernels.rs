@@ -1,5 +1,5 @@
 //! Programs and kernels with planned faults.
-#![expect(unsafe_code, reason = "hands calls on whose callers keep the contract")]
+#![expect(unsafe_code, reason = "forwards calls whose callers uphold the contract")]
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::backend::fault::Method;
 use crate::backend::fault::plan::{Injector, Request};
 use crate::base::error::Result;
 
-/// The kernels of a backend, as [`FaultBackend`](super::FaultBackend) hands them out.
+/// The kernel compiler of a backend, as [`FaultBackend`](super::FaultBackend) exposes it.
 #[derive(Debug)]
 pub(super) struct FaultKernels(Arc<Injector>);
 
@@ -34,7 +34,7 @@ impl FaultKernels {
     }
 }
 
-// SAFETY: as for `FaultBackend`.
+// SAFETY: every result is the inner object's, which upholds the contract.
 unsafe impl Kernels for FaultKernels {
     fn compile(
         &self,

@@ -1,11 +1,11 @@
-//! The methods of a backend that can fail, by name.
+//! The fallible methods of the backend contract.
 
 use std::fmt;
 
-/// A fallible method of `Backend`, or with `Vm` in front of `VirtualMemory`, with
-/// `Kernels` in front of `Kernels`.
+/// A fallible method of `Backend`; of `VirtualMemory` with the prefix `Vm`, of `Kernels` with the
+/// prefix `Kernels`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the method of its name, described at the traits")]
+#[expect(missing_docs, reason = "each is named after its method, documented at the trait")]
 pub enum Method {
     DeviceCount,
     Properties,
@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Every one, in the order of the traits.
+    /// All methods, in the order of the traits.
     pub const ALL: [Self; 38] = [
         Self::DeviceCount,
         Self::Properties,
@@ -90,7 +90,7 @@ impl Method {
         Self::KernelsProgramRelease,
     ];
 
-    /// The method's name as in `Backend`, or with `VirtualMemory::` or `Kernels::` in front.
+    /// The method's name; prefixed with `VirtualMemory::` or `Kernels::` for those traits.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl Method {
         }
     }
 
-    /// True for the methods that may run out of memory.
+    /// True for the methods that allocate.
     #[must_use]
     pub const fn takes_memory(self) -> bool {
         matches!(
@@ -148,8 +148,8 @@ impl Method {
         )
     }
 
-    /// True for the methods that give something back: when one of these fails as planned, the inner
-    /// call was made.
+    /// True for the methods that release: when one of these fails as planned, the inner call has
+    /// been executed.
     #[must_use]
     pub const fn gives_back(self) -> bool {
         matches!(
@@ -184,9 +184,9 @@ mod tests {
         include_str!("../contract/kernels.rs"),
     ];
 
-    /// The names of the methods of a trait of the contract that return a `Result`.
+    /// The names of a contract trait's methods that return a `Result`.
     fn fallible(trait_head: &str, prefix: &str) -> Vec<String> {
-        // The caller's promises do not say whether a method can fail.
+        // `unsafe` does not matter for fallibility.
         let contract = CONTRACT.concat().replace("unsafe fn ", "fn ");
         let body = contract.split_once(trait_head).expect("the trait is in the contract").1;
         let body = body.split_once("\n}").expect("a trait ends").0;
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn every_fallible_method_of_the_contract_is_listed_once_and_in_order() {
-        // Goal: a method that is added to a trait cannot be forgotten here. Method: the signatures
-        // are read from the contract's text.
+        // Goal: a method added to a trait is never forgotten here. Method: parse the signatures in
+        // the contract's source.
         let mut expected = fallible("pub unsafe trait Backend:", "");
         expected.extend(fallible("pub unsafe trait VirtualMemory:", "VirtualMemory::"));
         expected.extend(fallible("pub unsafe trait Kernels:", "Kernels::"));

@@ -1,4 +1,4 @@
-//! Which calls fail, how, and how many did.
+//! Planned faults: the failing calls, their errors and counts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ const PLANNED_CODE: i64 = 999;
 pub enum FaultError {
     /// `OutOfMemory`, with the inner device's true numbers.
     OutOfMemory,
-    /// `Driver`, with the method's name as the call and the code 999.
+    /// `Driver`, with the method's name and the code 999.
     Driver,
     /// `DeviceLost`.
     DeviceLost,
-    /// No error: the call panics, as one of a backend with a mistake does.
+    /// No error: the call panics, as in a defective backend.
     Panic,
 }
 
-/// How often a planned fault strikes.
+/// The repetition of a planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// At its call alone.
+    /// Only its call fails.
     Once,
-    /// At its call and every later one.
+    /// Its call and every later one fail.
     FromThenOn,
 }
 
 /// A planned fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The method; `None` is any, and with `OutOfMemory` any that takes memory.
+    /// The method; `None` is any, and with `OutOfMemory` any that allocates.
     pub method: Option<Method>,
-    /// Which call of the method fails, counted from the planning on; the first is 1.
+    /// The failing call, counted from the planning; the first is 1.
     pub call: u64,
-    /// Whether later calls fail too.
+    /// Whether later calls fail as well.
     pub repeat: Repeat,
-    /// How it fails.
+    /// The error.
     pub error: FaultError,
 }
 
 impl Fault {
-    /// The `call`-th call of a method fails, and no other.
+    /// Only the `call`-th call of a method fails.
     #[must_use]
     pub const fn nth(method: Method, call: u64, error: FaultError) -> Self {
         Self { method: Some(method), call, repeat: Repeat::Once, error }
     }
 
-    /// The `call`-th call of any fallible method fails, and no other.
+    /// Only the `call`-th call of any fallible method fails.
     #[must_use]
     pub const fn nth_of_any(call: u64, error: FaultError) -> Self {
         Self { method: None, call, repeat: Repeat::Once, error }
@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// The device and size of a request, for the text of its error.
+/// The device and size of a request, for the error message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) device_index: usize,
@@ -83,7 +83,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A call that names no device: its error names the first.
+    /// A call without a device: its error names device 0.
     pub(super) const ANY: Self = Self { device_index: 0, bytes: 0 };
 
     pub(super) const fn of(device_index: usize) -> Self {
@@ -91,7 +91,7 @@ impl Request {
     }
 }
 
-/// A fault that waits for its call.
+/// A planned fault and its count of calls so far.
 #[derive(Debug)]
 struct Planned {
     fault: Fault,
@@ -101,7 +101,7 @@ struct Planned {
 /// A test's action inside a call.
 struct Action {
     method: Method,
-    /// How many calls are left, including the one that it is for.
+    /// Remaining calls, including the one with the action.
     calls: u64,
     run: Box<dyn FnOnce() + Send>,
 }
@@ -118,7 +118,7 @@ struct Counts {
     failures: AtomicU64,
 }
 
-/// Decides for each call whether it fails, and counts.
+/// Counts calls and decides for each whether it fails.
 #[derive(Debug)]
 pub(super) struct Injector {
     pub(super) inner: Arc<dyn Backend>,
@@ -151,7 +151,7 @@ impl Injector {
     pub(super) fn clear(&self) {
         self.plans.lock().clear();
         let actions = std::mem::take(&mut *self.actions.lock());
-        drop(actions); // a test's, without the lock
+        drop(actions); // user code: without the lock
     }
 
     pub(super) fn calls(&self, method: Method) -> u64 {
@@ -175,7 +175,7 @@ impl Injector {
         // Relaxed: a counter that orders nothing.
         counts.calls.fetch_add(1, Ordering::Relaxed);
         let actions = self.actions_of(method);
-        let Some(error) = self.strike(method) else {
+        let Some(error) = self.planned_error(method) else {
             let outcome = act(&*self.inner);
             for Action { run, .. } in actions {
                 run();
@@ -190,30 +190,30 @@ impl Injector {
         Err(self.error(error, method, request)?)
     }
 
-    /// Counts a call; returns the actions to do inside of it.
+    /// Counts a call; returns the actions due inside it.
     fn actions_of(&self, method: Method) -> Vec<Action> {
         let mut actions = self.actions.lock();
         actions.iter_mut().filter(|action| action.method == method).for_each(|a| a.calls -= 1);
         actions.extract_if(.., |action| action.calls == 0).collect()
     }
 
-    /// The error of this call, when one is planned for it. Every plan that covers the method counts
-    /// the call; the one that was planned first strikes.
-    fn strike(&self, method: Method) -> Option<FaultError> {
-        let mut struck = None;
+    /// The error planned for this call. Every plan that covers the method counts the call; the
+    /// earliest planned one that is due decides.
+    fn planned_error(&self, method: Method) -> Option<FaultError> {
+        let mut due = None;
         for planned in self.plans.lock().iter_mut().filter(|planned| planned.fault.covers(method)) {
             planned.calls += 1;
             let Fault { call, repeat, error, .. } = planned.fault;
-            let strikes = match repeat {
+            let is_due = match repeat {
                 Repeat::Once => planned.calls == call,
                 Repeat::FromThenOn => planned.calls >= call,
             };
-            struck = struck.or(strikes.then_some(error));
+            due = due.or(is_due.then_some(error));
         }
-        struck
+        due
     }
 
-    /// Puts a fault into words and numbers. Fails when the device has no name.
+    /// Creates the error of a fault. Fails when the device has no name.
     fn error(&self, error: FaultError, method: Method, request: Request) -> Result<Error> {
         let kind = self.inner.kind();
         let reason = format!("a planned fault of {method}");

@@ -1,4 +1,5 @@
-//! Tests of planned faults: every method, every error, nothing reached and nothing leaked.
+//! Fault injection: every method and every error; failing calls do not reach the backend, none
+//! leaks.
 
 use std::sync::mpsc;
 use std::thread;
@@ -11,20 +12,20 @@ use crate::trusted::Trusted;
 
 const PAGE: usize = 4096;
 
-fn around_null() -> (Arc<NullBackend>, Trusted<FaultBackend>) {
+fn wrapped_null() -> (Arc<NullBackend>, Trusted<FaultBackend>) {
     let config = NullConfig { device_count: 2, granularity_bytes: PAGE, ..NullConfig::default() };
     let null = NullBackend::new(config);
     (Arc::clone(&null), Trusted(FaultBackend::new(null)))
 }
 
-/// The backend behind the layer.
+/// The wrapped backend.
 fn inner(backend: &FaultBackend) -> Trusted {
     Trusted(Arc::clone(backend.inner()))
 }
 
-/// Makes, uses and releases everything once, with every fallible method; a method that fails as
-/// planned is undone as far as it got, as an engine would. Returns the methods that failed.
-fn whole_life(backend: &Trusted<FaultBackend>) -> Vec<Method> {
+/// Creates, uses and releases one of everything, with every fallible method; on a planned failure,
+/// undoes the completed steps as an engine would. Returns the methods that failed.
+fn full_life_cycle(backend: &Trusted<FaultBackend>) -> Vec<Method> {
     let mut failed = Vec::new();
     let mut note = |method, is_error: bool| {
         if is_error {
@@ -36,14 +37,14 @@ fn whole_life(backend: &Trusted<FaultBackend>) -> Vec<Method> {
     note(Method::MemoryInfo, backend.memory_info(1).is_err());
     match backend.stream_create(1, 0) {
         Err(_) => note(Method::StreamCreate, true),
-        Ok(stream) => life_of_stream(backend, stream, &mut note),
+        Ok(stream) => stream_life_cycle(backend, stream, &mut note),
     }
-    life_of_memory(backend, &mut note);
-    life_of_pages(backend, &mut note);
+    memory_life_cycle(backend, &mut note);
+    page_life_cycle(backend, &mut note);
     failed
 }
 
-fn life_of_stream(
+fn stream_life_cycle(
     backend: &Trusted<FaultBackend>,
     stream: StreamHandle,
     note: &mut impl FnMut(Method, bool),
@@ -74,11 +75,11 @@ fn life_of_stream(
             note(Method::MarkRelease, backend.mark_release(mark).is_err());
         }
     }
-    life_of_kernels(backend, stream, note);
+    kernel_life_cycle(backend, stream, note);
     note(Method::StreamDestroy, backend.stream_destroy(stream).is_err());
 }
 
-fn life_of_kernels(
+fn kernel_life_cycle(
     backend: &Trusted<FaultBackend>,
     stream: StreamHandle,
     note: &mut impl FnMut(Method, bool),
@@ -101,7 +102,7 @@ fn life_of_kernels(
     note(Method::KernelsProgramRelease, kernels.program_release(program).is_err());
 }
 
-fn life_of_memory(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, bool)) {
+fn memory_life_cycle(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, bool)) {
     match backend.allocate(1, 100, 64) {
         Err(_) => note(Method::Allocate, true),
         Ok(address) => {
@@ -111,7 +112,7 @@ fn life_of_memory(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method,
     }
     match backend.allocate_shared(1, 100, 64) {
         Err(_) => note(Method::AllocateShared, true),
-        // Each method is called once: this goes back behind the layer.
+        // Each method is called once: the inner backend releases this memory.
         Ok(address) => inner(backend).release(1, address).unwrap(),
     }
     match backend.allocate_host(100) {
@@ -120,7 +121,7 @@ fn life_of_memory(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method,
     }
 }
 
-fn life_of_pages(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, bool)) {
+fn page_life_cycle(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, bool)) {
     let pages = backend.virtual_memory(1).unwrap();
     assert_eq!(pages.granularity_bytes(), PAGE);
     let (range, physical) = match (pages.reserve(2 * PAGE), pages.create(PAGE)) {
@@ -149,9 +150,9 @@ fn life_of_pages(backend: &Trusted<FaultBackend>, note: &mut impl FnMut(Method, 
 }
 
 #[test]
-fn without_a_plan_every_call_arrives_and_is_counted_as_its_method() {
-    let (null, backend) = around_null();
-    assert_eq!(whole_life(&backend), []);
+fn without_a_plan_every_call_is_forwarded_and_counted() {
+    let (null, backend) = wrapped_null();
+    assert_eq!(full_life_cycle(&backend), []);
     for method in Method::ALL {
         assert_eq!((backend.calls(method), backend.failures(method)), (1, 0), "{method}");
     }
@@ -159,44 +160,44 @@ fn without_a_plan_every_call_arrives_and_is_counted_as_its_method() {
 }
 
 #[test]
-fn each_method_fails_alone_when_planned_and_leaks_nothing() {
-    // Goal: the plan reaches exactly its method, and an object that is given back is gone although
-    // the call reports an error. Method: a whole life for each method and error.
+fn a_planned_fault_affects_only_its_method_and_leaks_nothing() {
+    // Goal: a plan affects only its method, and a failing release still releases. Method: a full
+    // life cycle for each method and error.
     for method in Method::ALL {
         for error in [FaultError::Driver, FaultError::DeviceLost, FaultError::OutOfMemory] {
             if error == FaultError::OutOfMemory && !method.takes_memory() {
                 continue;
             }
-            let (null, backend) = around_null();
+            let (null, backend) = wrapped_null();
             backend.plan(Fault::nth(method, 1, error));
-            assert_eq!(whole_life(&backend), [method], "{error:?}");
+            assert_eq!(full_life_cycle(&backend), [method], "{error:?}");
             assert_eq!((backend.calls(method), backend.failures(method)), (1, 1), "{method}");
             assert_eq!(
                 null.resource_counts(),
                 ResourceCounts::default(),
                 "{method} with {error:?}"
             );
-            assert_eq!(whole_life(&backend), [], "{method} fails once");
+            assert_eq!(full_life_cycle(&backend), [], "{method} fails once");
         }
     }
 }
 
 #[test]
 fn the_nth_call_of_any_method_fails_in_the_order_of_calls() {
-    let (null, backend) = around_null();
-    whole_life(&backend);
+    let (null, backend) = wrapped_null();
+    full_life_cycle(&backend);
     let calls: u64 = Method::ALL.into_iter().map(|method| backend.calls(method)).sum();
     for call in 1..=calls {
         backend.clear();
         backend.plan(Fault::nth_of_any(call, FaultError::Driver));
-        assert_eq!(whole_life(&backend).len(), 1, "call {call}");
+        assert_eq!(full_life_cycle(&backend).len(), 1, "call {call}");
         assert_eq!(null.resource_counts(), ResourceCounts::default(), "call {call}");
     }
 }
 
 #[test]
 fn errors_carry_the_inner_devices_numbers_and_the_methods_name() {
-    let (_, backend) = around_null();
+    let (_, backend) = wrapped_null();
     backend.plan(Fault::always(Method::Allocate, FaultError::OutOfMemory));
     backend.plan(Fault::always(Method::Mark, FaultError::Driver));
     backend.plan(Fault::always(Method::VmCreate, FaultError::DeviceLost));
@@ -225,21 +226,21 @@ fn errors_carry_the_inner_devices_numbers_and_the_methods_name() {
 }
 
 #[test]
-fn any_method_out_of_memory_means_those_that_take_memory() {
-    let (_, backend) = around_null();
+fn out_of_memory_for_any_method_affects_only_those_that_allocate() {
+    let (_, backend) = wrapped_null();
     backend.plan(Fault {
         repeat: Repeat::FromThenOn,
         ..Fault::nth_of_any(2, FaultError::OutOfMemory)
     });
     let expected =
         [Method::AllocateShared, Method::AllocateHost, Method::VmReserve, Method::VmCreate];
-    assert_eq!(whole_life(&backend), expected);
+    assert_eq!(full_life_cycle(&backend), expected);
 }
 
 #[test]
-fn one_of_many_threads_meets_the_fault() {
+fn concurrent_calls_meet_the_fault_once() {
     // Goal: the n-th call fails exactly once however calls race. Method: 4 threads, 400 calls.
-    let (null, backend) = around_null();
+    let (null, backend) = wrapped_null();
     backend.plan(Fault::nth(Method::Allocate, 250, FaultError::OutOfMemory));
     let refused = thread::scope(|scope| {
         let thread = || (0..100).filter(|_| backend.allocate(0, 64, 64).is_err()).count();
@@ -254,5 +255,5 @@ fn one_of_many_threads_meets_the_fault() {
 #[test]
 #[should_panic(expected = "takes no memory")]
 fn a_method_that_takes_no_memory_cannot_run_out_of_it() {
-    around_null().1.plan(Fault::nth(Method::Mark, 1, FaultError::OutOfMemory));
+    wrapped_null().1.plan(Fault::nth(Method::Mark, 1, FaultError::OutOfMemory));
 }

@@ -64,7 +64,7 @@ impl Memory {
             }
         });
         let (address, raw) = taken.map_err(|refusal| {
-            device.capacity.give_back(bytes);
+            device.capacity.release(bytes);
             match device.error(&session.driver, refusal) {
                 Error::Driver(DriverError::Refused { .. }) if is_shortage(refusal.code) => {
                     too_large(device, bytes)
@@ -83,7 +83,7 @@ impl Memory {
             session.usm.allocate_host(session.context, bytes, align)
         });
         let (address, raw) = taken.map_err(|refusal| {
-            self.host.give_back(bytes);
+            self.host.release(bytes);
             let is_short = is_shortage(refusal.code);
             if is_short { self.host.out_of_memory(bytes) } else { driver_error(refusal) }
         })?;
@@ -114,7 +114,7 @@ impl Memory {
         let owner = (kind != MemoryKind::Host).then_some(device_index);
         assert_eq!(owner, device.map(|device| device.device.index()), "whose memory it is");
         let given_back = session.usm.give_back(session.context, raw);
-        device.map_or(&self.host, |device| &*device.capacity).give_back(bytes);
+        device.map_or(&self.host, |device| &*device.capacity).release(bytes);
         given_back
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::backend::registry::accounting;
+use crate::backend::registry::accounting_backend;
 use crate::base::config::AllocatorConfig;
 use crate::base::device::{Device, DeviceKind};
 use crate::base::error::{ConfigError, Error, MemoryError, Result};
@@ -33,7 +33,7 @@ impl Accounting {
             let (name, allowed) = ("granularity", "a power of two from 64 bytes on");
             return Err(Error::Config(ConfigError::InvalidSetting { name, value, allowed }));
         }
-        let backend = accounting(*capacity_bytes, *granularity_bytes);
+        let backend = accounting_backend(*capacity_bytes, *granularity_bytes);
         CachingAllocator::new(backend, Device::new(DeviceKind::NULL, 0)?, config.clone())
     }
 }
